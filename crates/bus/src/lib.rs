@@ -1,0 +1,1 @@
+//! What applications hold: Bus, Publisher, Subscriber; the Transport trait and its conformance suite.

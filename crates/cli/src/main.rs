@@ -1,0 +1,2 @@
+//! The `helio` program.
+fn main() {}

@@ -1,0 +1,14 @@
+//! Names, schemas and codec, quality of service, samples, time: no I/O, no clock, no threads.
+//!
+//! Bytes, text and the time of day come in as arguments, so that everything here can be tested
+//! by text and by simulation.
+
+pub mod name;
+pub mod qos;
+pub mod sample;
+pub mod time;
+
+pub use name::{NameError, ProducerName, TopicName};
+pub use qos::Qos;
+pub use sample::{Header, Producer, SchemaId, TraceId};
+pub use time::Tai;

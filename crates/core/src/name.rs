@@ -1,0 +1,118 @@
+//! Names of topics and producers: parsed once, at the edge, into types that cannot be wrong.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// The longest topic or producer name, in bytes: a name must fit a file name with a suffix to spare.
+pub const MAX_NAME_BYTES: usize = 200;
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// The name is empty, or has an empty segment between two slashes.
+    #[error("the name {0:?} has an empty segment; write it like MTMount/command/trackTarget")]
+    Empty(String),
+    /// The name is longer than [`MAX_NAME_BYTES`].
+    #[error("the name has {0} bytes, the limit is {MAX_NAME_BYTES}")]
+    TooLong(usize),
+    /// A segment has a character outside the allowed set or is `.` or `..`.
+    #[error(
+        "the name {name:?} has {found:?} in it; letters, digits, '_', '-', '.', ':', '@' and '/' \
+         between segments are allowed, and no segment may start with '.'"
+    )]
+    Character {
+        /// The whole name as given.
+        name: String,
+        /// The first offending character.
+        found: char,
+    },
+}
+
+fn check(name: &str) -> Result<(), NameError> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(NameError::TooLong(name.len()));
+    }
+    for segment in name.split('/') {
+        if segment.is_empty() {
+            return Err(NameError::Empty(name.to_owned()));
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.:@".contains(c);
+        let wrong = segment.chars().find(|c| !legal(*c));
+        if let Some(found) = wrong.or(segment.starts_with('.').then_some('.')) {
+            return Err(NameError::Character { name: name.to_owned(), found });
+        }
+    }
+    Ok(())
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and takes a name.
+            ///
+            /// # Errors
+            /// [`NameError`] where it is empty, too long or has an illegal character.
+            pub fn new(name: &str) -> Result<Self, NameError> {
+                check(name)?;
+                Ok(Self(name.into()))
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = NameError;
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A topic's name: segments of letters, digits, `_`, `-`, `.`, `:`, `@`, separated by `/`, for
+    /// example `MTMount/command/trackTarget`.
+    TopicName
+);
+name_type!(
+    /// A producer's name, stable over its restarts, for example `MTMount` or `Script:12`.
+    ProducerName
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_once() {
+        for good in ["a", "MTMount/command/trackTarget", "Script:12", "user@host.site"] {
+            assert_eq!(TopicName::new(good).map(|n| n.to_string()).as_deref(), Ok(good));
+        }
+        for bad in ["", "/a", "a/", "a//b", "a b", "../x", "a/.hidden", "é", "a\0b"] {
+            assert!(TopicName::new(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(TopicName::new(&"x".repeat(201)), Err(NameError::TooLong(201)));
+    }
+}

@@ -1,0 +1,2 @@
+//! Checks of the house: layers and style limits.
+fn main() {}
