@@ -1,0 +1,63 @@
+//! The machine's clocks and this process's own accounts: CPU seconds, memory, load.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long before its time a sender stops sleeping and spins: a sleep overshoots by up to this much.
+const SPIN_NS: u64 = 200_000;
+
+fn nanos(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// The machine's monotonic clock in nanoseconds: the same for every process of this machine.
+pub(crate) fn monotonic_ns() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+/// CPU seconds that this process has used so far, in user and system mode, over all its threads.
+pub(crate) fn cpu_s() -> f64 {
+    nanos(ClockId::ProcessCPUTime) as f64 * 1e-9
+}
+
+/// Sleeps to just before `at_ns` of the monotonic clock, then spins, so that a sender is on time to
+/// the microsecond and a sleep's overshoot is not taken for latency.
+pub(crate) fn wait_until(at_ns: u64) {
+    let early = at_ns.saturating_sub(monotonic_ns() + SPIN_NS);
+    if early > 0 {
+        std::thread::sleep(Duration::from_nanos(early));
+    }
+    while monotonic_ns() < at_ns {
+        std::hint::spin_loop();
+    }
+}
+
+/// Peak resident memory of this process in megabytes (`VmHWM`), 0 where the system does not tell.
+pub(crate) fn peak_rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
+}
+
+/// The machine's load average over one minute, 0 where the system does not tell.
+pub(crate) fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|w| w.parse().ok()).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_is_never_early() {
+        let at = monotonic_ns() + 300_000;
+        wait_until(at);
+        assert!(monotonic_ns() >= at);
+        assert!(cpu_s() > 0.0);
+        assert!(peak_rss_mb() > 0.0);
+    }
+}

@@ -1,0 +1,64 @@
+//! What went wrong, as one line on stderr and one exit code.
+
+use thiserror::Error;
+
+/// Why a command stopped. Each variant has its exit code, which the manual lists.
+#[derive(Debug, Error)]
+pub(crate) enum CliError {
+    /// Something failed below: I/O, a transport, damaged data.
+    #[error("{0}")]
+    Failure(String),
+    /// The command line contradicts itself or asks for what cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A topic, file or schema is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// Refused: the transport cannot do what the topic needs, or a schema or value does not fit.
+    #[error("{0}")]
+    Refused(String),
+    /// Samples are missing.
+    #[error("{0}")]
+    Lost(String),
+    /// A signal asked to stop before the work was done.
+    #[error("interrupted; nothing is left behind")]
+    Interrupted,
+    /// Whoever read our output has gone: not an error.
+    #[error("the reader of the output has gone")]
+    Pipe,
+}
+
+impl CliError {
+    /// The exit code of the process.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Pipe => 0,
+            Self::Failure(_) => 1,
+            Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
+            Self::Refused(_) => 4,
+            Self::Lost(_) => 5,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// A failure of the operating system at a named file.
+    pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
+        let text = format!("{}: {error}", path.display());
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Self::NotFound(text),
+            _ => Self::Failure(text),
+        }
+    }
+
+    /// A failure of writing our own output.
+    pub(crate) fn output(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Pipe,
+            _ => Self::Failure(format!("standard output: {error}")),
+        }
+    }
+}
+
+/// The result of a command.
+pub(crate) type CliResult<T = ()> = Result<T, CliError>;

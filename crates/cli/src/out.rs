@@ -1,0 +1,106 @@
+//! What a command prints: data on stdout, whole lines, flushed when it matters; progress on a
+//! terminal's stderr only.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::{CliError, CliResult};
+
+/// Enough that a pipe is filled in large writes, small against any message.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Standard output, buffered; a reader that has gone ends the command quietly.
+pub(crate) struct Out(BufWriter<StdoutLock<'static>>);
+
+impl Out {
+    /// Takes standard output.
+    pub(crate) fn new() -> Self {
+        Self(BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()))
+    }
+
+    /// Prints one line.
+    pub(crate) fn line(&mut self, text: &str) -> CliResult {
+        let written = self.0.write_all(text.as_bytes()).and_then(|()| self.0.write_all(b"\n"));
+        written.map_err(|e| CliError::output(&e))
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> CliResult {
+        self.0.write_all(bytes).map_err(|e| CliError::output(&e))
+    }
+
+    /// Prints one JSON value on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> CliResult {
+        let text = serde_json::to_string(value)
+            .map_err(|e| CliError::Failure(format!("the output is no JSON: {e}")))?;
+        self.line(&text)
+    }
+
+    /// Hands what was printed to whoever reads.
+    pub(crate) fn flush(&mut self) -> CliResult {
+        self.0.flush().map_err(|e| CliError::output(&e))
+    }
+}
+
+/// A line of progress on stderr, on a terminal only, redrawn at most five times a second.
+pub(crate) struct Progress {
+    shown: bool,
+    drawn: Option<Instant>,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_millis(200);
+
+    /// Progress where stderr is a terminal, silence elsewhere.
+    pub(crate) fn new() -> Self {
+        Self { shown: io::stderr().is_terminal(), drawn: None }
+    }
+
+    /// Shows what `text` gives.
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+        let due = self.drawn.is_none_or(|at| at.elapsed() >= Self::EVERY);
+        if self.shown && due {
+            eprint!("\r\x1b[K{}", text());
+            self.drawn = Some(Instant::now());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// Columns aligned for people: the first is text, the others are set to the right.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let head: Vec<String> = head.iter().map(|h| (*h).to_owned()).collect();
+    let all = || std::iter::once(&head).chain(rows);
+    let width =
+        |i: usize| all().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(i, (cell, width))| match i {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    all().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned() {
+        let rows = vec![vec!["a/b".into(), "1".into()], vec!["c".into(), "1,000".into()]];
+        assert_eq!(table(&["topic", "n"], &rows), ["topic      n", "a/b        1", "c      1,000"]);
+    }
+}
