@@ -1,1 +1,69 @@
-//! What applications hold: Bus, Publisher, Subscriber; the Transport trait and its conformance suite.
+//! What applications hold: Bus, Publisher, Subscription; the Transport trait and its conformance suite.
+//!
+//! The middleware is a URL: a [`Bus`] is connected to one, topics are opened on it with the quality of
+//! service that they need, and what the transport cannot do is refused there and then. The bus knows no
+//! transport's name outside its URL registry ([`transport::register`]), decodes nothing in order to route
+//! it, and has no queue without a bound.
+//!
+//! ```
+//! use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
+//!
+//! let bus = Bus::builder().producer("WeatherStation").connect("memory:")?;
+//! let wind = bus.topic(TopicSpec::new("weather/wind")?.qos(Qos::telemetry()))?;
+//!
+//! let publisher = wind.publisher()?;
+//! let receipt = publisher.publish(Message::new(b"7.5").key(b"mast")).wait()?;
+//! assert_eq!(receipt.sequence, 1);
+//!
+//! // A late joiner gets the newest sample of every key, and then what comes.
+//! let mut samples = wind.subscribe(Subscribe::from(Start::Last(1)))?;
+//! let Some(Event::Sample(sample)) = samples.try_next()? else { panic!("nothing there") };
+//! assert_eq!((&sample.key[..], &sample.payload[..]), (&b"mast"[..], &b"7.5"[..]));
+//! assert_eq!(samples.stats().lost, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! In a task the same is `publisher.publish(message).await?` and `samples.next().await?`, under any
+//! executor: one thread a bus turns the transport's bells into wake-ups.
+
+mod batch;
+mod bell;
+mod bridge;
+mod bus;
+mod clock;
+mod error;
+mod event;
+mod partitioner;
+mod publisher;
+mod publishing;
+mod resolve;
+mod room;
+mod subscribe;
+mod subscription;
+mod topic;
+mod tracker;
+pub mod transport;
+mod url;
+mod waitset;
+mod watch;
+
+pub use batch::Batch;
+pub use bell::{Bell, LocalBell};
+pub use bus::{Builder, Bus};
+pub use clock::{Clock, SystemClock, TestClock};
+pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};
+pub use event::{
+    DeadlineMissed, Event, Fenced, Gap, GapCause, Liveliness, Outage, Sample, Undecodable,
+};
+pub use helio_core::qos::Guarantee;
+pub use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+pub use partitioner::partition_of;
+pub use publisher::{Batching, Message, Publisher, PublisherStats};
+pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receipt};
+pub use subscribe::{Lagging, Start, Stats, Subscribe};
+pub use subscription::{EventRef, Next, Subscription};
+pub use topic::{SchemaText, Topic, TopicInfo, TopicSpec};
+pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef};
+pub use url::BusUrl;
+pub use waitset::{Member, WaitSet};
+pub use watch::MAX_DEADLINE_KEYS;

@@ -1,0 +1,120 @@
+//! Many samples in one buffer that is used again and again.
+
+use std::ops::Range;
+
+use helio_core::{Producer, SchemaId, Tai, TraceId};
+
+use crate::event::Event;
+use crate::transport::{Origin, SampleRef};
+
+/// Samples copied into one arena, and the other events that came between them. After the first rounds
+/// it allocates nothing.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    producers: Vec<Producer>,
+    events: Vec<(usize, Event)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    partition: u32,
+    producer: u32,
+    offset: u64,
+    sequence: u64,
+    time: Tai,
+    schema: SchemaId,
+    trace: Option<TraceId>,
+    level: u8,
+    origin: Origin,
+    key: Range<usize>,
+    payload: Range<usize>,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many samples it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it holds neither samples nor other events.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.events.is_empty()
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.producers.clear();
+        self.events.clear();
+    }
+
+    /// The sample at a place.
+    #[must_use]
+    pub fn get(&self, at: usize) -> Option<SampleRef<'_>> {
+        self.entries.get(at).map(|entry| self.sample(entry))
+    }
+
+    /// The samples in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = SampleRef<'_>> {
+        self.entries.iter().map(|entry| self.sample(entry))
+    }
+
+    /// What else happened, each with the number of samples before it.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = (usize, &Event)> {
+        self.events.iter().map(|(at, event)| (*at, event))
+    }
+
+    fn sample(&self, entry: &Entry) -> SampleRef<'_> {
+        SampleRef {
+            partition: entry.partition,
+            offset: entry.offset,
+            key: &self.bytes[entry.key.clone()],
+            producer: &self.producers[entry.producer as usize],
+            sequence: entry.sequence,
+            time: entry.time,
+            schema: entry.schema,
+            level: entry.level,
+            trace: entry.trace,
+            payload: &self.bytes[entry.payload.clone()],
+            origin: entry.origin,
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.events.push((self.entries.len(), event));
+    }
+
+    pub(crate) fn push(&mut self, sample: &SampleRef<'_>) {
+        if self.producers.last() != Some(sample.producer) {
+            self.producers.push(sample.producer.clone());
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(sample.key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(sample.payload);
+        self.entries.push(Entry {
+            partition: sample.partition,
+            producer: (self.producers.len() - 1) as u32,
+            offset: sample.offset,
+            sequence: sample.sequence,
+            time: sample.time,
+            schema: sample.schema,
+            trace: sample.trace,
+            level: sample.level,
+            origin: sample.origin,
+            key: start..middle,
+            payload: middle..self.bytes.len(),
+        });
+    }
+}

@@ -1,0 +1,110 @@
+//! Waiting: one bell a waiting thread, rung by whoever has something for one of its readers.
+//!
+//! A reader that has nothing is *armed* with a bell and a token. What comes later rings the bell, and
+//! the thread learns which tokens may have something. Rings are remembered, so nothing is missed between
+//! the look and the wait; they may be spurious, so whoever wakes looks again.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a thread waits on for any number of readers of one transport.
+pub trait Bell: Send + Sync + 'static {
+    /// Waits until it rings or `timeout` is over (`None`: no limit), and adds the tokens of the readers
+    /// that may have something to `ready`, each once.
+    fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>);
+    /// Rings from this process; with a token, as if that reader had something.
+    fn ring(&self, token: Option<u64>);
+    /// For the transport that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The bell of transports whose samples arrive in this process's own memory.
+#[derive(Debug, Default)]
+pub struct LocalBell {
+    state: Mutex<Rung>,
+    rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rung {
+    rung: bool,
+    tokens: HashSet<u64>,
+}
+
+impl LocalBell {
+    /// A bell that nobody has rung yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+}
+
+impl Bell for LocalBell {
+    fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = locked(&self.state);
+        while !state.rung {
+            state = match until {
+                None => self.rung.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    let waited = self.rung.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.rung = false;
+        ready.extend(state.tokens.drain());
+    }
+
+    fn ring(&self, token: Option<u64>) {
+        let mut state = locked(&self.state);
+        state.tokens.extend(token);
+        if !std::mem::replace(&mut state.rung, true) {
+            self.rung.notify_one();
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Takes a lock whose holder may have panicked: the state behind our locks is whole between statements.
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_before_the_wait_is_not_missed() {
+        let bell = LocalBell::new();
+        bell.ring(Some(3));
+        bell.ring(Some(3));
+        bell.ring(None);
+        let mut ready = Vec::new();
+        bell.wait(None, &mut ready);
+        assert_eq!(ready, [3]);
+        bell.wait(Some(Duration::ZERO), &mut ready);
+        assert_eq!(ready, [3]);
+    }
+
+    #[test]
+    fn a_waiter_is_woken_by_another_thread() {
+        let bell = LocalBell::new();
+        let other = Arc::clone(&bell);
+        let ringer = std::thread::spawn(move || other.ring(Some(1)));
+        let mut ready = Vec::new();
+        bell.wait(None, &mut ready);
+        assert_eq!(ready, [1]);
+        ringer.join().unwrap();
+    }
+}

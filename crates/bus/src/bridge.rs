@@ -1,0 +1,93 @@
+//! From bells to wakers: one thread a bus waits for all its asynchronous subscriptions.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::bell::{Bell, locked};
+use crate::error::{TransportError, engine};
+
+/// The thread's longest wait, so that a lost ring could never cost more.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// The waiting thread and who is to be woken.
+pub(crate) struct Bridge {
+    bell: Arc<dyn Bell>,
+    tasks: Mutex<HashMap<u64, Task>>,
+    stopped: AtomicBool,
+}
+
+struct Task {
+    waker: Waker,
+    due: Option<Instant>,
+}
+
+impl Bridge {
+    pub(crate) fn start(bell: Arc<dyn Bell>, transport: &str) -> Result<Arc<Self>, TransportError> {
+        let bridge =
+            Arc::new(Self { bell, tasks: Mutex::default(), stopped: AtomicBool::new(false) });
+        let running = Arc::clone(&bridge);
+        std::thread::Builder::new()
+            .name("helio-bridge".to_owned())
+            .spawn(move || running.run())
+            .map_err(|error| engine(transport, "start the waiting thread", error))?;
+        Ok(bridge)
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<dyn Bell> {
+        &self.bell
+    }
+
+    /// Has a task woken when its token rings, or when it is due. Call before arming the reader.
+    pub(crate) fn register(&self, token: u64, waker: &Waker, due: Option<Instant>) {
+        let mut tasks = locked(&self.tasks);
+        let earliest = tasks.values().filter_map(|task| task.due).min();
+        tasks.insert(token, Task { waker: waker.clone(), due });
+        drop(tasks);
+        // The thread sleeps until the earliest time that it knew of.
+        let sooner = due.is_some_and(|due| earliest.is_none_or(|earliest| due < earliest));
+        if sooner {
+            self.bell.ring(None);
+        }
+    }
+
+    /// Forgets a task whose subscription is gone.
+    pub(crate) fn forget(&self, token: u64) {
+        locked(&self.tasks).remove(&token);
+    }
+
+    /// Ends the thread, and wakes every task so that it sees that the bus is closed.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.bell.ring(None);
+    }
+
+    fn run(&self) {
+        let mut ready = Vec::new();
+        while !self.stopped.load(Ordering::Acquire) {
+            ready.clear();
+            self.bell.wait(Some(self.patience()), &mut ready);
+            self.wake(&ready);
+        }
+        let tasks = std::mem::take(&mut *locked(&self.tasks));
+        tasks.into_values().for_each(|task| task.waker.wake());
+    }
+
+    fn patience(&self) -> Duration {
+        let earliest = locked(&self.tasks).values().filter_map(|task| task.due).min();
+        let left = earliest.map(|due| due.saturating_duration_since(Instant::now()));
+        left.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT)
+    }
+
+    fn wake(&self, ready: &[u64]) {
+        let now = Instant::now();
+        let mut tasks = locked(&self.tasks);
+        let mut woken: Vec<Task> = ready.iter().filter_map(|token| tasks.remove(token)).collect();
+        let due = tasks.extract_if(|_, task| task.due.is_some_and(|due| due <= now));
+        woken.extend(due.map(|(_, task)| task));
+        drop(tasks);
+        woken.into_iter().for_each(|task| task.waker.wake());
+    }
+}

@@ -1,0 +1,309 @@
+//! The way in: a bus is one connection to one transport.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use helio_core::{ProducerName, SchemaId, TopicName};
+
+use crate::bell::{Bell, locked};
+use crate::bridge::Bridge;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{ConnectError, TopicError, TransportError};
+use crate::topic::{SchemaText, Topic, TopicCore, TopicInfo, TopicSpec};
+use crate::transport::{self, Capabilities, Opening, Transport};
+use crate::url::BusUrl;
+use crate::waitset::WaitSet;
+
+/// One connection to one transport. Cloning shares it; it closes when the last clone and everything
+/// that was opened from it are gone, or by [`Bus::close`].
+///
+/// ```
+/// use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
+///
+/// let bus = Bus::connect("memory:")?;
+/// let wind = bus.topic(TopicSpec::new("weather/wind")?.qos(Qos::telemetry()))?;
+/// let mut samples = wind.subscribe(Subscribe::from(Start::Latest))?;
+/// wind.publisher()?.publish(Message::new(b"7.5 m/s")).wait()?;
+/// let sample = samples.next_sample()?;
+/// assert_eq!(&sample.payload[..], b"7.5 m/s");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Bus {
+    core: Arc<BusCore>,
+}
+
+pub(crate) struct BusCore {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) producer: ProducerName,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) url: BusUrl,
+    topics: Mutex<HashMap<TopicName, Weak<TopicCore>>>,
+    bridge: Mutex<Option<Arc<Bridge>>>,
+    tokens: AtomicU64,
+}
+
+/// What may be chosen before connecting.
+#[derive(Default)]
+pub struct Builder {
+    producer: Option<String>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Builder {
+    /// The producer's name: who publishes, stable over restarts. A second running process of the same
+    /// name takes over from the first (or is refused, where a topic is exclusive), so choose one that
+    /// belongs to the component, such as `MTMount` or `Script:12`.
+    ///
+    /// Without it the name is made of program, host and process: `helio@summit1:4711`, and
+    /// `helio@summit1:4711.2` for the second bus of the process. Such a name is unique while the process
+    /// lives, and therefore fences nobody, but says nothing after a restart.
+    #[must_use]
+    pub fn producer(mut self, name: &str) -> Self {
+        self.producer = Some(name.to_owned());
+        self
+    }
+
+    /// The clock for stamps, lifespans and deadlines; by default [`SystemClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(self, url: &str) -> Result<Bus, ConnectError> {
+        let url: BusUrl = url.parse()?;
+        let clock = self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let transport = transport::open(&Opening { url: url.clone(), clock: Arc::clone(&clock) })?;
+        self.finish(url, clock, transport)
+    }
+
+    /// Connects through a transport that the caller made, as tests of transports do.
+    ///
+    /// # Errors
+    /// [`ConnectError::Producer`].
+    pub fn over(self, transport: Arc<dyn Transport>) -> Result<Bus, ConnectError> {
+        let url = format!("{}:", transport.capabilities().transport).parse()?;
+        let clock = self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()));
+        self.finish(url, clock, transport)
+    }
+
+    fn finish(
+        self,
+        url: BusUrl,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Bus, ConnectError> {
+        let producer = match self.producer {
+            Some(name) => ProducerName::new(&name)?,
+            None => ProducerName::new(&default_producer())?,
+        };
+        let core = BusCore {
+            transport,
+            producer,
+            clock,
+            url,
+            topics: Mutex::default(),
+            bridge: Mutex::default(),
+            tokens: AtomicU64::new(0),
+        };
+        Ok(Bus { core: Arc::new(core) })
+    }
+}
+
+/// `program@host:pid`, and `.n` behind it from the second bus of a process on.
+fn default_producer() -> String {
+    static BUSES: AtomicU64 = AtomicU64::new(0);
+    let clean = |text: String, most: usize| -> String {
+        let legal = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+        text.trim().trim_start_matches('.').chars().map(legal).take(most).collect()
+    };
+    let program = std::env::args_os()
+        .next()
+        .and_then(|path| Some(std::path::Path::new(&path).file_stem()?.to_string_lossy().into()))
+        .filter(|name: &String| !name.is_empty())
+        .unwrap_or_else(|| "program".to_owned());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::fs::read_to_string("/etc/hostname"))
+        .unwrap_or_else(|_| "localhost".to_owned());
+    let pid = std::process::id();
+    let name = format!("{}@{}:{pid}", clean(program, 60), clean(host, 60));
+    match BUSES.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        n => format!("{name}.{}", n + 1),
+    }
+}
+
+impl Bus {
+    /// Connects to what a URL names, under a producer's name that is made up (see
+    /// [`Builder::producer`]).
+    ///
+    /// # Errors
+    /// [`ConnectError`]; an unknown scheme's error lists those that exist.
+    pub fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder().connect(url)
+    }
+
+    /// Chooses a producer's name or a clock before connecting.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What the transport can do.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        self.core.transport.capabilities()
+    }
+
+    /// The URL that it is connected to.
+    #[must_use]
+    pub fn url(&self) -> &BusUrl {
+        &self.core.url
+    }
+
+    /// Who publishes through it.
+    #[must_use]
+    pub fn producer(&self) -> &ProducerName {
+        &self.core.producer
+    }
+
+    /// The clock that it stamps with.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.clock
+    }
+
+    /// Opens a topic: creates it, or checks that it is what the specification says.
+    ///
+    /// # Errors
+    /// [`TopicError`]: what the transport cannot do is refused here, by name.
+    pub fn topic(&self, spec: TopicSpec) -> Result<Topic, TopicError> {
+        let core = self.core.topic(&spec)?;
+        Topic::opened(core, spec.schema)
+    }
+
+    /// All topics, by name.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.core.transport.topics()
+    }
+
+    /// What is known about a topic; `None` where there is none.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn topic_info(&self, name: &TopicName) -> Result<Option<TopicInfo>, TransportError> {
+        let Some(topic) = self.core.transport.open_topic(name)? else { return Ok(None) };
+        Ok(Some(TopicInfo {
+            name: name.clone(),
+            qos: topic.qos().clone(),
+            schemas: topic.schemas()?,
+            partitions: topic.partitions()?,
+            writers: topic.writers()?,
+        }))
+    }
+
+    /// The text of a schema that samples carry the identity of.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.core.transport.schema(id)
+    }
+
+    /// Keeps a schema's text, as opening a topic with it does.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn put_schema(&self, schema: &SchemaText) -> Result<(), TransportError> {
+        self.core.transport.put_schema(schema.id, &schema.text)
+    }
+
+    /// A set that waits for many subscriptions of this bus in one thread, with one kernel wait.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn wait_set(&self) -> Result<WaitSet, TransportError> {
+        Ok(WaitSet::new(Arc::clone(&self.core), self.core.transport.bell()?))
+    }
+
+    /// Closes the connection: what waits returns [`TransportError::Closed`], pending receipts are
+    /// completed. Publishers that want a guarantee for what is under way call `flush` first.
+    pub fn close(&self) {
+        self.core.transport.close();
+        if let Some(bridge) = locked(&self.core.bridge).take() {
+            bridge.stop();
+        }
+    }
+}
+
+impl std::fmt::Debug for Bus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bus")
+            .field("url", &self.core.url.to_string())
+            .field("producer", &self.core.producer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BusCore {
+    fn topic(self: &Arc<Self>, spec: &TopicSpec) -> Result<Arc<TopicCore>, TopicError> {
+        spec.validate()?;
+        let name = &spec.name;
+        if let Some(qos) = &spec.qos {
+            self.transport.capabilities().check(name, qos)?;
+        }
+        let mut topics = locked(&self.topics);
+        if let Some(open) = topics.get(name).and_then(Weak::upgrade) {
+            let other = spec.qos.as_ref().filter(|qos| *qos != open.transport.qos());
+            if other.is_none() {
+                return Ok(open);
+            }
+        }
+        let found = match &spec.qos {
+            Some(qos) => self.transport.create_topic(name, qos)?,
+            None => self
+                .transport
+                .open_topic(name)?
+                .ok_or_else(|| TopicError::NoSuchTopic(name.clone()))?,
+        };
+        let core = Arc::new(TopicCore::new(name.clone(), found, Arc::clone(self)));
+        topics.retain(|_, topic| topic.strong_count() > 0);
+        topics.insert(name.clone(), Arc::downgrade(&core));
+        Ok(core)
+    }
+
+    /// A number that no other subscription of this bus has, for bells.
+    pub(crate) fn token(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The one thread that waits for all asynchronous subscriptions, started when first needed.
+    pub(crate) fn bridge(&self) -> Result<Arc<Bridge>, TransportError> {
+        let mut bridge = locked(&self.bridge);
+        if let Some(bridge) = &*bridge {
+            return Ok(Arc::clone(bridge));
+        }
+        let bell: Arc<dyn Bell> = self.transport.bell()?;
+        let started = Bridge::start(bell, &self.transport.capabilities().transport)?;
+        *bridge = Some(Arc::clone(&started));
+        Ok(started)
+    }
+}
+
+impl Drop for BusCore {
+    fn drop(&mut self) {
+        self.transport.close();
+        if let Some(bridge) = locked(&self.bridge).take() {
+            bridge.stop();
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Publishing: numbered, bounded, acknowledged.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use helio_core::qos::{Guarantee, Overload, Ownership};
+use helio_core::{Producer, SchemaId, Tai, TraceId};
+
+use crate::error::{PublishError, TopicError, TransportError};
+use crate::partitioner::partition_of;
+use crate::publishing::{PendingReceipt, Publishing};
+use crate::room::{Counters, Slot};
+use crate::topic::TopicCore;
+use crate::transport::{BatchError, Receipt, Record, WriterRequest};
+
+/// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee, the
+/// partition that the key falls in.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    payload: &'a [u8],
+    key: &'a [u8],
+    time: Option<Tai>,
+    level: u8,
+    trace: Option<TraceId>,
+    guarantee: Option<Guarantee>,
+    partition: Option<u32>,
+    schema: Option<SchemaId>,
+}
+
+impl<'a> Message<'a> {
+    /// A sample of this encoded value.
+    #[must_use]
+    pub const fn new(payload: &'a [u8]) -> Self {
+        Self {
+            payload,
+            key: &[],
+            time: None,
+            level: 0,
+            trace: None,
+            guarantee: None,
+            partition: None,
+            schema: None,
+        }
+    }
+
+    /// Its key: samples of a key stay in order, and the newest of each key is what late joiners get.
+    #[must_use]
+    pub const fn key(mut self, key: &'a [u8]) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// When it was made, if not now.
+    #[must_use]
+    pub const fn time(mut self, time: Tai) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// The routing byte.
+    #[must_use]
+    pub const fn level(mut self, level: u8) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// The trace that it belongs to.
+    #[must_use]
+    pub const fn trace(mut self, trace: TraceId) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// What the receipt is to promise, if not what the topic says.
+    #[must_use]
+    pub const fn guarantee(mut self, guarantee: Guarantee) -> Self {
+        self.guarantee = Some(guarantee);
+        self
+    }
+
+    /// The partition, if not the key's.
+    #[must_use]
+    pub const fn partition(mut self, partition: u32) -> Self {
+        self.partition = Some(partition);
+        self
+    }
+
+    /// The payload's schema, if not the topic's: for forwarding what others wrote. It is on the caller
+    /// that the transport has its text (`Bus::put_schema`).
+    #[must_use]
+    pub const fn schema(mut self, schema: SchemaId) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+}
+
+/// The writers of one bus on one topic, one a partition, opened when first needed.
+pub(crate) struct Writers {
+    topic: Arc<TopicCore>,
+    slots: Vec<OnceLock<Arc<Slot>>>,
+    opening: std::sync::Mutex<()>,
+    counters: Arc<Counters>,
+}
+
+impl Writers {
+    pub(crate) fn open(topic: &Arc<TopicCore>) -> Result<Self, TopicError> {
+        let qos = topic.transport.qos();
+        let writers = Self {
+            topic: Arc::clone(topic),
+            slots: (0..qos.partitions).map(|_| OnceLock::new()).collect(),
+            opening: std::sync::Mutex::default(),
+            counters: Arc::default(),
+        };
+        // An exclusive topic is claimed whole, so that a second writer is refused here and not later.
+        let at_once = if qos.ownership == Ownership::Exclusive { qos.partitions } else { 1 };
+        for partition in 0..at_once {
+            writers.slot(partition)?;
+        }
+        Ok(writers)
+    }
+
+    fn slot(&self, partition: u32) -> Result<&Arc<Slot>, TransportError> {
+        let cell = &self.slots[partition as usize];
+        if let Some(slot) = cell.get() {
+            return Ok(slot);
+        }
+        let _one = crate::bell::locked(&self.opening);
+        if let Some(slot) = cell.get() {
+            return Ok(slot);
+        }
+        let bus = &self.topic.bus;
+        let request = WriterRequest { producer: &bus.producer, partition };
+        let transport = &bus.transport.capabilities().transport;
+        let counters = Arc::clone(&self.counters);
+        let slot = Slot::open(&*self.topic.transport, &request, transport, counters)?;
+        Ok(cell.get_or_init(|| slot))
+    }
+
+    fn open_slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.slots.iter().filter_map(OnceLock::get)
+    }
+}
+
+/// What became of the samples of all publishers of one bus on one topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PublisherStats {
+    /// Taken by the transport.
+    pub taken: u64,
+    /// Payload bytes taken by the transport.
+    pub bytes: u64,
+    /// Refused because a queue was full.
+    pub refused: u64,
+    /// Dropped because a queue was full and the policy says so.
+    pub dropped: u64,
+    /// Failed for another reason.
+    pub failed: u64,
+    /// Given up by the caller while they waited for room.
+    pub abandoned: u64,
+}
+
+/// Publishes to one topic. Cloning shares it; it may be used from many threads.
+///
+/// ```
+/// # use helio_bus::{Bus, Message, Qos, TopicSpec};
+/// let bus = Bus::builder().producer("MTMount").connect("memory:")?;
+/// let topic = bus.topic(TopicSpec::new("MTMount/logevent/summaryState")?.qos(Qos::event()))?;
+/// let publisher = topic.publisher()?;
+/// let receipt = publisher.publish(Message::new(b"ENABLED").key(b"0")).wait()?;
+/// assert_eq!((receipt.offset, receipt.sequence), (Some(0), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Publisher {
+    writers: Arc<Writers>,
+    topic: Arc<TopicCore>,
+    schema: SchemaId,
+    turn: Arc<AtomicU32>,
+}
+
+impl Publisher {
+    pub(crate) fn new(writers: Arc<Writers>, topic: Arc<TopicCore>, schema: SchemaId) -> Self {
+        Self { writers, topic, schema, turn: Arc::default() }
+    }
+
+    /// Publishes one sample. The transport has taken it, or it is decided that it does not, when this
+    /// returns; only with the policy `block` and a full queue the sample waits in what is returned.
+    pub fn publish(&self, message: Message<'_>) -> Publishing {
+        let qos = self.topic.transport.qos();
+        let slot = match self.partition(&message).and_then(|p| Ok(self.writers.slot(p)?)) {
+            Ok(slot) => slot,
+            Err(error) => return Publishing::done(Err(error)),
+        };
+        let guarantee = message.guarantee.unwrap_or(qos.guarantee);
+        let offered = self.topic.bus.transport.capabilities().guarantee;
+        if guarantee > offered {
+            return Publishing::done(Err(self.too_much(guarantee)));
+        }
+        slot.publish(&self.record(&message), guarantee, qos.overload)
+    }
+
+    /// Publishes samples in order with one look at the clock and, where the transport can, one append a
+    /// partition. Each partition's samples are taken up to the first that cannot be; the guarantee is
+    /// the topic's.
+    pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
+        let qos = self.topic.transport.qos();
+        let mut batching = Batching::default();
+        let now = self.topic.bus.clock.now();
+        if qos.partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
+            let records: Vec<_> = messages.iter().map(|m| self.stamped(m, now)).collect();
+            self.batch(0, &records, qos.guarantee, &mut batching);
+            return batching;
+        }
+        let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); qos.partitions as usize];
+        for message in messages {
+            match self.partition(message) {
+                Ok(partition) => {
+                    by_partition[partition as usize].push(self.stamped(message, now));
+                }
+                Err(error) => batching.fail(error),
+            }
+        }
+        for (partition, records) in (0..).zip(&by_partition) {
+            if !records.is_empty() {
+                self.batch(partition, records, qos.guarantee, &mut batching);
+            }
+        }
+        batching
+    }
+
+    fn batch(
+        &self,
+        partition: u32,
+        records: &[Record<'_>],
+        guarantee: Guarantee,
+        batching: &mut Batching,
+    ) {
+        let outcome = match self.writers.slot(partition) {
+            Ok(slot) => slot.publish_batch(records, guarantee),
+            Err(error) => Err(BatchError { taken: 0, last: None, cause: error.into() }),
+        };
+        let (taken, last) = match outcome {
+            Ok(last) => (records.len(), last),
+            Err(BatchError { taken, last, cause }) => {
+                batching.fail(cause);
+                (taken, last)
+            }
+        };
+        batching.taken += taken;
+        batching.last.extend(last.map(|published| Publishing::from(Ok(published))));
+    }
+
+    fn partition(&self, message: &Message<'_>) -> Result<u32, PublishError> {
+        let partitions = self.topic.transport.qos().partitions;
+        match message.partition {
+            Some(partition) if partition < partitions => Ok(partition),
+            Some(partition) => Err(PublishError::NoPartition { partition, partitions }),
+            None if partitions == 1 => Ok(0),
+            None if message.key.is_empty() => {
+                Ok(self.turn.fetch_add(1, Ordering::Relaxed) % partitions)
+            }
+            None => Ok(partition_of(message.key, partitions)),
+        }
+    }
+
+    fn record<'a>(&self, message: &Message<'a>) -> Record<'a> {
+        let time = message.time.unwrap_or_else(|| self.topic.bus.clock.now());
+        self.stamped(message, time)
+    }
+
+    fn stamped<'a>(&self, message: &Message<'a>, now: Tai) -> Record<'a> {
+        Record {
+            key: message.key,
+            payload: message.payload,
+            time: message.time.unwrap_or(now),
+            schema: message.schema.unwrap_or(self.schema),
+            level: message.level,
+            trace: message.trace,
+        }
+    }
+
+    fn too_much(&self, asked: Guarantee) -> PublishError {
+        let capabilities = self.topic.bus.transport.capabilities();
+        PublishError::Transport(TransportError::Unsupported {
+            transport: capabilities.transport.clone(),
+            what: format!("give a receipt of the guarantee {}", crate::transport::word(&asked)),
+            remedy: format!("ask for {} at most", crate::transport::word(&capabilities.guarantee)),
+        })
+    }
+
+    /// Who publishes, with the incarnation of the first partition's writer.
+    #[must_use]
+    pub fn producer(&self) -> Producer {
+        match self.writers.open_slots().next() {
+            Some(slot) => slot.producer().clone(),
+            None => Producer { name: self.topic.bus.producer.clone(), incarnation: 0 },
+        }
+    }
+
+    /// Shows that the writer is alive though it has nothing to publish (liveliness by lease).
+    ///
+    /// # Errors
+    /// [`TransportError::Fenced`] where a newer incarnation has taken over.
+    pub fn assert_alive(&self) -> Result<(), TransportError> {
+        self.writers.open_slots().try_for_each(|slot| slot.assert_alive())
+    }
+
+    /// Waits until everything taken so far is under a guarantee.
+    ///
+    /// # Errors
+    /// [`PublishError::Timeout`], or the first failure.
+    pub fn flush(&self, guarantee: Guarantee, timeout: Duration) -> Result<(), PublishError> {
+        let until = std::time::Instant::now().checked_add(timeout);
+        let pending: Result<Vec<Option<PendingReceipt>>, _> =
+            self.writers.open_slots().map(|slot| slot.flush(guarantee)).collect();
+        for pending in pending?.into_iter().flatten() {
+            let left =
+                until.map(|until| until.saturating_duration_since(std::time::Instant::now()));
+            pending.wait(left).unwrap_or(Err(PublishError::Timeout))?;
+        }
+        Ok(())
+    }
+
+    /// What became of the samples so far, of all publishers of this bus on this topic.
+    #[must_use]
+    pub fn stats(&self) -> PublisherStats {
+        let counters = &self.writers.counters;
+        PublisherStats {
+            taken: counters.taken.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+            refused: counters.refused.load(Ordering::Relaxed),
+            dropped: counters.dropped.load(Ordering::Relaxed),
+            failed: counters.failed.load(Ordering::Relaxed),
+            abandoned: counters.abandoned.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What happens where the transport's queue is full.
+    #[must_use]
+    pub fn overload(&self) -> Overload {
+        self.topic.transport.qos().overload
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher")
+            .field("topic", &self.topic.name)
+            .field("producer", &self.producer())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A batch under way.
+#[must_use = "without the receipts nobody knows whether the samples were taken"]
+#[derive(Debug, Default)]
+pub struct Batching {
+    taken: usize,
+    last: Vec<Publishing>,
+    failed: Option<PublishError>,
+}
+
+impl Batching {
+    fn fail(&mut self, error: PublishError) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// How many samples the transport took.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Why the others were not taken.
+    #[must_use]
+    pub fn failed(&self) -> Option<&PublishError> {
+        self.failed.as_ref()
+    }
+
+    /// Blocks until every sample is under the guarantee; gives the last receipt of each partition.
+    ///
+    /// # Errors
+    /// The first failure; [`Batching::taken`] tells how many samples were taken nevertheless.
+    pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
+        let receipts = self.last.into_iter().map(Publishing::wait).collect::<Result<_, _>>()?;
+        match self.failed {
+            None => Ok(receipts),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// The same for tasks.
+    ///
+    /// # Errors
+    /// As [`Batching::wait`].
+    pub async fn receipts(self) -> Result<Vec<Receipt>, PublishError> {
+        let mut receipts = Vec::with_capacity(self.last.len());
+        for publishing in self.last {
+            receipts.push(publishing.await?);
+        }
+        match self.failed {
+            None => Ok(receipts),
+            Some(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Receipts on their way: awaitable and waitable, completed exactly once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::bell::locked;
+use crate::error::PublishError;
+use crate::room::Waiting;
+use crate::transport::{Published, Receipt};
+
+/// The outcome of a publish.
+pub type Outcome = Result<Receipt, PublishError>;
+
+/// Makes both ends of a receipt that will come later.
+#[must_use]
+pub fn pending_receipt() -> (Ticket, PendingReceipt) {
+    let shared = Arc::new(Shared::default());
+    (Ticket(Some(Arc::clone(&shared))), PendingReceipt(shared))
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+}
+
+/// The transport's end: it says once what became of the publish. Dropped unsaid, it says
+/// [`PublishError::Unknown`], so that nobody waits for ever.
+#[derive(Debug)]
+pub struct Ticket(Option<Arc<Shared>>);
+
+impl Ticket {
+    /// Completes the publish.
+    pub fn complete(mut self, outcome: Outcome) {
+        self.say(outcome);
+    }
+
+    fn say(&mut self, outcome: Outcome) {
+        let Some(shared) = self.0.take() else { return };
+        let mut state = locked(&shared.state);
+        state.outcome = Some(outcome);
+        let waker = state.waker.take();
+        drop(state);
+        shared.done.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let cause = "the transport was closed before it was acknowledged".to_owned();
+        self.say(Err(PublishError::Unknown { cause }));
+    }
+}
+
+/// The caller's end of a receipt that will come later.
+#[derive(Debug)]
+pub struct PendingReceipt(Arc<Shared>);
+
+impl PendingReceipt {
+    /// Waits for the receipt, for ever or for a time; `None` where the time is over.
+    #[must_use]
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<Outcome> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = locked(&self.0.state);
+        loop {
+            if let Some(outcome) = &state.outcome {
+                return Some(outcome.clone());
+            }
+            state = match until {
+                None => self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    let waited = self.0.done.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Looks whether it has come, and otherwise has the task woken when it does.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let mut state = locked(&self.0.state);
+        if let Some(outcome) = &state.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// A publish under way: await it, or [`wait`](Publishing::wait) for it.
+///
+/// Where the transport took the sample, dropping this changes nothing: the receipt is just not looked
+/// at. Where the queue is full and the policy is to block, the sample waits *in here*, and dropping this
+/// gives it up (counted as `abandoned`).
+#[must_use = "without the receipt nobody knows whether the sample was taken"]
+#[derive(Debug)]
+pub struct Publishing(Stage);
+
+#[derive(Debug)]
+enum Stage {
+    Done(Outcome),
+    Pending(PendingReceipt),
+    Waiting(Box<Waiting>),
+}
+
+impl Publishing {
+    pub(crate) fn done(outcome: Outcome) -> Self {
+        Self(Stage::Done(outcome))
+    }
+
+    pub(crate) fn waiting(waiting: Waiting) -> Self {
+        Self(Stage::Waiting(Box::new(waiting)))
+    }
+
+    /// The outcome, if it is known by now.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        match &self.0 {
+            Stage::Done(outcome) => Some(outcome.clone()),
+            Stage::Pending(pending) => locked(&pending.0.state).outcome.clone(),
+            Stage::Waiting(_) => None,
+        }
+    }
+
+    /// Blocks until the receipt has come. Not for event loops: await there.
+    ///
+    /// # Errors
+    /// [`PublishError`]: the sample is not known to have arrived.
+    pub fn wait(self) -> Outcome {
+        self.wait_until(None)
+    }
+
+    /// Blocks until the receipt has come, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`PublishError::Timeout`] where the time is over, else as [`Publishing::wait`].
+    pub fn wait_timeout(self, timeout: Duration) -> Outcome {
+        self.wait_until(Instant::now().checked_add(timeout))
+    }
+
+    fn wait_until(mut self, until: Option<Instant>) -> Outcome {
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+        if let Stage::Waiting(waiting) = &mut self.0 {
+            match waiting.block(left()) {
+                Some(published) => self.0 = published.map_or_else(|e| Stage::Done(Err(e)), stage),
+                None => return Err(PublishError::Timeout),
+            }
+        }
+        match &self.0 {
+            Stage::Done(outcome) => outcome.clone(),
+            Stage::Pending(pending) => pending.wait(left()).unwrap_or(Err(PublishError::Timeout)),
+            Stage::Waiting(_) => Err(PublishError::Timeout),
+        }
+    }
+}
+
+fn stage(published: Published) -> Stage {
+    match published {
+        Published::Done(receipt) => Stage::Done(Ok(receipt)),
+        Published::Pending(pending) => Stage::Pending(pending),
+    }
+}
+
+impl From<Result<Published, PublishError>> for Publishing {
+    fn from(published: Result<Published, PublishError>) -> Self {
+        Self(published.map_or_else(|error| Stage::Done(Err(error)), stage))
+    }
+}
+
+impl Future for Publishing {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        if let Stage::Waiting(waiting) = &mut self.0 {
+            match waiting.poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(published)) => self.0 = stage(published),
+                Poll::Ready(Err(error)) => self.0 = Stage::Done(Err(error)),
+            }
+        }
+        match &self.0 {
+            Stage::Done(outcome) => Poll::Ready(outcome.clone()),
+            Stage::Pending(pending) => pending.poll(context),
+            Stage::Waiting(_) => Poll::Pending,
+        }
+    }
+}

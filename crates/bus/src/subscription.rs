@@ -1,0 +1,679 @@
+//! Reading: what a transport hands out, made into what an application was promised.
+//!
+//! Everything happens in the caller's thread: the transport's reader is polled, each item is held against
+//! the policies (fencing, repeats, losses, lifespan, keys, levels, schema), and what remains is handed
+//! out. Where there is nothing, the thread waits on the transport's own bell.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use helio_core::TopicName;
+use helio_core::qos::Liveliness;
+
+use crate::batch::Batch;
+use crate::bell::Bell;
+use crate::bridge::Bridge;
+use crate::clock::Clock;
+use crate::error::{ReadError, TopicError, TransportError};
+use crate::event::{Event, Fenced, Gap, GapCause, Sample};
+use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
+use crate::topic::{SchemaText, TopicCore};
+use crate::tracker::{Tracker, Verdict};
+use crate::transport::{
+    Armed, GroupRequest, HistorySupport, Item, Origin, Position, Reader, ReaderRequest, SampleRef,
+    Support,
+};
+use crate::watch::{Deadlines, WriterWatch};
+
+/// Items taken from the transport at once where samples are gathered.
+const GATHER: usize = 4096;
+/// The most keys that conflation gathers before it hands out.
+const MAX_CONFLATED_KEYS: usize = 65_536;
+
+/// What a visitor gets: samples without a copy, and everything else.
+#[derive(Debug)]
+pub enum EventRef<'a> {
+    /// A sample, as it lies in the transport.
+    Sample(SampleRef<'a>),
+    /// Something else.
+    Other(Event),
+}
+
+type Sink<'a> = &'a mut dyn FnMut(EventRef<'_>) -> ControlFlow<()>;
+
+/// A subscription to one topic: a cursor of its own, counted and bounded.
+///
+/// Blocking ([`Subscription::next_timeout`]), asynchronous ([`Subscription::next`], or as a stream), and
+/// without copies ([`Subscription::visit`]); all three see the same sequence of events.
+pub struct Subscription {
+    reader: Box<dyn Reader>,
+    state: State,
+    topic: Arc<TopicCore>,
+    token: u64,
+    bell: Option<Arc<dyn Bell>>,
+    bridge: Option<Arc<Bridge>>,
+    ended: bool,
+}
+
+/// Everything but the reader, so that both can be borrowed at once.
+struct State {
+    name: TopicName,
+    tracker: Tracker,
+    stats: Stats,
+    keys: Keys,
+    lagging: Lagging,
+    shed_below: u16,
+    lifespan: Option<Duration>,
+    deadlines: Option<Deadlines>,
+    writers: Option<WriterWatch>,
+    clock: Arc<dyn Clock>,
+    past_history: bool,
+    pending: VecDeque<Event>,
+    gathered: Gathered,
+}
+
+/// The newest sample of each key, in the order in which they were last written.
+#[derive(Default)]
+struct Gathered {
+    newest: HashMap<Bytes, usize>,
+    samples: Vec<Option<Sample>>,
+}
+
+impl Gathered {
+    /// Keeps a sample; true where it replaced one of its key.
+    fn keep(&mut self, sample: Sample) -> bool {
+        let place = self.samples.len();
+        let before = self.newest.insert(sample.key.clone(), place);
+        self.samples.push(Some(sample));
+        before.is_some_and(|before| self.samples[before].take().is_some())
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Sample> {
+        self.newest.clear();
+        self.samples.drain(..).flatten()
+    }
+}
+
+impl Subscription {
+    pub(crate) fn open(
+        topic: &Arc<TopicCore>,
+        _schema: Option<&SchemaText>,
+        options: Subscribe,
+    ) -> Result<Self, TopicError> {
+        check(topic, &options)?;
+        let member = topic.bus.producer.as_str();
+        let group = options.group.as_deref().map(|name| GroupRequest { name, member });
+        let request =
+            ReaderRequest { from: options.start.begin(), partitions: &options.partitions, group };
+        let reader = topic.transport.reader(&request)?;
+        let qos = topic.transport.qos();
+        let watch = options.writers.is_yes().then(|| WriterWatch::new(qos.liveliness));
+        let state = State {
+            name: topic.name.clone(),
+            tracker: Tracker::default(),
+            stats: Stats::default(),
+            keys: options.keys,
+            lagging: options.lagging.unwrap_or_else(|| Lagging::of(qos.overload)),
+            shed_below: 0,
+            lifespan: options.lifespan.or(qos.lifespan),
+            deadlines: options.deadline.or(qos.deadline).map(Deadlines::new),
+            writers: watch,
+            clock: Arc::clone(&topic.bus.clock),
+            past_history: !matches!(options.start, Start::Last(_) | Start::Earliest),
+            pending: VecDeque::new(),
+            gathered: Gathered::default(),
+        };
+        let token = topic.bus.token();
+        let topic = Arc::clone(topic);
+        Ok(Self { reader, state, topic, token, bell: None, bridge: None, ended: false })
+    }
+
+    /// The next event if there is one now.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn try_next(&mut self) -> Result<Option<Event>, ReadError> {
+        let Self { reader, state, topic, .. } = self;
+        loop {
+            if let Some(event) = state.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            let name = state.name.clone();
+            let mut next = None;
+            let seen = state.pump(&mut **reader, topic, 1, &mut |event| {
+                next = Some(match event {
+                    EventRef::Sample(sample) => Event::Sample(Sample::copied(&name, &sample)),
+                    EventRef::Other(event) => event,
+                });
+                ControlFlow::Break(())
+            })?;
+            if next.is_some() || seen == 0 {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Blocks until there is an event, at most for `timeout`; `None` where the time is over.
+    ///
+    /// # Errors
+    /// [`ReadError`]; closing the bus ends the wait with [`TransportError::Closed`].
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Event>, ReadError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(event) = self.try_next()? {
+                return Ok(Some(event));
+            }
+            if !self.wait_until(until)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Blocks until there is an event.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn next_blocking(&mut self) -> Result<Event, ReadError> {
+        loop {
+            if let Some(event) = self.next_timeout(Duration::MAX)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Blocks until there is a sample; passes over other events, which stay counted in the statistics.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn next_sample(&mut self) -> Result<Sample, ReadError> {
+        loop {
+            if let Event::Sample(sample) = self.next_blocking()? {
+                return Ok(sample);
+            }
+        }
+    }
+
+    /// The next event, for tasks. Dropping the future loses nothing.
+    pub fn next(&mut self) -> Next<'_> {
+        Next(self)
+    }
+
+    /// Visits what there is now, without copies and without allocation: at most `max` items of the
+    /// transport, until the visitor breaks off. Returns how many the transport had, 0 where there was
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn visit(
+        &mut self,
+        max: usize,
+        mut visitor: impl FnMut(EventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, ReadError> {
+        let Self { reader, state, topic, .. } = self;
+        state.pump(&mut **reader, topic, max, &mut visitor)
+    }
+
+    /// Fills a batch with what there is now, at most `max` items. Returns how many samples it holds.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn poll_batch(&mut self, max: usize, batch: &mut Batch) -> Result<usize, ReadError> {
+        batch.clear();
+        self.visit(max, |event| {
+            match event {
+                EventRef::Sample(sample) => batch.push(&sample),
+                EventRef::Other(event) => batch.event(event),
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(batch.len())
+    }
+
+    /// Blocks until there is something, then fills a batch; an empty batch where the time is over.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn next_batch(
+        &mut self,
+        max: usize,
+        timeout: Duration,
+        batch: &mut Batch,
+    ) -> Result<usize, ReadError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            self.poll_batch(max, batch)?;
+            if !batch.is_empty() || !self.wait_until(until)? {
+                return Ok(batch.len());
+            }
+        }
+    }
+
+    /// Blocks until there may be something; false where the time is over.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn wait_until(&mut self, until: Option<Instant>) -> Result<bool, ReadError> {
+        let bell = match &self.bell {
+            Some(bell) => Arc::clone(bell),
+            None => {
+                let bell = self.topic.bus.transport.bell()?;
+                Arc::clone(self.bell.insert(bell))
+            }
+        };
+        let mut due = self.due();
+        match self.reader.arm(&bell, self.token)? {
+            Armed::Ready => return Ok(true),
+            Armed::Waiting => {}
+            Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
+        }
+        let now = Instant::now();
+        if until.is_some_and(|until| until <= now) {
+            return Ok(false);
+        }
+        let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
+        bell.wait(left, &mut Vec::new());
+        Ok(true)
+    }
+
+    /// When something is due by the clock, though nothing comes.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let state = &self.state;
+        let deadline = state.deadlines.as_ref().map(Deadlines::next);
+        let writers = state.writers.as_ref().map(WriterWatch::next);
+        let next = match (deadline, writers) {
+            (None, None) => return None,
+            (one, other) => one.unwrap_or(Duration::MAX).min(other.unwrap_or(Duration::MAX)),
+        };
+        Instant::now().checked_add(next.saturating_sub(state.clock.monotonic()))
+    }
+
+    pub(crate) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Result<Armed, TransportError> {
+        self.reader.arm(bell, self.token)
+    }
+
+    pub(crate) fn set_token(&mut self, token: u64) {
+        self.token = token;
+    }
+
+    /// What it has counted so far, and how far behind it is.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats { lag: self.reader.lag(), ..self.state.stats }
+    }
+
+    /// For each partition: the next offset, and the end of the log.
+    #[must_use]
+    pub fn positions(&self) -> Vec<Position> {
+        let mut positions = Vec::new();
+        self.reader.positions(&mut |position| positions.push(position));
+        positions
+    }
+
+    /// The topic's name.
+    #[must_use]
+    pub fn topic(&self) -> &TopicName {
+        &self.state.name
+    }
+
+    /// Goes to an offset of a partition: back to read again, or forward.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] where the transport cannot.
+    pub fn seek(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
+        self.reader.seek(partition, offset)?;
+        self.state.tracker.forget(partition);
+        self.state.pending.retain(
+            |event| !matches!(event, Event::Sample(sample) if sample.partition == partition),
+        );
+        Ok(())
+    }
+
+    /// Commits everything that was handed out so far as the group's position.
+    ///
+    /// # Errors
+    /// [`ReadError::NoGroup`]; what the transport says.
+    pub fn commit(&mut self) -> Result<(), ReadError> {
+        let waiting = self.state.pending.iter().filter_map(|event| match event {
+            Event::Sample(sample) if sample.origin == Origin::Log => Some(sample),
+            _ => None,
+        });
+        let mut held: HashMap<u32, u64> = HashMap::new();
+        for sample in waiting {
+            let first = held.entry(sample.partition).or_insert(sample.offset);
+            *first = sample.offset.min(*first);
+        }
+        for position in self.positions() {
+            let next = held.get(&position.partition).copied().unwrap_or(position.next);
+            self.commit_at(position.partition, next)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a position of its own choice: the offset that the group begins at next.
+    ///
+    /// # Errors
+    /// [`ReadError::NoGroup`]; what the transport says.
+    pub fn commit_at(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
+        Ok(self.reader.commit(partition, offset)?)
+    }
+}
+
+fn check(topic: &Arc<TopicCore>, options: &Subscribe) -> Result<(), TopicError> {
+    let can = topic.bus.transport.capabilities();
+    let name = &topic.name;
+    match options.start {
+        Start::Latest => {}
+        Start::Earliest => can.need(name, "start", "earliest", can.rewind)?,
+        Start::Offset { .. } => can.need(name, "start", "an offset", can.rewind)?,
+        Start::Time(_) => can.need(name, "start", "a time", can.rewind)?,
+        Start::Last(n) => {
+            let enough = match can.history {
+                HistorySupport::None => false,
+                HistorySupport::KeepLast(most) => n <= u32::from(most),
+                HistorySupport::KeepAll => true,
+            };
+            let has = if enough { Support::Yes } else { Support::No };
+            can.need(name, "start", &format!("last({n})"), has)?;
+        }
+    }
+    if options.group.is_some() {
+        can.need(name, "group", "a group", can.groups)?;
+    }
+    let lease = matches!(topic.transport.qos().liveliness, Liveliness::Lease(_));
+    if options.writers.is_yes() && !lease {
+        can.need(name, "liveliness", "automatic", can.liveliness)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl State {
+    /// Takes up to `max` items and hands out what the policies let through, until the sink breaks off;
+    /// what it leaves is kept. Returns how many items there were.
+    fn pump(
+        &mut self,
+        reader: &mut dyn Reader,
+        topic: &TopicCore,
+        max: usize,
+        sink: Sink<'_>,
+    ) -> Result<usize, ReadError> {
+        self.look_at_clock(topic)?;
+        match self.lagging {
+            Lagging::Lossless => {}
+            Lagging::DropOldest { depth } => self.catch_up(reader, depth)?,
+            Lagging::ShedByLevel { depth } => self.shed_below = shed_below(reader.lag(), depth),
+            Lagging::Conflate if self.pending.is_empty() => self.conflate(reader)?,
+            Lagging::Conflate => {}
+        }
+        let mut passed = 0;
+        while passed < max {
+            let Some(event) = self.pending.pop_front() else { break };
+            passed += 1;
+            let flow = match &event {
+                Event::Sample(sample) => sink(EventRef::Sample(sample.as_ref())),
+                _ => sink(EventRef::Other(event)),
+            };
+            if flow.is_break() {
+                return Ok(passed);
+            }
+        }
+        if passed == max || self.lagging == Lagging::Conflate {
+            return Ok(passed);
+        }
+        Ok(passed + self.take(reader, max - passed, sink)?)
+    }
+
+    fn take(
+        &mut self,
+        reader: &mut dyn Reader,
+        max: usize,
+        sink: Sink<'_>,
+    ) -> Result<usize, ReadError> {
+        let seen = reader.poll(max, &mut |item| self.item(item, sink))?;
+        if seen < max {
+            self.past_history = true;
+        }
+        Ok(seen)
+    }
+
+    fn item(&mut self, item: Item<'_>, sink: Sink<'_>) -> ControlFlow<()> {
+        match item {
+            Item::Sample(sample) => self.sample(sample, sink),
+            Item::Gap(gap) => {
+                self.tracker.explain(gap.partition);
+                self.stats.lost += gap.lost;
+                sink(EventRef::Other(Event::Gap(gap)))
+            }
+            Item::Assigned(partitions) => {
+                sink(EventRef::Other(Event::Assigned(partitions.to_vec())))
+            }
+            Item::Outage(outage) => sink(EventRef::Other(Event::Outage(outage))),
+        }
+    }
+
+    fn sample(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
+        self.past_history |= sample.origin == Origin::Log;
+        match self.tracker.check(&sample) {
+            Verdict::Deliver => {}
+            Verdict::DeliverAfterHole { from } => {
+                let (producer, to) = (sample.producer.clone(), sample.sequence);
+                self.stats.lost += to - from;
+                let cause = GapCause::Sequence { producer, from, to };
+                let gap = Gap { partition: sample.partition, lost: to - from, cause };
+                // Whoever breaks off at the gap has not seen the sample, so the sample waits.
+                if sink(EventRef::Other(Event::Gap(gap))).is_break() {
+                    self.keep(sample);
+                    return ControlFlow::Break(());
+                }
+            }
+            Verdict::Duplicate => {
+                self.stats.duplicates += 1;
+                return ControlFlow::Continue(());
+            }
+            Verdict::Fenced => {
+                self.stats.fenced += 1;
+                return ControlFlow::Continue(());
+            }
+            Verdict::FencedFirst { newer } => {
+                self.stats.fenced += 1;
+                let (partition, producer) = (sample.partition, sample.producer.clone());
+                let fenced = Fenced { partition, producer, newer };
+                return sink(EventRef::Other(Event::Fenced(fenced)));
+            }
+        }
+        if self.passes(&sample) {
+            self.stats.received += 1;
+            return sink(EventRef::Sample(sample));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn keep(&mut self, sample: SampleRef<'_>) {
+        if self.passes(&sample) {
+            self.stats.received += 1;
+            self.pending.push_back(Event::Sample(Sample::copied(&self.name, &sample)));
+        }
+    }
+
+    fn passes(&mut self, sample: &SampleRef<'_>) -> bool {
+        if !self.keys.wants(sample.key) {
+            self.stats.filtered += 1;
+            return false;
+        }
+        if u16::from(sample.level) < self.shed_below {
+            self.stats.shed += 1;
+            return false;
+        }
+        if let Some(lifespan) = self.lifespan {
+            let age = self.clock.now().nanos().saturating_sub(sample.time.nanos());
+            if u128::try_from(age).unwrap_or(0) > lifespan.as_nanos() {
+                self.stats.expired += 1;
+                return false;
+            }
+        }
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.saw(sample.key, self.clock.monotonic());
+        }
+        true
+    }
+
+    fn look_at_clock(&mut self, topic: &TopicCore) -> Result<(), ReadError> {
+        if self.deadlines.is_none() && self.writers.is_none() {
+            return Ok(());
+        }
+        let now = self.clock.monotonic();
+        let pending = &mut self.pending;
+        if let Some(deadlines) = &mut self.deadlines {
+            self.stats.deadlines_missed += deadlines.check(now, |event| pending.push_back(event));
+        }
+        if let Some(writers) = self.writers.as_mut().filter(|writers| writers.next() <= now) {
+            let known = topic.transport.writers()?;
+            writers.check(&known, (now, self.clock.now()), |event| pending.push_back(event));
+        }
+        Ok(())
+    }
+
+    /// Passes over what lies more than `depth` behind.
+    fn catch_up(&mut self, reader: &mut dyn Reader, depth: u64) -> Result<(), ReadError> {
+        if !self.past_history || reader.lag() <= depth {
+            return Ok(());
+        }
+        let mut behind = Vec::new();
+        reader.positions(&mut |at| {
+            if at.end.saturating_sub(at.next) > depth {
+                behind.push(at);
+            }
+        });
+        for at in behind {
+            let to = at.end - depth;
+            reader.seek(at.partition, to)?;
+            self.tracker.explain(at.partition);
+            self.stats.lost += to - at.next;
+            let cause = GapCause::Overload { from: at.next, to };
+            let gap = Gap { partition: at.partition, lost: to - at.next, cause };
+            self.pending.push_back(Event::Gap(gap));
+        }
+        Ok(())
+    }
+
+    /// Takes everything there is, and keeps the newest of each key.
+    fn conflate(&mut self, reader: &mut dyn Reader) -> Result<(), ReadError> {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let mut others = Vec::new();
+        let name = self.name.clone();
+        while gathered.newest.len() < MAX_CONFLATED_KEYS {
+            let mut replaced = 0;
+            let taken = self.take(reader, GATHER, &mut |event| {
+                match event {
+                    EventRef::Other(event) => others.push(event),
+                    EventRef::Sample(sample) => {
+                        replaced += u64::from(gathered.keep(Sample::copied(&name, &sample)));
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+            self.stats.conflated += replaced;
+            self.stats.received -= replaced;
+            if taken < GATHER {
+                break;
+            }
+        }
+        let samples = gathered.drain().map(Event::Sample);
+        self.pending.extend(others.into_iter().chain(samples));
+        self.gathered = gathered;
+        Ok(())
+    }
+}
+
+/// Levels below this are shed: 1 beyond the depth, 2 beyond twice the depth, 3 beyond four times…
+fn shed_below(lag: u64, depth: u64) -> u16 {
+    let times = lag / depth.max(1);
+    if lag <= depth || times == 0 { 0 } else { 1 + times.ilog2() as u16 }
+}
+
+/// The next event of a subscription, for tasks.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Next<'a>(&'a mut Subscription);
+
+impl Future for Next<'_> {
+    type Output = Result<Event, ReadError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_event(context)
+    }
+}
+
+impl Subscription {
+    /// Looks for an event, and otherwise has the task woken when there may be one.
+    pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ReadError>> {
+        loop {
+            match self.try_next() {
+                Ok(Some(event)) => return Poll::Ready(Ok(event)),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            match self.park(context) {
+                Ok(Armed::Ready) => {}
+                Ok(_) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn park(&mut self, context: &mut Context<'_>) -> Result<Armed, ReadError> {
+        let bridge = match &self.bridge {
+            Some(bridge) => Arc::clone(bridge),
+            None => Arc::clone(self.bridge.insert(self.topic.bus.bridge()?)),
+        };
+        let due = self.due();
+        bridge.register(self.token, context.waker(), due);
+        let armed = self.reader.arm(bridge.bell(), self.token)?;
+        if let Armed::Recheck(after) = armed {
+            let due = sooner(due, Instant::now().checked_add(after));
+            bridge.register(self.token, context.waker(), due);
+        }
+        Ok(armed)
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<Event, ReadError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let polled = self.poll_event(context);
+        self.ended = matches!(polled, Poll::Ready(Err(_)));
+        polled.map(Some)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(bridge) = &self.bridge {
+            bridge.forget(self.token);
+        }
+    }
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription")
+            .field("topic", &self.state.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

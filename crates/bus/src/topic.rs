@@ -1,0 +1,215 @@
+//! Topics: what they are called, what they need, and what can be opened on them.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use helio_core::qos::{History, Liveliness};
+use helio_core::{Qos, SchemaId, TopicName};
+
+use crate::bell::locked;
+use crate::bus::BusCore;
+use crate::error::TopicError;
+use crate::publisher::{Publisher, Writers};
+use crate::subscribe::Subscribe;
+use crate::subscription::Subscription;
+use crate::transport::{PartitionInfo, TransportTopic, WriterInfo};
+
+/// A schema as text, under the identity that samples carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaText {
+    /// The identity.
+    pub id: SchemaId,
+    /// The Avro schema as JSON.
+    pub text: Arc<str>,
+}
+
+/// What a topic is to be.
+#[derive(Debug, Clone)]
+pub struct TopicSpec {
+    pub(crate) name: TopicName,
+    pub(crate) qos: Option<Qos>,
+    pub(crate) schema: Option<SchemaText>,
+}
+
+impl TopicSpec {
+    /// A topic by name. Without [`TopicSpec::qos`] it must exist, and is opened as it is.
+    ///
+    /// # Errors
+    /// [`TopicError::Name`].
+    pub fn new(name: &str) -> Result<Self, TopicError> {
+        Ok(Self::of(TopicName::new(name)?))
+    }
+
+    /// The same, of a name that was parsed before.
+    #[must_use]
+    pub fn of(name: TopicName) -> Self {
+        Self { name, qos: None, schema: None }
+    }
+
+    /// What it needs. A topic that exists must have been created with the same.
+    #[must_use]
+    pub fn qos(mut self, qos: Qos) -> Self {
+        self.qos = Some(qos);
+        self
+    }
+
+    /// What publishers write and what subscriptions want to read. Without it, payloads are bytes.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<SchemaText>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), TopicError> {
+        let Some(qos) = &self.qos else { return Ok(()) };
+        let wrong = |field, value: String, reason| {
+            Err(TopicError::Invalid { topic: self.name.clone(), field, value, reason })
+        };
+        if !(1..=1024).contains(&qos.partitions) {
+            return wrong("partitions", qos.partitions.to_string(), "1 to 1,024 are possible");
+        }
+        if qos.history == History::KeepLast(0) {
+            return wrong("history", "keep_last(0)".to_owned(), "1 to 255, or history none");
+        }
+        let durations = [
+            ("deadline", qos.deadline),
+            ("lifespan", qos.lifespan),
+            ("retention.age", qos.retention.age),
+            (
+                "liveliness",
+                match qos.liveliness {
+                    Liveliness::Lease(lease) => Some(lease),
+                    Liveliness::Automatic => None,
+                },
+            ),
+        ];
+        match durations.into_iter().find(|(_, time)| time.is_some_and(|time| time.is_zero())) {
+            Some((field, _)) => wrong(field, "0 s".to_owned(), "a time must be longer than zero"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is known about a topic.
+#[derive(Debug, Clone)]
+pub struct TopicInfo {
+    /// Its name.
+    pub name: TopicName,
+    /// Its quality of service.
+    pub qos: Qos,
+    /// The schemas that were declared for it, oldest first.
+    pub schemas: Vec<SchemaId>,
+    /// Where its partitions stand.
+    pub partitions: Vec<PartitionInfo>,
+    /// Who writes or wrote it.
+    pub writers: Vec<WriterInfo>,
+}
+
+/// What all handles of one topic on one bus share.
+pub(crate) struct TopicCore {
+    pub(crate) name: TopicName,
+    pub(crate) transport: Arc<dyn TransportTopic>,
+    pub(crate) bus: Arc<BusCore>,
+    writers: Mutex<Weak<Writers>>,
+}
+
+impl TopicCore {
+    pub(crate) fn new(
+        name: TopicName,
+        transport: Arc<dyn TransportTopic>,
+        bus: Arc<BusCore>,
+    ) -> Self {
+        Self { name, transport, bus, writers: Mutex::default() }
+    }
+
+    /// The writers of this bus on this topic: shared, so that two publishers of one bus do not fence
+    /// each other.
+    fn writers(self: &Arc<Self>) -> Result<Arc<Writers>, TopicError> {
+        let mut shared = locked(&self.writers);
+        if let Some(open) = shared.upgrade() {
+            return Ok(open);
+        }
+        let opened = Arc::new(Writers::open(self)?);
+        *shared = Arc::downgrade(&opened);
+        Ok(opened)
+    }
+}
+
+/// A topic that is open on a bus. Cloning shares it.
+#[derive(Clone)]
+pub struct Topic {
+    core: Arc<TopicCore>,
+    schema: Option<SchemaText>,
+}
+
+impl Topic {
+    pub(crate) fn opened(
+        core: Arc<TopicCore>,
+        schema: Option<SchemaText>,
+    ) -> Result<Self, TopicError> {
+        Ok(Self { core, schema })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &TopicName {
+        &self.core.name
+    }
+
+    /// The quality of service that it was created with.
+    #[must_use]
+    pub fn qos(&self) -> &Qos {
+        self.core.transport.qos()
+    }
+
+    /// The schema that this handle writes and reads.
+    #[must_use]
+    pub fn schema(&self) -> Option<&SchemaText> {
+        self.schema.as_ref()
+    }
+
+    /// Opens a publisher. All publishers of one bus on one topic share one incarnation.
+    ///
+    /// # Errors
+    /// [`TopicError::Incompatible`] where existing readers could not read the schema;
+    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has a live writer.
+    pub fn publisher(&self) -> Result<Publisher, TopicError> {
+        let schema = match &self.schema {
+            None => SchemaId::BYTES,
+            Some(schema) => {
+                crate::resolve::declare(&self.core, schema)?;
+                schema.id
+            }
+        };
+        Ok(Publisher::new(self.core.writers()?, Arc::clone(&self.core), schema))
+    }
+
+    /// Opens a subscription.
+    ///
+    /// # Errors
+    /// [`TopicError::Refused`] where the transport cannot start there, or has no groups.
+    pub fn subscribe(&self, options: Subscribe) -> Result<Subscription, TopicError> {
+        Subscription::open(&self.core, self.schema.as_ref(), options)
+    }
+
+    /// Where its partitions stand.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn partitions(&self) -> Result<Vec<PartitionInfo>, TopicError> {
+        Ok(self.core.transport.partitions()?)
+    }
+
+    /// The committed positions of a group, by partition.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TopicError> {
+        Ok(self.core.transport.committed(group)?)
+    }
+}
+
+impl std::fmt::Debug for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Topic").field("name", &self.core.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,229 @@
+//! Who has been read up to where: fencing, repeats and losses, by producer and partition.
+//!
+//! Order is (incarnation, sequence). A sample of an older incarnation than one that was read is dropped;
+//! a number that was passed is dropped as a repeat; a number that is skipped is a loss. After something
+//! that explains a jump (a gap that the transport told, history by key, a seek), the next number is taken
+//! as it comes.
+
+use std::collections::HashMap;
+
+use helio_core::ProducerName;
+
+use crate::transport::{Origin, SampleRef};
+
+/// The most producers remembered a partition; beyond it the half that was silent longest is forgotten.
+const MAX_PRODUCERS: usize = 16_384;
+
+/// What to do with a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Hand it out.
+    Deliver,
+    /// Hand it out after telling that `from..` of its producer are lost.
+    DeliverAfterHole { from: u64 },
+    /// It has been passed already.
+    Duplicate,
+    /// Its incarnation was replaced; say so.
+    FencedFirst { newer: u64 },
+    /// Its incarnation was replaced; that was said.
+    Fenced,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    partitions: Vec<Partition>,
+}
+
+#[derive(Debug, Default)]
+struct Partition {
+    tracks: Vec<Track>,
+    index: HashMap<ProducerName, usize>,
+    hot: usize,
+    /// Grows when something explains a jump in everybody's numbers.
+    epoch: u64,
+    in_history: bool,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Track {
+    name: ProducerName,
+    incarnation: u64,
+    sequence: u64,
+    epoch: u64,
+    told: u64,
+    seen: u64,
+}
+
+impl Tracker {
+    fn partition(&mut self, partition: u32) -> &mut Partition {
+        let at = partition as usize;
+        if self.partitions.len() <= at {
+            self.partitions.resize_with(at + 1, Partition::default);
+        }
+        &mut self.partitions[at]
+    }
+
+    pub(crate) fn check(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        let partition = self.partition(sample.partition);
+        match (sample.origin, partition.in_history) {
+            (Origin::History, false) => partition.in_history = true,
+            (Origin::Log, true) => {
+                partition.in_history = false;
+                partition.epoch += 1;
+            }
+            _ => {}
+        }
+        partition.clock += 1;
+        let (epoch, clock) = (partition.epoch, partition.clock);
+        match partition.find(&sample.producer.name) {
+            Some(track) => {
+                track.seen = clock;
+                track.check(sample, epoch)
+            }
+            None => {
+                partition.remember(sample);
+                Verdict::Deliver
+            }
+        }
+    }
+
+    /// Something explained a jump in this partition.
+    pub(crate) fn explain(&mut self, partition: u32) {
+        self.partition(partition).epoch += 1;
+    }
+
+    /// The reader went elsewhere in this partition, perhaps back.
+    pub(crate) fn forget(&mut self, partition: u32) {
+        *self.partition(partition) = Partition::default();
+    }
+}
+
+impl Partition {
+    fn find(&mut self, name: &ProducerName) -> Option<&mut Track> {
+        let hot = self.tracks.get(self.hot).is_some_and(|track| same(&track.name, name));
+        if !hot {
+            self.hot = *self.index.get(name)?;
+        }
+        self.tracks.get_mut(self.hot)
+    }
+
+    fn remember(&mut self, sample: &SampleRef<'_>) {
+        if self.tracks.len() >= MAX_PRODUCERS {
+            self.tracks.sort_unstable_by_key(|track| std::cmp::Reverse(track.seen));
+            self.tracks.truncate(MAX_PRODUCERS / 2);
+            let names = self.tracks.iter().map(|track| track.name.clone());
+            self.index = names.zip(0..).collect();
+        }
+        self.hot = self.tracks.len();
+        self.index.insert(sample.producer.name.clone(), self.hot);
+        self.tracks.push(Track {
+            name: sample.producer.name.clone(),
+            incarnation: sample.producer.incarnation,
+            sequence: sample.sequence,
+            epoch: self.epoch,
+            told: 0,
+            seen: self.clock,
+        });
+    }
+}
+
+/// Whether two names are equal; nearly always they are one and the same text.
+fn same(one: &ProducerName, other: &ProducerName) -> bool {
+    std::ptr::eq(one.as_str(), other.as_str()) || one == other
+}
+
+impl Track {
+    fn check(&mut self, sample: &SampleRef<'_>, epoch: u64) -> Verdict {
+        let incarnation = sample.producer.incarnation;
+        if incarnation < self.incarnation {
+            let first = std::mem::replace(&mut self.told, incarnation) != incarnation;
+            let newer = self.incarnation;
+            return if first { Verdict::FencedFirst { newer } } else { Verdict::Fenced };
+        }
+        let before = if incarnation > self.incarnation { 0 } else { self.sequence };
+        if incarnation == self.incarnation && sample.sequence <= before {
+            return Verdict::Duplicate;
+        }
+        let explained = self.epoch != epoch || sample.origin == Origin::History;
+        self.incarnation = incarnation;
+        self.sequence = sample.sequence;
+        self.epoch = epoch;
+        if explained || sample.sequence == before + 1 {
+            return Verdict::Deliver;
+        }
+        Verdict::DeliverAfterHole { from: before + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_core::{Producer, SchemaId, Tai};
+
+    fn check(tracker: &mut Tracker, origin: Origin, at: (&str, u64, u64)) -> Verdict {
+        let producer = Producer { name: ProducerName::new(at.0).unwrap(), incarnation: at.1 };
+        tracker.check(&SampleRef {
+            partition: 0,
+            offset: 0,
+            key: b"",
+            producer: &producer,
+            sequence: at.2,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            level: 0,
+            trace: None,
+            payload: b"",
+            origin,
+        })
+    }
+
+    #[test]
+    fn numbers_tell_losses_repeats_and_zombies() {
+        let mut t = Tracker::default();
+        let script = [
+            (("a", 1, 5), Verdict::Deliver),
+            (("a", 1, 6), Verdict::Deliver),
+            (("b", 7, 1), Verdict::Deliver),
+            (("a", 1, 9), Verdict::DeliverAfterHole { from: 7 }),
+            (("a", 1, 8), Verdict::Duplicate),
+            (("a", 1, 9), Verdict::Duplicate),
+            (("a", 2, 1), Verdict::Deliver),
+            (("a", 1, 10), Verdict::FencedFirst { newer: 2 }),
+            (("a", 1, 11), Verdict::Fenced),
+            (("a", 3, 2), Verdict::DeliverAfterHole { from: 1 }),
+            (("a", 2, 2), Verdict::FencedFirst { newer: 3 }),
+            (("b", 7, 2), Verdict::Deliver),
+        ];
+        for (at, verdict) in script {
+            assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
+        }
+    }
+
+    #[test]
+    fn jumps_that_were_explained_are_no_losses() {
+        let mut t = Tracker::default();
+        assert_eq!(check(&mut t, Origin::History, ("a", 1, 3)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("a", 1, 8)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 20)), Verdict::Deliver);
+        t.explain(0);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 30)), Verdict::Deliver);
+        assert_eq!(
+            check(&mut t, Origin::Log, ("a", 1, 32)),
+            Verdict::DeliverAfterHole { from: 31 }
+        );
+        t.forget(0);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 2)), Verdict::Deliver);
+    }
+
+    #[test]
+    fn memory_of_producers_is_bounded() {
+        let mut t = Tracker::default();
+        for n in 0..3 * MAX_PRODUCERS {
+            check(&mut t, Origin::Log, (&format!("p{n}"), 1, 1));
+            assert_eq!(check(&mut t, Origin::Log, ("steady", 1, 1 + n as u64)), Verdict::Deliver);
+        }
+        assert!(t.partitions[0].tracks.len() <= MAX_PRODUCERS);
+        assert_eq!(t.partitions[0].tracks.len(), t.partitions[0].index.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! What a transport can do, and the comparison with what a topic needs.
+
+use helio_core::qos::{Durability, Guarantee, History, Liveliness, Ownership, Reliability};
+use helio_core::{Qos, TopicName};
+use serde::Serialize;
+
+use crate::error::Refusal;
+
+/// How far a transport reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// Threads of one process.
+    Process,
+    /// Processes of one machine.
+    Machine,
+    /// Other machines.
+    Network,
+}
+
+/// What happens to the writer that a newer incarnation has replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fencing {
+    /// Readers drop its samples.
+    Drop,
+    /// It is refused by the engine, and what of it got through is dropped by readers.
+    RefuseAndDrop,
+}
+
+/// Whether a transport has a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Support {
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+}
+
+impl Support {
+    /// Whether it is [`Support::Yes`].
+    #[must_use]
+    pub fn is_yes(self) -> bool {
+        self == Self::Yes
+    }
+}
+
+/// The richest history that a transport keeps for late joiners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistorySupport {
+    /// None at all.
+    None,
+    /// The newest samples of each key, up to this many.
+    KeepLast(u8),
+    /// Everything within the retention, and so any number of last samples.
+    KeepAll,
+}
+
+/// What a transport declares of itself. What is not in here is done by the bus, the same everywhere:
+/// deadlines, lifespans, key filters, overload at the subscriber.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// The scheme, for messages.
+    pub transport: String,
+    /// How far it reaches.
+    pub reach: Reach,
+    /// The best reliability.
+    pub reliability: Reliability,
+    /// The best durability.
+    pub durability: Durability,
+    /// The richest history.
+    pub history: HistorySupport,
+    /// Whether the engine refuses the second live writer of a topic of exclusive ownership.
+    pub exclusive: Support,
+    /// What happens to replaced writers.
+    pub fencing: Fencing,
+    /// The strongest receipt.
+    pub guarantee: Guarantee,
+    /// Retention by bytes.
+    pub retention_bytes: Support,
+    /// Retention by age.
+    pub retention_age: Support,
+    /// The last value of each key kept beyond all limits.
+    pub last_value: Support,
+    /// Whether it notices when a writer's process dies.
+    pub liveliness: Support,
+    /// The most partitions of a topic.
+    pub partitions: u32,
+    /// Consumer groups.
+    pub groups: Support,
+    /// Starting at an offset, at a time, or at the earliest sample.
+    pub rewind: Support,
+    /// The largest payload, in bytes.
+    pub max_payload_bytes: usize,
+    /// The largest key, in bytes.
+    pub max_key_bytes: usize,
+}
+
+impl Capabilities {
+    /// Compares with what a topic needs: all or an error that names the first policy that cannot be met.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check(&self, topic: &TopicName, qos: &Qos) -> Result<(), Refusal> {
+        let ask = Ask { capabilities: self, topic };
+        ask.at_most("reliability", qos.reliability, self.reliability)?;
+        ask.at_most("durability", qos.durability, self.durability)?;
+        ask.at_most("guarantee", qos.guarantee, self.guarantee)?;
+        ask.history(qos.history)?;
+        if qos.ownership == Ownership::Exclusive {
+            ask.has("ownership", "exclusive", self.exclusive)?;
+        }
+        if qos.retention.bytes.is_some() {
+            ask.has("retention.bytes", "a limit", self.retention_bytes)?;
+        }
+        if qos.retention.age.is_some() {
+            ask.has("retention.age", "a limit", self.retention_age)?;
+        }
+        if qos.retention.last_value {
+            ask.has("retention.last_value", "kept for ever", self.last_value)?;
+        }
+        if matches!(qos.liveliness, Liveliness::Lease(_)) {
+            ask.has("liveliness", "a lease", self.liveliness)?;
+        }
+        if qos.partitions > self.partitions {
+            let (asked, offered) =
+                (qos.partitions.to_string(), format!("1 to {}", self.partitions));
+            return Err(ask.refusal("partitions", asked, offered));
+        }
+        Ok(())
+    }
+
+    /// The refusal of something that is asked for when a subscription or publisher is opened.
+    pub(crate) fn need(
+        &self,
+        topic: &TopicName,
+        policy: &'static str,
+        asked: &str,
+        has: Support,
+    ) -> Result<(), Refusal> {
+        Ask { capabilities: self, topic }.has(policy, asked, has)
+    }
+}
+
+struct Ask<'a> {
+    capabilities: &'a Capabilities,
+    topic: &'a TopicName,
+}
+
+impl Ask<'_> {
+    fn at_most<T: PartialOrd + Serialize>(
+        &self,
+        policy: &'static str,
+        asked: T,
+        offered: T,
+    ) -> Result<(), Refusal> {
+        if asked <= offered {
+            return Ok(());
+        }
+        Err(self.refusal(policy, word(&asked), format!("{} at most", word(&offered))))
+    }
+
+    fn history(&self, asked: History) -> Result<(), Refusal> {
+        let enough = match (asked, self.capabilities.history) {
+            (History::None, _) | (_, HistorySupport::KeepAll) => true,
+            (History::KeepLast(n), HistorySupport::KeepLast(most)) => n <= most,
+            _ => false,
+        };
+        if enough {
+            return Ok(());
+        }
+        let offered = format!("{} at most", word(&self.capabilities.history));
+        Err(self.refusal("history", word(&asked), offered))
+    }
+
+    fn has(&self, policy: &'static str, asked: &str, has: Support) -> Result<(), Refusal> {
+        if has.is_yes() {
+            return Ok(());
+        }
+        Err(self.refusal(policy, asked.to_owned(), "nothing of the kind".to_owned()))
+    }
+
+    fn refusal(&self, policy: &'static str, asked: String, offered: String) -> Refusal {
+        Refusal {
+            transport: self.capabilities.transport.clone(),
+            topic: self.topic.to_string(),
+            policy,
+            asked,
+            offered,
+            remedy: format!(
+                "override {policy} in the topic's quality of service, or use a transport that has it"
+            ),
+        }
+    }
+}
+
+/// A value as the documents and the command line write it: `keep_last(1)`, `persistent`.
+pub(crate) fn word<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::Object(map)) => {
+            map.into_iter().map(|(k, v)| format!("{k}({v})")).collect::<Vec<_>>().join(", ")
+        }
+        Ok(other) => other.to_string(),
+        Err(_) => "?".to_owned(),
+    }
+}

@@ -1,0 +1,92 @@
+//! Groups: partitions shared among live members, positions committed.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::partition::Waiters;
+use crate::bell::locked;
+
+/// One group of one topic.
+#[derive(Default)]
+pub(super) struct Group {
+    state: Mutex<Members>,
+    generation: AtomicU64,
+}
+
+#[derive(Default)]
+struct Members {
+    live: Vec<u64>,
+    next: u64,
+    committed: HashMap<u32, u64>,
+    waiters: Waiters,
+}
+
+impl Group {
+    pub(super) fn join(&self) -> u64 {
+        let mut state = locked(&self.state);
+        state.next += 1;
+        let id = state.next;
+        state.live.push(id);
+        self.changed(state);
+        id
+    }
+
+    pub(super) fn leave(&self, member: u64) {
+        let mut state = locked(&self.state);
+        state.live.retain(|other| *other != member);
+        self.changed(state);
+    }
+
+    fn changed(&self, mut state: std::sync::MutexGuard<'_, Members>) {
+        self.generation.fetch_add(1, Ordering::Release);
+        let waiters = state.waiters.take();
+        drop(state);
+        waiters.ring();
+    }
+
+    /// Grows whenever members come or go.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn wait(&self, arm: impl FnOnce(&mut Waiters)) {
+        arm(&mut locked(&self.state).waiters);
+    }
+
+    /// A member's partitions out of `partitions`, and the generation that they belong to.
+    pub(super) fn assigned(&self, member: u64, partitions: u32) -> (u64, Vec<u32>) {
+        let state = locked(&self.state);
+        let generation = self.generation();
+        let Some(place) = state.live.iter().position(|id| *id == member) else {
+            return (generation, Vec::new());
+        };
+        let members = state.live.len();
+        let own = (0..partitions).filter(|p| *p as usize % members == place);
+        (generation, own.collect())
+    }
+
+    pub(super) fn committed(&self, partition: u32) -> Option<u64> {
+        locked(&self.state).committed.get(&partition).copied()
+    }
+
+    pub(super) fn all_committed(&self) -> Vec<(u32, u64)> {
+        let mut all: Vec<_> =
+            locked(&self.state).committed.iter().map(|(p, at)| (*p, *at)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Commits, unless the partition has gone to another member: `None` then.
+    pub(super) fn commit(
+        &self,
+        member: u64,
+        partitions: u32,
+        (partition, offset): (u32, u64),
+    ) -> Option<()> {
+        let (_, own) = self.assigned(member, partitions);
+        own.contains(&partition).then(|| {
+            locked(&self.state).committed.insert(partition, offset);
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! `memory:NAME`: the journal's semantics inside one process, without files.
+//!
+//! Constraints. A named instance lives until the process ends or [`forget`] is called; `memory:` alone is
+//! a new private one. Each connection stands for a process of its own: what it leaves open dies with it.
+//! *Stored* and *durable* both mean that the process's memory has it: it outlives buses, not the process.
+//! `memory:NAME?strict=1` therefore refuses what only a disk can promise; without it the six profiles can
+//! be tested unchanged. A partition keeps at most [`MAX_PARTITION_BYTES`], whatever its retention says.
+//!
+//! Operation. A partition is a deque of shared samples behind a mutex, with the newest ones of each key
+//! beside it. Readers copy out references and visit them outside the lock.
+
+mod group;
+mod partition;
+mod reader;
+mod topic;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use helio_core::qos::{Durability, Guarantee, Reliability};
+use helio_core::{Qos, SchemaId, TopicName};
+
+use super::{
+    Capabilities, Fencing, HistorySupport, Opening, Reach, Support, Transport, TransportTopic,
+};
+use crate::bell::{Bell, LocalBell, locked};
+use crate::clock::Clock;
+use crate::error::{ConnectError, TransportError};
+use topic::{Connected, MemoryTopic, first_difference};
+
+/// The most bytes (payloads and keys) that a partition keeps, so that no test fills a machine.
+pub const MAX_PARTITION_BYTES: u64 = 256 << 20;
+/// The largest payload, as the journal's default.
+pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
+/// The largest key, as the journal's.
+pub const MAX_KEY_BYTES: usize = 1024;
+
+const SCHEME: &str = "memory";
+
+/// What all connections of one name share.
+#[derive(Default)]
+struct Engine {
+    topics: Mutex<BTreeMap<TopicName, Arc<MemoryTopic>>>,
+    schemas: Mutex<HashMap<SchemaId, String>>,
+}
+
+fn engines() -> &'static Mutex<HashMap<String, Arc<Engine>>> {
+    static ENGINES: OnceLock<Mutex<HashMap<String, Arc<Engine>>>> = OnceLock::new();
+    ENGINES.get_or_init(Mutex::default)
+}
+
+/// Forgets a named instance: the next connection finds it empty. Open connections keep theirs.
+pub fn forget(name: &str) {
+    locked(engines()).remove(name);
+}
+
+pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
+    let url = &opening.url;
+    url.allow_options(&["strict"])?;
+    let strict = match url.option("strict") {
+        None | Some("0") => Support::No,
+        Some("1") => Support::Yes,
+        Some(other) => return Err(url.bad_option("strict", other, "0 or 1")),
+    };
+    let engine = match url.rest() {
+        "" => Arc::default(),
+        name => Arc::clone(locked(engines()).entry(name.to_owned()).or_default()),
+    };
+    let capabilities = capabilities(strict);
+    let clock = Arc::clone(&opening.clock);
+    Ok(Arc::new(Memory { engine, capabilities, clock, closed: Arc::default() }))
+}
+
+fn capabilities(strict: Support) -> Capabilities {
+    let strict = strict.is_yes();
+    Capabilities {
+        transport: SCHEME.to_owned(),
+        reach: Reach::Process,
+        reliability: Reliability::Reliable,
+        durability: if strict { Durability::TransientLocal } else { Durability::Persistent },
+        history: HistorySupport::KeepAll,
+        exclusive: Support::Yes,
+        fencing: Fencing::RefuseAndDrop,
+        guarantee: if strict { Guarantee::Stored } else { Guarantee::Durable },
+        retention_bytes: Support::Yes,
+        retention_age: Support::Yes,
+        last_value: Support::Yes,
+        liveliness: Support::Yes,
+        partitions: 1024,
+        groups: Support::Yes,
+        rewind: Support::Yes,
+        max_payload_bytes: MAX_PAYLOAD_BYTES,
+        max_key_bytes: MAX_KEY_BYTES,
+    }
+}
+
+/// One connection.
+struct Memory {
+    engine: Arc<Engine>,
+    capabilities: Capabilities,
+    clock: Arc<dyn Clock>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Memory {
+    fn connected(&self, topic: &Arc<MemoryTopic>) -> Arc<dyn TransportTopic> {
+        Arc::new(Connected {
+            topic: Arc::clone(topic),
+            clock: Arc::clone(&self.clock),
+            closed: Arc::clone(&self.closed),
+        })
+    }
+
+    fn check_open(&self) -> Result<(), TransportError> {
+        if self.closed.load(Ordering::Acquire) { Err(TransportError::Closed) } else { Ok(()) }
+    }
+}
+
+impl Transport for Memory {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        self.check_open()?;
+        Ok(locked(&self.engine.topics).get(name).map(|topic| self.connected(topic)))
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        self.check_open()?;
+        let mut topics = locked(&self.engine.topics);
+        let topic = topics
+            .entry(name.clone())
+            .or_insert_with(|| Arc::new(MemoryTopic::new(name.clone(), qos.clone())));
+        match first_difference(name, topic.qos(), qos) {
+            Some(error) => Err(error),
+            None => Ok(self.connected(topic)),
+        }
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.check_open()?;
+        Ok(locked(&self.engine.topics).keys().cloned().collect())
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.check_open()?;
+        locked(&self.engine.schemas).entry(id).or_insert_with(|| text.to_owned());
+        Ok(())
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        Ok(locked(&self.engine.schemas).get(&id).cloned())
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        Ok(LocalBell::new())
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        locked(&self.engine.topics).values().for_each(|topic| topic.wake_all());
+    }
+}

@@ -1,0 +1,303 @@
+//! One partition: samples in order, the newest of each key, producers, and who waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use helio_core::qos::{History, Ownership};
+use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+
+use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
+use super::MAX_PARTITION_BYTES;
+use crate::bell::Bell;
+use crate::error::{TransportError, holder};
+
+/// What a sample costs besides its key and payload, so that empty ones are bounded too.
+const SAMPLE_OVERHEAD_BYTES: u64 = 64;
+
+/// A sample as the partition keeps it.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) offset: u64,
+    producer: Arc<Producer>,
+    sequence: u64,
+    time: Tai,
+    schema: SchemaId,
+    level: u8,
+    trace: Option<TraceId>,
+    key: Box<[u8]>,
+    payload: Box<[u8]>,
+}
+
+impl Stored {
+    pub(super) fn sample(&self, partition: u32, origin: Origin) -> SampleRef<'_> {
+        SampleRef {
+            partition,
+            offset: self.offset,
+            key: &self.key,
+            producer: &self.producer,
+            sequence: self.sequence,
+            time: self.time,
+            schema: self.schema,
+            level: self.level,
+            trace: self.trace,
+            payload: &self.payload,
+            origin,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.key.len() + self.payload.len()) as u64 + SAMPLE_OVERHEAD_BYTES
+    }
+}
+
+#[derive(Debug)]
+struct Writing {
+    producer: Arc<Producer>,
+    sequence: u64,
+    alive: bool,
+    seen: Tai,
+}
+
+/// Who waits for a partition, each once.
+#[derive(Default)]
+pub(super) struct Waiters(HashMap<(usize, u64), Arc<dyn Bell>>);
+
+impl Waiters {
+    pub(super) fn add(&mut self, bell: &Arc<dyn Bell>, token: u64) {
+        let address = Arc::as_ptr(bell).cast::<()>() as usize;
+        self.0.entry((address, token)).or_insert_with(|| Arc::clone(bell));
+    }
+
+    pub(super) fn remove(&mut self, bell: &Arc<dyn Bell>, token: u64) {
+        self.0.remove(&(Arc::as_ptr(bell).cast::<()>() as usize, token));
+    }
+
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    pub(super) fn ring(self) {
+        self.0.into_iter().for_each(|((_, token), bell)| bell.ring(Some(token)));
+    }
+}
+
+/// One partition's state, behind its lock.
+pub(super) struct Partition {
+    log: VecDeque<Arc<Stored>>,
+    first: u64,
+    bytes: u64,
+    retain_bytes: u64,
+    retain_age: Option<Duration>,
+    keep_per_key: usize,
+    newest: HashMap<Box<[u8]>, VecDeque<Arc<Stored>>>,
+    producers: HashMap<ProducerName, Writing>,
+    pub(super) waiters: Waiters,
+}
+
+impl Partition {
+    pub(super) fn new(qos: &Qos) -> Self {
+        let asked = match qos.history {
+            History::KeepLast(n) => usize::from(n),
+            History::None | History::KeepAll => 0,
+        };
+        Self {
+            log: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            retain_bytes: qos.retention.bytes.unwrap_or(u64::MAX).min(MAX_PARTITION_BYTES),
+            retain_age: qos.retention.age,
+            keep_per_key: if qos.retention.last_value { asked.max(1) } else { 0 },
+            newest: HashMap::new(),
+            producers: HashMap::new(),
+            waiters: Waiters::default(),
+        }
+    }
+
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.log.len() as u64
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn last_time(&self) -> Option<Tai> {
+        self.log.back().map(|stored| stored.time)
+    }
+
+    /// Registers a writer: the next incarnation of its name. The one before it is fenced from now on.
+    pub(super) fn claim(
+        &mut self,
+        topic: &TopicName,
+        name: &ProducerName,
+        ownership: Ownership,
+        now: Tai,
+    ) -> Result<Arc<Producer>, TransportError> {
+        if ownership == Ownership::Exclusive
+            && let Some(live) = self.producers.values().find(|writing| writing.alive)
+        {
+            let holder = holder(&live.producer.name, live.producer.incarnation);
+            return Err(TransportError::Owned { topic: topic.clone(), holder });
+        }
+        let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
+        let producer = Arc::new(Producer { name: name.clone(), incarnation: last + 1 });
+        let writing =
+            Writing { producer: Arc::clone(&producer), sequence: 0, alive: true, seen: now };
+        self.producers.insert(name.clone(), writing);
+        Ok(producer)
+    }
+
+    fn writing(&mut self, producer: &Producer) -> Result<&mut Writing, TransportError> {
+        let newer = match self.producers.get_mut(&producer.name) {
+            Some(writing) if writing.producer.incarnation == producer.incarnation => {
+                return Ok(writing);
+            }
+            other => other.map_or(producer.incarnation, |now| now.producer.incarnation),
+        };
+        Err(TransportError::Fenced { producer: producer.clone(), newer })
+    }
+
+    pub(super) fn assert_alive(
+        &mut self,
+        producer: &Producer,
+        now: Tai,
+    ) -> Result<(), TransportError> {
+        self.writing(producer)?.seen = now;
+        Ok(())
+    }
+
+    /// Ends a writer's claim; one that was replaced has none any more.
+    pub(super) fn release(&mut self, producer: &Producer) {
+        if let Ok(writing) = self.writing(producer) {
+            writing.alive = false;
+        }
+    }
+
+    pub(super) fn writers(&self, partition: u32) -> Vec<WriterInfo> {
+        let info = |writing: &Writing| WriterInfo {
+            producer: (*writing.producer).clone(),
+            partition,
+            alive: Some(if writing.alive { Alive::Yes } else { Alive::No }),
+            seen: Some(writing.seen),
+        };
+        self.producers.values().map(info).collect()
+    }
+
+    /// Appends a sample and applies the retention; gives its offset and sequence.
+    pub(super) fn append(
+        &mut self,
+        producer: &Arc<Producer>,
+        record: &Record<'_>,
+        now: Tai,
+    ) -> Result<(u64, u64), TransportError> {
+        let offset = self.end();
+        let writing = self.writing(producer)?;
+        writing.sequence += 1;
+        writing.seen = now;
+        let sequence = writing.sequence;
+        let stored = Arc::new(Stored {
+            offset,
+            producer: Arc::clone(producer),
+            sequence,
+            time: record.time,
+            schema: record.schema,
+            level: record.level,
+            trace: record.trace,
+            key: record.key.into(),
+            payload: record.payload.into(),
+        });
+        self.bytes += stored.bytes();
+        self.remember(&stored);
+        self.log.push_back(stored);
+        self.retain(now);
+        Ok((offset, sequence))
+    }
+
+    fn remember(&mut self, stored: &Arc<Stored>) {
+        if self.keep_per_key == 0 {
+            return;
+        }
+        match self.newest.get_mut(&stored.key) {
+            Some(kept) => {
+                kept.push_back(Arc::clone(stored));
+                if kept.len() > self.keep_per_key {
+                    kept.pop_front();
+                }
+            }
+            None => {
+                let kept = VecDeque::from([Arc::clone(stored)]);
+                self.newest.insert(stored.key.clone(), kept);
+            }
+        }
+    }
+
+    /// Removes what is over the limits; the newest sample always stays.
+    fn retain(&mut self, now: Tai) {
+        let oldest = self.retain_age.map(|age| {
+            let ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+            Tai::from_nanos(now.nanos().saturating_sub(ns))
+        });
+        while self.log.len() > 1 {
+            let over = self.bytes > self.retain_bytes;
+            let old = oldest.is_some_and(|oldest| self.log[0].time < oldest);
+            if !over && !old {
+                break;
+            }
+            if let Some(gone) = self.log.pop_front() {
+                self.first += 1;
+                self.bytes -= gone.bytes();
+            }
+        }
+    }
+
+    /// Up to `max` samples from an offset on.
+    pub(super) fn read(&self, from: u64, max: usize, into: &mut Vec<Arc<Stored>>) {
+        let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        into.extend(self.log.iter().skip(skip).take(max).cloned());
+    }
+
+    /// The first offset published at or after a time.
+    pub(super) fn at_time(&self, time: Tai) -> u64 {
+        // Stamps come from many publishers: not sorted, so the first match from the front is taken.
+        let found = self.log.iter().position(|stored| stored.time >= time);
+        found.map_or(self.end(), |n| self.first + n as u64)
+    }
+
+    /// The newest `n` samples of each key, in order.
+    pub(super) fn last_per_key(&self, n: u32) -> Vec<Arc<Stored>> {
+        let n = n as usize;
+        let mut counts: HashMap<&[u8], usize> = HashMap::new();
+        let mut found = Vec::new();
+        for stored in self.log.iter().rev() {
+            let count = counts.entry(&stored.key).or_default();
+            if *count < n {
+                *count += 1;
+                found.push(Arc::clone(stored));
+            }
+        }
+        for kept in self.newest.values() {
+            for stored in kept.iter().rev().filter(|stored| stored.offset < self.first) {
+                let count = counts.entry(&stored.key).or_default();
+                if *count < n {
+                    *count += 1;
+                    found.push(Arc::clone(stored));
+                }
+            }
+        }
+        found.sort_by_key(|stored| stored.offset);
+        found
+    }
+
+    /// The last values that retention has taken out of the log, in order.
+    pub(super) fn retained(&self) -> Vec<Arc<Stored>> {
+        let kept = self.newest.values().filter_map(VecDeque::back);
+        let mut kept: Vec<_> = kept.filter(|s| s.offset < self.first).cloned().collect();
+        kept.sort_by_key(|stored| stored.offset);
+        kept
+    }
+}

@@ -1,0 +1,258 @@
+//! A topic in memory, as all connections share it, and as one connection sees it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use helio_core::qos::Guarantee;
+use helio_core::{Producer, Qos, SchemaId, TopicName};
+
+use super::super::{
+    BatchError, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record, TransportTopic,
+    Writer, WriterInfo, WriterRequest, word,
+};
+use super::group::Group;
+use super::partition::Partition;
+use super::reader::MemoryReader;
+use super::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, SCHEME};
+use crate::bell::locked;
+use crate::clock::Clock;
+use crate::error::{PublishError, TransportError};
+use crate::publishing::PendingReceipt;
+
+/// One topic.
+pub(super) struct MemoryTopic {
+    name: TopicName,
+    qos: Qos,
+    schemas: Mutex<Vec<SchemaId>>,
+    partitions: Vec<Mutex<Partition>>,
+    groups: Mutex<BTreeMap<String, Arc<Group>>>,
+}
+
+impl MemoryTopic {
+    pub(super) fn new(name: TopicName, qos: Qos) -> Self {
+        let partitions = (0..qos.partitions).map(|_| Mutex::new(Partition::new(&qos))).collect();
+        Self { name, qos, partitions, schemas: Mutex::default(), groups: Mutex::default() }
+    }
+
+    pub(super) fn qos(&self) -> &Qos {
+        &self.qos
+    }
+
+    pub(super) fn partitions(&self) -> &[Mutex<Partition>] {
+        &self.partitions
+    }
+
+    pub(super) fn partition(&self, partition: u32) -> Result<&Mutex<Partition>, TransportError> {
+        self.partitions.get(partition as usize).ok_or_else(|| TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("open partition {partition} of {}", self.name),
+            remedy: format!("the topic has {} partitions", self.partitions.len()),
+        })
+    }
+
+    pub(super) fn group(&self, name: &str) -> Arc<Group> {
+        Arc::clone(locked(&self.groups).entry(name.to_owned()).or_default())
+    }
+
+    pub(super) fn wake_all(&self) {
+        for partition in &self.partitions {
+            let waiters = locked(partition).waiters.take();
+            waiters.ring();
+        }
+    }
+}
+
+/// The first field in which a topic differs from what was asked for.
+pub(crate) fn first_difference(
+    topic: &TopicName,
+    existing: &Qos,
+    asked: &Qos,
+) -> Option<TransportError> {
+    if existing == asked {
+        return None;
+    }
+    let (old, new) = (serde_json::to_value(existing).ok()?, serde_json::to_value(asked).ok()?);
+    let (old, new) = (old.as_object()?, new.as_object()?);
+    let (field, value) = old.iter().find(|(field, value)| new.get(*field) != Some(*value))?;
+    let asked = new.get(field).map_or_else(String::new, word);
+    let (field, existing) = (field.clone(), word(value));
+    Some(TransportError::Differs { topic: topic.clone(), field, existing, asked })
+}
+
+/// A topic as one connection sees it.
+pub(super) struct Connected {
+    pub(super) topic: Arc<MemoryTopic>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) closed: Arc<AtomicBool>,
+}
+
+impl TransportTopic for Connected {
+    fn qos(&self) -> &Qos {
+        &self.topic.qos
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        Ok(locked(&self.topic.schemas).clone())
+    }
+
+    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
+        let mut schemas = locked(&self.topic.schemas);
+        if !schemas.contains(&id) {
+            schemas.push(id);
+        }
+        Ok(())
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        let topic = &self.topic;
+        let now = self.clock.now();
+        let mut partition = locked(topic.partition(request.partition)?);
+        let producer = partition.claim(&topic.name, request.producer, topic.qos.ownership, now)?;
+        drop(partition);
+        Ok(Box::new(MemoryWriter {
+            topic: Arc::clone(topic),
+            partition: request.partition,
+            producer,
+            clock: Arc::clone(&self.clock),
+            closed: Arc::clone(&self.closed),
+        }))
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        let reader = MemoryReader::open(&self.topic, request, Arc::clone(&self.closed))?;
+        Ok(Box::new(reader))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        let info = |(partition, state): (u32, &Mutex<Partition>)| {
+            let state = locked(state);
+            PartitionInfo {
+                partition,
+                first: state.first(),
+                end: state.end(),
+                durable: state.end(),
+                bytes: state.bytes(),
+                last_time: state.last_time(),
+            }
+        };
+        Ok((0..).zip(&self.topic.partitions).map(info).collect())
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        let each = (0..).zip(&self.topic.partitions);
+        Ok(each.flat_map(|(partition, state)| locked(state).writers(partition)).collect())
+    }
+
+    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        Ok(locked(&self.topic.groups).get(group).map_or_else(Vec::new, |g| g.all_committed()))
+    }
+}
+
+struct MemoryWriter {
+    topic: Arc<MemoryTopic>,
+    partition: u32,
+    producer: Arc<Producer>,
+    clock: Arc<dyn Clock>,
+    closed: Arc<AtomicBool>,
+}
+
+impl MemoryWriter {
+    fn place(&self) -> &Mutex<Partition> {
+        &self.topic.partitions[self.partition as usize]
+    }
+
+    fn check(&self, record: &Record<'_>) -> Result<(), TransportError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(TransportError::Closed);
+        }
+        let limits = [
+            ("the payload", record.payload.len(), MAX_PAYLOAD_BYTES),
+            ("the key", record.key.len(), MAX_KEY_BYTES),
+        ];
+        match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
+            None => Ok(()),
+            Some((what, bytes, limit)) => {
+                let transport = SCHEME.to_owned();
+                Err(TransportError::TooLarge { what, bytes, limit, transport })
+            }
+        }
+    }
+
+    fn append(
+        &self,
+        records: &[Record<'_>],
+    ) -> (Option<(u64, u64)>, usize, Option<TransportError>) {
+        let now = self.clock.now();
+        let (mut last, mut taken, mut failed) = (None, 0, None);
+        let mut partition = locked(self.place());
+        for record in records {
+            let appended =
+                self.check(record).and_then(|()| partition.append(&self.producer, record, now));
+            match appended {
+                Ok(at) => (last, taken) = (Some(at), taken + 1),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let waiters = partition.waiters.take();
+        drop(partition);
+        waiters.ring();
+        (last, taken, failed)
+    }
+
+    fn receipt(&self, (offset, sequence): (u64, u64), guarantee: Guarantee) -> Published {
+        let offset = Some(offset);
+        Published::Done(Receipt { partition: self.partition, offset, sequence, guarantee })
+    }
+}
+
+impl Writer for MemoryWriter {
+    fn producer(&self) -> &Producer {
+        &self.producer
+    }
+
+    fn publish(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError> {
+        match self.append(std::slice::from_ref(record)) {
+            (Some(at), _, None) => Ok(self.receipt(at, guarantee)),
+            (_, _, error) => Err(error.unwrap_or(TransportError::Closed).into()),
+        }
+    }
+
+    fn publish_batch(
+        &mut self,
+        records: &[Record<'_>],
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, BatchError> {
+        let (last, taken, failed) = self.append(records);
+        let last = last.map(|at| self.receipt(at, guarantee));
+        match failed {
+            None => Ok(last),
+            Some(error) => Err(BatchError { taken, last, cause: error.into() }),
+        }
+    }
+
+    fn assert_alive(&mut self) -> Result<(), TransportError> {
+        locked(self.place()).assert_alive(&self.producer, self.clock.now())
+    }
+
+    fn flush(&mut self, _guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
+        Ok(None)
+    }
+}
+
+impl Drop for MemoryWriter {
+    fn drop(&mut self) {
+        let mut partition = locked(self.place());
+        partition.release(&self.producer);
+        let waiters = partition.waiters.take();
+        drop(partition);
+        waiters.ring();
+    }
+}

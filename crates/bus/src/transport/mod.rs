@@ -1,0 +1,404 @@
+//! What a transport is: the few things that differ between a journal, Kafka and DDS.
+//!
+//! Constraints. The traits are small and object-safe; nothing in them blocks, except for opening and
+//! closing; whatever has a queue bounds it and says `Full`. What can be done the same way everywhere
+//! (key filters, overload at the subscriber, deadlines, lifespans, fencing at the reader, counting of
+//! losses and repeats, resolution of schemas) is not here but in the bus. ADR 5 says how Kafka and DDS fit.
+//!
+//! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and producer, and
+//! [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
+
+mod capabilities;
+pub mod memory;
+mod registry;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helio_core::qos::Guarantee;
+use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+
+pub(crate) use capabilities::word;
+pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
+pub(crate) use registry::open;
+pub use registry::{Connect, Opening, register, schemes};
+
+use crate::bell::Bell;
+use crate::error::{PublishError, TransportError};
+use crate::event::{Gap, Outage};
+use crate::publishing::PendingReceipt;
+
+/// One engine behind a URL.
+pub trait Transport: Send + Sync + 'static {
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+    /// Opens a topic as it is; `None` where there is none.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError>;
+    /// Creates a topic, or opens the one that was created meanwhile with the same quality of service.
+    ///
+    /// # Errors
+    /// [`TransportError::Differs`] where it exists with another quality of service; what the engine says.
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError>;
+    /// All topics, by name, without internal ones.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError>;
+    /// Keeps a schema's text under its identity; the same text again changes nothing.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError>;
+    /// The text of a schema.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError>;
+    /// A new bell that readers of this transport can be armed with.
+    ///
+    /// # Errors
+    /// What the engine says (a bounded number of bells, no memory).
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError>;
+    /// Ends everything: pending receipts are completed, readers and writers then say `Closed`.
+    fn close(&self);
+}
+
+/// One topic of one engine.
+pub trait TransportTopic: Send + Sync + 'static {
+    /// The quality of service that it was created with.
+    fn qos(&self) -> &Qos;
+    /// The schemas that were declared for it, oldest first.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError>;
+    /// Adds a schema to those of the topic, unless it is there.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError>;
+    /// Opens a writer and allocates its incarnation: one more than the last of that name.
+    ///
+    /// # Errors
+    /// [`TransportError::Owned`] where the topic is exclusive and has a live writer.
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError>;
+    /// Opens a reader.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError>;
+    /// Where each partition stands.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError>;
+    /// The producers that are known to have written, with their state.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError>;
+    /// The committed position of a group in each partition that has one.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
+}
+
+/// What is asked of a new writer.
+#[derive(Debug, Clone)]
+pub struct WriterRequest<'a> {
+    /// Who writes.
+    pub producer: &'a ProducerName,
+    /// Where to.
+    pub partition: u32,
+}
+
+/// One sample on its way in.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// The key; empty is none.
+    pub key: &'a [u8],
+    /// The encoded value.
+    pub payload: &'a [u8],
+    /// When it was published.
+    pub time: Tai,
+    /// Its schema.
+    pub schema: SchemaId,
+    /// The routing byte.
+    pub level: u8,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceId>,
+}
+
+/// What a transport says when it took a sample.
+#[derive(Debug)]
+pub enum Published {
+    /// The guarantee that was asked for holds already.
+    Done(Receipt),
+    /// It will be told later, once.
+    Pending(PendingReceipt),
+}
+
+/// Proof of a publish under a guarantee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// The partition that it went to.
+    pub partition: u32,
+    /// Its place in the partition, where the engine has such places.
+    pub offset: Option<u64>,
+    /// The sample's number among its producer's.
+    pub sequence: u64,
+    /// What holds.
+    pub guarantee: Guarantee,
+}
+
+/// Takes the samples of one producer into one partition, and numbers them from 1 without holes.
+pub trait Writer: Send {
+    /// Who writes, with the incarnation that was allocated.
+    fn producer(&self) -> &Producer;
+    /// Takes one sample, without blocking.
+    ///
+    /// # Errors
+    /// [`PublishError::Full`] where a bounded queue is full (see [`Writer::on_room`]);
+    /// [`TransportError::Fenced`] where a newer incarnation has taken over.
+    fn publish(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError>;
+    /// Takes samples in order, all or up to the first that fails; gives the last one's receipt.
+    ///
+    /// # Errors
+    /// [`BatchError`] with the number that were taken.
+    fn publish_batch(
+        &mut self,
+        records: &[Record<'_>],
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, BatchError> {
+        let mut last = None;
+        for (taken, record) in records.iter().enumerate() {
+            match self.publish(record, guarantee) {
+                Ok(published) => last = Some(published),
+                Err(cause) => return Err(BatchError { taken, last, cause }),
+            }
+        }
+        Ok(last)
+    }
+    /// Names who is told whenever there is room again after a `Full`.
+    fn on_room(&mut self, _notify: Arc<dyn Fn() + Send + Sync>) {}
+    /// Shows that the writer is alive though it has nothing to publish.
+    ///
+    /// # Errors
+    /// [`TransportError::Fenced`], or what the engine says.
+    fn assert_alive(&mut self) -> Result<(), TransportError>;
+    /// A receipt for everything taken so far; `None` where the guarantee holds already.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError>;
+}
+
+/// A batch that stopped in the middle.
+#[derive(Debug)]
+pub struct BatchError {
+    /// How many samples were taken before.
+    pub taken: usize,
+    /// The receipt of the last one taken.
+    pub last: Option<Published>,
+    /// Why the next one was not.
+    pub cause: PublishError,
+}
+
+/// Where a reader begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begin {
+    /// At what is published from now on.
+    Latest,
+    /// At the oldest sample that is kept.
+    Earliest,
+    /// With the newest `n` samples of each key, marked [`Origin::History`], then at the tail as it was.
+    LastPerKey(u32),
+    /// At an offset; other partitions at their earliest.
+    Offset(u32, u64),
+    /// At the first sample published at or after a time.
+    Time(Tai),
+}
+
+/// What is asked of a new reader.
+#[derive(Debug, Clone)]
+pub struct ReaderRequest<'a> {
+    /// Where to begin; with a group, where it has committed nothing.
+    pub from: Begin,
+    /// The partitions; empty is all. With a group, the transport assigns them.
+    pub partitions: &'a [u32],
+    /// The group to join, under this member name.
+    pub group: Option<GroupRequest<'a>>,
+}
+
+/// Membership of a group of subscriptions that share partitions.
+#[derive(Debug, Clone)]
+pub struct GroupRequest<'a> {
+    /// The group.
+    pub name: &'a str,
+    /// The member, for lists that people read.
+    pub member: &'a str,
+}
+
+/// Whether a sample comes from the log in order or from the last values that a late joiner asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// From the log: the producer's numbers have no holes.
+    Log,
+    /// From the history by key: in order, with holes.
+    History,
+}
+
+/// A sample as it lies in the transport: borrowed, not copied.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleRef<'a> {
+    /// The partition.
+    pub partition: u32,
+    /// The place in the partition; engines without places number what the reader received.
+    pub offset: u64,
+    /// The key; empty is none.
+    pub key: &'a [u8],
+    /// Who published.
+    pub producer: &'a Producer,
+    /// The number among its producer's samples in that partition.
+    pub sequence: u64,
+    /// When it was published.
+    pub time: Tai,
+    /// The payload's schema.
+    pub schema: SchemaId,
+    /// The routing byte.
+    pub level: u8,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceId>,
+    /// The encoded value.
+    pub payload: &'a [u8],
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// What a reader comes across.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// A sample.
+    Sample(SampleRef<'a>),
+    /// Samples that are no longer there, or never will be.
+    Gap(Gap),
+    /// The partitions of this group member changed: these are its own now.
+    Assigned(&'a [u32]),
+    /// The engine cannot be reached, or can again.
+    Outage(Outage),
+}
+
+/// Reads partitions of one topic, each in order, without blocking.
+pub trait Reader: Send {
+    /// Visits up to `max` items; returns how many. Those visited are passed, also the one where the
+    /// visitor broke off.
+    ///
+    /// # Errors
+    /// What the engine says; outages are items, not errors.
+    fn poll(
+        &mut self,
+        max: usize,
+        visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, TransportError>;
+    /// Has the bell rung with the token as soon as there may be something; once. Returns
+    /// [`Armed::Ready`] where there already is.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError>;
+    /// For each partition that it reads: the next offset, and the end of the log.
+    fn positions(&self, visit: &mut dyn FnMut(Position));
+    /// The samples that lie ahead, over all partitions.
+    fn lag(&self) -> u64 {
+        let mut lag = 0;
+        self.positions(&mut |at| lag += at.end.saturating_sub(at.next));
+        lag
+    }
+    /// Goes to an offset of a partition (the next sample is the first at or after it).
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] where the engine cannot rewind.
+    fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError>;
+    /// Sets the group's position: the offset that its members begin at next.
+    ///
+    /// # Errors
+    /// What the engine says; a partition that is no longer this member's is an error.
+    fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError>;
+}
+
+/// What [`Reader::arm`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Armed {
+    /// There is something to read: do not wait.
+    Ready,
+    /// The bell will ring.
+    Waiting,
+    /// The bell will ring, but look again after this time at the latest (engines that cannot tell).
+    Recheck(Duration),
+}
+
+/// Where a reader stands in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The partition.
+    pub partition: u32,
+    /// The offset that it reads next.
+    pub next: u64,
+    /// The offset that the next publish gets.
+    pub end: u64,
+}
+
+/// Where a partition stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// The partition.
+    pub partition: u32,
+    /// The oldest offset that is kept.
+    pub first: u64,
+    /// The offset that the next publish gets.
+    pub end: u64,
+    /// The offset below which all is durable.
+    pub durable: u64,
+    /// The bytes that it takes.
+    pub bytes: u64,
+    /// When the newest sample was published.
+    pub last_time: Option<Tai>,
+}
+
+/// A producer that writes or wrote a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterInfo {
+    /// Who.
+    pub producer: Producer,
+    /// The partition.
+    pub partition: u32,
+    /// Whether its process lives, where the transport can tell.
+    pub alive: Option<Alive>,
+    /// When it last published or asserted that it is alive.
+    pub seen: Option<Tai>,
+}
+
+/// Whether a writer lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Alive {
+    /// It does.
+    Yes,
+    /// It has gone.
+    No,
+}

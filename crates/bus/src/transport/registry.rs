@@ -1,0 +1,53 @@
+//! Which scheme opens which transport. The one place in the bus where transports have names.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::{Transport, memory};
+use crate::bell::locked;
+use crate::clock::Clock;
+use crate::error::ConnectError;
+use crate::url::BusUrl;
+
+/// What a transport gets when it is opened.
+#[derive(Clone)]
+pub struct Opening {
+    /// The whole URL.
+    pub url: BusUrl,
+    /// The bus's clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Opens a transport.
+pub type Connect = fn(&Opening) -> Result<Arc<dyn Transport>, ConnectError>;
+
+fn registry() -> &'static Mutex<BTreeMap<String, Connect>> {
+    static REGISTRY: OnceLock<Mutex<BTreeMap<String, Connect>>> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let own: [(&str, Connect); 1] = [("memory", memory::connect)];
+        Mutex::new(own.into_iter().map(|(scheme, open)| (scheme.to_owned(), open)).collect())
+    })
+}
+
+/// Makes a transport known under a scheme, for this process; the last registration of a scheme holds.
+pub fn register(scheme: &str, connect: Connect) {
+    locked(registry()).insert(scheme.to_ascii_lowercase(), connect);
+}
+
+/// The schemes that are known, in order.
+#[must_use]
+pub fn schemes() -> Vec<String> {
+    locked(registry()).keys().cloned().collect()
+}
+
+/// Opens the transport that a URL names.
+pub(crate) fn open(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
+    let connect = locked(registry()).get(opening.url.scheme()).copied();
+    match connect {
+        Some(connect) => connect(opening),
+        None => Err(ConnectError::UnknownScheme {
+            scheme: opening.url.scheme().to_owned(),
+            known: schemes().join(", "),
+        }),
+    }
+}

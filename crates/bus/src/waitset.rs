@@ -1,0 +1,155 @@
+//! Many subscriptions in one thread: one kernel wait for all of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::bell::Bell;
+use crate::bus::BusCore;
+use crate::error::ReadError;
+use crate::event::Event;
+use crate::subscription::{Subscription, sooner};
+use crate::transport::Armed;
+
+/// Waits for many subscriptions of one bus. A wait costs what is ready, not what is waited for.
+///
+/// ```
+/// # use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
+/// # use std::time::Duration;
+/// let bus = Bus::connect("memory:")?;
+/// let mut set = bus.wait_set()?;
+/// let mount = bus.topic(TopicSpec::new("mount")?.qos(Qos::telemetry()))?;
+/// let dome = bus.topic(TopicSpec::new("dome")?.qos(Qos::telemetry()))?;
+/// let _mount = set.add(mount.subscribe(Subscribe::from(Start::Latest))?);
+/// let of_dome = set.add(dome.subscribe(Subscribe::from(Start::Latest))?);
+/// dome.publisher()?.publish(Message::new(b"open")).wait()?;
+/// let (who, _event) = set.next_timeout(Duration::from_secs(5))?.expect("it was published");
+/// assert_eq!(who, of_dome);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct WaitSet {
+    bus: Arc<BusCore>,
+    bell: Arc<dyn Bell>,
+    members: BTreeMap<u64, Subscription>,
+    /// Members that are not armed: there may be something to read.
+    awake: VecDeque<u64>,
+    /// Armed members that have to be looked at by the clock.
+    timed: BTreeMap<u64, Instant>,
+    rung: Vec<u64>,
+}
+
+/// Which subscription of a [`WaitSet`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member(u64);
+
+impl WaitSet {
+    pub(crate) fn new(bus: Arc<BusCore>, bell: Arc<dyn Bell>) -> Self {
+        Self {
+            bus,
+            bell,
+            members: BTreeMap::new(),
+            awake: VecDeque::new(),
+            timed: BTreeMap::new(),
+            rung: Vec::new(),
+        }
+    }
+
+    /// Adds a subscription of the same bus.
+    pub fn add(&mut self, mut subscription: Subscription) -> Member {
+        let token = self.bus.token();
+        subscription.set_token(token);
+        self.members.insert(token, subscription);
+        self.awake.push_back(token);
+        Member(token)
+    }
+
+    /// Takes a subscription out.
+    pub fn remove(&mut self, member: Member) -> Option<Subscription> {
+        self.awake.retain(|token| *token != member.0);
+        self.timed.remove(&member.0);
+        self.members.remove(&member.0)
+    }
+
+    /// A subscription, to look at its statistics or to commit.
+    pub fn get_mut(&mut self, member: Member) -> Option<&mut Subscription> {
+        self.members.get_mut(&member.0)
+    }
+
+    /// How many subscriptions it waits for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether it waits for none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Blocks until one of them has an event, at most for `timeout`; they take turns. `None` where the
+    /// time is over.
+    ///
+    /// # Errors
+    /// [`ReadError`] of any of them.
+    pub fn next_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(Member, Event)>, ReadError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(found) = self.try_next()? {
+                return Ok(Some(found));
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| until <= now) {
+                return Ok(None);
+            }
+            self.wait(until, now);
+        }
+    }
+
+    /// An event of one of them, if there is one now.
+    ///
+    /// # Errors
+    /// [`ReadError`] of any of them.
+    pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
+        while let Some(token) = self.awake.pop_front() {
+            let Some(subscription) = self.members.get_mut(&token) else { continue };
+            if let Some(event) = subscription.try_next()? {
+                self.awake.push_back(token);
+                return Ok(Some((Member(token), event)));
+            }
+            let mut due = subscription.due();
+            match subscription.arm(&self.bell)? {
+                Armed::Ready => self.awake.push_back(token),
+                Armed::Waiting => {}
+                Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
+            }
+            if let Some(due) = due {
+                self.timed.insert(token, due);
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait(&mut self, until: Option<Instant>, now: Instant) {
+        let due = self.timed.values().min().copied();
+        let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
+        self.bell.wait(left, &mut self.rung);
+        let now = Instant::now();
+        let due = self.timed.extract_if(.., |_, at| *at <= now).map(|(token, _)| token);
+        self.rung.extend(due);
+        for token in self.rung.drain(..) {
+            if !self.awake.contains(&token) {
+                self.awake.push_back(token);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for WaitSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaitSet").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
