@@ -6,9 +6,11 @@
 pub mod name;
 pub mod qos;
 pub mod sample;
+pub mod schema;
 pub mod time;
 
 pub use name::{NameError, ProducerName, TopicName};
 pub use qos::Qos;
 pub use sample::{Header, Producer, SchemaId, TraceId};
+pub use schema::{HasSchema, Schema, SchemaError, SchemaSet};
 pub use time::Tai;
