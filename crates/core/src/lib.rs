@@ -5,6 +5,7 @@
 
 pub mod name;
 pub mod qos;
+pub mod sal;
 pub mod sample;
 pub mod schema;
 pub mod time;

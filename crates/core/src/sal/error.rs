@@ -1,0 +1,143 @@
+//! What can be wrong with an interface folder: each message names the file, the line and the
+//! remedy.
+
+use thiserror::Error;
+
+use super::{MAX_COUNT, MAX_ELEMENTS, MAX_FILE_BYTES, MAX_FILES, MAX_FOLDER_BYTES, MAX_LABELS};
+
+/// An error in an interface folder, at a line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{file}:{line}: {cause}")]
+pub struct SalError {
+    /// The file's path within the folder.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// What is wrong there.
+    pub cause: SalCause,
+}
+
+/// What is wrong with an interface file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SalCause {
+    /// One of the two files that every folder has is not there.
+    #[error(
+        "this file is missing; an interface folder has SALSubsystems.xml and SALGenerics.xml at \
+         its top (an empty <SALObjects/> will do for the latter)"
+    )]
+    Missing,
+    /// The file is too large.
+    #[error("the file has {0} bytes, the limit is {MAX_FILE_BYTES}; split the component")]
+    FileTooLarge(usize),
+    /// The folder has too many files or bytes.
+    #[error(
+        "the folder has more than {MAX_FILES} files or {MAX_FOLDER_BYTES} bytes; is it the folder \
+         that has SALSubsystems.xml at its top?"
+    )]
+    FolderTooLarge,
+    /// The file is no UTF-8 text.
+    #[error("the file is not UTF-8 text; save it as UTF-8")]
+    NotUtf8,
+    /// The file is no well-formed XML, or uses what is refused for safety.
+    #[error("the XML cannot be read: {0}")]
+    Xml(String),
+    /// A tag or a file has more attributes or name spaces than any interface needs.
+    #[error("more than {limit} {what}; an interface file needs none beyond those of its root")]
+    XmlTooMuch {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// An element stands where it cannot.
+    #[error("<{found}> cannot stand here; expected {expected}")]
+    Unexpected {
+        /// The element found.
+        found: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// An element lacks a part that it must have.
+    #[error("<{within}> has no <{element}>; add it")]
+    NoElement {
+        /// The part that is missing.
+        element: &'static str,
+        /// The element that should have it.
+        within: String,
+    },
+    /// An element has the same part twice.
+    #[error("<{within}> has <{element}> twice; keep one")]
+    Twice {
+        /// The part.
+        element: String,
+        /// The element that has it twice.
+        within: String,
+    },
+    /// A name cannot be used.
+    #[error(
+        "{0:?} is no name; a name starts with a letter or '_' and has letters, digits and '_' only \
+         (a component's has no '_'), at most 90 of them (a field's: 256)"
+    )]
+    Name(String),
+    /// A topic's name does not fit its component and kind.
+    #[error("the topic's name {found:?} does not fit; it must be like {expected:?}")]
+    TopicName {
+        /// The name found.
+        found: String,
+        /// How it should look.
+        expected: String,
+    },
+    /// The topic says that it belongs to another component.
+    #[error("<Subsystem> is {found:?} in a file of {expected:?}; correct it or leave it out")]
+    Subsystem {
+        /// The component named.
+        found: String,
+        /// The file's component.
+        expected: String,
+    },
+    /// An unknown type.
+    #[error(
+        "{0:?} is no SAL type; use boolean, byte, short, int, long, \"long long\", \
+         \"unsigned short\", \"unsigned int\", float, double or string"
+    )]
+    Type(String),
+    /// A `Count` that is no whole number within the limit.
+    #[error("<Count> is {0:?}; it must be a whole number from 1 to {MAX_COUNT}")]
+    Count(String),
+    /// A topic with too many elements.
+    #[error("the topic has more than {MAX_ELEMENTS} elements; split it")]
+    Elements,
+    /// A field of that name is already there.
+    #[error("the field {0:?} is there twice (names of the private fields are taken); rename one")]
+    FieldTwice(String),
+    /// A topic of that name is already there.
+    #[error("the component has {0:?} twice, perhaps once by <AddedGenerics>; remove one")]
+    TopicTwice(String),
+    /// A component of that name is already there.
+    #[error("the component {0:?} is there twice; remove one")]
+    ComponentTwice(String),
+    /// A file belongs to no component.
+    #[error("SALSubsystems.xml has no component {0:?}; add a <SALSubsystem> or remove the file")]
+    NoComponent(String),
+    /// A file of a component has an unknown name, so that it would never be read.
+    #[error("a component's XML files are {0}_Commands.xml, {0}_Events.xml, {0}_Telemetry.xml")]
+    FileName(String),
+    /// A generic that does not exist.
+    #[error(
+        "<AddedGenerics> names {0:?}, which is neither a category nor a topic of SALGenerics.xml"
+    )]
+    Generic(String),
+    /// An enumeration that cannot be read.
+    #[error(
+        "the enumeration's {0:?} cannot be read; write labels like \"Open\", \"Open=1\" or \
+         \"Open=0x1\", separated by commas, each label once, at most {MAX_LABELS}"
+    )]
+    Enumeration(String),
+    /// A number with a leading zero means one thing to C and another to people.
+    #[error("{0:?} has a leading zero: octal or decimal? Write it without, or with 0x")]
+    LeadingZero(String),
+    /// An `.avsc` file that is no topic.
+    #[error("no Avro record of a topic: {0}")]
+    Avro(String),
+}

@@ -1,0 +1,158 @@
+//! The interfaces of a folder: components, their topics, and how many there are of each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Enumeration, Topic, TopicKind};
+
+/// Whether and how a component exists several times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Indexing {
+    /// There is one.
+    Single,
+    /// There are several, of any positive index.
+    Any,
+    /// There are several, of these names and indices.
+    Named(Vec<(String, i64)>),
+}
+
+/// A component: what has commands, events and telemetry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Component {
+    pub(super) name: Arc<str>,
+    pub(super) description: String,
+    pub(super) indexing: Indexing,
+    pub(super) enumerations: Vec<Enumeration>,
+    pub(super) topics: Vec<Topic>,
+}
+
+impl Component {
+    /// Its name, for example `MTMount`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Whether and how it exists several times.
+    #[must_use]
+    pub fn indexing(&self) -> &Indexing {
+        &self.indexing
+    }
+
+    /// Whether it exists several times, so that every sample begins with `salIndex`.
+    #[must_use]
+    pub fn indexed(&self) -> bool {
+        self.indexing != Indexing::Single
+    }
+
+    /// The enumerations of its own files' sets.
+    #[must_use]
+    pub fn enumerations(&self) -> &[Enumeration] {
+        &self.enumerations
+    }
+
+    /// All its topics, generics and acknowledgements included, in the order of their attributes
+    /// (`ack_ackcmd`, `cmd_…`, `evt_…`, `tel_…`).
+    #[must_use]
+    pub fn topics(&self) -> &[Topic] {
+        &self.topics
+    }
+
+    /// Its topics of a kind.
+    pub fn topics_of(&self, kind: TopicKind) -> impl Iterator<Item = &Topic> {
+        self.topics.iter().filter(move |topic| topic.kind() == kind)
+    }
+
+    /// Its topic of a kind and short name.
+    #[must_use]
+    pub fn topic(&self, kind: TopicKind, name: &str) -> Option<&Topic> {
+        self.topics_of(kind).find(|topic| topic.name() == name)
+    }
+}
+
+/// How many topics of each kind there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct TopicCounts {
+    /// Commands.
+    pub command: usize,
+    /// Events.
+    pub event: usize,
+    /// Telemetry.
+    pub telemetry: usize,
+    /// Acknowledgements: one for each component.
+    pub ack: usize,
+}
+
+/// How much there is in a folder, as `helio schema show FOLDER --json` prints it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Counts {
+    /// Components.
+    pub components: usize,
+    /// Topics, with the generics that each component really has.
+    pub topics: TopicCounts,
+    /// Public fields of all topics.
+    pub fields: usize,
+}
+
+/// The interfaces of a folder. Made by [`Interfaces::load`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Interfaces {
+    components: Vec<Component>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+impl Interfaces {
+    pub(super) fn new(components: Vec<Component>) -> Self {
+        let entry = |(index, component): (usize, &Component)| (component.name.clone(), index);
+        let by_name = components.iter().enumerate().map(entry).collect();
+        Self { components, by_name }
+    }
+
+    /// The components, in the order of `SALSubsystems.xml`.
+    #[must_use]
+    pub fn components(&self) -> &[Component] {
+        &self.components
+    }
+
+    /// The component of that name.
+    #[must_use]
+    pub fn component(&self, name: &str) -> Option<&Component> {
+        self.by_name.get(name).map(|index| &self.components[*index])
+    }
+
+    /// All topics, component by component.
+    pub fn topics(&self) -> impl Iterator<Item = &Topic> {
+        self.components.iter().flat_map(Component::topics)
+    }
+
+    /// The topic of that name on the bus, for example `MTMount/command/trackTarget`.
+    #[must_use]
+    pub fn topic(&self, name: &str) -> Option<&Topic> {
+        let component = self.component(name.split('/').next()?)?;
+        component.topics.iter().find(|topic| topic.topic_name().as_str() == name)
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts { components: self.components.len(), ..Counts::default() };
+        for topic in self.topics() {
+            *match topic.kind() {
+                TopicKind::Ack => &mut counts.topics.ack,
+                TopicKind::Command => &mut counts.topics.command,
+                TopicKind::Event => &mut counts.topics.event,
+                TopicKind::Telemetry => &mut counts.topics.telemetry,
+            } += 1;
+            counts.fields += topic.fields().len();
+        }
+        counts
+    }
+}

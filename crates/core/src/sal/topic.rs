@@ -1,0 +1,229 @@
+//! Topics of components: their kinds, names and quality of service.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::field::{ACKNOWLEDGEMENT, ACKNOWLEDGEMENT_DESCRIPTION};
+use super::{Field, SalNaming};
+use crate::{Qos, TopicName};
+
+/// What a topic carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TopicKind {
+    /// Acknowledgements of all commands of a component.
+    Ack,
+    /// A request to the component.
+    Command,
+    /// A change, published when it happens.
+    Event,
+    /// Values at a regular rate.
+    Telemetry,
+}
+
+impl TopicKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Ack, Self::Command, Self::Event, Self::Telemetry];
+
+    /// The kind as a segment of a topic's name: `ackcmd`, `command`, `event` or `telemetry`.
+    #[must_use]
+    pub const fn segment(self) -> &'static str {
+        match self {
+            Self::Ack => "ackcmd",
+            Self::Command => "command",
+            Self::Event => "event",
+            Self::Telemetry => "telemetry",
+        }
+    }
+
+    /// What SAL's names of such topics begin with; telemetry has nothing.
+    #[must_use]
+    pub const fn sal_prefix(self) -> &'static str {
+        match self {
+            Self::Ack | Self::Telemetry => "",
+            Self::Command => "command_",
+            Self::Event => "logevent_",
+        }
+    }
+
+    /// What SAL's attributes of such topics begin with, for example `evt_`.
+    #[must_use]
+    pub const fn attribute_prefix(self) -> &'static str {
+        match self {
+            Self::Ack => "ack_",
+            Self::Command => "cmd_",
+            Self::Event => "evt_",
+            Self::Telemetry => "tel_",
+        }
+    }
+
+    /// Kind and short name of a topic from its SAL name, for example `logevent_summaryState`.
+    #[must_use]
+    pub fn of_sal_name(sal_name: &str) -> (Self, &str) {
+        let after = |kind: Self| sal_name.strip_prefix(kind.sal_prefix()).map(|name| (kind, name));
+        match sal_name {
+            "ackcmd" => (Self::Ack, sal_name),
+            _ => after(Self::Command)
+                .or_else(|| after(Self::Event))
+                .unwrap_or((Self::Telemetry, sal_name)),
+        }
+    }
+
+    /// The quality of service of such topics: the profile of the kind's name. Acknowledgements are
+    /// kept like commands, but block where a command would be refused: each answers a request.
+    #[must_use]
+    pub fn qos(self) -> Qos {
+        match self {
+            Self::Ack => Qos { overload: crate::qos::Overload::Block, ..Qos::command() },
+            Self::Command => Qos::command(),
+            Self::Event => Qos::event(),
+            Self::Telemetry => Qos::telemetry(),
+        }
+    }
+}
+
+/// A topic of a component.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Topic {
+    pub(super) component: Arc<str>,
+    pub(super) indexed: bool,
+    pub(super) kind: TopicKind,
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) fields: Vec<Field>,
+    pub(super) topic_name: TopicName,
+}
+
+impl Topic {
+    /// The acknowledgements that every component has.
+    pub(super) fn acknowledgement(component: &Arc<str>, indexed: bool) -> Self {
+        let fields = ACKNOWLEDGEMENT.iter().map(Field::from).collect();
+        let template = Template {
+            kind: TopicKind::Ack,
+            name: TopicKind::Ack.segment().to_owned(),
+            description: ACKNOWLEDGEMENT_DESCRIPTION.to_owned(),
+            fields,
+        };
+        template.topic_of(component, indexed)
+    }
+
+    /// The component's name.
+    #[must_use]
+    pub fn component(&self) -> &str {
+        &self.component
+    }
+
+    /// Whether the component is indexed, so that every sample begins with `salIndex`.
+    #[must_use]
+    pub fn indexed(&self) -> bool {
+        self.indexed
+    }
+
+    /// What the topic carries.
+    #[must_use]
+    pub fn kind(&self) -> TopicKind {
+        self.kind
+    }
+
+    /// The short name, for example `trackTarget`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The public fields; every sample has the private ones before them.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The number of partitions; SAL's interface files name none, and an event must have one.
+    #[must_use]
+    pub fn partitions(&self) -> u32 {
+        1
+    }
+
+    /// Its name on the bus, for example `MTMount/command/trackTarget`.
+    #[must_use]
+    pub fn topic_name(&self) -> &TopicName {
+        &self.topic_name
+    }
+
+    /// SAL's name, for example `command_trackTarget`.
+    #[must_use]
+    pub fn sal_name(&self) -> String {
+        format!("{}{}", self.kind.sal_prefix(), self.name)
+    }
+
+    /// The attribute that SAL's Python objects have for it, for example `cmd_trackTarget`.
+    #[must_use]
+    pub fn attribute(&self) -> String {
+        format!("{}{}", self.kind.attribute_prefix(), self.name)
+    }
+
+    /// Its name on Kafka, for example `lsst.sal.MTMount.command_trackTarget`.
+    #[must_use]
+    pub fn kafka_name(&self, naming: &SalNaming) -> String {
+        naming.kafka_name(&self.component, self.kind, &self.name)
+    }
+
+    /// Its quality of service.
+    #[must_use]
+    pub fn qos(&self) -> Qos {
+        Qos { partitions: self.partitions(), ..self.kind.qos() }
+    }
+
+    /// The fields whose values are the key of a sample: `salIndex` where the component is indexed.
+    #[must_use]
+    pub fn key_fields(&self) -> &'static [&'static str] {
+        if self.indexed { &["salIndex"] } else { &[] }
+    }
+}
+
+impl fmt::Display for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.topic_name.fmt(f)
+    }
+}
+
+/// A topic of no component yet, as generics are.
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    pub(super) kind: TopicKind,
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) fields: Vec<Field>,
+}
+
+impl Template {
+    /// SAL's name, as `AddedGenerics` has it.
+    pub(super) fn sal_name(&self) -> String {
+        format!("{}{}", self.kind.sal_prefix(), self.name)
+    }
+
+    /// The topic of a component.
+    pub(super) fn topic_of(self, component: &Arc<str>, indexed: bool) -> Topic {
+        let segment = self.kind.segment();
+        let topic_name = match self.kind {
+            TopicKind::Ack => TopicName::new(&format!("{component}/{segment}")),
+            _ => TopicName::new(&format!("{component}/{segment}/{}", self.name)),
+        };
+        Topic {
+            topic_name: topic_name.expect("a loader's names are short and of letters and digits"),
+            component: component.clone(),
+            indexed,
+            kind: self.kind,
+            name: self.name,
+            description: self.description,
+            fields: self.fields,
+        }
+    }
+}

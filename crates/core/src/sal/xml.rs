@@ -1,0 +1,131 @@
+//! Reading XML within bounds: a thin layer over `roxmltree` whose errors know file and line.
+//!
+//! Document types are refused, so that there are no entities to expand. The parser itself does not
+//! recurse; what it does that grows faster than the file (comparing a tag's attributes with each
+//! other, copying name spaces into nested elements) is bounded by a look at the text before.
+
+use std::borrow::Cow;
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::{MAX_FILE_BYTES, MAX_NODES, SalCause, SalError};
+
+/// The most `=` between two `<` outside comments: no tag then has more attributes.
+const MAX_ATTRIBUTES: usize = 1_024;
+/// The most often that `xmlns` occurs in a file: each declaration costs memory in each nested one.
+const MAX_NAMESPACES: usize = 64;
+
+/// An error at a place in a file.
+pub(super) fn error_at(file: &str, line: u32, cause: SalCause) -> SalError {
+    SalError { file: file.to_owned(), line, cause }
+}
+
+/// The text of a file, without a byte order mark.
+pub(super) fn text<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, SalError> {
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(error_at(file, 1, SalCause::FileTooLarge(bytes.len())));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count() as u32;
+        error_at(file, line + 1, SalCause::NotUtf8)
+    })?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+/// Parses a file.
+pub(super) fn parse<'a>(file: &str, text: &'a str) -> Result<Document<'a>, SalError> {
+    let too_much = |what, limit| error_at(file, 1, SalCause::XmlTooMuch { what, limit });
+    let crowded = |tag: &str| !tag.starts_with('!') && tag.matches('=').count() > MAX_ATTRIBUTES;
+    if text.split('<').any(crowded) {
+        return Err(too_much("attributes in a tag", MAX_ATTRIBUTES));
+    }
+    if text.matches("xmlns").count() > MAX_NAMESPACES {
+        return Err(too_much("name spaces in a file", MAX_NAMESPACES));
+    }
+    let options =
+        ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
+    Document::parse_with_options(text, options).map_err(|error| {
+        // A message of the parser's may quote the file's text.
+        let message: String = error.to_string().chars().take(200).collect();
+        error_at(file, error.pos().row, SalCause::Xml(message))
+    })
+}
+
+/// An element, and the file that it is in.
+#[derive(Clone, Copy)]
+pub(super) struct Element<'a> {
+    file: &'a str,
+    node: Node<'a, 'a>,
+}
+
+impl<'a> Element<'a> {
+    /// The root of a document.
+    pub(super) fn root(file: &'a str, document: &'a Document<'a>) -> Self {
+        Self { file, node: document.root_element() }
+    }
+
+    /// The element's name, without a name space.
+    pub(super) fn name(self) -> &'a str {
+        self.node.tag_name().name()
+    }
+
+    /// The elements in it.
+    pub(super) fn children(self) -> impl Iterator<Item = Self> {
+        self.node
+            .children()
+            .filter(Node::is_element)
+            .map(move |node| Self { file: self.file, node })
+    }
+
+    /// The element of that name in it.
+    pub(super) fn child(self, name: &str) -> Result<Option<Self>, SalError> {
+        let mut found = None;
+        for child in self.children().filter(|child| child.name() == name) {
+            if found.replace(child).is_some() {
+                let (element, within) = (name.to_owned(), self.name().to_owned());
+                return Err(child.error(SalCause::Twice { element, within }));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The element of that name in it, which must be there.
+    pub(super) fn required(self, element: &'static str) -> Result<Self, SalError> {
+        let within = || self.name().to_owned();
+        self.child(element)?
+            .ok_or_else(|| self.error(SalCause::NoElement { element, within: within() }))
+    }
+
+    /// The text of the element of that name, where it is there.
+    pub(super) fn child_text(self, name: &str) -> Result<Option<Cow<'a, str>>, SalError> {
+        Ok(self.child(name)?.map(Self::text))
+    }
+
+    /// Its text as it stands, comments left out.
+    pub(super) fn text(self) -> Cow<'a, str> {
+        let mut parts = self.node.children().filter(Node::is_text).filter_map(|n| n.text());
+        let first = parts.next().unwrap_or_default();
+        match parts.next() {
+            None => Cow::Borrowed(first),
+            Some(second) => {
+                let rest = std::iter::once(second).chain(parts);
+                Cow::Owned(std::iter::once(first).chain(rest).collect())
+            }
+        }
+    }
+
+    /// The line that it begins in. Counting takes time: not for each element of a file.
+    pub(super) fn line(self) -> u32 {
+        self.node.document().text_pos_at(self.node.range().start).row
+    }
+
+    /// An error at this element.
+    pub(super) fn error(self, cause: SalCause) -> SalError {
+        error_at(self.file, self.line(), cause)
+    }
+
+    /// An error for an element that cannot stand where it is.
+    pub(super) fn unexpected(self, expected: &'static str) -> SalError {
+        self.error(SalCause::Unexpected { found: self.name().to_owned(), expected })
+    }
+}

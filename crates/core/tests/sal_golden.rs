@@ -1,0 +1,91 @@
+//! The Rubin Observatory's interfaces, as released, against the schemas that its own code derives
+//! from them. Needs the shared test data; skipped where it is absent.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::HashMap;
+
+use common::{files_under, gzip_json_lines, shared_data};
+use helio_core::sal::{Interfaces, SalNaming, TopicKind};
+use serde_json::Value;
+
+fn load(release: &str) -> Option<Interfaces> {
+    let folder = shared_data(&format!("sal-interfaces/{release}/sal_interfaces"))?;
+    Some(Interfaces::load(files_under(&folder)).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn golden(release: &str) -> Option<Vec<Value>> {
+    let path = shared_data(&format!("sal-golden/{release}/schemas.jsonl.gz"))?;
+    Some(gzip_json_lines(&path))
+}
+
+/// Every record equals the golden one: also the order of its keys and the kinds of its numbers.
+fn check_release(release: &str, components: usize, topics: usize) {
+    let (Some(interfaces), Some(golden)) = (load(release), golden(release)) else { return };
+    let naming = SalNaming::default();
+    assert_eq!(interfaces.components().len(), components);
+    assert_eq!(interfaces.topics().count(), topics);
+    assert_eq!(golden.len(), topics);
+    for (topic, expected) in interfaces.topics().zip(&golden) {
+        let record = topic.sal_record(&naming);
+        assert_eq!(
+            serde_json::to_string(&record).unwrap(),
+            serde_json::to_string(expected).unwrap(),
+            "{topic}"
+        );
+        assert_eq!(naming.from_kafka(&record.kafka_name).as_ref(), Ok(topic.topic_name()));
+        assert_eq!(naming.to_kafka(topic.topic_name()), Ok(record.kafka_name));
+        assert_eq!(interfaces.topic(topic.topic_name().as_str()), Some(topic));
+    }
+}
+
+#[test]
+fn release_26_equals_the_observatory_s_schemas() {
+    check_release("v26.0.0", 62, 3_131);
+}
+
+#[test]
+fn release_27_equals_the_observatory_s_schemas() {
+    check_release("v27.1.1", 63, 3_166);
+}
+
+#[test]
+fn counts_are_those_of_the_observatory_s_schemas() {
+    let (Some(interfaces), Some(golden)) = (load("v27.1.1"), golden("v27.1.1")) else { return };
+    let mut kinds: HashMap<String, usize> = HashMap::new();
+    let mut fields = 0;
+    for record in &golden {
+        *kinds.entry(record["topic"].as_str().unwrap()[..3].to_owned()).or_default() += 1;
+        let private = if record["indexed"] == true { 9 } else { 8 };
+        fields += record["schema"]["fields"].as_array().unwrap().len() - private;
+    }
+    let counts = interfaces.counts();
+    assert_eq!(counts.components, 63);
+    assert_eq!(counts.topics.ack, kinds["ack"]);
+    assert_eq!(counts.topics.command, kinds["cmd"]);
+    assert_eq!(counts.topics.event, kinds["evt"]);
+    assert_eq!(counts.topics.telemetry, kinds["tel"]);
+    assert_eq!(counts.fields, fields);
+}
+
+#[test]
+fn enumerations_types_and_lengths_are_kept_beside() {
+    let Some(interfaces) = load("v27.1.1") else { return };
+    let field = |topic: &str, name: &str| {
+        let schema = interfaces.topic(topic).unwrap().helio_schema_json();
+        let fields = schema["fields"].as_array().unwrap().clone();
+        fields.into_iter().find(|field| field["name"] == name).unwrap()
+    };
+    let summary = field("MTMount/event/summaryState", "summaryState");
+    assert_eq!(summary["enumeration"]["StandbyState"], 5);
+    assert_eq!(summary["salType"], "long");
+    let int0 = field("Test/event/arrays", "int0");
+    assert_eq!(int0["length"], 5);
+    assert_eq!(int0["enumeration"]["Five"], 5);
+    assert_eq!(int0["enumeration"]["Zero"], 0);
+    let test = interfaces.component("Test").unwrap();
+    assert!(test.indexed());
+    assert_eq!(test.topic(TopicKind::Event, "summaryState").unwrap().key_fields(), ["salIndex"]);
+}
