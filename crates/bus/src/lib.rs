@@ -33,6 +33,7 @@ mod bus;
 mod clock;
 mod error;
 mod event;
+mod interfaces;
 mod partitioner;
 mod publisher;
 mod publishing;
@@ -57,6 +58,7 @@ pub use event::{
 };
 pub use helio_core::qos::Guarantee;
 pub use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+pub use interfaces::{InterfacesError, read_interfaces};
 pub use partitioner::partition_of;
 pub use publisher::{Batching, Message, Publisher, PublisherStats};
 pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receipt};
