@@ -1,0 +1,71 @@
+# The doors of the house: `make help` lists them. Each does all of its own set-up.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Compiler output is shared by all checkouts of this machine, so that a fresh clone builds fast.
+CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heliograph/target
+override CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
+export CARGO_TARGET_DIR
+
+PYTHON ?= python3
+ARGS ?=
+venv := .venv
+bin := $(CURDIR)/$(venv)/bin
+
+# What the Python extension is built from.
+package_sources := Cargo.toml Cargo.lock \
+  $(shell find python crates/core crates/journal crates/bus -name tests -prune -o -type f \
+    \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
+
+.PHONY: help demo test test-rust test-python bench lint docs build python clean
+
+help: ## Say what each door does.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go to `helio demo`.
+	cargo run --quiet --locked --release --package helio-cli --bin helio -- demo $(ARGS)
+
+test: test-rust test-python ## All tests: Rust, its documentation's examples, Python.
+
+test-rust: $(venv)/.rust
+	cargo test --locked --workspace
+
+test-python: python
+	cd python && $(bin)/pytest
+
+bench: build ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
+	bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
+
+lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
+	cargo fmt --all --check
+	cargo fmt --check --manifest-path bench/compare/Cargo.toml
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo xtask tidy
+	$(bin)/ruff check --config python/pyproject.toml python
+	cd python && $(bin)/mypy
+
+docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
+	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps
+	cargo xtask links
+	@echo "Rust reference: $(CARGO_TARGET_DIR)/doc/helio_bus/index.html; the rest: docs/README.md"
+
+build: $(venv)/.rust ## The `helio` program, optimised.
+	cargo build --locked --release --package helio-cli
+	@echo "Built $(CARGO_TARGET_DIR)/release/helio"
+
+python: $(venv)/.package ## The Python package, in a virtual environment of its own (.venv).
+
+clean: ## Remove the virtual environment; the compiler's output is left to `cargo clean`.
+	rm -rf $(venv)
+
+$(venv)/.rust: scripts/setup
+	scripts/setup rust $(venv)
+
+$(venv)/.tools: scripts/setup scripts/requirements.txt | $(venv)/.rust
+	PYTHON=$(PYTHON) scripts/setup tools $(venv)
+
+$(venv)/.package: $(venv)/.tools $(package_sources)
+	scripts/setup package $(venv)

@@ -1,0 +1,105 @@
+//! Dependencies point one way: core, journal, bus, transports, services, doors.
+
+use std::collections::BTreeMap;
+
+use crate::Finding;
+use crate::metadata::Package;
+
+/// A layer: the folders it consists of, from the bottom up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Layer {
+    Core,
+    Journal,
+    Bus,
+    Transport,
+    Service,
+    Door,
+    /// Programs of the house, which depend on nothing of ours.
+    Tool,
+}
+
+fn layer(folder: &str) -> Option<Layer> {
+    Some(match folder {
+        "crates/core" => Layer::Core,
+        "crates/journal" => Layer::Journal,
+        "crates/bus" => Layer::Bus,
+        "crates/cli" | "crates/gateway" | "python" => Layer::Door,
+        "crates/xtask" => Layer::Tool,
+        _ if folder.starts_with("crates/transports/") => Layer::Transport,
+        _ if folder.starts_with("crates/services/") => Layer::Service,
+        _ if folder.starts_with("clients/") => Layer::Door,
+        _ => return None,
+    })
+}
+
+/// Whether a package of one layer may depend on one of another.
+fn may_use(from: Layer, to: Layer) -> bool {
+    match from {
+        Layer::Tool => false,
+        // No service knows a transport or the journal: what it has is the bus.
+        Layer::Service => matches!(to, Layer::Core | Layer::Bus),
+        _ => to < from,
+    }
+}
+
+pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
+    let by_name: BTreeMap<&str, &Package> = packages.iter().map(|p| (p.name.as_str(), p)).collect();
+    packages.iter().flat_map(|package| check_package(package, &by_name)).collect()
+}
+
+fn check_package(package: &Package, all: &BTreeMap<&str, &Package>) -> Vec<Finding> {
+    let manifest = format!("{}/Cargo.toml", package.folder);
+    let finding = |message: String| Finding::new(&manifest, 1, "layers", message);
+    let Some(from) = layer(&package.folder) else {
+        let message = format!("{} is in no layer; name it in xtask's layers.rs", package.folder);
+        return vec![finding(message)];
+    };
+    let ours = package.dependencies.iter().filter_map(|name| all.get(name.as_str()));
+    ours.filter(|to| layer(&to.folder).is_some_and(|to| !may_use(from, to)))
+        .map(|to| finding(format!("{} ({from:?}) must not depend on {}", package.name, to.name)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, folder: &str, dependencies: &[&str]) -> Package {
+        Package {
+            name: name.into(),
+            folder: folder.into(),
+            roots: Vec::new(),
+            dependencies: dependencies.iter().map(|d| (*d).to_owned()).collect(),
+        }
+    }
+
+    fn findings(dependency: (&str, &str), dependent: &str) -> usize {
+        check(&[package("a", dependency.0, &[]), package("b", dependent, &[dependency.1])]).len()
+    }
+
+    #[test]
+    fn a_lower_layer_may_be_used() {
+        assert_eq!(findings(("crates/core", "a"), "crates/journal"), 0);
+        assert_eq!(findings(("crates/bus", "a"), "python"), 0);
+        assert_eq!(findings(("crates/bus", "a"), "crates/services/alerts"), 0);
+        assert_eq!(findings(("crates/core", "serde"), "crates/core"), 0);
+    }
+
+    #[test]
+    fn a_higher_layer_and_a_neighbour_may_not() {
+        assert_eq!(findings(("crates/bus", "a"), "crates/core"), 1);
+        assert_eq!(findings(("crates/transports/dds", "a"), "crates/transports/kafka"), 1);
+        assert_eq!(findings(("crates/cli", "a"), "python"), 1);
+    }
+
+    #[test]
+    fn a_service_knows_the_bus_only() {
+        assert_eq!(findings(("crates/transports/dds", "a"), "crates/services/alerts"), 1);
+        assert_eq!(findings(("crates/journal", "a"), "crates/services/state"), 1);
+    }
+
+    #[test]
+    fn every_package_is_in_a_layer() {
+        assert_eq!(check(&[package("x", "crates/misc", &[])]).len(), 1);
+    }
+}

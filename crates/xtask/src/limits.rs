@@ -1,0 +1,39 @@
+//! The house's limits, each with its reason.
+
+/// A function fits on a screen, signature to closing brace.
+pub(crate) const FUNCTION_LINES: usize = 70;
+
+/// Two files side by side fit on a laptop's screen.
+pub(crate) const LINE_COLUMNS: usize = 100;
+
+/// A file is read in one sitting.
+pub(crate) const FILE_LINES: usize = 1_200;
+
+/// Where `unsafe` may stand, each with what needs it. Every other file is held to safe Rust.
+pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
+    ("bench/compare/src/cyclone.rs", "Cyclone DDS has a C API"),
+    ("bench/compare/src/harness.rs", "processor time comes from libc"),
+    ("crates/cli/src/bench/mapped.rs", "the floor bench maps files itself, without the journal"),
+];
+
+/// What the core must not name: it does no I/O, reads no clock and starts no thread.
+pub(crate) const CORE_FORBIDDEN: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
+
+/// Transports' names, which the bus knows in its URL registry only.
+pub(crate) const TRANSPORTS: &[&str] = &["amqp", "dds", "kafka", "pva", "zenoh"];
+
+/// The folder of transports that live with the bus, and the file that gives them names.
+pub(crate) const BUS_SOURCE: &str = "crates/bus/src/";
+/// The one place in the bus that may name transports.
+pub(crate) const BUS_REGISTRY: &str = "crates/bus/src/transport/registry.rs";
+/// The one folder in the bus that may use the journal.
+pub(crate) const BUS_JOURNAL: &str = "crates/bus/src/transport/journal";
