@@ -5,7 +5,7 @@
 //! the look and the wait; they may be spurious, so whoever wakes looks again.
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,43 @@ impl Bell for LocalBell {
     fn as_any(&self) -> &dyn Any {
         self
     }
+}
+
+/// Readers that were armed, each once: what transports in this process's memory keep beside their samples.
+#[derive(Default)]
+pub struct Waiters(HashMap<(usize, u64), Arc<dyn Bell>>);
+
+impl Waiters {
+    /// Adds an armed reader.
+    pub fn add(&mut self, bell: &Arc<dyn Bell>, token: u64) {
+        self.0.entry((address(bell), token)).or_insert_with(|| Arc::clone(bell));
+    }
+
+    /// Takes a reader out that is gone or waits elsewhere.
+    pub fn remove(&mut self, bell: &Arc<dyn Bell>, token: u64) {
+        self.0.remove(&(address(bell), token));
+    }
+
+    /// Takes all out, to be rung outside the lock.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// Rings for every reader.
+    pub fn ring(self) {
+        self.0.into_iter().for_each(|((_, token), bell)| bell.ring(Some(token)));
+    }
+}
+
+impl std::fmt::Debug for Waiters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiters({})", self.0.len())
+    }
+}
+
+fn address(bell: &Arc<dyn Bell>) -> usize {
+    Arc::as_ptr(bell).cast::<()>() as usize
 }
 
 /// Takes a lock whose holder may have panicked: the state behind our locks is whole between statements.

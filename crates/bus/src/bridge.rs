@@ -15,8 +15,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The waiting thread and who is to be woken.
 pub(crate) struct Bridge {
     bell: Arc<dyn Bell>,
-    tasks: Mutex<HashMap<u64, Task>>,
+    tasks: Mutex<Tasks>,
     stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Tasks {
+    waiting: HashMap<u64, Task>,
+    /// The thread sleeps until then at the latest; nobody is due earlier.
+    earliest: Option<Instant>,
 }
 
 struct Task {
@@ -43,19 +50,18 @@ impl Bridge {
     /// Has a task woken when its token rings, or when it is due. Call before arming the reader.
     pub(crate) fn register(&self, token: u64, waker: &Waker, due: Option<Instant>) {
         let mut tasks = locked(&self.tasks);
-        let earliest = tasks.values().filter_map(|task| task.due).min();
-        tasks.insert(token, Task { waker: waker.clone(), due });
+        tasks.waiting.insert(token, Task { waker: waker.clone(), due });
+        let sooner = due.filter(|due| tasks.earliest.is_none_or(|earliest| *due < earliest));
+        tasks.earliest = sooner.or(tasks.earliest);
         drop(tasks);
-        // The thread sleeps until the earliest time that it knew of.
-        let sooner = due.is_some_and(|due| earliest.is_none_or(|earliest| due < earliest));
-        if sooner {
+        if sooner.is_some() {
             self.bell.ring(None);
         }
     }
 
     /// Forgets a task whose subscription is gone.
     pub(crate) fn forget(&self, token: u64) {
-        locked(&self.tasks).remove(&token);
+        locked(&self.tasks).waiting.remove(&token);
     }
 
     /// Ends the thread, and wakes every task so that it sees that the bus is closed.
@@ -72,11 +78,11 @@ impl Bridge {
             self.wake(&ready);
         }
         let tasks = std::mem::take(&mut *locked(&self.tasks));
-        tasks.into_values().for_each(|task| task.waker.wake());
+        tasks.waiting.into_values().for_each(|task| task.waker.wake());
     }
 
     fn patience(&self) -> Duration {
-        let earliest = locked(&self.tasks).values().filter_map(|task| task.due).min();
+        let earliest = locked(&self.tasks).earliest;
         let left = earliest.map(|due| due.saturating_duration_since(Instant::now()));
         left.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT)
     }
@@ -84,9 +90,14 @@ impl Bridge {
     fn wake(&self, ready: &[u64]) {
         let now = Instant::now();
         let mut tasks = locked(&self.tasks);
-        let mut woken: Vec<Task> = ready.iter().filter_map(|token| tasks.remove(token)).collect();
-        let due = tasks.extract_if(|_, task| task.due.is_some_and(|due| due <= now));
-        woken.extend(due.map(|(_, task)| task));
+        let mut woken: Vec<Task> =
+            ready.iter().filter_map(|token| tasks.waiting.remove(token)).collect();
+        if tasks.earliest.is_some_and(|earliest| earliest <= now) {
+            let over = |task: &Task| task.due.is_some_and(|due| due <= now);
+            let due = tasks.waiting.extract_if(|_, task| over(task));
+            woken.extend(due.map(|(_, task)| task));
+            tasks.earliest = tasks.waiting.values().filter_map(|task| task.due).min();
+        }
         drop(tasks);
         woken.into_iter().for_each(|task| task.waker.wake());
     }

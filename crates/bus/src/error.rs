@@ -205,9 +205,9 @@ pub enum TopicError {
     Transport(#[from] TransportError),
 }
 
-impl From<Refusal> for TopicError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(Box::new(refusal))
+impl From<Box<Refusal>> for TopicError {
+    fn from(refusal: Box<Refusal>) -> Self {
+        Self::Refused(refusal)
     }
 }
 

@@ -31,6 +31,7 @@ mod bell;
 mod bridge;
 mod bus;
 mod clock;
+pub mod conformance;
 mod error;
 mod event;
 mod interfaces;
@@ -49,7 +50,7 @@ mod waitset;
 mod watch;
 
 pub use batch::Batch;
-pub use bell::{Bell, LocalBell};
+pub use bell::{Bell, LocalBell, Waiters};
 pub use bus::{Builder, Bus};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};

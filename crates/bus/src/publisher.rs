@@ -12,7 +12,7 @@ use crate::partitioner::partition_of;
 use crate::publishing::{PendingReceipt, Publishing};
 use crate::room::{Counters, Slot};
 use crate::topic::TopicCore;
-use crate::transport::{BatchError, Receipt, Record, WriterRequest};
+use crate::transport::{Receipt, Record, WriterRequest};
 
 /// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee, the
 /// partition that the key falls in.
@@ -235,19 +235,27 @@ impl Publisher {
         guarantee: Guarantee,
         batching: &mut Batching,
     ) {
-        let outcome = match self.writers.slot(partition) {
-            Ok(slot) => slot.publish_batch(records, guarantee),
-            Err(error) => Err(BatchError { taken: 0, last: None, cause: error.into() }),
+        let slot = match self.writers.slot(partition) {
+            Ok(slot) => slot,
+            Err(error) => return batching.fail(error.into()),
         };
-        let (taken, last) = match outcome {
-            Ok(last) => (records.len(), last),
-            Err(BatchError { taken, last, cause }) => {
-                batching.fail(cause);
-                (taken, last)
-            }
+        let (taken, last, cause) = match slot.publish_batch(records, guarantee) {
+            Ok(last) => (records.len(), last, None),
+            Err(error) => (error.taken, error.last, Some(error.cause)),
         };
         batching.taken += taken;
         batching.last.extend(last.map(|published| Publishing::from(Ok(published))));
+        match cause {
+            None => {}
+            Some(PublishError::Full { .. }) => {
+                // One by one they wait for room, or meet the policy.
+                let overload = self.overload();
+                let rest = &records[taken..];
+                let each = rest.iter().map(|record| slot.publish(record, guarantee, overload));
+                batching.last.extend(each);
+            }
+            Some(cause) => batching.fail(cause),
+        }
     }
 
     fn partition(&self, message: &Message<'_>) -> Result<u32, PublishError> {
@@ -365,7 +373,7 @@ impl Batching {
         self.failed.get_or_insert(error);
     }
 
-    /// How many samples the transport took.
+    /// How many samples the transport took at once.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken

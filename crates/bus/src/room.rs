@@ -141,11 +141,11 @@ impl Slot {
         &self,
         records: &[Record<'_>],
         guarantee: Guarantee,
-    ) -> Result<Option<Published>, BatchError> {
+    ) -> Result<Option<Published>, Box<BatchError>> {
         let mut line = locked(&self.line);
         if !line.waiting.is_empty() {
             let cause = self.full(line.waiting.len());
-            return Err(BatchError { taken: 0, last: None, cause });
+            return Err(Box::new(BatchError { taken: 0, last: None, cause }));
         }
         let outcome = line.writer.publish_batch(records, guarantee);
         drop(line);

@@ -200,6 +200,7 @@ impl Subscription {
     }
 
     /// The next event, for tasks. Dropping the future loses nothing.
+    #[expect(clippy::should_implement_trait, reason = "the word that every stream uses")]
     pub fn next(&mut self) -> Next<'_> {
         Next(self)
     }
@@ -572,6 +573,19 @@ impl State {
     fn conflate(&mut self, reader: &mut dyn Reader) -> Result<(), ReadError> {
         let mut gathered = std::mem::take(&mut self.gathered);
         let mut others = Vec::new();
+        let outcome = self.gather(reader, &mut gathered, &mut others);
+        let samples = gathered.drain().map(Event::Sample);
+        self.pending.extend(others.into_iter().chain(samples));
+        self.gathered = gathered;
+        outcome
+    }
+
+    fn gather(
+        &mut self,
+        reader: &mut dyn Reader,
+        gathered: &mut Gathered,
+        others: &mut Vec<Event>,
+    ) -> Result<(), ReadError> {
         let name = self.name.clone();
         while gathered.newest.len() < MAX_CONFLATED_KEYS {
             let mut replaced = 0;
@@ -583,16 +597,13 @@ impl State {
                     }
                 }
                 ControlFlow::Continue(())
-            })?;
+            });
             self.stats.conflated += replaced;
             self.stats.received -= replaced;
-            if taken < GATHER {
+            if taken? < GATHER {
                 break;
             }
         }
-        let samples = gathered.drain().map(Event::Sample);
-        self.pending.extend(others.into_iter().chain(samples));
-        self.gathered = gathered;
         Ok(())
     }
 }

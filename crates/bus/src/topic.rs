@@ -167,7 +167,8 @@ impl Topic {
         self.schema.as_ref()
     }
 
-    /// Opens a publisher. All publishers of one bus on one topic share one incarnation.
+    /// Opens a publisher. All publishers of one bus on one topic share one incarnation, which ends with
+    /// the last of them: keep one, do not open one for each sample.
     ///
     /// # Errors
     /// [`TopicError::Incompatible`] where existing readers could not read the schema;

@@ -83,12 +83,16 @@ impl BusUrl {
         }
     }
 
-    /// The same options on what lies behind a wrapping scheme (`fault:memory:x` gives `memory:x`).
+    /// What lies behind a wrapping scheme, with the options that are not the wrapper's own:
+    /// `fault:memory:x?drop=0.1&strict=1` gives `memory:x?strict=1` where `drop` is.
     ///
     /// # Errors
     /// [`ConnectError::Url`] where the rest is no URL.
-    pub fn inner(&self) -> Result<Self, ConnectError> {
-        self.rest.parse()
+    pub fn inner(&self, own: &[&str]) -> Result<Self, ConnectError> {
+        let mut inner: Self = self.rest.parse()?;
+        let others = self.options.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        inner.options = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(inner)
     }
 }
 

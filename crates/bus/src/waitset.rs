@@ -138,9 +138,10 @@ impl WaitSet {
         let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
         self.bell.wait(left, &mut self.rung);
         let now = Instant::now();
-        let due = self.timed.extract_if(.., |_, at| *at <= now).map(|(token, _)| token);
+        let due = self.timed.iter().filter(|(_, at)| **at <= now).map(|(token, _)| *token);
         self.rung.extend(due);
         for token in self.rung.drain(..) {
+            self.timed.remove(&token);
             if !self.awake.contains(&token) {
                 self.awake.push_back(token);
             }

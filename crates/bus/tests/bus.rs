@@ -1,4 +1,5 @@
 //! The bus on `memory:`: what applications see.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::future::Future;
 use std::pin::pin;

@@ -103,7 +103,7 @@ impl Capabilities {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn check(&self, topic: &TopicName, qos: &Qos) -> Result<(), Refusal> {
+    pub fn check(&self, topic: &TopicName, qos: &Qos) -> Result<(), Box<Refusal>> {
         let ask = Ask { capabilities: self, topic };
         ask.at_most("reliability", qos.reliability, self.reliability)?;
         ask.at_most("durability", qos.durability, self.durability)?;
@@ -139,7 +139,7 @@ impl Capabilities {
         policy: &'static str,
         asked: &str,
         has: Support,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Box<Refusal>> {
         Ask { capabilities: self, topic }.has(policy, asked, has)
     }
 }
@@ -155,14 +155,14 @@ impl Ask<'_> {
         policy: &'static str,
         asked: T,
         offered: T,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Box<Refusal>> {
         if asked <= offered {
             return Ok(());
         }
         Err(self.refusal(policy, word(&asked), format!("{} at most", word(&offered))))
     }
 
-    fn history(&self, asked: History) -> Result<(), Refusal> {
+    fn history(&self, asked: History) -> Result<(), Box<Refusal>> {
         let enough = match (asked, self.capabilities.history) {
             (History::None, _) | (_, HistorySupport::KeepAll) => true,
             (History::KeepLast(n), HistorySupport::KeepLast(most)) => n <= most,
@@ -175,15 +175,15 @@ impl Ask<'_> {
         Err(self.refusal("history", word(&asked), offered))
     }
 
-    fn has(&self, policy: &'static str, asked: &str, has: Support) -> Result<(), Refusal> {
+    fn has(&self, policy: &'static str, asked: &str, has: Support) -> Result<(), Box<Refusal>> {
         if has.is_yes() {
             return Ok(());
         }
         Err(self.refusal(policy, asked.to_owned(), "nothing of the kind".to_owned()))
     }
 
-    fn refusal(&self, policy: &'static str, asked: String, offered: String) -> Refusal {
-        Refusal {
+    fn refusal(&self, policy: &'static str, asked: String, offered: String) -> Box<Refusal> {
+        Box::new(Refusal {
             transport: self.capabilities.transport.clone(),
             topic: self.topic.to_string(),
             policy,
@@ -192,7 +192,7 @@ impl Ask<'_> {
             remedy: format!(
                 "override {policy} in the topic's quality of service, or use a transport that has it"
             ),
-        }
+        })
     }
 }
 

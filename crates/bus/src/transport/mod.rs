@@ -9,6 +9,7 @@
 //! [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
 
 mod capabilities;
+pub mod fault;
 pub mod memory;
 mod registry;
 
@@ -185,12 +186,12 @@ pub trait Writer: Send {
         &mut self,
         records: &[Record<'_>],
         guarantee: Guarantee,
-    ) -> Result<Option<Published>, BatchError> {
+    ) -> Result<Option<Published>, Box<BatchError>> {
         let mut last = None;
         for (taken, record) in records.iter().enumerate() {
             match self.publish(record, guarantee) {
                 Ok(published) => last = Some(published),
-                Err(cause) => return Err(BatchError { taken, last, cause }),
+                Err(cause) => return Err(Box::new(BatchError { taken, last, cause })),
             }
         }
         Ok(last)

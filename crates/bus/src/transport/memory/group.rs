@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::partition::Waiters;
-use crate::bell::locked;
+use crate::bell::{Waiters, locked};
 
 /// One group of one topic.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use helio_core::qos::{History, Ownership};
@@ -9,7 +10,7 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId}
 
 use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
 use super::MAX_PARTITION_BYTES;
-use crate::bell::Bell;
+use crate::bell::Waiters;
 use crate::error::{TransportError, holder};
 
 /// What a sample costs besides its key and payload, so that empty ones are bounded too.
@@ -55,30 +56,15 @@ impl Stored {
 struct Writing {
     producer: Arc<Producer>,
     sequence: u64,
-    alive: bool,
+    released: bool,
+    /// Its connection: a writer dies with it.
+    closed: Arc<AtomicBool>,
     seen: Tai,
 }
 
-/// Who waits for a partition, each once.
-#[derive(Default)]
-pub(super) struct Waiters(HashMap<(usize, u64), Arc<dyn Bell>>);
-
-impl Waiters {
-    pub(super) fn add(&mut self, bell: &Arc<dyn Bell>, token: u64) {
-        let address = Arc::as_ptr(bell).cast::<()>() as usize;
-        self.0.entry((address, token)).or_insert_with(|| Arc::clone(bell));
-    }
-
-    pub(super) fn remove(&mut self, bell: &Arc<dyn Bell>, token: u64) {
-        self.0.remove(&(Arc::as_ptr(bell).cast::<()>() as usize, token));
-    }
-
-    pub(super) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    pub(super) fn ring(self) {
-        self.0.into_iter().for_each(|((_, token), bell)| bell.ring(Some(token)));
+impl Writing {
+    fn alive(&self) -> bool {
+        !self.released && !self.closed.load(Ordering::Acquire)
     }
 }
 
@@ -136,18 +122,23 @@ impl Partition {
         topic: &TopicName,
         name: &ProducerName,
         ownership: Ownership,
-        now: Tai,
+        (now, closed): (Tai, &Arc<AtomicBool>),
     ) -> Result<Arc<Producer>, TransportError> {
         if ownership == Ownership::Exclusive
-            && let Some(live) = self.producers.values().find(|writing| writing.alive)
+            && let Some(live) = self.producers.values().find(|writing| writing.alive())
         {
             let holder = holder(&live.producer.name, live.producer.incarnation);
             return Err(TransportError::Owned { topic: topic.clone(), holder });
         }
         let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
         let producer = Arc::new(Producer { name: name.clone(), incarnation: last + 1 });
-        let writing =
-            Writing { producer: Arc::clone(&producer), sequence: 0, alive: true, seen: now };
+        let writing = Writing {
+            producer: Arc::clone(&producer),
+            sequence: 0,
+            released: false,
+            closed: Arc::clone(closed),
+            seen: now,
+        };
         self.producers.insert(name.clone(), writing);
         Ok(producer)
     }
@@ -174,7 +165,7 @@ impl Partition {
     /// Ends a writer's claim; one that was replaced has none any more.
     pub(super) fn release(&mut self, producer: &Producer) {
         if let Ok(writing) = self.writing(producer) {
-            writing.alive = false;
+            writing.released = true;
         }
     }
 
@@ -182,7 +173,7 @@ impl Partition {
         let info = |writing: &Writing| WriterInfo {
             producer: (*writing.producer).clone(),
             partition,
-            alive: Some(if writing.alive { Alive::Yes } else { Alive::No }),
+            alive: Some(if writing.alive() { Alive::Yes } else { Alive::No }),
             seen: Some(writing.seen),
         };
         self.producers.values().map(info).collect()

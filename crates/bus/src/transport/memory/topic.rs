@@ -108,7 +108,12 @@ impl TransportTopic for Connected {
         let topic = &self.topic;
         let now = self.clock.now();
         let mut partition = locked(topic.partition(request.partition)?);
-        let producer = partition.claim(&topic.name, request.producer, topic.qos.ownership, now)?;
+        let producer = partition.claim(
+            &topic.name,
+            request.producer,
+            topic.qos.ownership,
+            (now, &self.closed),
+        )?;
         drop(partition);
         Ok(Box::new(MemoryWriter {
             topic: Arc::clone(topic),
@@ -229,12 +234,12 @@ impl Writer for MemoryWriter {
         &mut self,
         records: &[Record<'_>],
         guarantee: Guarantee,
-    ) -> Result<Option<Published>, BatchError> {
+    ) -> Result<Option<Published>, Box<BatchError>> {
         let (last, taken, failed) = self.append(records);
         let last = last.map(|at| self.receipt(at, guarantee));
         match failed {
             None => Ok(last),
-            Some(error) => Err(BatchError { taken, last, cause: error.into() }),
+            Some(error) => Err(Box::new(BatchError { taken, last, cause: error.into() })),
         }
     }
 

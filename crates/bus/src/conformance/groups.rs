@@ -1,0 +1,192 @@
+//! Groups: shared work, committed positions, take-over.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use helio_core::Qos;
+
+use super::support::{Outcome, ensure, gather, named, number, open, process, unique};
+use super::{Check, Failure, Harness};
+use crate::event::{Event, Sample};
+use crate::publisher::{Message, Publisher};
+use crate::subscribe::{Start, Subscribe};
+use crate::subscription::Subscription;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "group_shares",
+        promise: "the members of a group share its partitions: each sample goes to one of them",
+        run: shares,
+    },
+    Check {
+        name: "group_takes_over",
+        promise: "what a member that went away had not committed goes to the others: nothing is lost",
+        run: takes_over,
+    },
+    Check {
+        name: "group_resumes",
+        promise: "a group goes on where it has committed, also back where it was set back to",
+        run: resumes,
+    },
+    Check {
+        name: "group_apart",
+        promise: "two groups, and readers without a group, do not notice each other",
+        run: apart,
+    },
+];
+
+fn qos() -> Qos {
+    Qos { partitions: 4, ..Qos::stream() }
+}
+
+fn member(bus: &crate::bus::Bus, name: &str, group: &str) -> Result<Subscription, Failure> {
+    let options = Subscribe::from(Start::Earliest).group(group);
+    Ok(open(bus, name, &qos())?.subscribe(options)?)
+}
+
+fn spread(publisher: &Publisher, numbers: std::ops::Range<u64>) -> Outcome {
+    for number in numbers {
+        let bytes = number.to_le_bytes();
+        publisher.publish(Message::new(&bytes).partition(number as u32 % 4)).wait()?;
+    }
+    Ok(())
+}
+
+/// Lets members read in turn until all numbers were seen by somebody.
+fn until_seen(
+    harness: &dyn Harness,
+    members: &mut [&mut Subscription],
+    wanted: std::ops::Range<u64>,
+) -> Result<Vec<Vec<Sample>>, Failure> {
+    let until = Instant::now() + harness.patience();
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut by_member = vec![Vec::new(); members.len()];
+    while !wanted.clone().all(|number| seen.contains(&number)) {
+        let missing = wanted.clone().filter(|number| !seen.contains(number)).count();
+        ensure!(Instant::now() < until, "{missing} samples never reached a member");
+        for (member, samples) in members.iter_mut().zip(&mut by_member) {
+            while let Some(event) = member.next_timeout(harness.quiet())? {
+                if let Event::Sample(sample) = event {
+                    seen.insert(number(&sample)?);
+                    samples.push(sample);
+                }
+            }
+        }
+    }
+    Ok(by_member)
+}
+
+/// Lets members settle: each has been told its partitions, and together they have all.
+fn settle(harness: &dyn Harness, members: &mut [&mut Subscription]) -> Outcome {
+    let until = Instant::now() + harness.patience();
+    loop {
+        for member in members.iter_mut() {
+            while member.next_timeout(harness.quiet())?.is_some() {}
+        }
+        let counts: Vec<usize> = members.iter().map(|member| member.positions().len()).collect();
+        if counts.iter().all(|count| *count > 0) && counts.iter().sum::<usize>() == 4 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "the members have {counts:?} partitions of 4");
+    }
+}
+
+fn shares(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (named(harness, "member1")?, named(harness, "member2")?);
+    let name = unique("shares");
+    let publisher = open(&bus, &name, &qos())?.publisher()?;
+    let mut one = member(&bus, &name, "g")?;
+    let mut two = member(&other, &name, "g")?;
+    settle(harness, &mut [&mut one, &mut two])?;
+    spread(&publisher, 0..100)?;
+    let by_member = until_seen(harness, &mut [&mut one, &mut two], 0..100)?;
+    let counts: Vec<usize> = by_member.iter().map(Vec::len).collect();
+    ensure!(counts.iter().sum::<usize>() == 100, "members got {counts:?} of 100");
+    ensure!(counts.iter().all(|count| *count > 0), "members got {counts:?}: not shared");
+    let of = |n: usize| by_member[n].iter().map(|s: &Sample| s.partition).collect::<HashSet<_>>();
+    ensure!(of(0).is_disjoint(&of(1)), "a partition went to both members");
+    Ok(())
+}
+
+fn takes_over(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (named(harness, "member1")?, named(harness, "member2")?);
+    let name = unique("takes-over");
+    let publisher = open(&bus, &name, &qos())?.publisher()?;
+    let mut one = member(&bus, &name, "g")?;
+    let mut two = member(&other, &name, "g")?;
+    settle(harness, &mut [&mut one, &mut two])?;
+    spread(&publisher, 0..40)?;
+    until_seen(harness, &mut [&mut one, &mut two], 0..40)?;
+    one.commit()?;
+    two.commit()?;
+    // The second reads on, commits nothing, and goes away; the first gets that again.
+    spread(&publisher, 40..80)?;
+    let before = until_seen(harness, &mut [&mut one, &mut two], 40..80)?;
+    drop(two);
+    drop(other);
+    let mut uncommitted = HashSet::new();
+    for sample in &before[1] {
+        uncommitted.insert(number(sample)?);
+    }
+    spread(&publisher, 80..100)?;
+    let until = Instant::now() + harness.patience();
+    let mut again = HashSet::new();
+    while !uncommitted.is_subset(&again) || !(80..100).all(|number| again.contains(&number)) {
+        ensure!(Instant::now() < until, "what the lost member had did not come again: {again:?}");
+        while let Some(event) = one.next_timeout(harness.quiet())? {
+            if let Event::Sample(sample) = event {
+                again.insert(number(&sample)?);
+            }
+        }
+    }
+    let old = again.iter().filter(|number| **number < 40).count();
+    ensure!(old == 0, "{old} committed samples came again");
+    Ok(())
+}
+
+fn resumes(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let name = unique("resumes");
+    let qos = Qos::stream();
+    let topic = open(&bus, &name, &qos)?;
+    let publisher = topic.publisher()?;
+    let options = || Subscribe::from(Start::Earliest).group("g");
+    super::support::publish_numbers(&publisher, "k", 0..10)?;
+    let mut reader = topic.subscribe(options())?;
+    let gathered = gather(harness, &mut reader, 10)?;
+    reader.commit_at(0, gathered.samples[6].offset)?;
+    drop(reader);
+    let other = process(harness)?;
+    let mut reader = open(&other, &name, &qos)?.subscribe(options())?;
+    let numbers = gather(harness, &mut reader, 4)?.numbers()?;
+    ensure!(numbers == [6, 7, 8, 9], "the group went on with {numbers:?}");
+    reader.commit()?;
+    drop(reader);
+    let committed = topic.committed("g")?;
+    let end = gathered.samples[9].offset + 1;
+    ensure!(committed == [(0, end)], "committed {committed:?}, read up to {end}");
+    let mut reader = topic.subscribe(options())?;
+    gather(harness, &mut reader, 0)?;
+    reader.commit_at(0, gathered.samples[2].offset)?;
+    drop(reader);
+    let mut reader = topic.subscribe(options())?;
+    let numbers = gather(harness, &mut reader, 8)?.numbers()?;
+    ensure!(numbers.iter().copied().eq(2..10), "set back to 2, it went on with {numbers:?}");
+    Ok(())
+}
+
+fn apart(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("apart"), &Qos::stream())?;
+    let publisher = topic.publisher()?;
+    super::support::publish_numbers(&publisher, "k", 0..20)?;
+    for group in ["g", "h"] {
+        let mut reader = topic.subscribe(Subscribe::from(Start::Earliest).group(group))?;
+        gather(harness, &mut reader, 20)?;
+        reader.commit()?;
+    }
+    let mut alone = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    gather(harness, &mut alone, 20)?;
+    ensure!(alone.commit().is_err(), "a reader without a group could commit");
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! What late joiners get, where subscriptions may start, and what retention leaves.
+
+use std::time::Duration;
+
+use helio_core::qos::{History, Retention};
+use helio_core::{Qos, Tai};
+
+use super::support::{
+    Outcome, ensure, gather, gather_at_least, listening, open, plain, process, publish_numbers,
+    unique,
+};
+use super::{Check, Failure, Harness};
+use crate::event::{Event, GapCause};
+use crate::publisher::Message;
+use crate::subscribe::{Lagging, Start, Subscribe};
+use crate::transport::Origin;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "start_latest",
+        promise: "a subscription that starts at the latest gets nothing of the past",
+        run: latest,
+    },
+    Check {
+        name: "start_last",
+        promise: "a late joiner gets the newest n of every key, in order, and then what comes",
+        run: last,
+    },
+    Check {
+        name: "start_last_quiet_keys",
+        promise: "the last value of a key stays, however much others publish and whatever is removed",
+        run: quiet_keys,
+    },
+    Check {
+        name: "start_earliest",
+        promise: "keep all: a late joiner gets everything, once, in order",
+        run: earliest,
+    },
+    Check {
+        name: "start_offset",
+        promise: "a subscription starts at an offset, and may go back to one",
+        run: offset,
+    },
+    Check {
+        name: "start_time",
+        promise: "a subscription starts with the first sample of a time",
+        run: time,
+    },
+    Check {
+        name: "history_outlives_writers",
+        promise: "history outlives the writers' connections",
+        run: outlives,
+    },
+    Check {
+        name: "retention_is_a_gap",
+        promise: "what is removed under a slow reader is an explicit gap: received + lost = published",
+        run: retention,
+    },
+];
+
+fn latest(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("latest");
+    let publisher = open(&bus, &name, &plain())?.publisher()?;
+    publish_numbers(&publisher, "k", 0..10)?;
+    let topic = open(&other, &name, &plain())?;
+    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    publish_numbers(&publisher, "k", 10..12)?;
+    let numbers = gather(harness, &mut samples, 2)?.numbers()?;
+    ensure!(numbers == [10, 11], "{numbers:?} came");
+    Ok(())
+}
+
+fn keep_last(n: u8) -> Qos {
+    Qos { history: History::KeepLast(n), ..Qos::telemetry() }
+}
+
+fn last(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("last");
+    let publisher = open(&bus, &name, &keep_last(3))?.publisher()?;
+    for number in 0..40 {
+        publish_numbers(&publisher, &format!("{}", number % 4), number..number + 1)?;
+    }
+    let topic = open(&other, &name, &keep_last(3))?;
+    for n in [1, 3] {
+        let mut samples = topic.subscribe(Subscribe::from(Start::Last(n)))?;
+        let history = gather(harness, &mut samples, 4 * n as usize)?;
+        let numbers = history.numbers()?;
+        let expected: Vec<u64> = (40 - 4 * u64::from(n)..40).collect();
+        ensure!(numbers == expected, "last({n}) gave {numbers:?}");
+        let marked = history.samples.iter().all(|s| s.origin == Origin::History);
+        ensure!(marked, "history is not marked as such");
+        ensure!(samples.stats().lost == 0, "history counts as loss: {:?}", samples.stats());
+    }
+    let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
+    publish_numbers(&publisher, "0", 40..45)?;
+    let gathered = gather(harness, &mut samples, 9)?;
+    let live: Vec<u64> = gathered.numbers()?[4..].to_vec();
+    ensure!(live == [40, 41, 42, 43, 44], "after the history came {live:?}");
+    ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
+    Ok(())
+}
+
+fn quiet_keys(harness: &dyn Harness) -> Outcome {
+    let retention = Retention { bytes: Some(64 << 10), age: None, last_value: true };
+    let qos = Qos { retention, ..keep_last(1) };
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("quiet");
+    let publisher = open(&bus, &name, &qos)?.publisher()?;
+    for number in 0..50 {
+        publish_numbers(&publisher, &format!("quiet/{number}"), number..number + 1)?;
+    }
+    let noise = [1; 1_000];
+    for _ in 0..2_000 * harness.scale() {
+        publisher.publish(Message::new(&noise).key(b"noisy")).wait()?;
+    }
+    let topic = open(&other, &name, &qos)?;
+    let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
+    let history = gather(harness, &mut samples, 51)?;
+    let mut quiet: Vec<u64> = Vec::new();
+    for sample in history.samples.iter().filter(|sample| sample.key.starts_with(b"quiet")) {
+        quiet.push(super::support::number(sample)?);
+    }
+    ensure!(quiet.iter().copied().eq(0..50), "of the quiet keys {quiet:?} came");
+    let newest = history.samples.iter().find(|sample| &sample.key[..] == b"noisy");
+    let whole = newest.is_some_and(|sample| sample.payload[..] == noise);
+    ensure!(whole, "the noisy key's newest sample is missing or damaged");
+    ensure!(samples.stats().lost == 0, "history counts as loss: {:?}", samples.stats());
+    Ok(())
+}
+
+fn earliest(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("earliest");
+    let publisher = open(&bus, &name, &Qos::stream())?.publisher()?;
+    let count = 1_000 * harness.scale() as u64;
+    publish_numbers(&publisher, "k", 0..count)?;
+    let topic = open(&other, &name, &Qos::stream())?;
+    for lagging in [Lagging::Lossless, Lagging::DropOldest { depth: 2 * count }] {
+        let mut samples = topic.subscribe(Subscribe::from(Start::Earliest).lagging(lagging))?;
+        let numbers = gather(harness, &mut samples, count as usize)?.numbers()?;
+        ensure!(numbers.iter().copied().eq(0..count), "the history is not whole");
+        ensure!(samples.stats().lag == 0, "{:?}", samples.stats());
+    }
+    Ok(())
+}
+
+fn offset(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("offset"), &Qos::stream())?;
+    let publisher = topic.publisher()?;
+    let mut at = Vec::new();
+    for number in 0..20_u64 {
+        let receipt = publisher.publish(Message::new(&number.to_le_bytes())).wait()?;
+        at.push(receipt.offset.ok_or(Failure::Broken("a receipt has no offset".to_owned()))?);
+    }
+    let start = Start::Offset { partition: 0, offset: at[12] };
+    let mut samples = topic.subscribe(Subscribe::from(start))?;
+    let gathered = gather(harness, &mut samples, 8)?;
+    ensure!(gathered.numbers()?.iter().copied().eq(12..20), "{:?}", gathered.numbers());
+    ensure!(gathered.samples[0].offset == at[12], "the offset is not the receipt's");
+    samples.seek(0, at[5])?;
+    let numbers = gather(harness, &mut samples, 15)?.numbers()?;
+    ensure!(numbers.iter().copied().eq(5..20), "after going back came {numbers:?}");
+    let stats = samples.stats();
+    ensure!((stats.lost, stats.lag) == (0, 0), "{stats:?}");
+    Ok(())
+}
+
+fn time(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("time"), &Qos::stream())?;
+    let publisher = topic.publisher()?;
+    let base = bus.clock().now().nanos();
+    let at = |number: u64| Tai::from_nanos(base + number as i64 * 1_000_000);
+    for number in 0..500_u64 {
+        let bytes = number.to_le_bytes();
+        publisher.publish(Message::new(&bytes).time(at(number))).wait()?;
+    }
+    let between = Tai::from_nanos(at(123).nanos() - 1);
+    for (start, first) in [(between, 123), (at(200), 200), (Tai::from_nanos(0), 0)] {
+        let mut samples = topic.subscribe(Subscribe::from(Start::Time(start)))?;
+        let numbers = gather(harness, &mut samples, 500 - first)?.numbers()?;
+        ensure!(numbers[0] == first as u64, "the time gave {} for {first}", numbers[0]);
+    }
+    let mut none = topic.subscribe(Subscribe::from(Start::Time(at(500))))?;
+    gather(harness, &mut none, 0)?;
+    Ok(())
+}
+
+fn outlives(harness: &dyn Harness) -> Outcome {
+    let name = unique("outlives");
+    let bus = process(harness)?;
+    let publisher = open(&bus, &name, &Qos::event())?.publisher()?;
+    publish_numbers(&publisher, "a", 0..3)?;
+    publish_numbers(&publisher, "b", 3..4)?;
+    publisher.flush(bus.capabilities().guarantee, harness.patience())?;
+    drop(publisher);
+    bus.close();
+    drop(bus);
+    let later = process(harness)?;
+    let topic = open(&later, &name, &Qos::event())?;
+    let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
+    let numbers = gather(harness, &mut samples, 2)?.numbers()?;
+    ensure!(numbers == [2, 3], "after the writer had gone, {numbers:?} came");
+    Ok(())
+}
+
+fn retention(harness: &dyn Harness) -> Outcome {
+    let bytes = 256 << 10;
+    let retention = Retention { bytes: Some(bytes), age: None, last_value: false };
+    let qos = Qos { retention, ..Qos::stream() };
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("retention");
+    let publisher = open(&bus, &name, &qos)?.publisher()?;
+    let topic = open(&other, &name, &qos)?;
+    let options = Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
+    let mut slow = topic.subscribe(options)?;
+    let payload = [7; 1_000];
+    let first = 5;
+    for _ in 0..first {
+        publisher.publish(Message::new(&payload)).wait()?;
+    }
+    gather(harness, &mut slow, first)?;
+    // Engines remove by the segment: publish many times what is to be kept.
+    let more = 100 * bytes / 1_000;
+    for _ in 0..more {
+        publisher.publish(Message::new(&payload)).wait()?;
+    }
+    let end = slow.positions().first().map_or(0, |position| position.end);
+    let mut received = first as u64;
+    let mut told = 0;
+    while received + told < end {
+        let gathered = gather_at_least(harness, &mut slow, 1)?;
+        received += gathered.samples.len() as u64;
+        for event in gathered.others {
+            let Event::Gap(gap) = event else { continue };
+            let retention = matches!(gap.cause, GapCause::Retention { .. });
+            ensure!(retention, "the gap's cause is {:?}", gap.cause);
+            told += gap.lost;
+        }
+    }
+    let stats = slow.stats();
+    ensure!(told > 0, "nothing was removed: the check shows nothing");
+    ensure!(stats.lost == told, "{told} were told, {stats:?}");
+    ensure!(stats.received == received && received + told == end, "{received} + {told}, {stats:?}");
+    ensure!(slow.next_timeout(Duration::ZERO)?.is_none(), "more came than was published");
+    Ok(())
+}

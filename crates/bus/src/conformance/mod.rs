@@ -1,0 +1,218 @@
+//! The suite that every transport is held to.
+//!
+//! A transport brings a [`Harness`]: how to connect to its real engine, and how to stop and start it. Each
+//! [`Check`] holds one promise of the bus against it. What a transport cannot do, it has to refuse by
+//! name: a check then counts as [`Verdict::Refused`], provided that the capabilities say the same.
+//!
+//! That the checks can fail is proved by running them on the fault injector.
+//!
+//! ```
+//! use helio_bus::conformance::{self, Connecting};
+//!
+//! let private = Connecting::to("memory:docs-of-conformance");
+//! let report = conformance::run(&private, |check| check.name.starts_with("start"));
+//! assert!(report.is_conformant(), "{report}");
+//! ```
+
+mod delivery;
+mod fencing;
+mod groups;
+mod history;
+mod lifecycle;
+mod overload;
+mod receipts;
+mod support;
+mod timing;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bus::{Builder, Bus};
+use crate::error::ConnectError;
+
+/// What the suite needs of a transport.
+pub trait Harness: Sync {
+    /// Connects to the engine, as a process of its own would. All connections see the same topics.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    fn connect(&self, builder: Builder) -> Result<Bus, ConnectError>;
+    /// The engine's switch, if the suite may stop it.
+    fn engine(&self) -> Option<&dyn Engine> {
+        None
+    }
+    /// How long a check waits for what must come before it counts as lost.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+    /// How long a check waits for what must not come, where the transport cannot be asked.
+    fn quiet(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+    /// By how much the work is multiplied: 1 for every commit.
+    fn scale(&self) -> usize {
+        1
+    }
+}
+
+/// An engine that can be stopped and started.
+pub trait Engine: Sync {
+    /// Stops it; connections stay open.
+    fn stop(&self);
+    /// Starts it again.
+    fn start(&self);
+}
+
+/// The harness of transports that need no more than a URL.
+#[derive(Debug, Clone)]
+pub struct Connecting {
+    url: String,
+}
+
+impl Connecting {
+    /// Every connection goes to this URL.
+    #[must_use]
+    pub fn to(url: &str) -> Self {
+        Self { url: url.to_owned() }
+    }
+}
+
+impl Harness for Connecting {
+    fn connect(&self, builder: Builder) -> Result<Bus, ConnectError> {
+        builder.connect(&self.url)
+    }
+}
+
+/// One promise of the bus, and how to hold it against a transport.
+pub struct Check {
+    /// Its name, for filters and tables.
+    pub name: &'static str,
+    /// The promise, in a sentence.
+    pub promise: &'static str,
+    run: fn(&dyn Harness) -> Result<(), Failure>,
+}
+
+/// Why a check did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The transport has refused by name, as its capabilities say.
+    Refused(String),
+    /// The harness has no means for it.
+    Skipped(&'static str),
+    /// The promise was broken.
+    Broken(String),
+}
+
+/// What became of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "verdict", content = "why")]
+pub enum Verdict {
+    /// The promise holds.
+    Passed,
+    /// The transport refuses it by name, as its capabilities say.
+    Refused(String),
+    /// The harness has no means to check it.
+    Skipped(String),
+    /// The promise is broken.
+    Broken(String),
+}
+
+/// One line of a report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// The check's name.
+    pub check: &'static str,
+    /// Its promise.
+    pub promise: &'static str,
+    /// What became of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// What a transport passes, refuses and breaks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// One line a check.
+    pub lines: Vec<Line>,
+}
+
+impl Report {
+    /// Whether no promise is broken.
+    #[must_use]
+    pub fn is_conformant(&self) -> bool {
+        self.broken().next().is_none()
+    }
+
+    /// The names of the checks whose promise is broken.
+    pub fn broken(&self) -> impl Iterator<Item = &'static str> {
+        let broken = |line: &&Line| matches!(line.verdict, Verdict::Broken(_));
+        self.lines.iter().filter(broken).map(|line| line.check)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.lines {
+            let (word, why) = match &line.verdict {
+                Verdict::Passed => ("passed", ""),
+                Verdict::Refused(why) => ("refused", why.as_str()),
+                Verdict::Skipped(why) => ("skipped", why.as_str()),
+                Verdict::Broken(why) => ("BROKEN", why.as_str()),
+            };
+            writeln!(f, "{word:8} {:32} {}", line.check, line.promise)?;
+            if !why.is_empty() {
+                writeln!(f, "         {why}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All checks, in the order of the documentation.
+pub fn checks() -> impl Iterator<Item = &'static Check> {
+    [
+        delivery::CHECKS,
+        history::CHECKS,
+        groups::CHECKS,
+        receipts::CHECKS,
+        overload::CHECKS,
+        fencing::CHECKS,
+        timing::CHECKS,
+        lifecycle::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Runs the checks that are wanted, one after the other.
+pub fn run(harness: &dyn Harness, wanted: impl Fn(&Check) -> bool) -> Report {
+    let lines = checks().filter(|check| wanted(check)).map(|check| check.hold(harness));
+    Report { lines: lines.collect() }
+}
+
+/// Runs all checks.
+pub fn run_all(harness: &dyn Harness) -> Report {
+    run(harness, |_| true)
+}
+
+impl Check {
+    fn hold(&self, harness: &dyn Harness) -> Line {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(harness)));
+        let verdict = match outcome {
+            Ok(Ok(())) => Verdict::Passed,
+            Ok(Err(Failure::Refused(why))) => Verdict::Refused(why),
+            Ok(Err(Failure::Skipped(why))) => Verdict::Skipped(why.to_owned()),
+            Ok(Err(Failure::Broken(why))) => Verdict::Broken(why),
+            Err(panic) => Verdict::Broken(format!("panicked: {}", message(&*panic))),
+        };
+        Line { check: self.name, promise: self.promise, verdict }
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")
+}

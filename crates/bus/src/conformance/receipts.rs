@@ -1,0 +1,161 @@
+//! Receipts say what holds, and nothing more.
+
+use helio_core::qos::Guarantee;
+use helio_core::{Producer, Qos};
+
+use super::support::{
+    Outcome, block_on, ensure, gather, open, plain, process, publish_numbers, unique,
+};
+use super::{Check, Failure, Harness};
+use crate::error::PublishError;
+use crate::publisher::Message;
+use crate::subscribe::{Start, Subscribe};
+use crate::transport::Receipt;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "receipt_each_guarantee",
+        promise: "each guarantee that the transport offers is given, awaited and waited for",
+        run: each_guarantee,
+    },
+    Check {
+        name: "receipt_beyond",
+        promise: "a stronger guarantee than the transport has is refused",
+        run: beyond,
+    },
+    Check {
+        name: "receipt_names_the_sample",
+        promise: "a receipt's partition, offset and sequence are the sample's",
+        run: names_the_sample,
+    },
+    Check {
+        name: "receipt_is_true",
+        promise: "what has a receipt is there for a late joiner",
+        run: is_true,
+    },
+    Check {
+        name: "receipt_batch",
+        promise: "a batch's receipts cover all of it, one a partition",
+        run: batch,
+    },
+    Check {
+        name: "receipt_wrong_partition",
+        promise: "a partition that does not exist is an error and not another partition",
+        run: wrong_partition,
+    },
+];
+
+const ALL: [Guarantee; 3] = [Guarantee::Accepted, Guarantee::Stored, Guarantee::Durable];
+
+fn each_guarantee(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("guarantees"), &plain())?;
+    let publisher = topic.publisher()?;
+    let offered = bus.capabilities().guarantee;
+    for guarantee in ALL.into_iter().filter(|guarantee| *guarantee <= offered) {
+        let message = Message::new(b"x").guarantee(guarantee);
+        let waited = publisher.publish(message).wait_timeout(harness.patience())?;
+        let awaited = block_on(publisher.publish(message), harness.patience())??;
+        for receipt in [waited, awaited] {
+            ensure!(receipt.guarantee >= guarantee, "asked {guarantee:?}, got {receipt:?}");
+        }
+        ensure!(awaited.sequence == waited.sequence + 1, "{waited:?}, then {awaited:?}");
+        publisher.flush(guarantee, harness.patience())?;
+    }
+    let stats = publisher.stats();
+    ensure!(stats.failed == 0 && stats.taken >= 2, "{stats:?}");
+    Ok(())
+}
+
+fn beyond(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("beyond"), &plain())?;
+    let publisher = topic.publisher()?;
+    let offered = bus.capabilities().guarantee;
+    for guarantee in ALL.into_iter().filter(|guarantee| *guarantee > offered) {
+        let refused = publisher.publish(Message::new(b"x").guarantee(guarantee)).wait();
+        ensure!(refused.is_err(), "{guarantee:?} was given, {offered:?} is declared");
+        let refused = open(&bus, &unique("beyond"), &Qos { guarantee, ..plain() });
+        ensure!(matches!(refused, Err(Failure::Refused(_))), "the topic was opened nevertheless");
+    }
+    Ok(())
+}
+
+fn names_the_sample(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("names"), &Qos { partitions: 3, ..Qos::stream() })?;
+    let publisher = topic.publisher()?;
+    let mut receipts: Vec<Receipt> = Vec::new();
+    for number in 0..60_u64 {
+        let key = (number % 7).to_le_bytes();
+        let bytes = number.to_le_bytes();
+        let message = Message::new(&bytes).key(&key).time(bus.clock().now());
+        receipts.push(publisher.publish(message).wait()?);
+    }
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    for sample in gather(harness, &mut samples, 60)?.samples {
+        let number = super::support::number(&sample)?;
+        let receipt = receipts[number as usize];
+        ensure!(receipt.partition == sample.partition, "{receipt:?} for {sample:?}");
+        ensure!(receipt.offset == Some(sample.offset), "{receipt:?} for {sample:?}");
+        ensure!(receipt.sequence == sample.header.sequence, "{receipt:?} for {sample:?}");
+    }
+    Ok(())
+}
+
+fn is_true(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("true");
+    let publisher = open(&bus, &name, &Qos::stream())?.publisher()?;
+    let mut held = Vec::new();
+    for number in 0..500_u64 {
+        match publisher.publish(Message::new(&number.to_le_bytes())).wait() {
+            Ok(receipt) => held.push((receipt.offset, number)),
+            Err(PublishError::Full { .. } | PublishError::Unknown { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let reading = open(&other, &name, &Qos::stream())?;
+    let mut samples = reading.subscribe(Subscribe::from(Start::Earliest))?;
+    let mut got = std::collections::HashMap::new();
+    while let Some(event) = samples.next_timeout(harness.quiet())? {
+        if let Some(sample) = event.into_sample() {
+            got.insert(Some(sample.offset), super::support::number(&sample)?);
+        }
+    }
+    let missing = held.iter().filter(|(offset, number)| got.get(offset) != Some(number)).count();
+    ensure!(missing == 0, "{missing} of {} acknowledged samples are not there", held.len());
+    Ok(())
+}
+
+fn batch(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("batch"), &Qos { partitions: 3, ..Qos::stream() })?;
+    let publisher = topic.publisher()?;
+    let payloads: Vec<_> = (0..90_u64).map(|number| (number.to_le_bytes(), number % 3)).collect();
+    let messages: Vec<_> = payloads
+        .iter()
+        .map(|(bytes, partition)| Message::new(bytes).partition(*partition as u32))
+        .collect();
+    let receipts = publisher.publish_batch(&messages).wait()?;
+    let mut partitions: Vec<u32> = receipts.iter().map(|receipt| receipt.partition).collect();
+    partitions.sort_unstable();
+    ensure!(partitions == [0, 1, 2], "receipts for the partitions {partitions:?}");
+    ensure!(receipts.iter().all(|receipt| receipt.sequence == 30), "{receipts:?}");
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    gather(harness, &mut samples, 90)?;
+    Ok(())
+}
+
+fn wrong_partition(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("wrong"), &plain())?;
+    let publisher = topic.publisher()?;
+    let wrong = publisher.publish(Message::new(b"x").partition(1)).wait();
+    let told = matches!(wrong, Err(PublishError::NoPartition { partition: 1, partitions: 1 }));
+    ensure!(told, "partition 1 of 1 gave {wrong:?}");
+    publish_numbers(&publisher, "", 0..1)?;
+    let Producer { incarnation, .. } = publisher.producer();
+    ensure!(incarnation > 0, "the first incarnation is {incarnation}, not at least 1");
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! What the checks have in common: connecting, publishing, gathering, saying what is wrong.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use helio_core::Qos;
+
+use super::{Failure, Harness};
+use crate::bus::Bus;
+use crate::error::{PublishError, ReadError, TopicError};
+use crate::event::{Event, Sample};
+use crate::publisher::{Message, Publisher};
+use crate::subscribe::Subscribe;
+use crate::subscription::Subscription;
+use crate::topic::{Topic, TopicSpec};
+
+/// Says that a promise is broken unless a condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($why:tt)+) => {
+        if !$holds {
+            return Err($crate::conformance::Failure::Broken(format!($($why)+)));
+        }
+    };
+}
+pub(super) use ensure;
+
+pub(super) type Outcome = Result<(), Failure>;
+
+macro_rules! broken_by {
+    ($($error:ty),+) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::Broken(error.to_string())
+            }
+        }
+    )+};
+}
+broken_by!(
+    crate::error::ConnectError,
+    crate::error::TransportError,
+    PublishError,
+    ReadError,
+    helio_core::NameError
+);
+
+impl From<TopicError> for Failure {
+    /// What is refused by name is no broken promise.
+    fn from(error: TopicError) -> Self {
+        match error {
+            TopicError::Refused(refusal) => Self::Refused(refusal.to_string()),
+            other => Self::Broken(other.to_string()),
+        }
+    }
+}
+
+/// A name that no other check, run or process uses.
+pub(super) fn unique(base: &str) -> String {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs());
+    format!("conformance/{base}-{seconds:x}-{:x}-{run:x}", std::process::id())
+}
+
+/// A bus of its own, as another process would have it.
+pub(super) fn process(harness: &dyn Harness) -> Result<Bus, Failure> {
+    Ok(harness.connect(Bus::builder())?)
+}
+
+/// The same under a producer's name.
+pub(super) fn named(harness: &dyn Harness, producer: &str) -> Result<Bus, Failure> {
+    Ok(harness.connect(Bus::builder().producer(producer))?)
+}
+
+pub(super) fn open(bus: &Bus, name: &str, qos: &Qos) -> Result<Topic, Failure> {
+    Ok(bus.topic(TopicSpec::new(name)?.qos(qos.clone()))?)
+}
+
+/// A quality of service that every transport can be asked for: volatile, without history.
+pub(super) fn plain() -> Qos {
+    Qos {
+        retention: helio_core::qos::Retention { last_value: false, ..Qos::stream().retention },
+        durability: helio_core::qos::Durability::Volatile,
+        history: helio_core::qos::History::None,
+        overload: helio_core::qos::Overload::Block,
+        ..Qos::telemetry()
+    }
+}
+
+/// A subscription that is known to see what is published from now on: engines without a log match
+/// readers and writers in their own time.
+pub(super) fn listening(
+    harness: &dyn Harness,
+    (topic, options): (&Topic, Subscribe),
+    publisher: &Publisher,
+) -> Result<Subscription, Failure> {
+    let mut subscription = topic.subscribe(options)?;
+    if topic_has_places(topic)? {
+        return Ok(subscription);
+    }
+    let until = Instant::now() + harness.patience();
+    while Instant::now() < until {
+        publisher.publish(Message::new(b"are you there?")).wait()?;
+        if subscription.next_timeout(harness.quiet())?.is_some() {
+            while subscription.next_timeout(harness.quiet())?.is_some() {}
+            return Ok(subscription);
+        }
+    }
+    Err(Failure::Broken("publisher and subscription never met".to_owned()))
+}
+
+/// Whether samples have offsets, and so a subscription's start is exact.
+fn topic_has_places(topic: &Topic) -> Result<bool, Failure> {
+    Ok(!topic.partitions()?.is_empty())
+}
+
+/// Publishes numbered payloads under a key.
+pub(super) fn publish_numbers(
+    publisher: &Publisher,
+    key: &str,
+    numbers: std::ops::Range<u64>,
+) -> Outcome {
+    for number in numbers {
+        publisher.publish(Message::new(&number.to_le_bytes()).key(key.as_bytes())).wait()?;
+    }
+    Ok(())
+}
+
+pub(super) fn number(sample: &Sample) -> Result<u64, Failure> {
+    let bytes = sample.payload[..].try_into();
+    let bytes = bytes.map_err(|_| Failure::Broken(format!("no number: {:?}", sample.payload)))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// What came out of a subscription.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) samples: Vec<Sample>,
+    pub(super) others: Vec<Event>,
+}
+
+impl Gathered {
+    pub(super) fn numbers(&self) -> Result<Vec<u64>, Failure> {
+        self.samples.iter().map(number).collect()
+    }
+
+    pub(super) fn by_key(&self) -> Result<HashMap<Vec<u8>, Vec<u64>>, Failure> {
+        let mut keys: HashMap<Vec<u8>, Vec<u64>> = HashMap::new();
+        for sample in &self.samples {
+            keys.entry(sample.key.to_vec()).or_default().push(number(sample)?);
+        }
+        Ok(keys)
+    }
+
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Sample(sample) => self.samples.push(sample),
+            other => self.others.push(other),
+        }
+    }
+}
+
+/// Waits for a number of samples, and then makes sure that there are no more.
+pub(super) fn gather(
+    harness: &dyn Harness,
+    subscription: &mut Subscription,
+    expected: usize,
+) -> Result<Gathered, Failure> {
+    let gathered = gather_at_least(harness, subscription, expected)?;
+    let mut gathered = gathered;
+    while let Some(event) = subscription.next_timeout(harness.quiet())? {
+        gathered.add(event);
+    }
+    let came = gathered.samples.len();
+    ensure!(came == expected, "{came} samples came, {expected} were to come");
+    Ok(gathered)
+}
+
+/// Waits until at least so many samples have come.
+pub(super) fn gather_at_least(
+    harness: &dyn Harness,
+    subscription: &mut Subscription,
+    expected: usize,
+) -> Result<Gathered, Failure> {
+    let until = Instant::now() + harness.patience();
+    let mut gathered = Gathered::default();
+    while gathered.samples.len() < expected {
+        let left = until.saturating_duration_since(Instant::now());
+        match subscription.next_timeout(left)? {
+            Some(event) => gathered.add(event),
+            None => {
+                let (came, stats) = (gathered.samples.len(), subscription.stats());
+                let why = format!("{came} samples of {expected} came in time; {stats:?}");
+                return Err(Failure::Broken(why));
+            }
+        }
+    }
+    Ok(gathered)
+}
+
+/// Waits for an event that a predicate knows.
+pub(super) fn await_event<T>(
+    harness: &dyn Harness,
+    subscription: &mut Subscription,
+    what: &str,
+    mut wanted: impl FnMut(&Event) -> Option<T>,
+) -> Result<T, Failure> {
+    let until = Instant::now() + harness.patience();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match subscription.next_timeout(left)? {
+            Some(event) => {
+                if let Some(found) = wanted(&event) {
+                    return Ok(found);
+                }
+            }
+            None => return Err(Failure::Broken(format!("{what} was never told"))),
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future in this thread for a time.
+pub(super) fn block_on<F: Future>(future: F, patience: Duration) -> Result<F::Output, Failure> {
+    let until = Instant::now() + patience;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(output);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Broken("a task was never woken".to_owned()));
+        }
+        std::thread::park_timeout(left);
+    }
+}

@@ -1,0 +1,357 @@
+//! `fault:URL`: any transport, with faults injected by a plan that a seed makes repeatable.
+//!
+//! For two uses: users see what their own program does when samples are lost, late or refused, and we see
+//! that the conformance suite notices a transport that breaks its promises. Nothing in here waits for
+//! time: a delay is a number of polls.
+//!
+//! The options are probabilities from 0 to 1, each applied on its own:
+//!
+//! | option | what happens |
+//! | --- | --- |
+//! | `drop` | a sample is not handed to the reader |
+//! | `duplicate` | a sample is handed out twice |
+//! | `reorder` | a sample is handed out after the one behind it |
+//! | `delay` | a sample, and all behind it, come a few polls later |
+//! | `corrupt` | a bit of the payload is flipped |
+//! | `disconnect` | an outage of a few polls begins |
+//! | `refuse` | a publish finds the queue full |
+//! | `lie` | a publish is acknowledged and not stored |
+//! | `doubt` | a publish is stored and reported as unknown |
+//! | `amnesia` | a sample is shown as of incarnation 1, whoever wrote it |
+//!
+//! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by completion
+//! instead of at once. Options that are not in this table go to the transport behind.
+
+mod reader;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use helio_core::{Qos, SchemaId, TopicName};
+
+use super::{
+    Capabilities, Opening, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic, Writer,
+    WriterInfo, WriterRequest,
+};
+use crate::bell::{Bell, Waiters, locked};
+use crate::error::{ConnectError, TransportError};
+use crate::url::BusUrl;
+use reader::FaultyReader;
+use writer::FaultyWriter;
+
+/// The options that are this transport's own.
+const OWN: [&str; 12] = [
+    "drop",
+    "duplicate",
+    "reorder",
+    "delay",
+    "corrupt",
+    "disconnect",
+    "refuse",
+    "lie",
+    "doubt",
+    "amnesia",
+    "seed",
+    "pending",
+];
+
+/// What goes wrong, and how often: probabilities from 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FaultPlan {
+    /// The seed of the random numbers.
+    pub seed: u64,
+    /// A sample is not handed to the reader.
+    pub drop: f64,
+    /// A sample is handed out twice.
+    pub duplicate: f64,
+    /// A sample is handed out after the one behind it.
+    pub reorder: f64,
+    /// A sample, and all behind it, come a few polls later.
+    pub delay: f64,
+    /// A bit of the payload is flipped.
+    pub corrupt: f64,
+    /// An outage of a few polls begins.
+    pub disconnect: f64,
+    /// A publish finds the queue full.
+    pub refuse: f64,
+    /// A publish is acknowledged and not stored.
+    pub lie: f64,
+    /// A publish is stored and reported as unknown.
+    pub doubt: f64,
+    /// A sample is shown as of incarnation 1, whoever wrote it.
+    pub amnesia: f64,
+    /// The share of receipts that come by completion instead of at once.
+    pub pending: f64,
+}
+
+impl FaultPlan {
+    fn parse(url: &BusUrl) -> Result<Self, ConnectError> {
+        let share = |name: &str| -> Result<f64, ConnectError> {
+            let share = url.number::<f64>(name)?.unwrap_or(0.0);
+            if (0.0..=1.0).contains(&share) {
+                return Ok(share);
+            }
+            let value = url.option(name).unwrap_or_default();
+            Err(url.bad_option(name, value, "a probability lies between 0 and 1"))
+        };
+        Ok(Self {
+            seed: url.number("seed")?.unwrap_or(0),
+            drop: share("drop")?,
+            duplicate: share("duplicate")?,
+            reorder: share("reorder")?,
+            delay: share("delay")?,
+            corrupt: share("corrupt")?,
+            disconnect: share("disconnect")?,
+            refuse: share("refuse")?,
+            lie: share("lie")?,
+            doubt: share("doubt")?,
+            amnesia: share("amnesia")?,
+            pending: share("pending")?,
+        })
+    }
+}
+
+/// Repeatable random numbers: SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn throws(&mut self, share: f64) -> bool {
+        // 53 bits, so that 1.0 is always and 0.0 never.
+        share > 0.0 && ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
+    }
+
+    /// From 1 to `most`.
+    fn some(&mut self, most: u64) -> u64 {
+        1 + self.next() % most
+    }
+}
+
+/// The faults of one connection, as its readers and writers share them.
+#[derive(Debug)]
+struct Faults {
+    plan: FaultPlan,
+    ends: AtomicU64,
+    cut: AtomicBool,
+    waiters: Mutex<Waiters>,
+}
+
+impl Faults {
+    fn dice(&self) -> Dice {
+        let end = self.ends.fetch_add(1, Ordering::Relaxed);
+        Dice(self.plan.seed ^ end.wrapping_mul(0xa076_1d64_78bd_642f))
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
+    }
+}
+
+/// Cuts the engine off and connects it again, by hand.
+#[derive(Debug, Clone)]
+pub struct Cable(Arc<Faults>);
+
+impl Cable {
+    /// The engine cannot be reached any more: readers are told of an outage, publishes fail.
+    pub fn pull(&self) {
+        self.0.cut.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// It can be reached again.
+    pub fn put_back(&self) {
+        self.0.cut.store(false, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        let waiters = locked(&self.0.waiters).take();
+        waiters.ring();
+    }
+}
+
+/// A transport that fails by plan.
+pub struct FaultTransport {
+    inner: Arc<dyn Transport>,
+    capabilities: Capabilities,
+    faults: Arc<Faults>,
+}
+
+impl FaultTransport {
+    /// Wraps a transport.
+    ///
+    /// ```
+    /// use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+    /// use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
+    ///
+    /// let plan = FaultPlan { drop: 0.5, seed: 7, ..FaultPlan::default() };
+    /// let bus = Bus::builder().over(FaultTransport::connect("memory:", plan)?)?;
+    /// let topic = bus.topic(TopicSpec::new("wind")?.qos(Qos::stream()))?;
+    /// let mut samples = topic.subscribe(Subscribe::from(Start::Latest))?;
+    /// let publisher = topic.publisher()?;
+    /// for _ in 0..100 {
+    ///     publisher.publish(Message::new(b"7.5")).wait()?;
+    /// }
+    /// while samples.try_next()?.is_some() {}
+    /// let stats = samples.stats();
+    /// assert!(stats.lost > 20 && stats.received > 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn over(inner: Arc<dyn Transport>, plan: FaultPlan) -> Arc<Self> {
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.transport = format!("fault:{}", capabilities.transport);
+        let faults = Faults {
+            plan,
+            ends: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+            waiters: Mutex::default(),
+        };
+        Arc::new(Self { inner, capabilities, faults: Arc::new(faults) })
+    }
+
+    /// Opens what a URL names, and wraps it.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(url: &str, plan: FaultPlan) -> Result<Arc<Self>, ConnectError> {
+        let clock = Arc::new(crate::clock::SystemClock::new());
+        let inner = super::open(&Opening { url: url.parse()?, clock })?;
+        Ok(Self::over(inner, plan))
+    }
+
+    /// Its cable, to pull.
+    #[must_use]
+    pub fn cable(&self) -> Cable {
+        Cable(Arc::clone(&self.faults))
+    }
+
+    fn wrapped(&self, topic: Arc<dyn TransportTopic>, name: &TopicName) -> Arc<dyn TransportTopic> {
+        let (name, faults) = (name.clone(), Arc::clone(&self.faults));
+        Arc::new(FaultyTopic { inner: topic, name, faults })
+    }
+}
+
+pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
+    let plan = FaultPlan::parse(&opening.url)?;
+    let inner = Opening { url: opening.url.inner(&OWN)?, clock: Arc::clone(&opening.clock) };
+    Ok(FaultTransport::over(super::open(&inner)?, plan))
+}
+
+impl Transport for FaultTransport {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        Ok(self.inner.open_topic(name)?.map(|topic| self.wrapped(topic, name)))
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        Ok(self.wrapped(self.inner.create_topic(name, qos)?, name))
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.inner.topics()
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.inner.put_schema(id, text)
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.inner.schema(id)
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        self.inner.bell()
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+struct FaultyTopic {
+    inner: Arc<dyn TransportTopic>,
+    name: TopicName,
+    faults: Arc<Faults>,
+}
+
+impl TransportTopic for FaultyTopic {
+    fn qos(&self) -> &Qos {
+        self.inner.qos()
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        self.inner.schemas()
+    }
+
+    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
+        self.inner.declare_schema(id)
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        let inner = self.inner.writer(request)?;
+        Ok(Box::new(FaultyWriter::new(inner, &self.faults, request.partition)))
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        let inner = self.inner.reader(request)?;
+        Ok(Box::new(FaultyReader::new(inner, &self.faults, self.name.clone())))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        self.inner.partitions()
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.inner.writers()
+    }
+
+    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        self.inner.committed(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dice_are_repeatable_and_fair_enough() {
+        let throw = |share| {
+            let mut dice = Dice(42);
+            (0..10_000).filter(|_| dice.throws(share)).count()
+        };
+        assert_eq!((throw(0.0), throw(1.0)), (0, 10_000));
+        assert!((2_300..2_700).contains(&throw(0.25)));
+        assert_eq!(throw(0.25), throw(0.25));
+    }
+
+    #[test]
+    fn a_plan_is_read_from_the_url() {
+        let url: BusUrl = "fault:memory:x?drop=0.5&seed=3&strict=1".parse().unwrap();
+        let plan = FaultPlan::parse(&url).unwrap();
+        assert_eq!(plan, FaultPlan { drop: 0.5, seed: 3, ..FaultPlan::default() });
+        assert_eq!(url.inner(&OWN).unwrap().to_string(), "memory:x?strict=1");
+        let wrong: BusUrl = "fault:memory:x?drop=2".parse().unwrap();
+        assert!(FaultPlan::parse(&wrong).is_err());
+    }
+}

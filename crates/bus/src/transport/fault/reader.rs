@@ -1,0 +1,210 @@
+//! A reader that loses, repeats, shuffles, delays and damages by plan.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use helio_core::TopicName;
+
+use super::super::{Armed, Item, Position, Reader, SampleRef};
+use super::{Dice, Faults};
+use crate::bell::{Bell, locked};
+use crate::error::TransportError;
+use crate::event::{Gap, Outage, Sample};
+
+/// The longest delay or outage, in polls.
+const MOST_POLLS: u64 = 5;
+
+pub(super) struct FaultyReader {
+    inner: Box<dyn Reader>,
+    faults: Arc<Faults>,
+    dice: Dice,
+    topic: TopicName,
+    queue: VecDeque<Held>,
+    /// A sample that waits for the one behind it.
+    overtaken: Option<Sample>,
+    /// Polls that the outage or delay still lasts.
+    pause: u64,
+    down: bool,
+}
+
+enum Held {
+    Sample(Sample),
+    Gap(Gap),
+    Assigned(Vec<u32>),
+    Outage(Outage),
+    Pause(u64),
+}
+
+impl FaultyReader {
+    pub(super) fn new(inner: Box<dyn Reader>, faults: &Arc<Faults>, topic: TopicName) -> Self {
+        let (dice, faults) = (faults.dice(), Arc::clone(faults));
+        let queue = VecDeque::new();
+        Self { inner, faults, dice, topic, queue, overtaken: None, pause: 0, down: false }
+    }
+
+    /// Tells that the cable was pulled or put back; true while it is out.
+    fn outage(&mut self) -> bool {
+        let cut = self.faults.is_cut();
+        if cut != self.down {
+            self.down = cut;
+            self.queue.push_front(Held::Outage(if cut { lost() } else { Outage::Restored }));
+        }
+        cut
+    }
+
+    fn fetch(&mut self, max: usize) -> Result<(), TransportError> {
+        let Self { inner, faults, dice, topic, queue, overtaken, .. } = self;
+        let mut line = Line { faults, dice, topic, queue, overtaken };
+        let seen = inner.poll(max, &mut |item| {
+            line.take(item);
+            ControlFlow::Continue(())
+        })?;
+        if seen < max
+            && let Some(sample) = self.overtaken.take()
+        {
+            self.queue.push_back(Held::Sample(sample));
+        }
+        Ok(())
+    }
+}
+
+fn lost() -> Outage {
+    Outage::Lost { cause: "the cable is pulled".to_owned() }
+}
+
+/// What comes from the transport behind, on its way into the queue.
+struct Line<'a> {
+    faults: &'a Faults,
+    dice: &'a mut Dice,
+    topic: &'a TopicName,
+    queue: &'a mut VecDeque<Held>,
+    overtaken: &'a mut Option<Sample>,
+}
+
+impl Line<'_> {
+    fn take(&mut self, item: Item<'_>) {
+        match item {
+            Item::Sample(sample) => self.sample(&sample),
+            Item::Gap(gap) => self.queue.push_back(Held::Gap(gap)),
+            Item::Assigned(own) => self.queue.push_back(Held::Assigned(own.to_vec())),
+            Item::Outage(outage) => self.queue.push_back(Held::Outage(outage)),
+        }
+    }
+
+    fn sample(&mut self, sample: &SampleRef<'_>) {
+        let plan = &self.faults.plan;
+        if self.dice.throws(plan.drop) {
+            return;
+        }
+        if self.dice.throws(plan.disconnect) {
+            self.queue.push_back(Held::Outage(lost()));
+            self.queue.push_back(Held::Pause(self.dice.some(MOST_POLLS)));
+            self.queue.push_back(Held::Outage(Outage::Restored));
+        }
+        if self.dice.throws(plan.delay) {
+            self.queue.push_back(Held::Pause(self.dice.some(MOST_POLLS)));
+        }
+        let mut copy = Sample::copied(self.topic, sample);
+        if self.dice.throws(plan.amnesia) {
+            copy.header.producer.incarnation = 1;
+        }
+        if self.dice.throws(plan.corrupt) {
+            copy.payload = self.damaged(&copy.payload);
+        }
+        if self.dice.throws(plan.duplicate) {
+            self.queue.push_back(Held::Sample(copy.clone()));
+        }
+        if self.overtaken.is_none() && self.dice.throws(plan.reorder) {
+            *self.overtaken = Some(copy);
+            return;
+        }
+        self.queue.push_back(Held::Sample(copy));
+        self.queue.extend(self.overtaken.take().map(Held::Sample));
+    }
+
+    fn damaged(&mut self, payload: &Bytes) -> Bytes {
+        let mut bytes = payload.to_vec();
+        if !bytes.is_empty() {
+            let bit = self.dice.next() as usize % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        bytes.into()
+    }
+}
+
+impl Reader for FaultyReader {
+    fn poll(
+        &mut self,
+        max: usize,
+        visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, TransportError> {
+        let cut = self.outage();
+        if !cut && self.queue.len() < max {
+            self.fetch(max - self.queue.len())?;
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return Ok(0);
+        }
+        let mut visited = 0;
+        while visited < max {
+            if cut && !matches!(self.queue.front(), Some(Held::Outage(_))) {
+                break;
+            }
+            let Some(held) = self.queue.pop_front() else { break };
+            let flow = match &held {
+                Held::Sample(sample) => visit(Item::Sample(sample.as_ref())),
+                Held::Gap(gap) => visit(Item::Gap(gap.clone())),
+                Held::Assigned(own) => visit(Item::Assigned(own)),
+                Held::Outage(outage) => visit(Item::Outage(outage.clone())),
+                Held::Pause(polls) => {
+                    self.pause = *polls;
+                    break;
+                }
+            };
+            visited += 1;
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+
+    fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
+        locked(&self.faults.waiters).add(bell, token);
+        let cut = self.faults.is_cut();
+        let held = !self.queue.is_empty() || self.overtaken.is_some();
+        if cut != self.down || (held && !cut) {
+            return Ok(Armed::Ready);
+        }
+        let armed = self.inner.arm(bell, token)?;
+        Ok(if cut { Armed::Waiting } else { armed })
+    }
+
+    fn positions(&self, visit: &mut dyn FnMut(Position)) {
+        self.inner.positions(&mut |mut position| {
+            let held = self.queue.iter().filter_map(|held| match held {
+                Held::Sample(sample) if sample.partition == position.partition => {
+                    Some(sample.offset)
+                }
+                _ => None,
+            });
+            position.next = held.min().unwrap_or(position.next).min(position.next);
+            visit(position);
+        });
+    }
+
+    fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        let of_it =
+            |held: &Held| matches!(held, Held::Sample(sample) if sample.partition == partition);
+        self.queue.retain(|held| !of_it(held));
+        self.overtaken.take_if(|sample| sample.partition == partition);
+        self.inner.seek(partition, offset)
+    }
+
+    fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.inner.commit(partition, offset)
+    }
+}

@@ -1,0 +1,104 @@
+//! The conformance suite on the transports that live with the bus, and the proof that it can fail.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::collections::BTreeSet;
+
+use helio_bus::conformance::{self, Connecting, Engine, Harness};
+use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
+use helio_bus::{Builder, Bus, ConnectError};
+
+#[test]
+fn memory_keeps_every_promise() {
+    let report = conformance::run_all(&Connecting::to("memory:conformance"));
+    assert!(report.is_conformant(), "{report}");
+}
+
+#[test]
+fn a_transport_that_refuses_by_name_is_conformant() {
+    let report = conformance::run_all(&Connecting::to("memory:strict?strict=1"));
+    assert!(report.is_conformant(), "{report}");
+    assert!(report.to_string().contains("refused"), "{report}");
+}
+
+/// Faults that the bus heals or counts, so that every promise still holds.
+#[test]
+fn harmless_faults_are_healed() {
+    for faults in ["duplicate=0.3", "delay=0.2", "refuse=0.3", "pending=1", "disconnect=0.1"] {
+        let url = format!("fault:memory:healed?seed=1&{faults}");
+        // A transport that refuses at random has no policy that it keeps but to block.
+        let wanted = |check: &conformance::Check| {
+            !faults.starts_with("refuse")
+                || ["delivery", "start_latest", "start_earliest", "fencing"]
+                    .iter()
+                    .any(|p| check.name.starts_with(p))
+        };
+        let report = conformance::run(&Connecting::to(&url), wanted);
+        assert!(report.is_conformant(), "{faults}\n{report}");
+    }
+}
+
+/// The checks that notice each fault: a suite that cannot fail proves nothing.
+#[test]
+fn broken_promises_are_noticed() {
+    let faults: [(&str, &[&str]); 5] = [
+        ("drop=0.05", &["delivery_order_per_key", "start_earliest", "group_shares"]),
+        ("reorder=0.2", &["delivery_batches", "start_earliest"]),
+        ("corrupt=1", &["delivery_whole", "delivery_large"]),
+        ("lie=0.1", &["receipt_is_true", "overload_publisher"]),
+        ("amnesia=1", &["fencing_takes_over"]),
+    ];
+    for (fault, noticing) in faults {
+        let harness = Impatient(format!("fault:memory:broken?seed=1&{fault}"));
+        let report = conformance::run(&harness, |check| noticing.contains(&check.name));
+        let broken: BTreeSet<_> = report.broken().collect();
+        assert_eq!(broken, noticing.iter().copied().collect(), "{fault}\n{report}");
+    }
+}
+
+/// What is lost never comes: there is no use in waiting long.
+struct Impatient(String);
+
+impl Harness for Impatient {
+    fn connect(&self, builder: Builder) -> Result<Bus, ConnectError> {
+        builder.connect(&self.0)
+    }
+
+    fn patience(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(300)
+    }
+}
+
+/// An engine whose cable is pulled.
+struct Cabled {
+    url: &'static str,
+    cables: std::sync::Mutex<Vec<Cable>>,
+}
+
+impl Harness for Cabled {
+    fn connect(&self, builder: Builder) -> Result<Bus, ConnectError> {
+        let transport = FaultTransport::connect(self.url, FaultPlan::default())?;
+        self.cables.lock().unwrap().push(transport.cable());
+        builder.over(transport)
+    }
+
+    fn engine(&self) -> Option<&dyn Engine> {
+        Some(self)
+    }
+}
+
+impl Engine for Cabled {
+    fn stop(&self) {
+        self.cables.lock().unwrap().iter().for_each(Cable::pull);
+    }
+
+    fn start(&self) {
+        self.cables.lock().unwrap().iter().for_each(Cable::put_back);
+    }
+}
+
+#[test]
+fn an_engine_may_stop_and_start() {
+    let harness = Cabled { url: "memory:cabled", cables: std::sync::Mutex::default() };
+    let report = conformance::run(&harness, |check| check.name == "reconnect");
+    assert!(report.is_conformant() && !report.to_string().contains("skipped"), "{report}");
+}
