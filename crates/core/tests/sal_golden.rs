@@ -70,6 +70,22 @@ fn counts_are_those_of_the_observatory_s_schemas() {
     assert_eq!(counts.fields, fields);
 }
 
+/// SAL's schema and ours differ in attributes only: same canonical form, same bytes on the wire;
+/// and what is told beside the schema is in its identity.
+#[test]
+fn our_schemas_have_the_canonical_form_of_the_observatory_s() {
+    let Some(interfaces) = load("v27.1.1") else { return };
+    for topic in interfaces.topics() {
+        let (ours, sal) = (topic.schema().unwrap(), topic.sal_schema().unwrap());
+        assert_eq!(ours.canonical_form(), sal.canonical_form(), "{topic}");
+        assert_eq!(ours.fingerprint(), sal.fingerprint(), "{topic}");
+        assert_ne!(ours.id().0, ours.fingerprint(), "{topic}");
+        for field in topic.fields().iter().filter(|field| field.count > 1) {
+            assert_eq!(ours.field(&field.name).unwrap().length, Some(field.count as usize));
+        }
+    }
+}
+
 #[test]
 fn enumerations_types_and_lengths_are_kept_beside() {
     let Some(interfaces) = load("v27.1.1") else { return };

@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use crate::schema::Schema;
+
 use super::field::{FieldType, is_name, is_part, is_private};
 use super::topic::Template;
 use super::{Field, SalCause, TopicKind};
@@ -13,7 +15,9 @@ use super::{Field, SalCause, TopicKind};
 pub(super) fn template(text: &str) -> Result<Template, (u32, SalCause)> {
     let record: Value = serde_json::from_str(text)
         .map_err(|error| (error.line() as u32, SalCause::Avro(error.to_string())))?;
-    read(&record).map_err(|cause| (1, cause))
+    let template = read(&record).map_err(|cause| (1, cause))?;
+    Schema::from_json(&record).map_err(|error| (1, SalCause::Avro(error.to_string())))?;
+    Ok(template)
 }
 
 fn read(record: &Value) -> Result<Template, SalCause> {

@@ -15,6 +15,8 @@ use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, PrettyFormatter};
 use serde_json::{Map, Value, json};
 
+use crate::schema::{Schema, SchemaError};
+
 use super::field::{PRIVATE, SAL_INDEX};
 use super::{Field, FieldType, SalNaming, SalType, Topic};
 
@@ -65,6 +67,23 @@ impl Topic {
     #[must_use]
     pub fn helio_schema_json(&self) -> Value {
         self.record(helio_field)
+    }
+
+    /// [`helio_schema_json`](Self::helio_schema_json) as a schema of ours.
+    ///
+    /// # Errors
+    /// [`SchemaError`] where the topic has more fields than a schema may have.
+    pub fn schema(&self) -> Result<Schema, SchemaError> {
+        Schema::from_json(&self.helio_schema_json())
+    }
+
+    /// [`sal_schema_json`](Self::sal_schema_json) as a schema of ours: what a reader of SAL's own
+    /// samples takes for their writer's.
+    ///
+    /// # Errors
+    /// [`SchemaError`] where the topic has more fields than a schema may have.
+    pub fn sal_schema(&self) -> Result<Schema, SchemaError> {
+        Schema::from_json(&self.sal_schema_json())
     }
 
     /// The topic with all that SAL derives from it.
@@ -129,7 +148,7 @@ fn helio_field(field: &Field) -> Value {
     if field.count > 1 {
         attributes.insert("length".to_owned(), Value::from(field.count));
     }
-    if let Some(enumeration) = &field.enumeration {
+    if let Some(enumeration) = field.enumeration.as_ref().filter(|_| sal.is_integer()) {
         let labels = enumeration.labels.iter().map(|(label, value)| (label.clone(), json!(value)));
         attributes.insert("enumeration".to_owned(), Value::Object(labels.collect()));
     }
