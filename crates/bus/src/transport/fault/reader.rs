@@ -54,17 +54,20 @@ impl FaultyReader {
         cut
     }
 
+    /// Fills the queue; a transport that has more is asked until something comes through.
     fn fetch(&mut self, max: usize) -> Result<(), TransportError> {
-        let Self { inner, faults, dice, topic, queue, overtaken, .. } = self;
-        let mut line = Line { faults, dice, topic, queue, overtaken };
-        let seen = inner.poll(max, &mut |item| {
-            line.take(item);
-            ControlFlow::Continue(())
-        })?;
-        if seen < max
-            && let Some(sample) = self.overtaken.take()
-        {
-            self.queue.push_back(Held::Sample(sample));
+        while self.queue.len() < max {
+            let wanted = max - self.queue.len();
+            let Self { inner, faults, dice, topic, queue, overtaken, .. } = self;
+            let mut line = Line { faults, dice, topic, queue, overtaken };
+            let seen = inner.poll(wanted, &mut |item| {
+                line.take(item);
+                ControlFlow::Continue(())
+            })?;
+            if seen < wanted {
+                self.queue.extend(self.overtaken.take().map(Held::Sample));
+                break;
+            }
         }
         Ok(())
     }
@@ -141,8 +144,8 @@ impl Reader for FaultyReader {
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError> {
         let cut = self.outage();
-        if !cut && self.queue.len() < max {
-            self.fetch(max - self.queue.len())?;
+        if !cut {
+            self.fetch(max)?;
         }
         if self.pause > 0 {
             self.pause -= 1;
