@@ -1,0 +1,212 @@
+//! Doorbells: one kernel wait for all that a thread reads, whatever the number of partitions.
+//!
+//! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
+//! counts rings, a flag that says someone sleeps on it, and the owner.
+//!
+//! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by counting
+//! the word up, and calls the kernel only where the sleeping flag is set. A bell remembers the count up
+//! to which it has answered, so a ring between two waits is never lost. A writer that was killed between
+//! its commit and its ring leaves sleepers behind: the journal's maintenance looks after them within
+//! [`SWEEP`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::JournalError;
+use crate::futex;
+use crate::journal::Shared;
+use crate::partition::Partition;
+use crate::process::Token;
+
+/// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
+pub(crate) const SLOTS: usize = 4096;
+/// How soon a reader is woken whose writer was killed before it could ring.
+pub(crate) const SWEEP: Duration = Duration::from_millis(50);
+/// Where the slots start in the journal's file.
+pub(crate) const SLOTS_AT: usize = 4096;
+const SLOT: usize = 64;
+/// How often a reader without write access looks, at the soonest and at the latest.
+const POLL: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(5));
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Someone rang since the last wait: look at the readers.
+    Rung,
+    /// The time is over.
+    TimedOut,
+}
+
+/// A waiting thread's doorbell. Readers are armed with it; any thread may ring it.
+#[derive(Clone)]
+pub struct Bell {
+    inner: Arc<BellInner>,
+}
+
+pub(crate) struct BellInner {
+    shared: Arc<Shared>,
+    /// The slot in the journal's file; `None` where that may not be written.
+    slot: Option<usize>,
+    /// The count up to which rings were answered.
+    answered: AtomicU32,
+    /// In place of the slot's word where there is none.
+    own: AtomicU32,
+    watched: Mutex<HashMap<usize, (Weak<Partition>, u64)>>,
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").field("slot", &self.inner.slot).finish_non_exhaustive()
+    }
+}
+
+impl Bell {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, JournalError> {
+        let slot = if shared.writable() { Some(claim(shared)?) } else { None };
+        let answered = AtomicU32::new(slot.map_or(0, |s| shared.bell_word(s).load(SeqCst)));
+        let inner = Arc::new(BellInner {
+            shared: Arc::clone(shared),
+            slot,
+            answered,
+            own: AtomicU32::new(0),
+            watched: Mutex::default(),
+        });
+        shared.bells().push(Arc::downgrade(&inner));
+        Ok(Self { inner })
+    }
+
+    /// Wakes the thread that waits on this bell, or the next wait where none does. Any thread may call it.
+    pub fn ring(&self) {
+        self.inner.ring();
+    }
+
+    /// Sleeps until someone rings, at most `timeout` (`None`: as long as it takes). Returns at once where
+    /// someone rang since the last wait. One thread waits at a time.
+    pub fn wait(&self, timeout: Option<Duration>) -> Wake {
+        self.inner.wait(timeout)
+    }
+
+    pub(crate) fn slot(&self) -> Option<usize> {
+        self.inner.slot
+    }
+
+    /// Remembers which tail the waiter saw, for the sweep.
+    pub(crate) fn watch(&self, partition: &Arc<Partition>, tail: u64) {
+        let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = watched.entry(Arc::as_ptr(partition) as usize);
+        entry.or_insert_with(|| (Arc::downgrade(partition), tail)).1 = tail;
+    }
+}
+
+impl BellInner {
+    fn word(&self) -> &AtomicU32 {
+        self.slot.map_or(&self.own, |slot| self.shared.bell_word(slot))
+    }
+
+    fn ring(&self) {
+        match self.slot {
+            Some(slot) => ring(&self.shared, slot),
+            None => {
+                self.own.fetch_add(1, SeqCst);
+                futex::wake(&self.own);
+            }
+        }
+    }
+
+    fn rung(&self) -> bool {
+        let now = self.word().load(SeqCst);
+        self.answered.swap(now, SeqCst) != now
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> Wake {
+        let start = Instant::now();
+        let mut nap = POLL.0;
+        loop {
+            if self.rung() {
+                return Wake::Rung;
+            }
+            let left = timeout.map(|t| t.saturating_sub(start.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Wake::TimedOut;
+            }
+            match self.slot {
+                Some(slot) => self.sleep(slot, left),
+                None => {
+                    let seen = self.answered.load(Relaxed);
+                    futex::wait(&self.own, seen, Some(left.map_or(nap, |l| l.min(nap))));
+                    nap = (nap * 2).min(POLL.1);
+                    if self.overlooked() {
+                        return Wake::Rung;
+                    }
+                }
+            }
+        }
+    }
+
+    fn sleep(&self, slot: usize, left: Option<Duration>) {
+        let sleeping = self.shared.bell_sleeping(slot);
+        sleeping.store(1, SeqCst);
+        let seen = self.answered.load(Relaxed);
+        if self.word().load(SeqCst) == seen {
+            futex::wait(self.word(), seen, left);
+        }
+        sleeping.store(0, SeqCst);
+    }
+
+    /// Whether a watched partition has moved on; forgets those.
+    fn overlooked(&self) -> bool {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = watched.len();
+        watched.retain(|_, (p, tail)| p.upgrade().is_some_and(|p| p.tail() == *tail));
+        watched.len() != before
+    }
+
+    /// Rings this bell where a watched partition has moved on and nobody rang.
+    pub(crate) fn sweep(&self) {
+        if self.overlooked() && self.word().load(SeqCst) == self.answered.load(Relaxed) {
+            self.ring();
+        }
+    }
+}
+
+impl Drop for BellInner {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.shared.bell_owner(slot).store(0, SeqCst);
+        }
+    }
+}
+
+/// Rings a slot's bell: counts, and wakes only where someone sleeps.
+pub(crate) fn ring(shared: &Shared, slot: usize) {
+    shared.bell_word(slot).fetch_add(1, SeqCst);
+    if shared.bell_sleeping(slot).swap(0, SeqCst) != 0 {
+        futex::wake(shared.bell_word(slot));
+    }
+}
+
+/// Takes a slot that nobody, or a dead process, has.
+fn claim(shared: &Shared) -> Result<usize, JournalError> {
+    let own = Token::own(shared.boot);
+    for dead_too in [false, true] {
+        for slot in 0..SLOTS {
+            let owner = shared.bell_owner(slot);
+            let old = Token(owner.load(SeqCst));
+            let free = old == Token::NOBODY || dead_too && !old.alive(shared.boot);
+            if free && owner.compare_exchange(old.0, own.0, SeqCst, SeqCst).is_ok() {
+                shared.bell_sleeping(slot).store(0, SeqCst);
+                return Ok(slot);
+            }
+        }
+    }
+    let path = shared.file_path();
+    Err(JournalError::TooMany { path, what: "waiting threads", limit: SLOTS })
+}
+
+pub(crate) const fn slot_at(slot: usize) -> usize {
+    SLOTS_AT + slot * SLOT
+}

@@ -1,0 +1,353 @@
+//! A partition's control page: where the log ends, who waits, what is durable.
+//!
+//! Constraints: one page, mapped by everyone. Its first 64 bytes are fixed and have a checksum; the rest
+//! are words that change, and none of them is trusted after power loss (see `recovery`).
+//!
+//! Format: the constants below; `docs/formats/journal.md` has them as a table.
+//!
+//! Operation: the log's end is a pair, the tail (a byte position) and the end offset. A writer puts the
+//! new pair into the slot that does not belong to the present tail, then stores the tail: the pair
+//! changes in one step, for readers and for whoever takes over from a writer that died.
+
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+use helio_core::Tai;
+
+use crate::JournalError;
+use crate::map::Map;
+use crate::process::BootId;
+
+pub(crate) const CONTROL_BYTES: usize = 4096;
+/// The position of a partition's first frame: not 0, which means none.
+pub(crate) const FIRST_POS: u64 = 4096;
+const MAGIC: &[u8; 8] = b"HELIOPAR";
+const VERSION: u32 = 1;
+const FIXED: usize = 60;
+const SEED: usize = 16;
+
+const MARK: usize = 64;
+pub(crate) const LOCK: usize = 128;
+const HOLDER: usize = 192;
+const TAIL: usize = 256;
+const SLOT_A: usize = 264;
+const SLOT_B: usize = 280;
+const MAX_TIME: usize = 296;
+const SEQ: usize = 304;
+pub(crate) const SUMMARY: usize = 320;
+pub(crate) const BITMAP: usize = 384;
+const DURABLE_POS: usize = 896;
+const DURABLE_END: usize = 904;
+const SYNC_ERROR: usize = 912;
+pub(crate) const SYNC_LOCK: usize = 960;
+const SYNC_HOLDER: usize = 1024;
+const FIRST_SEQ: usize = 1088;
+const FIRST_OFFSET: usize = 1096;
+const FIRST_BASE: usize = 1104;
+const SPARE: usize = 1112;
+const SPARE_BYTES: usize = 1120;
+const DIRTY: usize = 1128;
+const COMPACTING: usize = 1136;
+const KEYS_GEN: usize = 1152;
+const KEYS_UPTO: usize = 1160;
+const SNAP_POS: usize = 1168;
+const CHECKPOINTS: usize = 1216;
+const CHECKPOINT: usize = 48;
+const RECOVERED: usize = 1344;
+
+/// A place in the log up to which everything is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Checkpoint {
+    pub seq: u64,
+    pub pos: u64,
+    pub end: u64,
+    pub time: i64,
+}
+
+/// What the last recovery after power loss did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecoveryReport {
+    /// How often this partition was recovered.
+    pub count: u64,
+    /// The first offset that was cut off; the next record got it.
+    pub cut_at: u64,
+    /// Bytes behind the cut that were there but not whole; 0 where nothing was lost that the system knew of.
+    pub cut_bytes: u64,
+}
+
+/// A mapped control page.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) map: Map,
+}
+
+impl Control {
+    /// Fills a new control page that nobody else has mapped.
+    pub(crate) fn create(map: Map, seed: u64, mark: (BootId, u64)) -> std::io::Result<Self> {
+        let mut fixed = [0; FIXED + 4];
+        fixed[..8].copy_from_slice(MAGIC);
+        fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        fixed[12..16].copy_from_slice(&(CONTROL_BYTES as u32).to_le_bytes());
+        fixed[SEED..SEED + 8].copy_from_slice(&seed.to_le_bytes());
+        let crc = crc32c::crc32c(&fixed[..FIXED]);
+        fixed[FIXED..].copy_from_slice(&crc.to_le_bytes());
+        map.write(0, &fixed);
+        let control = Self { map };
+        control.reset_locks()?;
+        control.set_log(FIRST_POS, 0, Tai::from_nanos(i64::MIN));
+        control.word(DURABLE_POS).store(FIRST_POS, Relaxed);
+        control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
+        control.set_first(1, FIRST_POS, 0);
+        control.set_mark(mark);
+        Ok(control)
+    }
+
+    /// Looks at a control page's fixed part.
+    pub(crate) fn attach(map: Map, path: &Path) -> Result<Self, JournalError> {
+        let fixed: [u8; FIXED + 4] = map.array(0);
+        let half = |at: usize| {
+            u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+        };
+        if &fixed[..8] != MAGIC {
+            return Err(JournalError::damaged(path, "partition's control page"));
+        }
+        if half(8) > VERSION {
+            let path = path.to_owned();
+            return Err(JournalError::Version { path, found: half(8), known: VERSION });
+        }
+        if half(FIXED) != crc32c::crc32c(&fixed[..FIXED]) {
+            return Err(JournalError::damaged(path, "partition's control page"));
+        }
+        Ok(Self { map })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.map.u64(at)
+    }
+
+    /// Makes the locks anew: after a boot nobody holds them.
+    pub(crate) fn reset_locks(&self) -> std::io::Result<()> {
+        crate::lock::init(&self.map, LOCK)?;
+        crate::lock::init(&self.map, SYNC_LOCK)
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.word(SEED).load(Relaxed)
+    }
+
+    /// The boot and the file for which the changing words were last known good.
+    pub(crate) fn marked(&self, mark: (BootId, u64)) -> bool {
+        let ino = self.word(MARK + 16).load(Acquire);
+        self.map.array::<16>(MARK) == mark.0.0 && ino == mark.1
+    }
+
+    pub(crate) fn set_mark(&self, mark: (BootId, u64)) {
+        self.word(MARK + 16).store(0, SeqCst);
+        self.map.write(MARK, &mark.0.0);
+        self.word(MARK + 16).store(mark.1, Release);
+    }
+
+    pub(crate) fn holder(&self, lock: usize) -> &AtomicU64 {
+        self.word(if lock == LOCK { HOLDER } else { SYNC_HOLDER })
+    }
+
+    /// The committed tail: all bytes before it are whole frames.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.word(TAIL).load(Acquire)
+    }
+
+    /// Tail and end offset as one.
+    #[inline]
+    pub(crate) fn log_end(&self) -> (u64, u64) {
+        for _ in 0..1_000_000 {
+            if let Some(end) = self.try_log_end() {
+                return end;
+            }
+            std::hint::spin_loop();
+        }
+        // Only damage leads here: no slot belongs to the tail. Readers find nothing behind it.
+        (self.tail(), self.word(SLOT_A + 8).load(Acquire))
+    }
+
+    fn try_log_end(&self) -> Option<(u64, u64)> {
+        let tail = self.tail();
+        let slot = [SLOT_A, SLOT_B].into_iter().find(|s| self.word(*s).load(Acquire) == tail)?;
+        let end = self.word(slot + 8).load(Acquire);
+        fence(Acquire);
+        (self.tail() == tail).then_some((tail, end))
+    }
+
+    /// Whether the words about the log's end fit each other.
+    pub(crate) fn is_sound(&self) -> bool {
+        let tail = self.tail();
+        let slot = [SLOT_A, SLOT_B].iter().any(|s| self.word(*s).load(Acquire) == tail);
+        slot && tail >= FIRST_POS
+            && tail % 8 == 0
+            && self.first_seq() >= 1
+            && self.seq() + 1 >= self.first_seq()
+            && self.seq() - self.first_seq().min(self.seq()) < 1 << 32
+    }
+
+    /// Moves the log's end: what lies before it is now there for everyone. Under the lock.
+    #[inline]
+    pub(crate) fn commit(&self, tail: u64, end: u64) {
+        let used = self.word(SLOT_A).load(Relaxed) == self.word(TAIL).load(Relaxed);
+        let slot = if used { SLOT_B } else { SLOT_A };
+        // Release: a reader that sees these sees the former tail too, and so asks again.
+        self.word(slot).store(tail, Release);
+        self.word(slot + 8).store(end, Release);
+        self.word(TAIL).store(tail, Release);
+    }
+
+    /// Sets the log's end while nobody looks (creation, recovery).
+    pub(crate) fn set_log(&self, tail: u64, end: u64, time: Tai) {
+        for slot in [SLOT_A, SLOT_B] {
+            self.word(slot).store(tail, Relaxed);
+            self.word(slot + 8).store(end, Relaxed);
+        }
+        self.word(MAX_TIME).store(time.nanos() as u64, Relaxed);
+        self.word(TAIL).store(tail, Release);
+    }
+
+    /// The latest time of any frame: what time seeks go by, so that a clock stepped back does no harm.
+    pub(crate) fn max_time(&self) -> Tai {
+        Tai::from_nanos(self.word(MAX_TIME).load(Relaxed) as i64)
+    }
+
+    #[inline]
+    pub(crate) fn advance_time(&self, time: Tai) -> Tai {
+        let time = time.max(self.max_time());
+        self.word(MAX_TIME).store(time.nanos() as u64, Relaxed);
+        time
+    }
+
+    /// The current segment's number; 0 before the first.
+    #[inline]
+    pub(crate) fn seq(&self) -> u64 {
+        self.word(SEQ).load(Acquire)
+    }
+
+    pub(crate) fn set_seq(&self, seq: u64) {
+        self.word(SEQ).store(seq, Release);
+    }
+
+    /// The first segment's number, position and offset.
+    pub(crate) fn set_first(&self, seq: u64, pos: u64, offset: u64) {
+        self.word(FIRST_OFFSET).store(offset, Release);
+        self.word(FIRST_BASE).store(pos, Release);
+        self.word(FIRST_SEQ).store(seq, Release);
+    }
+
+    pub(crate) fn first_seq(&self) -> u64 {
+        self.word(FIRST_SEQ).load(Acquire)
+    }
+
+    pub(crate) fn first_pos(&self) -> u64 {
+        self.word(FIRST_BASE).load(Acquire)
+    }
+
+    pub(crate) fn first_offset(&self) -> u64 {
+        self.word(FIRST_OFFSET).load(Acquire)
+    }
+
+    /// Position and offset below which everything is on the disk. The offset may lag behind.
+    pub(crate) fn durable(&self) -> (u64, u64) {
+        let end = self.word(DURABLE_END).load(Acquire);
+        (self.word(DURABLE_POS).load(Acquire), end)
+    }
+
+    pub(crate) fn set_durable(&self, pos: u64, end: u64) {
+        self.word(DURABLE_POS).store(pos, Release);
+        self.word(DURABLE_END).store(end, Release);
+    }
+
+    /// The system's error of a failed sync, kept until the next boot.
+    pub(crate) fn sync_error(&self) -> &AtomicU64 {
+        self.word(SYNC_ERROR)
+    }
+
+    /// The prepared file for the next segment: its number (0 for none) and capacity.
+    pub(crate) fn spare(&self) -> (u64, u64) {
+        (self.word(SPARE).load(Acquire), self.word(SPARE_BYTES).load(Acquire))
+    }
+
+    pub(crate) fn set_spare(&self, number: u64, capacity: u64) {
+        self.word(SPARE_BYTES).store(capacity, Release);
+        self.word(SPARE).store(number, Release);
+    }
+
+    /// Whether a holder died inside the lock and the repair is not done yet.
+    pub(crate) fn dirty(&self) -> &AtomicU64 {
+        self.word(DIRTY)
+    }
+
+    /// The number of the segment that is being put in the place of all before it; 0 for none.
+    pub(crate) fn compacting(&self) -> &AtomicU64 {
+        self.word(COMPACTING)
+    }
+
+    /// The generation of the keys index's file; 0 before the first.
+    pub(crate) fn keys_gen(&self) -> &AtomicU64 {
+        self.word(KEYS_GEN)
+    }
+
+    /// The position up to which the keys index is complete.
+    pub(crate) fn keys_upto(&self) -> &AtomicU64 {
+        self.word(KEYS_UPTO)
+    }
+
+    /// The position of the newest snapshot of the keys index.
+    pub(crate) fn snap_pos(&self) -> &AtomicU64 {
+        self.word(SNAP_POS)
+    }
+
+    /// The newest whole checkpoint.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        let found = [0, 1].map(|i| self.read_checkpoint(i));
+        found.into_iter().flatten().max_by_key(|c| c.pos)
+    }
+
+    fn read_checkpoint(&self, i: usize) -> Option<Checkpoint> {
+        let bytes: [u8; CHECKPOINT] = self.map.array(CHECKPOINTS + i * CHECKPOINT);
+        let word = |n: usize| {
+            let mut out = [0; 8];
+            out.copy_from_slice(&bytes[n * 8..n * 8 + 8]);
+            u64::from_le_bytes(out)
+        };
+        let whole = word(4) == u64::from(crc32c::crc32c(&bytes[..32])) && word(0) != 0;
+        let c = Checkpoint { seq: word(0), pos: word(1), end: word(2), time: word(3) as i64 };
+        whole.then_some(c)
+    }
+
+    /// Writes a checkpoint into the older slot. Under the sync lock.
+    pub(crate) fn set_checkpoint(&self, c: Checkpoint) {
+        let age = |i: usize| self.read_checkpoint(i).map_or(0, |c| c.pos);
+        let older = usize::from(age(1) < age(0));
+        let mut bytes = [0; CHECKPOINT];
+        for (i, word) in [c.seq, c.pos, c.end, c.time as u64].into_iter().enumerate() {
+            bytes[i * 8..i * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = u64::from(crc32c::crc32c(&bytes[..32]));
+        bytes[32..40].copy_from_slice(&crc.to_le_bytes());
+        self.map.write(CHECKPOINTS + older * CHECKPOINT, &bytes);
+    }
+
+    pub(crate) fn clear_checkpoints(&self) {
+        self.map.write(CHECKPOINTS, &[0; 2 * CHECKPOINT]);
+    }
+
+    /// What the last recovery did.
+    pub(crate) fn recovered(&self) -> RecoveryReport {
+        let word = |n: usize| self.word(RECOVERED + n * 8).load(Relaxed);
+        RecoveryReport { count: word(0), cut_at: word(1), cut_bytes: word(2) }
+    }
+
+    pub(crate) fn set_recovered(&self, report: RecoveryReport) {
+        let words = [report.count, report.cut_at, report.cut_bytes];
+        for (i, word) in words.into_iter().enumerate() {
+            self.word(RECOVERED + i * 8).store(word, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The journal: a folder, its topics, and what this process shares between them.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use helio_core::{SchemaId, TopicName};
+
+use crate::bell::{self, Bell, BellInner, SLOTS};
+use crate::error::At;
+use crate::hash::{mix, random};
+use crate::map::{Map, Mode};
+use crate::process::{BootId, Token};
+use crate::topic::{self, Topic, TopicInner};
+use crate::{Access, JournalError, JournalOptions, TopicConfig};
+
+const MAGIC: &[u8; 8] = b"HELIOJRN";
+/// The format version of a journal's folder.
+pub const FORMAT_VERSION: u32 = 1;
+const FIXED: usize = 60;
+const FILE_BYTES: usize = bell::slot_at(SLOTS);
+/// The most bytes of a schema's text.
+pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
+
+/// What all topics of an open journal share.
+pub(crate) struct Shared {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: JournalOptions,
+    pub(crate) boot: BootId,
+    pub(crate) token: Token,
+    doorbells: Map,
+    bells: Mutex<Vec<Weak<BellInner>>>,
+    number: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn writable(&self) -> bool {
+        self.options.access == Access::ReadWrite
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        if self.writable() { Mode::Write } else { Mode::Read }
+    }
+
+    pub(crate) fn file_path(&self) -> PathBuf {
+        self.dir.join("journal.hj")
+    }
+
+    pub(crate) fn bells(&self) -> MutexGuard<'_, Vec<Weak<BellInner>>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn bell_word(&self, slot: usize) -> &AtomicU32 {
+        self.doorbells.u32(bell::slot_at(slot))
+    }
+
+    pub(crate) fn bell_sleeping(&self, slot: usize) -> &AtomicU32 {
+        self.doorbells.u32(bell::slot_at(slot) + 4)
+    }
+
+    pub(crate) fn bell_owner(&self, slot: usize) -> &AtomicU64 {
+        self.doorbells.u64(bell::slot_at(slot) + 8)
+    }
+
+    /// A number that this process has not used yet, for temporary names.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.number.fetch_add(1, Relaxed)
+    }
+
+    /// A random word; a sequence that is always the same where the options ask for that.
+    pub(crate) fn random(&self) -> u64 {
+        self.options.seed.map_or_else(random, |seed| mix(seed ^ self.next_number()))
+    }
+
+    /// Writes a file's contents back to the disk.
+    pub(crate) fn sync_file(&self, path: &Path) -> Result<(), JournalError> {
+        let file = File::open(path).at("open", path)?;
+        if let Some(hook) = &self.options.sync_hook {
+            hook(path);
+        }
+        file.sync_data().at("sync", path)
+    }
+
+    /// Writes a folder's names back to the disk.
+    pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), JournalError> {
+        let folder = File::open(path).at("open", path)?;
+        if let Some(hook) = &self.options.sync_hook {
+            hook(path);
+        }
+        folder.sync_all().at("sync", path)
+    }
+
+    /// Puts a file with these contents in place, whole or not at all, and on the disk.
+    pub(crate) fn publish(&self, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
+        let temporary = self.temporary(path);
+        let mut file = File::create_new(&temporary).at("create", &temporary)?;
+        file.write_all(contents).at("write", &temporary)?;
+        file.sync_data().at("sync", &temporary)?;
+        fs::rename(&temporary, path).at("name", path)?;
+        if let Some(hook) = &self.options.sync_hook {
+            hook(path);
+        }
+        path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
+    }
+
+    fn temporary(&self, path: &Path) -> PathBuf {
+        let name = format!(".tmp-{}-{}", self.token.pid(), self.next_number());
+        path.with_file_name(name)
+    }
+}
+
+/// An open journal. Clones share everything.
+#[derive(Clone)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    topics: Mutex<HashMap<TopicName, Arc<TopicInner>>>,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("dir", &self.inner.shared.dir).finish_non_exhaustive()
+    }
+}
+
+/// A topic's name and configuration, as [`Journal::topics`] lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicInfo {
+    /// The topic's name.
+    pub name: TopicName,
+    /// Its configuration.
+    pub config: TopicConfig,
+}
+
+impl Journal {
+    /// Opens the journal in a folder; makes it, where it is to be written and there is none.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the folder holds something else, or a newer format, or may not be used so.
+    pub fn open(path: &Path, options: JournalOptions) -> Result<Self, JournalError> {
+        let boot = options.boot_id.map_or_else(BootId::current, BootId);
+        let file = path.join("journal.hj");
+        if options.access == Access::ReadWrite {
+            prepare(path, &file, options.seed)?;
+        }
+        let doorbells = attach(&file, options.access)?;
+        let dir = fs::canonicalize(path).at("find", path)?;
+        let shared = Shared {
+            dir,
+            options,
+            boot,
+            token: Token::own(boot),
+            doorbells,
+            bells: Mutex::default(),
+            number: AtomicU64::new(0),
+        };
+        let inner = Inner { shared: Arc::new(shared), topics: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.shared.dir
+    }
+
+    /// A doorbell for one waiting thread.
+    ///
+    /// # Errors
+    /// [`JournalError::TooMany`] where 4,096 threads wait on this journal already.
+    pub fn bell(&self) -> Result<Bell, JournalError> {
+        Bell::new(&self.inner.shared)
+    }
+
+    fn open_topics(&self) -> MutexGuard<'_, HashMap<TopicName, Arc<TopicInner>>> {
+        self.inner.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a topic, making it where there is none.
+    ///
+    /// # Errors
+    /// [`JournalError::Mismatch`] where it exists with another configuration.
+    pub fn create_topic(
+        &self,
+        name: &TopicName,
+        config: &TopicConfig,
+    ) -> Result<Topic, JournalError> {
+        config.check()?;
+        if let Some(topic) = self.topic(name)? {
+            topic.config().same_as(config, name.as_str())?;
+            return Ok(topic);
+        }
+        if !self.inner.shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        topic::create(&self.inner.shared, name, config)?;
+        let made = self.topic(name)?.ok_or_else(|| {
+            JournalError::damaged(&topic::dir(&self.inner.shared, name), "topic vanished")
+        })?;
+        // Another process may have been faster, with another configuration.
+        made.config().same_as(config, name.as_str())?;
+        Ok(made)
+    }
+
+    /// Opens a topic if there is one of that name.
+    ///
+    /// # Errors
+    /// [`JournalError`] where its files cannot be used.
+    pub fn topic(&self, name: &TopicName) -> Result<Option<Topic>, JournalError> {
+        let mut topics = self.open_topics();
+        if let Some(inner) = topics.get(name) {
+            return Ok(Some(Topic::new(Arc::clone(inner))));
+        }
+        let Some(inner) = TopicInner::open(&self.inner.shared, name)? else { return Ok(None) };
+        let inner = Arc::new(inner);
+        topics.insert(name.clone(), Arc::clone(&inner));
+        Ok(Some(Topic::new(inner)))
+    }
+
+    /// All topics, by name.
+    ///
+    /// # Errors
+    /// [`JournalError`] where a topic's description cannot be read.
+    pub fn topics(&self) -> Result<Vec<TopicInfo>, JournalError> {
+        let folder = self.inner.shared.dir.join("topics");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).at("list", &folder)? {
+            let entry = entry.at("list", &folder)?;
+            if let Some(name) = entry.file_name().to_str().and_then(topic::unescape) {
+                let config = topic::read_config(&entry.path())?;
+                found.extend(config.map(|config| TopicInfo { name, config }));
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    fn schema_path(&self, id: SchemaId) -> PathBuf {
+        self.inner.shared.dir.join("schemas").join(format!("{id}.avsc"))
+    }
+
+    /// Keeps a schema's text under its id. The text of an id never changes: it stays as it was first put.
+    ///
+    /// # Errors
+    /// [`JournalError`] where it cannot be written.
+    pub fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), JournalError> {
+        if text.len() > MAX_SCHEMA_BYTES {
+            let (value, limits) =
+                (text.len().to_string(), format!("0 to {MAX_SCHEMA_BYTES} bytes"));
+            return Err(JournalError::Limit { field: "schema", value, limits });
+        }
+        if self.schema(id)?.is_some() {
+            return Ok(());
+        }
+        if !self.inner.shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        self.inner.shared.publish(&self.schema_path(id), text.as_bytes())
+    }
+
+    /// The schema's text, if it was put.
+    ///
+    /// # Errors
+    /// [`JournalError`] where it cannot be read.
+    pub fn schema(&self, id: SchemaId) -> Result<Option<String>, JournalError> {
+        let path = self.schema_path(id);
+        match fs::read_to_string(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other.at("read", &path).map(Some),
+        }
+    }
+
+    /// All schemas' ids, in order.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the folder cannot be read.
+    pub fn schemas(&self) -> Result<Vec<SchemaId>, JournalError> {
+        let folder = self.inner.shared.dir.join("schemas");
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&folder).at("list", &folder)? {
+            let name = entry.at("list", &folder)?.file_name();
+            let hex = name.to_str().and_then(|n| n.strip_suffix(".avsc"));
+            found.extend(hex.and_then(|h| u64::from_str_radix(h, 16).ok()).map(SchemaId));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+/// Makes the folder and the journal's own file, unless they are there.
+fn prepare(dir: &Path, file: &Path, seed: Option<u64>) -> Result<(), JournalError> {
+    if file.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(dir).at("create", dir)?;
+    let mut others = fs::read_dir(dir).at("list", dir)?.filter_map(Result::ok);
+    let ours = |name: &std::ffi::OsStr| {
+        let name = name.to_string_lossy();
+        name == "topics" || name == "schemas" || name == "journal.hj" || name.starts_with(".tmp-")
+    };
+    if others.any(|e| !ours(&e.file_name())) {
+        return Err(JournalError::Foreign { path: dir.to_owned() });
+    }
+    for part in ["topics", "schemas"] {
+        let path = dir.join(part);
+        fs::create_dir_all(&path).at("create", &path)?;
+    }
+    let temporary = dir.join(format!(".tmp-{}-{:x}", std::process::id(), random()));
+    let made = write_head(&temporary, seed.map_or_else(random, mix)).at("create", &temporary);
+    let linked = made.and_then(|()| match fs::hard_link(&temporary, file) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.at("name", file),
+    });
+    // Left over, it would only take room; the first error is the one to tell.
+    let _ = fs::remove_file(&temporary);
+    linked?;
+    File::open(dir).and_then(|d| d.sync_all()).at("sync", dir)
+}
+
+fn write_head(path: &Path, id: u64) -> io::Result<()> {
+    let mut head = [0; FIXED + 4];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&(FILE_BYTES as u32).to_le_bytes());
+    head[16..24].copy_from_slice(&id.to_le_bytes());
+    let crc = crc32c::crc32c(&head[..FIXED]);
+    head[FIXED..].copy_from_slice(&crc.to_le_bytes());
+    let mut file = File::create_new(path)?;
+    crate::map::reserve(&file, FILE_BYTES as u64)?;
+    file.write_all(&head)?;
+    file.sync_all()
+}
+
+/// Maps the journal's own file after looking at its head.
+fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
+    let write = access == Access::ReadWrite;
+    let file = match OpenOptions::new().read(true).write(write).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(JournalError::Foreign { path: path.to_owned() });
+        }
+        other => other.at("open", path)?,
+    };
+    let mut head = [0; FIXED + 4];
+    let read = io::Read::read_exact(&mut &file, &mut head);
+    if read.is_err() || &head[..8] != MAGIC {
+        return Err(JournalError::Foreign { path: path.to_owned() });
+    }
+    let half = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if half(8) > FORMAT_VERSION {
+        let (path, known) = (path.to_owned(), FORMAT_VERSION);
+        return Err(JournalError::Version { path, found: half(8), known });
+    }
+    if half(FIXED) != crc32c::crc32c(&head[..FIXED]) {
+        return Err(JournalError::damaged(path, "head"));
+    }
+    if file.metadata().at("look at", path)?.len() < FILE_BYTES as u64 {
+        return Err(JournalError::damaged(path, "short"));
+    }
+    let mode = if write { Mode::Write } else { Mode::Read };
+    Map::of(&file, FILE_BYTES, mode).at("map", path)
+}

@@ -1,0 +1,180 @@
+//! A lock between processes that survives its holder: POSIX robust mutexes in a mapped file.
+//!
+//! Constraints: a lock lies in a map and stays at its place; it is made once, before the file gets its
+//! name. All processes that share a journal use the same C library (its mutex is the format), and the
+//! same process-id namespace.
+//!
+//! Operation: [`lock`] tells whether the former holder died inside. Then what it guarded may be half
+//! done, and the new holder repairs before it goes on. A holder that is stopped (not dead) makes the
+//! others wait up to a limit and then fail with its process id.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::map::Map;
+
+/// Bytes that a lock takes in a file; larger than any C library's mutex.
+pub(crate) const LOCK_BYTES: usize = 64;
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LOCK_BYTES);
+
+/// How a lock was got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// The former holder gave it back.
+    Clean,
+    /// The former holder died inside.
+    OwnerDied,
+}
+
+/// Why a lock was not got.
+#[derive(Debug)]
+pub(crate) enum LockFailure {
+    /// Someone else held it for the whole time.
+    TimedOut,
+    /// The bytes are no lock (damaged), or the system refused.
+    Broken(io::Error),
+}
+
+fn mutex(map: &Map, at: usize) -> *mut libc::pthread_mutex_t {
+    map.lock_at(at, LOCK_BYTES).cast()
+}
+
+/// Makes a lock in a file that nobody else has mapped yet.
+pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
+    let check =
+        |code: i32| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+    let a = attributes.as_mut_ptr();
+    map.write(at, &[0; LOCK_BYTES]);
+    // SAFETY: the attributes live on this frame; the mutex lies inside the map, unused by anyone yet.
+    unsafe {
+        check(libc::pthread_mutexattr_init(a))?;
+        check(libc::pthread_mutexattr_settype(a, libc::PTHREAD_MUTEX_ERRORCHECK))?;
+        check(libc::pthread_mutexattr_setpshared(a, libc::PTHREAD_PROCESS_SHARED))?;
+        check(libc::pthread_mutexattr_setrobust(a, libc::PTHREAD_MUTEX_ROBUST))?;
+        check(libc::pthread_mutex_init(mutex(map, at), a))?;
+        check(libc::pthread_mutexattr_destroy(a))
+    }
+}
+
+/// What a fresh lock's constant bytes look like: compared before use, so that damage is an error instead
+/// of undefined behaviour in the C library. Only the words that locking never changes are compared.
+fn looks_sound(map: &Map, at: usize) -> bool {
+    // __kind of glibc's and musl's mutex: type, robust and shared bits.
+    let kind = map.u32(at + KIND_AT).load(std::sync::atomic::Ordering::Relaxed);
+    kind == KIND
+}
+
+#[cfg(target_env = "gnu")]
+const KIND_AT: usize = 16;
+#[cfg(target_env = "gnu")]
+const KIND: u32 = 2 | 16 | 128;
+#[cfg(not(target_env = "gnu"))]
+const KIND_AT: usize = 0;
+#[cfg(not(target_env = "gnu"))]
+const KIND: u32 = 2 | 4 | 128;
+
+/// Takes the lock, waiting at most `limit`.
+#[inline]
+pub(crate) fn lock(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> {
+    if !looks_sound(map, at) {
+        let damaged = io::Error::new(io::ErrorKind::InvalidData, "the lock's bytes are damaged");
+        return Err(LockFailure::Broken(damaged));
+    }
+    // SAFETY: a mutex made by `init`, whose kind word is intact.
+    match unsafe { libc::pthread_mutex_trylock(mutex(map, at)) } {
+        0 => Ok(Acquired::Clean),
+        libc::EBUSY => slow(map, at, limit),
+        code => settle(map, at, code),
+    }
+}
+
+/// Takes the lock if it is free.
+pub(crate) fn try_lock(map: &Map, at: usize) -> Result<Acquired, LockFailure> {
+    lock(map, at, Duration::ZERO)
+}
+
+fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
+    match code {
+        0 => Ok(Acquired::Clean),
+        libc::EOWNERDEAD => {
+            // SAFETY: we hold the mutex; the caller repairs what it guards before anyone else may see it.
+            unsafe { libc::pthread_mutex_consistent(mutex(map, at)) };
+            Ok(Acquired::OwnerDied)
+        }
+        libc::ETIMEDOUT => Err(LockFailure::TimedOut),
+        code => Err(LockFailure::Broken(io::Error::from_raw_os_error(code))),
+    }
+}
+
+/// Waits in short slices: the C library's limit is wall-clock time, which may be stepped.
+#[cold]
+fn slow(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> {
+    const SLICE_NS: i64 = 50_000_000;
+    let start = Instant::now();
+    loop {
+        if start.elapsed() >= limit {
+            return Err(LockFailure::TimedOut);
+        }
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock is written to this frame; the mutex is as in `lock`.
+        let code = unsafe {
+            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
+            let nanos = until.tv_nsec + SLICE_NS;
+            until.tv_sec += nanos / 1_000_000_000;
+            until.tv_nsec = nanos % 1_000_000_000;
+            libc::pthread_mutex_timedlock(mutex(map, at), &raw const until)
+        };
+        if code != libc::ETIMEDOUT {
+            return settle(map, at, code);
+        }
+    }
+}
+
+/// Gives the lock back. The calling thread holds it.
+#[inline]
+pub(crate) fn unlock(map: &Map, at: usize) {
+    // SAFETY: the calling thread holds this mutex (guards are neither Send nor cloneable).
+    let code = unsafe { libc::pthread_mutex_unlock(mutex(map, at)) };
+    debug_assert_eq!(code, 0, "unlock of a lock that this thread does not hold");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::{Mode, reserve};
+
+    fn map() -> Map {
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 4096).unwrap();
+        Map::of(&file, 4096, Mode::Write).unwrap()
+    }
+
+    #[test]
+    fn a_held_lock_times_out_and_a_dead_thread_s_lock_is_taken_over() {
+        let map = map();
+        init(&map, 64).unwrap();
+        assert_eq!(lock(&map, 64, Duration::ZERO).unwrap(), Acquired::Clean);
+        std::thread::scope(|s| {
+            s.spawn(|| assert!(matches!(try_lock(&map, 64), Err(LockFailure::TimedOut))));
+        });
+        unlock(&map, 64);
+        std::thread::scope(|s| {
+            s.spawn(|| lock(&map, 64, Duration::ZERO).unwrap());
+        });
+        assert_eq!(lock(&map, 64, Duration::from_secs(5)).unwrap(), Acquired::OwnerDied);
+        unlock(&map, 64);
+        assert_eq!(lock(&map, 64, Duration::ZERO).unwrap(), Acquired::Clean);
+        unlock(&map, 64);
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error() {
+        let map = map();
+        assert!(matches!(try_lock(&map, 64), Err(LockFailure::Broken(_))));
+        init(&map, 64).unwrap();
+        map.write(64 + KIND_AT, &[0xff]);
+        assert!(matches!(try_lock(&map, 64), Err(LockFailure::Broken(_))));
+    }
+}

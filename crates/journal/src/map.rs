@@ -1,0 +1,194 @@
+//! Mapped files: the only place where bytes shared with other processes are touched.
+//!
+//! Constraints: no `&mut`, and no plain `&[u8]` over bytes that another process may still write, is ever
+//! formed here. Words are reached as atomics; bytes are copied in and out through raw pointers; a plain
+//! slice is handed out only by [`Map::stable`], whose caller vouches that the bytes no longer change.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Bytes of a page of memory; populating and writing back work in these.
+pub(crate) const PAGE: usize = 4096;
+
+/// Whether a map may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
+/// A shared map of the first bytes of a file.
+#[derive(Debug)]
+pub(crate) struct Map {
+    base: NonNull<u8>,
+    len: usize,
+    mode: Mode,
+}
+
+// SAFETY: a map is an address range that lives until drop; all access goes through atomics or raw copies.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps the first `len` bytes of a file that has at least as many.
+    pub(crate) fn of(file: &File, len: usize, mode: Mode) -> io::Result<Self> {
+        if len == 0 || file.metadata()?.len() < len as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is too short"));
+        }
+        let protection = match mode {
+            Mode::Read => libc::PROT_READ,
+            Mode::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: a fresh shared mapping of an open file at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, len, mode })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn at(&self, at: usize, len: usize, align: usize) -> *mut u8 {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside && at % align == 0, "byte {at}+{len} of a map of {} bytes", self.len);
+        // SAFETY: just checked to lie within the mapping.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// The 64-bit word at a byte position that is a multiple of eight.
+    #[inline]
+    pub(crate) fn u64(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: inside the mapping, aligned, and only ever accessed atomically while shared.
+        unsafe { AtomicU64::from_ptr(self.at(at, 8, 8).cast()) }
+    }
+
+    /// The 32-bit word at a byte position that is a multiple of four.
+    #[inline]
+    pub(crate) fn u32(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: as for `u64`.
+        unsafe { AtomicU32::from_ptr(self.at(at, 4, 4).cast()) }
+    }
+
+    /// Copies bytes in. The caller holds the lock that makes it the only writer of these bytes.
+    #[inline]
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        debug_assert_eq!(self.mode, Mode::Write);
+        let to = self.at(at, bytes.len(), 1);
+        // SAFETY: the target lies within the mapping, and `bytes`, being borrowed, lies elsewhere.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Copies bytes out. What another process writes meanwhile may come out torn: check it.
+    #[inline]
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) {
+        let from = self.at(at, out.len(), 1);
+        // SAFETY: the source lies within the mapping; `out` is ours alone. Torn contents are expected.
+        unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies bytes out into an array.
+    #[inline]
+    pub(crate) fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut out = [0; N];
+        self.read(at, &mut out);
+        out
+    }
+
+    /// Borrows bytes where they lie.
+    ///
+    /// # Safety
+    /// The bytes must not change while the slice lives: they lie below the committed tail of a segment
+    /// that is pinned against recycling.
+    #[inline]
+    pub(crate) unsafe fn stable(&self, at: usize, len: usize) -> &[u8] {
+        let from = self.at(at, len, 1);
+        // SAFETY: inside the mapping; stable by the caller's promise.
+        unsafe { std::slice::from_raw_parts(from, len) }
+    }
+
+    /// The address of a lock inside the map.
+    pub(crate) fn lock_at(&self, at: usize, len: usize) -> *mut u8 {
+        self.at(at, len, 8)
+    }
+
+    /// Makes the pages present and writable, so that a later write does not fault. Best effort: older
+    /// kernels lack it, and then the first touch costs what it costs.
+    pub(crate) fn populate(&self, at: usize, len: usize) {
+        let advice = match self.mode {
+            Mode::Read => libc::MADV_POPULATE_READ,
+            Mode::Write => libc::MADV_POPULATE_WRITE,
+        };
+        let from = at / PAGE * PAGE;
+        let end = at.saturating_add(len).min(self.len);
+        if from >= end {
+            return;
+        }
+        // SAFETY: the range is page-aligned at its start and lies within the mapping.
+        unsafe { libc::madvise(self.at(from, end - from, 1).cast(), end - from, advice) };
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `of` and nothing borrowed from it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Reserves room on the disk for the whole file, so that a full disk is an error here and not a signal
+/// at some later write through a map.
+pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
+    let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    loop {
+        // SAFETY: plain call on an open descriptor.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn words_and_bytes_are_shared_between_two_maps_of_a_file() {
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 8192).unwrap();
+        let (a, b) =
+            (Map::of(&file, 8192, Mode::Write).unwrap(), Map::of(&file, 8192, Mode::Read).unwrap());
+        a.u64(4096).store(7, SeqCst);
+        a.write(5000, b"hello");
+        a.populate(0, 8192);
+        b.populate(100, 1 << 40);
+        assert_eq!(b.u64(4096).load(SeqCst), 7);
+        assert_eq!(&b.array::<5>(5000), b"hello");
+        assert!(Map::of(&file, 8193, Mode::Read).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "of a map of 4096 bytes")]
+    fn nothing_is_reached_outside_a_map() {
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 4096).unwrap();
+        Map::of(&file, 4096, Mode::Read).unwrap().u64(4096);
+    }
+}

@@ -1,0 +1,196 @@
+//! How a journal and its topics are set up.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use helio_core::Tai;
+use serde::{Deserialize, Serialize};
+
+use crate::JournalError;
+
+/// The most partitions of a topic: each has files of its own.
+pub const MAX_PARTITIONS: u32 = 1024;
+/// The smallest segment, and the size of a partition's first one.
+pub const MIN_SEGMENT_BYTES: u64 = 16 << 10;
+/// The largest segment: it is mapped whole.
+pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+
+/// What a journal is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing; the folder is made if there is none.
+    ReadWrite,
+    /// Reading only: nothing in the folder is changed, so that waiting means looking now and then.
+    ReadOnly,
+}
+
+/// Who keeps house: syncs in the background, prepares segments, applies retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maintenance {
+    /// A thread of this journal.
+    Background,
+    /// The caller, by [`Journal::maintain`](crate::Journal::maintain).
+    Manual,
+}
+
+/// What is told before a file or folder has been written back to the disk (tests of power loss).
+pub type SyncHook = Arc<dyn Fn(&Path) + Send + Sync>;
+
+/// Where retention takes the time of day from.
+pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
+
+/// How to open a journal.
+#[derive(Clone)]
+pub struct JournalOptions {
+    /// Reading and writing, or reading only.
+    pub access: Access,
+    /// The longest that an appended record stays unsynced, in topics with [`SyncPolicy::Background`].
+    pub sync_interval: Duration,
+    /// Who keeps house.
+    pub maintenance: Maintenance,
+    /// How long a writer waits for a lock whose holder is alive.
+    pub lock_timeout: Duration,
+    /// The time of day, for retention by age.
+    pub clock: Clock,
+    /// The running system's identity, in place of the kernel's (tests of power loss).
+    pub boot_id: Option<[u8; 16]>,
+    /// Makes identities that are otherwise random the same each time (tests with golden files).
+    pub seed: Option<u64>,
+    /// Told of each file that is about to be synced (tests of power loss).
+    pub sync_hook: Option<SyncHook>,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            access: Access::ReadWrite,
+            sync_interval: Duration::from_millis(100),
+            maintenance: Maintenance::Background,
+            lock_timeout: Duration::from_secs(5),
+            clock: Arc::new(now),
+            boot_id: None,
+            seed: None,
+            sync_hook: None,
+        }
+    }
+}
+
+impl fmt::Debug for JournalOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("JournalOptions");
+        out.field("access", &self.access).field("sync_interval", &self.sync_interval);
+        out.field("maintenance", &self.maintenance).finish_non_exhaustive()
+    }
+}
+
+fn now() -> Tai {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Tai::from_unix_nanos(i64::try_from(unix).unwrap_or(i64::MAX))
+}
+
+/// Whether the newest record of each key outlives retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LastValue {
+    /// Records are kept by age and bytes only; keys are not indexed.
+    Forget,
+    /// The newest record of each key is kept for ever, and found at once.
+    Keep,
+}
+
+/// When records are written back to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncPolicy {
+    /// When someone waits for it, and at least every
+    /// [`sync_interval`](JournalOptions::sync_interval).
+    Background,
+    /// Only when someone waits for it.
+    OnRequest,
+}
+
+/// What a topic is, fixed when it is created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicConfig {
+    /// Number of partitions, 1 to [`MAX_PARTITIONS`].
+    pub partitions: u32,
+    /// The size that segments grow to, in bytes, [`MIN_SEGMENT_BYTES`] to [`MAX_SEGMENT_BYTES`]. A longer
+    /// record gets a larger one.
+    pub segment_bytes: u64,
+    /// The most bytes that a partition keeps, to within a segment; `None` for no limit.
+    pub retention_bytes: Option<u64>,
+    /// The longest that a record is kept, to within a segment, in nanoseconds; `None` for no limit.
+    pub retention_age_ns: Option<u64>,
+    /// Whether the newest record of each key is kept for ever.
+    pub last_value: LastValue,
+    /// When records are written back to the disk.
+    pub sync: SyncPolicy,
+    /// The user's own description of the topic, for example its quality of service as JSON.
+    pub description: String,
+}
+
+impl Default for TopicConfig {
+    fn default() -> Self {
+        Self {
+            partitions: 1,
+            segment_bytes: 16 << 20,
+            retention_bytes: None,
+            retention_age_ns: None,
+            last_value: LastValue::Keep,
+            sync: SyncPolicy::Background,
+            description: String::new(),
+        }
+    }
+}
+
+impl TopicConfig {
+    /// Refuses what is outside the limits.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        let within = |field, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            let (value, limits) = (value.to_string(), format!("{low} to {high}"));
+            Err(JournalError::Limit { field, value, limits })
+        };
+        within("partitions", self.partitions.into(), 1, MAX_PARTITIONS.into())?;
+        within("segment_bytes", self.segment_bytes, MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)?;
+        within("retention_bytes", self.retention_bytes.unwrap_or(1), 1, u64::MAX)
+    }
+
+    /// Names the first field in which two configurations differ.
+    pub(crate) fn same_as(&self, asked: &Self, topic: &str) -> Result<(), JournalError> {
+        let pairs = [
+            ("partitions", self.partitions.to_string(), asked.partitions.to_string()),
+            ("segment_bytes", self.segment_bytes.to_string(), asked.segment_bytes.to_string()),
+            (
+                "retention_bytes",
+                format!("{:?}", self.retention_bytes),
+                format!("{:?}", asked.retention_bytes),
+            ),
+            (
+                "retention_age_ns",
+                format!("{:?}", self.retention_age_ns),
+                format!("{:?}", asked.retention_age_ns),
+            ),
+            ("last_value", format!("{:?}", self.last_value), format!("{:?}", asked.last_value)),
+            ("sync", format!("{:?}", self.sync), format!("{:?}", asked.sync)),
+            ("description", self.description.clone(), asked.description.clone()),
+        ];
+        for (field, existing, asked) in pairs {
+            if existing != asked {
+                let topic = topic.to_owned();
+                return Err(JournalError::Mismatch { topic, field, existing, asked });
+            }
+        }
+        Ok(())
+    }
+
+    /// The size that this topic's segments grow to: small enough that retention can cut something off.
+    pub(crate) fn largest_segment(&self) -> u64 {
+        let share = self.retention_bytes.map_or(u64::MAX, |bytes| bytes / 4);
+        self.segment_bytes.min(share).max(MIN_SEGMENT_BYTES)
+    }
+}

@@ -1,0 +1,349 @@
+//! A partition: its control page, its segments, and the lock under which it grows.
+//!
+//! Constraints: everything that changes a partition happens under its lock, by whoever holds it; any
+//! holder may die at any instruction. So each step leaves either the old or the new state, or something
+//! that [`Partition::repair`] recognises.
+//!
+//! Operation: to append is to write frames behind the tail and then to store the tail. To roll is to put
+//! the next segment's file in place, then to seal the present segment, then to name the next one in the
+//! control page; who finds a sealed current segment finishes the roll.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::bell::{self, Bell};
+use crate::control::{self, CONTROL_BYTES, Control, LOCK};
+use crate::error::At;
+use crate::hash::mix;
+use crate::journal::Shared;
+use crate::lock::{self, Acquired, LockFailure};
+use crate::map::{Map, Mode, reserve};
+use crate::options::MIN_SEGMENT_BYTES;
+use crate::process::{BootId, Token};
+use crate::segment::{self, Head, Hold, Seal, Segment};
+use crate::waiters;
+use crate::{JournalError, TopicConfig};
+
+/// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
+const POPULATE: u64 = 256 << 10;
+
+/// A partition as one process has it open.
+pub(crate) struct Partition {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) dir: PathBuf,
+    pub(crate) config: Arc<TopicConfig>,
+    pub(crate) control: Control,
+    current: Mutex<Option<Arc<Segment>>>,
+}
+
+/// The partition's lock, held by this thread.
+pub(crate) struct Guard<'a> {
+    pub(crate) partition: &'a Partition,
+    at: usize,
+    // The C library's locks belong to threads.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        lock::unlock(&self.partition.control.map, self.at);
+    }
+}
+
+fn control_path(dir: &Path) -> PathBuf {
+    dir.join("control")
+}
+
+fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), JournalError> {
+    Ok((boot, file.metadata().at("look at", path)?.ino()))
+}
+
+/// Makes a partition's folder in a topic that nobody sees yet.
+pub(crate) fn create(shared: &Shared, dir: &Path) -> Result<(), JournalError> {
+    fs::create_dir(dir).at("create", dir)?;
+    let path = control_path(dir);
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(&path).at("create", &path)?;
+    reserve(&file, CONTROL_BYTES as u64).at("allocate", &path)?;
+    let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", &path)?;
+    let mark = mark(shared.boot, &file, &path)?;
+    Control::create(map, shared.random(), mark).at("prepare", &path)?;
+    Ok(())
+}
+
+impl Partition {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        dir: PathBuf,
+        config: &Arc<TopicConfig>,
+    ) -> Result<Self, JournalError> {
+        let path = control_path(&dir);
+        let file = OpenOptions::new().read(true).write(shared.writable()).open(&path);
+        let file = file.at("open", &path)?;
+        let map = match Map::of(&file, CONTROL_BYTES, shared.mode()) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(JournalError::damaged(&path, "control page is short"));
+            }
+            map => map.at("map", &path)?,
+        };
+        let control = Control::attach(map, &path)?;
+        let (shared, config) = (Arc::clone(shared), Arc::clone(config));
+        let partition = Self { shared, dir, config, control, current: Mutex::default() };
+        Ok(partition)
+    }
+
+    /// The committed tail, as a log position.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        self.control.tail()
+    }
+
+    /// Takes the partition's lock; repairs first what a dead holder left half done.
+    pub(crate) fn lock(&self) -> Result<Guard<'_>, JournalError> {
+        self.lock_at(LOCK)
+    }
+
+    pub(crate) fn lock_at(&self, at: usize) -> Result<Guard<'_>, JournalError> {
+        let waited = self.shared.options.lock_timeout;
+        let map = &self.control.map;
+        let acquired = match lock::lock(map, at, waited) {
+            Ok(acquired) => acquired,
+            Err(LockFailure::TimedOut) => {
+                let holder = Token(self.control.holder(at).load(Relaxed)).pid();
+                return Err(JournalError::Stuck { path: control_path(&self.dir), holder, waited });
+            }
+            Err(LockFailure::Broken(e)) => {
+                return Err(JournalError::io("lock", &control_path(&self.dir), e));
+            }
+        };
+        let guard = Guard { partition: self, at, _not_send: std::marker::PhantomData };
+        self.control.holder(at).store(self.shared.token.0, Relaxed);
+        if at == LOCK {
+            if acquired == Acquired::OwnerDied {
+                self.control.dirty().store(1, Release);
+            }
+            if self.control.dirty().load(Acquire) != 0 {
+                self.repair(&guard)?;
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Finishes or undoes what a holder that died had begun, and wakes whom it may not have woken.
+    #[cold]
+    fn repair(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+        if self.control.seq() != 0 {
+            let segment = self.open_current()?;
+            if let Some(seal) = segment.sealed().ok().flatten() {
+                self.finish_roll(&segment, seal)?;
+            }
+        }
+        let _ = guard;
+        self.control.dirty().store(0, Release);
+        self.ring();
+        Ok(())
+    }
+
+    fn finish_roll(&self, segment: &Segment, seal: Seal) -> Result<(), JournalError> {
+        let next = segment.head.seq + 1;
+        let found = Segment::open(&self.dir, next, Mode::Write, Hold::Loose);
+        match found {
+            Ok(Some(found)) if found.head.base_pos == seal.end => self.control.set_seq(next),
+            _ => segment.unseal(),
+        }
+        Ok(())
+    }
+
+    fn cached(&self) -> MutexGuard<'_, Option<Arc<Segment>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_current(&self) -> Result<Arc<Segment>, JournalError> {
+        let seq = self.control.seq();
+        let mut cached = self.cached();
+        if let Some(segment) = cached.as_ref().filter(|s| s.head.seq == seq && s.is_live()) {
+            return Ok(Arc::clone(segment));
+        }
+        let found = Segment::open(&self.dir, seq, Mode::Write, Hold::Loose)?;
+        let path = segment::path(&self.dir, seq);
+        let found = Arc::new(found.ok_or_else(|| JournalError::damaged(&path, "missing"))?);
+        *cached = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// A segment with room for `need` bytes behind the tail, in the lock.
+    pub(crate) fn room(
+        &self,
+        guard: &Guard<'_>,
+        seen: &mut Option<Arc<Segment>>,
+        need: u64,
+    ) -> Result<Arc<Segment>, JournalError> {
+        let seq = self.control.seq();
+        if seq == 0 {
+            let first = self.roll(guard, None, need)?;
+            *seen = Some(Arc::clone(&first));
+            return Ok(first);
+        }
+        let current = match seen.take() {
+            Some(segment) if segment.head.seq == seq => segment,
+            _ => self.open_current()?,
+        };
+        let segment = match self.tail().checked_add(need) {
+            Some(end) if end <= current.head.end() => current,
+            _ => self.roll(guard, Some(&current), need)?,
+        };
+        *seen = Some(Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// Puts the next segment in place.
+    #[cold]
+    pub(crate) fn roll(
+        &self,
+        _guard: &Guard<'_>,
+        current: Option<&Segment>,
+        need: u64,
+    ) -> Result<Arc<Segment>, JournalError> {
+        let (tail, end) = self.control.log_end();
+        let seq = self.control.seq() + 1;
+        let time = self.control.max_time();
+        let largest = self.config.largest_segment();
+        let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
+        let capacity = grown.min(largest).max(round_up(need));
+        let head = Head {
+            id: mix(self.control.seed() ^ mix(seq)) | 1,
+            seq,
+            base_pos: tail,
+            base_offset: end,
+            base_time: time,
+            capacity,
+            prev_id: current.map_or(0, |c| c.head.id),
+            compacted: false,
+        };
+        let next = Arc::new(self.place(head)?);
+        if let Some(current) = current {
+            current.seal(Seal { end: tail, offset: end, time });
+        }
+        self.control.set_seq(seq);
+        next.populate(tail, POPULATE);
+        *self.cached() = Some(Arc::clone(&next));
+        Ok(next)
+    }
+
+    /// Makes a segment's file and gives it its name.
+    fn place(&self, head: Head) -> Result<Segment, JournalError> {
+        let path = segment::path(&self.dir, head.seq);
+        let temporary = self.temporary();
+        let file = segment::allocate(&temporary, head.capacity)?;
+        let segment = Segment::create(&file, head, &temporary)?;
+        fs::rename(&temporary, &path).at("name", &path)?;
+        Ok(segment)
+    }
+
+    /// A file name of this process's own, for what is not in place yet.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.dir.join(format!(".tmp-{}-{}", self.shared.token.pid(), self.shared.next_number()))
+    }
+
+    /// Tail and end offset as one.
+    #[inline]
+    pub(crate) fn log_end(&self) -> (u64, u64) {
+        self.control.log_end()
+    }
+
+    /// The numbers of the first and the last segment; an empty range where there is none.
+    pub(crate) fn segments(&self) -> (u64, u64) {
+        (self.control.first_seq(), self.control.seq())
+    }
+
+    /// Opens a segment for reading. `None` where it is not there, or not to be believed.
+    pub(crate) fn segment(&self, seq: u64) -> Result<Option<Segment>, JournalError> {
+        match Segment::open(&self.dir, seq, self.shared.mode(), Hold::Pinned) {
+            Err(JournalError::Damaged { .. }) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// The oldest segment.
+    pub(crate) fn first_segment(&self) -> Result<Option<Segment>, JournalError> {
+        self.segment_at(0)
+    }
+
+    /// The segment in which the first frame at or behind a position lies.
+    pub(crate) fn segment_at(&self, pos: u64) -> Result<Option<Segment>, JournalError> {
+        let (first, last) = self.segments();
+        let (mut low, mut high) = (first, last);
+        while low <= high {
+            let middle = low + (high - low) / 2;
+            match self.segment(middle)? {
+                Some(s) if s.head.base_pos > pos => high = middle - 1,
+                _ => low = middle + 1,
+            }
+        }
+        for seq in high.max(first)..=last {
+            if let Some(segment) = self.segment(seq)? {
+                let over = matches!(segment.sealed(), Ok(Some(seal)) if seal.end <= pos);
+                if seq == last || !over {
+                    return Ok(Some(segment));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Wakes everyone who waits on this partition. Called without the lock, after a commit.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        let map = &self.control.map;
+        let words = |word: usize| Bits(map, control::BITMAP + word * 8);
+        let full = || fence(SeqCst);
+        let shared = &*self.shared;
+        waiters::collect(words, &Bits(map, control::SUMMARY), full, |slot| {
+            bell::ring(shared, slot)
+        });
+    }
+
+    /// Has the bell rung at the next commit. True where the tail is no longer at `pos`.
+    pub(crate) fn arm(self: &Arc<Self>, bell: &Bell, pos: u64) -> bool {
+        if let Some(slot) = bell.slot().filter(|_| self.control.map.mode() == Mode::Write) {
+            let map = &self.control.map;
+            let words = |word: usize| Bits(map, control::BITMAP + word * 8);
+            waiters::arm(words, &Bits(map, control::SUMMARY), slot, || fence(SeqCst));
+        }
+        bell.watch(self, pos);
+        self.log_end().0 > pos
+    }
+
+    /// Makes pages ahead of the tail writable, at the tail's every crossing of a boundary.
+    #[inline]
+    pub(crate) fn prefault(&self, segment: &Segment, from: u64, to: u64) {
+        let rel = |pos: u64| (pos - segment.head.base_pos) / POPULATE;
+        if rel(from) != rel(to) {
+            segment.populate(to, 2 * POPULATE);
+        }
+    }
+}
+
+fn round_up(need: u64) -> u64 {
+    need.div_ceil(4096) * 4096
+}
+
+/// A shared word by its place, for the waiters' protocol.
+struct Bits<'a>(&'a Map, usize);
+
+impl waiters::Word for Bits<'_> {
+    fn load(&self) -> u64 {
+        self.0.u64(self.1).load(SeqCst)
+    }
+    fn fetch_or(&self, bits: u64) {
+        self.0.u64(self.1).fetch_or(bits, SeqCst);
+    }
+    fn take(&self) -> u64 {
+        self.0.u64(self.1).swap(0, SeqCst)
+    }
+}

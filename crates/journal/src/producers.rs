@@ -1,0 +1,302 @@
+//! A topic's producers: names, incarnations, and who has the claim to each.
+//!
+//! Constraints: an incarnation is given once, ever: it is on the disk before anyone may use it. A
+//! writer whose incarnation is no longer its name's newest cannot append (checked under the partition's
+//! lock), so no reader gets an older incarnation's sample after a newer one's.
+//!
+//! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of the
+//! same size for each name: name, incarnation, claim, checksum over the name. A producer's id is its
+//! place. The file grows by doubling; entries never move.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use helio_core::{Producer, ProducerName};
+
+use crate::error::At;
+use crate::journal::Shared;
+use crate::lock::{self, LockFailure};
+use crate::map::{Map, Mode, reserve};
+use crate::process::Token;
+use crate::{JournalError, Ownership};
+
+/// Bytes of the header and of each entry.
+const ENTRY: usize = 256;
+/// The most producer names of a topic: a claim looks through them all.
+pub(crate) const MAX_PRODUCERS: usize = 65_535;
+const MAGIC: &[u8; 8] = b"HELIOPRO";
+const VERSION: u32 = 1;
+const COUNT: usize = 16;
+const LOCK: usize = 64;
+const HOLDER: usize = 128;
+const INCARNATION: usize = 0;
+const CLAIM: usize = 8;
+const EXCLUSIVE: usize = 16;
+const NAME_CRC: usize = 24;
+const NAME_LEN: usize = 28;
+const NAME: usize = 32;
+
+/// The file of a topic's producers.
+pub(crate) struct Producers {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    topic: String,
+    map: RwLock<Arc<Map>>,
+    names: Mutex<HashMap<u32, ProducerName>>,
+}
+
+/// A producer's right to write: its incarnation is the newest of its name until another claim.
+pub(crate) struct Claim {
+    pub(crate) producer: Producer,
+    pub(crate) id: u32,
+    producers: Arc<Producers>,
+    map: Mutex<Arc<Map>>,
+    token: Token,
+    /// The last sequence number that this claim used, by partition.
+    pub(crate) sequences: Mutex<HashMap<u32, u64>>,
+}
+
+fn entry(id: u32) -> usize {
+    (id as usize + 1) * ENTRY
+}
+
+/// Makes the file of a topic that nobody sees yet.
+pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
+    reserve(&file, 4096).at("allocate", path)?;
+    let map = Map::of(&file, 4096, Mode::Write).at("map", path)?;
+    map.write(0, MAGIC);
+    map.write(8, &VERSION.to_le_bytes());
+    lock::init(&map, LOCK).at("prepare", path)
+}
+
+impl Producers {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        path: PathBuf,
+        topic: &str,
+    ) -> Result<Self, JournalError> {
+        let map = RwLock::new(Arc::new(open_map(shared, &path)?));
+        let (shared, topic) = (Arc::clone(shared), topic.to_owned());
+        Ok(Self { shared, path, topic, map, names: Mutex::default() })
+    }
+
+    fn map(&self) -> Arc<Map> {
+        Arc::clone(&self.map.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn remap(&self) -> Result<Arc<Map>, JournalError> {
+        let map = Arc::new(open_map(&self.shared, &self.path)?);
+        *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&map);
+        Ok(map)
+    }
+
+    /// The name of a producer id, as samples carry it.
+    pub(crate) fn name(&self, id: u32) -> Option<ProducerName> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = names.get(&id) {
+            return Some(name.clone());
+        }
+        let mut map = self.map();
+        if entry(id) + ENTRY > map.len() {
+            map = self.remap().ok()?;
+        }
+        let name = read_name(&map, id)?;
+        names.insert(id, name.clone());
+        Some(name)
+    }
+
+    /// All names with their newest incarnation and whether someone has the claim.
+    pub(crate) fn list(&self) -> Vec<(ProducerName, u64, Option<u32>)> {
+        let Ok(map) = self.remap() else { return Vec::new() };
+        let all = (0..count(&map)).filter_map(|id| {
+            let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
+            let pid = claim.alive(self.shared.boot).then(|| claim.pid());
+            Some((read_name(&map, id)?, map.u64(entry(id) + INCARNATION).load(Acquire), pid))
+        });
+        all.collect()
+    }
+
+    fn locked<T>(
+        &self,
+        work: impl FnOnce(Arc<Map>) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let map = self.remap()?;
+        let waited = self.shared.options.lock_timeout;
+        match lock::lock(&map, LOCK, waited) {
+            // A claim is one store of the incarnation: there is nothing half done to repair.
+            Ok(_) => {}
+            Err(LockFailure::TimedOut) => {
+                let holder = Token(map.u64(HOLDER).load(Relaxed)).pid();
+                return Err(JournalError::Stuck { path: self.path.clone(), holder, waited });
+            }
+            Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
+        }
+        map.u64(HOLDER).store(Token::own(self.shared.boot).0, Relaxed);
+        let result = self.remap().and_then(work);
+        lock::unlock(&map, LOCK);
+        result
+    }
+
+    /// Gives the name's next incarnation to the calling process.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        name: &ProducerName,
+        ownership: Ownership,
+    ) -> Result<Claim, JournalError> {
+        if !self.shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        self.locked(|map| {
+            self.refuse_second(&map, name, ownership)?;
+            let found = (0..count(&map)).find(|id| read_name(&map, *id).as_ref() == Some(name));
+            let (map, id) = match found {
+                Some(id) => (map, id),
+                None => self.add(map, name)?,
+            };
+            let at = entry(id);
+            let incarnation = map.u64(at + INCARNATION).load(Acquire) + 1;
+            let token = Token::own(self.shared.boot);
+            map.u64(at + INCARNATION).store(incarnation, Release);
+            map.u64(at + CLAIM).store(token.0, Release);
+            let exclusive = u64::from(ownership == Ownership::Exclusive);
+            map.u64(at + EXCLUSIVE).store(exclusive, Release);
+            self.shared.sync_file(&self.path)?;
+            let producer = Producer { name: name.clone(), incarnation };
+            let (producers, map) = (Arc::clone(self), Mutex::new(map));
+            Ok(Claim { producer, id, producers, map, token, sequences: Mutex::default() })
+        })
+    }
+
+    /// An exclusive claim meets no live one, and no claim meets a live exclusive one.
+    fn refuse_second(
+        &self,
+        map: &Map,
+        name: &ProducerName,
+        ownership: Ownership,
+    ) -> Result<(), JournalError> {
+        for id in 0..count(map) {
+            let at = entry(id);
+            let claim = Token(map.u64(at + CLAIM).load(Acquire));
+            let exclusive = map.u64(at + EXCLUSIVE).load(Acquire) != 0;
+            let matters = ownership == Ownership::Exclusive || exclusive;
+            if matters && claim.alive(self.shared.boot) {
+                let holder = read_name(map, id).unwrap_or_else(|| name.clone());
+                return Err(JournalError::Claimed {
+                    topic: self.topic.clone(),
+                    producer: holder.to_string(),
+                    incarnation: map.u64(at + INCARNATION).load(Acquire),
+                    pid: claim.pid(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, map: Arc<Map>, name: &ProducerName) -> Result<(Arc<Map>, u32), JournalError> {
+        let id = count(&map);
+        if id as usize >= MAX_PRODUCERS {
+            let (path, limit) = (self.path.clone(), MAX_PRODUCERS);
+            return Err(JournalError::TooMany { path, what: "producers", limit });
+        }
+        let map = if entry(id) + ENTRY > map.len() { self.grow(map.len() * 2)? } else { map };
+        let (at, bytes) = (entry(id), name.as_str().as_bytes());
+        map.write(at, &[0; ENTRY]);
+        map.write(at + NAME, bytes);
+        map.u32(at + NAME_LEN).store(bytes.len() as u32, Relaxed);
+        map.u32(at + NAME_CRC).store(crc32c::crc32c(bytes), Relaxed);
+        map.u32(COUNT).store(id + 1, Release);
+        Ok((map, id))
+    }
+
+    fn grow(&self, len: usize) -> Result<Arc<Map>, JournalError> {
+        let file = OpenOptions::new().read(true).write(true).open(&self.path);
+        let file = file.at("open", &self.path)?;
+        reserve(&file, len as u64).at("allocate", &self.path)?;
+        drop(file);
+        self.remap()
+    }
+}
+
+fn open_map(shared: &Shared, path: &Path) -> Result<Map, JournalError> {
+    let file =
+        OpenOptions::new().read(true).write(shared.writable()).open(path).at("open", path)?;
+    let len = file.metadata().at("look at", path)?.len() as usize;
+    if len < ENTRY {
+        return Err(JournalError::damaged(path, "producers file shorter than its header"));
+    }
+    let map = Map::of(&file, len, shared.mode()).at("map", path)?;
+    let version = map.u32(8).load(Relaxed);
+    if &map.array::<8>(0) != MAGIC || version == 0 {
+        return Err(JournalError::damaged(path, "producers file"));
+    }
+    if version > VERSION {
+        let path = path.to_owned();
+        return Err(JournalError::Version { path, found: version, known: VERSION });
+    }
+    Ok(map)
+}
+
+fn count(map: &Map) -> u32 {
+    let room = (map.len() / ENTRY - 1) as u32;
+    map.u32(COUNT).load(Acquire).min(room)
+}
+
+fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
+    if id >= count(map) {
+        return None;
+    }
+    let at = entry(id);
+    let len = map.u32(at + NAME_LEN).load(Relaxed) as usize;
+    let mut bytes = vec![0; len.min(ENTRY - NAME)];
+    map.read(at + NAME, &mut bytes);
+    let whole = crc32c::crc32c(&bytes) == map.u32(at + NAME_CRC).load(Relaxed);
+    std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(|s| ProducerName::new(s).ok())
+}
+
+impl Claim {
+    /// The newest incarnation of this claim's name; another one than the claim's own fences it.
+    #[inline]
+    pub(crate) fn newest(map: &Map, id: u32) -> u64 {
+        map.u64(entry(id) + INCARNATION).load(Acquire)
+    }
+
+    pub(crate) fn map(&self) -> Arc<Map> {
+        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Only where it is still this claim's: a newer one has its own word there.
+        let at = entry(self.id);
+        let own = self.token.0;
+        let release = |map: Arc<Map>| {
+            if map.u64(at + INCARNATION).load(Acquire) == self.producer.incarnation
+                && map.u64(at + CLAIM).load(Acquire) == own
+            {
+                map.u64(at + CLAIM).store(0, Release);
+            }
+            Ok(())
+        };
+        // A lock that cannot be had leaves the claim until this process ends.
+        let _ = self.producers.locked(release);
+    }
+}
+
+impl Claim {
+    /// The last sequence number used in a partition.
+    pub(crate) fn sequence(&self, partition: u32) -> u64 {
+        let sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&partition).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn set_sequence(&self, partition: u32, sequence: u64) {
+        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.insert(partition, sequence);
+    }
+}

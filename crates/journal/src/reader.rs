@@ -1,0 +1,239 @@
+//! Reading: a position in the log, the segment that it lies in, and nothing else that anyone waits for.
+//!
+//! Constraints: only bytes below the committed tail are looked at; each frame's checksum is checked; no
+//! system call is made while there is something to read. Damage, retention and compaction turn into
+//! explicit gaps: a reader gets every offset from its start on, as a sample or in a gap, once, in order.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use helio_core::{Header, Producer, ProducerName, SchemaId, Tai, TraceId};
+
+use crate::bell::Bell;
+use crate::cursor::{Cursor, Step};
+use crate::error::JournalError;
+use crate::frame::{self, FrameHeader};
+use crate::partition::Partition;
+use crate::producers::Producers;
+
+/// Where a reader starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// At this offset; what was before it is not told.
+    Offset(u64),
+    /// At the oldest record that is kept.
+    Earliest,
+    /// Behind the newest record.
+    Latest,
+    /// At the first record of that time or later.
+    Time(Tai),
+    /// With the newest `n` records of each key, in the order of their offsets, then all that follows.
+    LastPerKey(usize),
+}
+
+/// Why a reader did not get records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GapCause {
+    /// They were older, or more, than the topic keeps.
+    Retention,
+    /// Their bytes are damaged.
+    Damaged,
+    /// They were lost with the power, before they were durable.
+    Cut,
+}
+
+/// Offsets that a reader does not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first missing offset.
+    pub from: u64,
+    /// The first offset behind the gap.
+    pub to: u64,
+    /// Why.
+    pub cause: GapCause,
+}
+
+/// What a reader gives.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// A record.
+    Sample(SampleRef<'a>),
+    /// Records that it does not get.
+    Gap(Gap),
+}
+
+/// A record where it lies, borrowed until the reader goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleRef<'a> {
+    /// Its place in the partition.
+    pub offset: u64,
+    /// When it was published.
+    pub time: Tai,
+    /// Its number among those of its producer's incarnation in this partition, from 1, without holes.
+    pub sequence: u64,
+    /// The payload's schema.
+    pub schema: SchemaId,
+    /// The producer's incarnation.
+    pub incarnation: u64,
+    /// The producer's number in this topic; [`Reader::producer_name`] tells its name.
+    pub producer_id: u32,
+    /// The producer's name.
+    pub producer: &'a ProducerName,
+    /// The routing byte.
+    pub level: u8,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceId>,
+    /// The key; empty for none.
+    pub key: &'a [u8],
+    /// The contents.
+    pub payload: &'a [u8],
+}
+
+impl SampleRef<'_> {
+    /// The sample's envelope, owned.
+    #[must_use]
+    pub fn header(&self) -> Header {
+        let producer = Producer { name: self.producer.clone(), incarnation: self.incarnation };
+        let (sequence, time, schema) = (self.sequence, self.time, self.schema);
+        Header { producer, sequence, time, schema, level: self.level, trace: self.trace }
+    }
+}
+
+/// Reads one partition.
+pub struct Reader {
+    partition: Arc<Partition>,
+    names: Names,
+    cursor: Cursor,
+}
+
+/// Producers' names by id, looked up once each.
+struct Names {
+    producers: Arc<Producers>,
+    known: HashMap<u32, ProducerName>,
+    last: Option<(u32, ProducerName)>,
+    unknown: ProducerName,
+}
+
+impl Names {
+    #[inline]
+    fn get(&mut self, id: u32) -> &ProducerName {
+        if self.last.as_ref().is_none_or(|l| l.0 != id) {
+            let found = self.known.get(&id).cloned().or_else(|| self.producers.name(id));
+            let name = found.unwrap_or_else(|| self.unknown.clone());
+            self.known.insert(id, name.clone());
+            self.last = Some((id, name));
+        }
+        self.last.as_ref().map_or(&self.unknown, |l| &l.1)
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("offset", &self.cursor.next).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    pub(crate) fn open(
+        partition: Arc<Partition>,
+        producers: Arc<Producers>,
+        from: From,
+    ) -> Result<Self, JournalError> {
+        let unknown = ProducerName::new("unknown").map_err(|_| JournalError::ReadOnly)?;
+        let names = Names { producers, known: HashMap::new(), last: None, unknown };
+        let mut cursor = Cursor::at_end(&partition);
+        match from {
+            From::Latest => {}
+            From::Earliest => cursor.rewind(&partition)?,
+            From::Offset(offset) => cursor.seek_offset(&partition, offset)?,
+            From::Time(time) => cursor.seek_time(&partition, time)?,
+            From::LastPerKey(_) => cursor.rewind(&partition)?,
+        }
+        Ok(Self { partition, names, cursor })
+    }
+
+    /// The offset of the next record.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.cursor.next
+    }
+
+    /// The offset that the next appended record gets.
+    #[must_use]
+    pub fn end_offset(&self) -> u64 {
+        self.partition.log_end().1
+    }
+
+    /// How many records are there to be read.
+    #[must_use]
+    pub fn lag(&self) -> u64 {
+        self.end_offset().saturating_sub(self.cursor.next)
+    }
+
+    /// The name of a producer, by the number that samples carry.
+    #[must_use]
+    pub fn producer_name(&self, id: u32) -> Option<ProducerName> {
+        self.names.producers.name(id)
+    }
+
+    /// Has the bell rung at the next append. True where there is something to read already: then do not
+    /// sleep.
+    #[must_use]
+    pub fn arm(&mut self, bell: &Bell) -> bool {
+        self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
+    }
+
+    /// The next record or gap; `None` where everything has been read.
+    ///
+    /// # Errors
+    /// [`JournalError`] where files cannot be opened. Damage is no error but a gap.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        match self.cursor.step(&self.partition)? {
+            Step::Nothing => Ok(None),
+            Step::Gap(gap) => Ok(Some(Item::Gap(gap))),
+            Step::Frame(pos, header) => Ok(Some(Item::Sample(self.sample(pos, &header)))),
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, pos: u64, header: &FrameHeader) -> SampleRef<'_> {
+        let (trace, key, payload) = frame::split(header, self.cursor.body(pos, header));
+        SampleRef {
+            offset: header.offset,
+            time: header.time,
+            sequence: header.sequence,
+            schema: header.schema,
+            incarnation: header.incarnation,
+            producer_id: header.producer,
+            producer: self.names.get(header.producer),
+            level: header.level,
+            trace,
+            key,
+            payload,
+        }
+    }
+
+    /// Gives what there is, at most `max` items, to `each`, until it breaks. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Reader::next`].
+    pub fn poll(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, JournalError> {
+        for count in 0..max {
+            match self.next()? {
+                None => return Ok(count),
+                Some(item) => {
+                    if each(item).is_break() {
+                        return Ok(count + 1);
+                    }
+                }
+            }
+        }
+        Ok(max)
+    }
+}

@@ -1,0 +1,465 @@
+//! Segments: files of frames, each a contiguous range of the log's positions.
+//!
+//! Constraints: a segment's file is fully allocated before it is mapped, and never truncated while it may
+//! be mapped. Bytes below the committed tail do not change while anyone pins the segment. File contents
+//! are untrusted: everything is bounds-checked, and frames are checked by their CRC.
+//!
+//! Format: one header page ([`HEADER_BYTES`]) with the fixed fields, the seal, the pin count and a sparse
+//! index of up to [`INDEX_ENTRIES`] places; then the frames.
+//!
+//! Operation: *live* holds the segment's id while its contents are valid, and 0 from the moment that it
+//! is retired. A reader pins, then looks at *live*; who retires clears *live*, then looks at the pins:
+//! one of the two always sees the other. A pinned segment is unlinked instead of recycled, so that a
+//! pin that was left by a killed reader costs nothing but one recycling.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use helio_core::Tai;
+
+use crate::JournalError;
+use crate::error::At;
+use crate::frame::{self, FrameHeader, HEADER};
+use crate::map::{Map, Mode, reserve};
+
+/// Bytes before the frames.
+pub(crate) const HEADER_BYTES: u64 = 4096;
+pub(crate) const INDEX_ENTRIES: u32 = 160;
+const MAGIC: &[u8; 8] = b"HELIOSEG";
+const VERSION: u32 = 1;
+const FIXED: usize = 96;
+const CRC_AT: usize = 96;
+const SEAL_END: usize = 128;
+const SEAL_OFFSET: usize = 136;
+const SEAL_TIME: usize = 144;
+const SEAL_CRC: usize = 152;
+const PINS: usize = 160;
+const INDEX_COUNT: usize = 164;
+const LIVE: usize = 168;
+const INDEX: usize = 256;
+const INDEX_ENTRY: usize = 24;
+const FLAG_COMPACTED: u64 = 1;
+
+/// The fixed part of a segment's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Seeds the frames' checksums; another one for each use of a file.
+    pub id: u64,
+    /// The segment's number in its partition; the next one's is one more.
+    pub seq: u64,
+    /// Log position of the first frame.
+    pub base_pos: u64,
+    /// Offset of the first frame.
+    pub base_offset: u64,
+    /// The latest time of any frame before this segment.
+    pub base_time: Tai,
+    /// Bytes that frames may take.
+    pub capacity: u64,
+    /// The former segment's id.
+    pub prev_id: u64,
+    /// Whether it replaces all earlier segments by what was worth keeping: offsets then have holes.
+    pub compacted: bool,
+}
+
+impl Head {
+    fn bytes(&self) -> [u8; FIXED + 4] {
+        let mut out = [0; FIXED + 4];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        let time = self.base_time.nanos() as u64;
+        let flags = if self.compacted { FLAG_COMPACTED } else { 0 };
+        let words = [
+            self.id,
+            self.seq,
+            self.base_pos,
+            self.base_offset,
+            time,
+            self.capacity,
+            self.prev_id,
+            flags,
+        ];
+        for (i, word) in words.iter().enumerate() {
+            out[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[..FIXED]);
+        out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Takes a header apart; a newer version is told from damage.
+    fn parse(bytes: &[u8; FIXED + 4], path: &Path) -> Result<Self, JournalError> {
+        let word = |i: usize| {
+            let mut out = [0; 8];
+            out.copy_from_slice(&bytes[16 + i * 8..24 + i * 8]);
+            u64::from_le_bytes(out)
+        };
+        let half = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        if &bytes[..8] != MAGIC || half(CRC_AT) != crc32c::crc32c(&bytes[..FIXED]) {
+            return Err(JournalError::damaged(path, "segment header"));
+        }
+        if half(8) > VERSION {
+            let path = path.to_owned();
+            return Err(JournalError::Version { path, found: half(8), known: VERSION });
+        }
+        Ok(Self {
+            id: word(0),
+            seq: word(1),
+            base_pos: word(2),
+            base_offset: word(3),
+            base_time: Tai::from_nanos(word(4) as i64),
+            capacity: word(5),
+            prev_id: word(6),
+            compacted: word(7) & FLAG_COMPACTED != 0,
+        })
+    }
+
+    /// The position behind the last byte that frames may take.
+    pub(crate) fn end(&self) -> u64 {
+        self.base_pos.saturating_add(self.capacity)
+    }
+}
+
+/// Where a sealed segment ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seal {
+    /// Position behind the last frame.
+    pub end: u64,
+    /// Offset of the next segment's first frame.
+    pub offset: u64,
+    /// The latest time of any frame up to here.
+    pub time: Tai,
+}
+
+/// Whether and how a segment is held against recycling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Pinned: its bytes below the tail stay as they are.
+    Pinned,
+    /// Not pinned: what is read is copied, and *live* is looked at afterwards.
+    Loose,
+}
+
+/// What is wrong at a place where a frame was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No valid frame.
+    Damaged,
+    /// The segment was recycled meanwhile.
+    Gone,
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    map: Map,
+    pub(crate) head: Head,
+    hold: Hold,
+}
+
+/// A frame as it lies in a segment.
+pub(crate) struct Frame<'a> {
+    pub header: FrameHeader,
+    pub raw: [u8; HEADER],
+    pub body: &'a [u8],
+}
+
+/// The file of a segment.
+pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
+    dir.join(format!("{seq:016}.seg"))
+}
+
+/// Opens, and allocates, a file for a segment's frames under a name of its own.
+pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path);
+    let file = file.at("create", path)?;
+    if let Err(e) = reserve(&file, HEADER_BYTES + capacity) {
+        // What cannot be whole must not stay; a failure to remove it is no worse than the first one.
+        let _ = std::fs::remove_file(path);
+        return Err(JournalError::io("allocate", path, e));
+    }
+    Ok(file)
+}
+
+impl Segment {
+    /// Makes a segment in an allocated file that nobody reads: a new one, or a retired one.
+    pub(crate) fn create(file: &File, head: Head, path: &Path) -> Result<Self, JournalError> {
+        let len = map_len(&head, path)?;
+        let map = Map::of(file, len, Mode::Write).at("map", path)?;
+        map.u64(LIVE).store(0, SeqCst);
+        map.u32(INDEX_COUNT).store(0, Relaxed);
+        map.write(SEAL_END, &[0; 32]);
+        map.write(0, &head.bytes());
+        map.u64(LIVE).store(head.id, Release);
+        Ok(Self { map, head, hold: Hold::Loose })
+    }
+
+    /// Opens the segment of that number. `None` where it is no longer there.
+    pub(crate) fn open(
+        dir: &Path,
+        seq: u64,
+        mode: Mode,
+        hold: Hold,
+    ) -> Result<Option<Self>, JournalError> {
+        let path = path(dir, seq);
+        let file = OpenOptions::new().read(true).write(mode == Mode::Write).open(&path);
+        let file = match file {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.at("open", &path)?,
+        };
+        let len = file.metadata().at("look at", &path)?.len();
+        let len = usize::try_from(len).map_err(|_| JournalError::damaged(&path, "file size"))?;
+        if (len as u64) < HEADER_BYTES {
+            return Err(JournalError::damaged(&path, "segment shorter than its header"));
+        }
+        let map = Map::of(&file, len, mode).at("map", &path)?;
+        Self::attach(map, seq, hold, &path)
+    }
+
+    fn attach(map: Map, seq: u64, hold: Hold, path: &Path) -> Result<Option<Self>, JournalError> {
+        let pinned = hold == Hold::Pinned && map.mode() == Mode::Write;
+        let hold = if pinned { Hold::Pinned } else { Hold::Loose };
+        if pinned {
+            map.u32(PINS).fetch_add(1, SeqCst);
+            fence(SeqCst);
+        }
+        let live = map.u64(LIVE).load(Acquire);
+        let parsed = Head::parse(&map.array(0), path);
+        let still = map.u64(LIVE).load(SeqCst) == live && live != 0;
+        // From here on, dropping `segment` unpins.
+        let nothing = Head { id: 0, seq: 0, base_pos: 0, base_offset: 0, ..EMPTY };
+        let mut segment = Self { map, head: nothing, hold };
+        if !still {
+            return Ok(None);
+        }
+        let head = parsed?;
+        if head.seq != seq || head.id != live {
+            return Ok(None);
+        }
+        if segment.map.len() as u64 != HEADER_BYTES.saturating_add(head.capacity) {
+            return Err(JournalError::damaged(path, "segment size"));
+        }
+        if head.base_pos.checked_add(head.capacity).is_none() || head.base_pos % 8 != 0 {
+            return Err(JournalError::damaged(path, "segment position"));
+        }
+        segment.head = head;
+        Ok(Some(segment))
+    }
+
+    /// Whether the contents are still those of this segment.
+    #[inline]
+    pub(crate) fn is_live(&self) -> bool {
+        fence(Acquire);
+        self.map.u64(LIVE).load(SeqCst) == self.head.id
+    }
+
+    /// Ends the segment's life. True where nobody has it pinned, so that the file may be used again.
+    pub(crate) fn retire(&self) -> bool {
+        self.map.u64(LIVE).store(0, SeqCst);
+        fence(SeqCst);
+        self.map.u32(PINS).load(SeqCst) == 0
+    }
+
+    #[inline]
+    fn place(&self, pos: u64) -> usize {
+        (HEADER_BYTES + (pos - self.head.base_pos)) as usize
+    }
+
+    /// Writes a frame at a position. The caller holds the partition's lock and has checked the room.
+    #[inline]
+    pub(crate) fn write(&self, pos: u64, header: &[u8; HEADER], parts: [&[u8]; 3]) {
+        let mut at = self.place(pos);
+        self.map.write(at, header);
+        at += HEADER;
+        for part in parts {
+            self.map.write(at, part);
+            at += part.len();
+        }
+    }
+
+    /// Makes the pages from a position on writable ahead of their use.
+    pub(crate) fn populate(&self, pos: u64, len: u64) {
+        if self.head.base_pos <= pos {
+            self.map.populate(self.place(pos), len as usize);
+        }
+    }
+
+    /// Checks the frame at a position, in a log that ends at `limit`; a loose segment's body comes to lie
+    /// in `scratch`.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        pos: u64,
+        limit: u64,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(FrameHeader, [u8; HEADER]), Fault> {
+        let limit = limit.min(self.head.end());
+        let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
+        let room = room.filter(|room| *room >= HEADER as u64).ok_or(Fault::Damaged)?;
+        let at = self.place(pos);
+        let raw: [u8; HEADER] = self.map.array(at);
+        let header = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room);
+        let Some(header) = header else { return Err(self.fault()) };
+        if self.hold == Hold::Loose {
+            scratch.resize(header.len as usize - HEADER, 0);
+            self.map.read(at + HEADER, scratch);
+        }
+        if !frame::verify(&raw, self.body(pos, &header, scratch), self.head.id) {
+            return Err(self.fault());
+        }
+        Ok((header, raw))
+    }
+
+    /// The body of a frame that was just checked, where it lies or in `scratch`.
+    #[inline]
+    pub(crate) fn body<'a>(
+        &'a self,
+        pos: u64,
+        header: &FrameHeader,
+        scratch: &'a [u8],
+    ) -> &'a [u8] {
+        let len = header.len as usize - HEADER;
+        match self.hold {
+            // SAFETY: pinned, and below the committed tail.
+            Hold::Pinned => unsafe { self.map.stable(self.place(pos) + HEADER, len) },
+            Hold::Loose => scratch.get(..len).unwrap_or_default(),
+        }
+    }
+
+    /// The frame at a position, checked.
+    pub(crate) fn frame<'a>(
+        &'a self,
+        pos: u64,
+        limit: u64,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Frame<'a>, Fault> {
+        let (header, raw) = self.check(pos, limit, scratch)?;
+        Ok(Frame { header, raw, body: self.body(pos, &header, scratch) })
+    }
+
+    fn fault(&self) -> Fault {
+        if self.is_live() { Fault::Damaged } else { Fault::Gone }
+    }
+
+    /// Ends the segment; readers go on in the next one.
+    pub(crate) fn seal(&self, seal: Seal) {
+        self.map.u64(SEAL_OFFSET).store(seal.offset, Relaxed);
+        self.map.u64(SEAL_TIME).store(seal.time.nanos() as u64, Relaxed);
+        self.map.u32(SEAL_CRC).store(self.seal_crc(seal), Relaxed);
+        self.map.u64(SEAL_END).store(seal.end, Release);
+    }
+
+    /// Takes the seal off: who sealed it died before the next segment was in place.
+    pub(crate) fn unseal(&self) {
+        self.map.u64(SEAL_END).store(0, Release);
+    }
+
+    fn seal_crc(&self, seal: Seal) -> u32 {
+        let words = [seal.end, seal.offset, seal.time.nanos() as u64, self.head.id];
+        words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
+    }
+
+    /// The seal: `None` while the segment is open, an error where it is damaged.
+    pub(crate) fn sealed(&self) -> Result<Option<Seal>, Fault> {
+        let end = self.map.u64(SEAL_END).load(Acquire);
+        if end == 0 {
+            return Ok(None);
+        }
+        let offset = self.map.u64(SEAL_OFFSET).load(Relaxed);
+        let time = Tai::from_nanos(self.map.u64(SEAL_TIME).load(Relaxed) as i64);
+        let seal = Seal { end, offset, time };
+        let whole = self.map.u32(SEAL_CRC).load(Relaxed) == self.seal_crc(seal)
+            && (self.head.base_pos..=self.head.end()).contains(&end);
+        if whole { Ok(Some(seal)) } else { Err(self.fault()) }
+    }
+
+    /// Notes a frame in the index if it is the first of its stride. The caller holds the lock.
+    #[inline]
+    pub(crate) fn note(&self, offset: u64, pos: u64, time: Tai) {
+        let count = self.map.u32(INDEX_COUNT).load(Relaxed);
+        let due = u64::from(count) * self.stride();
+        if count < INDEX_ENTRIES && pos - self.head.base_pos >= due {
+            let at = INDEX + count as usize * INDEX_ENTRY;
+            self.map.u64(at).store(offset, Relaxed);
+            self.map.u64(at + 8).store(pos, Relaxed);
+            self.map.u64(at + 16).store(time.nanos() as u64, Relaxed);
+            self.map.u32(INDEX_COUNT).store(count + 1, Release);
+        }
+    }
+
+    fn stride(&self) -> u64 {
+        (self.head.capacity / u64::from(INDEX_ENTRIES)).max(1)
+    }
+
+    /// The index's entries in ascending order, each unchecked: (offset, position, time).
+    fn entries(&self) -> impl DoubleEndedIterator<Item = (u64, u64, Tai)> {
+        let count = self.map.u32(INDEX_COUNT).load(Acquire).min(INDEX_ENTRIES) as usize;
+        (0..count).map(|i| {
+            let at = INDEX + i * INDEX_ENTRY;
+            let word = |n: usize| self.map.u64(at + n * 8).load(Relaxed);
+            (word(0), word(1), Tai::from_nanos(word(2) as i64))
+        })
+    }
+
+    /// Drops the index's entries at or behind a position (after a cut).
+    pub(crate) fn forget_index(&self, pos: u64) {
+        let keep = self.entries().take_while(|e| e.1 < pos).count();
+        self.map.u32(INDEX_COUNT).store(keep as u32, Release);
+    }
+
+    /// A position, at which a valid frame lies, that is at or before the wanted one; by the index where it
+    /// holds true, else the segment's start.
+    pub(crate) fn seek(&self, limit: u64, before: impl Fn(u64, Tai) -> bool) -> u64 {
+        let mut scratch = Vec::new();
+        for (offset, pos, time) in self.entries().rev() {
+            if before(offset, time)
+                && self.frame(pos, limit, &mut scratch).is_ok_and(|f| f.header.offset == offset)
+            {
+                return pos;
+            }
+        }
+        self.head.base_pos
+    }
+
+    /// The first place behind `pos` where the index knows a valid frame, with its offset: where reading
+    /// goes on after damage.
+    pub(crate) fn resume(&self, pos: u64, limit: u64) -> Option<(u64, u64)> {
+        let mut scratch = Vec::new();
+        let mut behind = self.entries().filter(|e| e.1 > pos);
+        let mut valid = |e: &(u64, u64, Tai)| {
+            self.frame(e.1, limit, &mut scratch).is_ok_and(|f| f.header.offset == e.0)
+        };
+        behind.find(|e| valid(e)).map(|e| (e.1, e.0))
+    }
+}
+
+const EMPTY: Head = Head {
+    id: 0,
+    seq: 0,
+    base_pos: 0,
+    base_offset: 0,
+    base_time: Tai::from_nanos(0),
+    capacity: 0,
+    prev_id: 0,
+    compacted: false,
+};
+
+fn map_len(head: &Head, path: &Path) -> Result<usize, JournalError> {
+    usize::try_from(HEADER_BYTES + head.capacity)
+        .map_err(|_| JournalError::damaged(path, "segment size"))
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if self.hold == Hold::Pinned {
+            self.map.u32(PINS).fetch_sub(1, SeqCst);
+        }
+    }
+}

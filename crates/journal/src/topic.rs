@@ -1,0 +1,285 @@
+//! Topics: a folder with a description, its producers, and a folder for each partition.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use helio_core::{ProducerName, TopicName};
+
+use crate::control::RecoveryReport;
+use crate::error::At;
+use crate::journal::Shared;
+use crate::partition::{self, Partition};
+use crate::producers::{self, Claim, Producers};
+use crate::reader::{From, Reader};
+use crate::writer::Writer;
+use crate::{JournalError, TopicConfig};
+
+/// How many writers a claim tolerates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// Others may write under other names; a new claim of the same name fences the former one.
+    Shared,
+    /// Nobody else may have a live claim.
+    Exclusive,
+}
+
+/// How to write to a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// The producer's name, stable over its restarts.
+    pub producer: ProducerName,
+    /// How many writers are tolerated beside it.
+    pub ownership: Ownership,
+}
+
+/// An open topic. Clones share everything.
+#[derive(Clone)]
+pub struct Topic {
+    inner: Arc<TopicInner>,
+}
+
+pub(crate) struct TopicInner {
+    shared: Arc<Shared>,
+    name: TopicName,
+    dir: PathBuf,
+    config: Arc<TopicConfig>,
+    producers: OnceLock<Arc<Producers>>,
+    partitions: Vec<OnceLock<Arc<Partition>>>,
+}
+
+/// A producer's right to write to a topic, until a newer claim of the same name.
+#[derive(Clone)]
+pub struct ProducerClaim {
+    inner: Arc<Claim>,
+}
+
+/// A producer of a topic, as [`Topic::producers`] lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProducerInfo {
+    /// Its name.
+    pub name: ProducerName,
+    /// Its newest incarnation.
+    pub incarnation: u64,
+    /// The process that has the claim, where it is alive.
+    pub pid: Option<u32>,
+}
+
+/// What a partition holds, as [`Topic::info`] tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// Offset of the oldest record.
+    pub first_offset: u64,
+    /// Offset that the next record gets.
+    pub end_offset: u64,
+    /// Bytes of frames between them.
+    pub bytes: u64,
+    /// Offset below which everything is on the disk.
+    pub durable_offset: u64,
+    /// The latest time of any record.
+    pub last_time: Option<helio_core::Tai>,
+    /// What the last recovery after power loss did.
+    pub recovery: RecoveryReport,
+}
+
+/// The folder of a topic: `/` is not allowed in file names, `+` not in topic names.
+pub(crate) fn dir(shared: &Shared, name: &TopicName) -> PathBuf {
+    shared.dir.join("topics").join(name.as_str().replace('/', "+"))
+}
+
+pub(crate) fn unescape(file_name: &str) -> Option<TopicName> {
+    TopicName::new(&file_name.replace('+', "/")).ok()
+}
+
+pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalError> {
+    let path = dir.join("topic.json");
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(JournalError::damaged(&path, "not UTF-8"));
+        }
+        other => other.at("read", &path)?,
+    };
+    let config: TopicConfig =
+        serde_json::from_str(&text).map_err(|_| JournalError::damaged(&path, "not our JSON"))?;
+    config.check().map_err(|_| JournalError::damaged(&path, "values outside the limits"))?;
+    Ok(Some(config))
+}
+
+/// Makes a topic's folder, whole or not at all. Losing a race against another process is no error.
+pub(crate) fn create(
+    shared: &Shared,
+    name: &TopicName,
+    config: &TopicConfig,
+) -> Result<(), JournalError> {
+    let target = dir(shared, name);
+    let number = shared.next_number();
+    let temporary = target.with_file_name(format!(".tmp-{}-{number}", shared.token.pid()));
+    fs::create_dir(&temporary).at("create", &temporary)?;
+    let filled = fill(shared, &temporary, config);
+    let named = filled.and_then(|()| match fs::rename(&temporary, &target) {
+        Err(_) if target.join("topic.json").exists() => Ok(()),
+        other => other.at("name", &target),
+    });
+    if temporary.exists() {
+        // Left over, it would only take room; the first error is the one to tell.
+        let _ = fs::remove_dir_all(&temporary);
+    }
+    named
+}
+
+fn fill(shared: &Shared, dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
+    let path = dir.join("topic.json");
+    let text = serde_json::to_string_pretty(config)
+        .map_err(|e| JournalError::io("describe", &path, e.into()))?;
+    fs::write(&path, text).at("write", &path)?;
+    producers::create(&dir.join("producers"))?;
+    (0..config.partitions).try_for_each(|p| partition::create(shared, &dir.join(p.to_string())))
+}
+
+impl TopicInner {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        name: &TopicName,
+    ) -> Result<Option<Self>, JournalError> {
+        let dir = dir(shared, name);
+        let Some(config) = read_config(&dir)? else { return Ok(None) };
+        let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
+        let (shared, name, config) = (Arc::clone(shared), name.clone(), Arc::new(config));
+        let producers = OnceLock::new();
+        Ok(Some(Self { shared, name, dir, config, producers, partitions }))
+    }
+
+    pub(crate) fn partition(&self, number: u32) -> Result<Arc<Partition>, JournalError> {
+        let Some(slot) = self.partitions.get(number as usize) else {
+            return Err(JournalError::NoPartition {
+                topic: self.name.to_string(),
+                partition: number,
+                partitions: self.config.partitions,
+            });
+        };
+        if let Some(partition) = slot.get() {
+            return Ok(Arc::clone(partition));
+        }
+        let dir = self.dir.join(number.to_string());
+        let opened = Arc::new(Partition::open(&self.shared, dir, &self.config)?);
+        Ok(Arc::clone(slot.get_or_init(|| opened)))
+    }
+
+    fn producers(&self) -> Result<Arc<Producers>, JournalError> {
+        if let Some(producers) = self.producers.get() {
+            return Ok(Arc::clone(producers));
+        }
+        let path = self.dir.join("producers");
+        let opened = Arc::new(Producers::open(&self.shared, path, self.name.as_str())?);
+        Ok(Arc::clone(self.producers.get_or_init(|| opened)))
+    }
+}
+
+impl std::fmt::Debug for Topic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Topic").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ProducerClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ProducerClaim").field(&self.inner.producer).finish()
+    }
+}
+
+impl ProducerClaim {
+    /// Who was claimed to be.
+    #[must_use]
+    pub fn producer(&self) -> &helio_core::Producer {
+        &self.inner.producer
+    }
+}
+
+impl Topic {
+    pub(crate) fn new(inner: Arc<TopicInner>) -> Self {
+        Self { inner }
+    }
+
+    /// The topic's name.
+    #[must_use]
+    pub fn name(&self) -> &TopicName {
+        &self.inner.name
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &TopicConfig {
+        &self.inner.config
+    }
+
+    /// Claims a producer's name: gives its next incarnation, and fences the former one's writers.
+    ///
+    /// # Errors
+    /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive and
+    /// any is.
+    pub fn claim(&self, options: &WriterOptions) -> Result<ProducerClaim, JournalError> {
+        let producers = self.inner.producers()?;
+        let inner = Arc::new(producers.claim(&options.producer, options.ownership)?);
+        Ok(ProducerClaim { inner })
+    }
+
+    /// A writer to one partition, under a claim of its own.
+    ///
+    /// # Errors
+    /// As [`Topic::claim`]; [`JournalError::NoPartition`].
+    pub fn writer(&self, partition: u32, options: &WriterOptions) -> Result<Writer, JournalError> {
+        self.inner.partition(partition)?;
+        self.writer_with(partition, &self.claim(options)?)
+    }
+
+    /// A writer to one partition, under a claim that it shares with writers to other partitions. One
+    /// writer at a time for each partition and claim.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the partition cannot be opened.
+    pub fn writer_with(
+        &self,
+        partition: u32,
+        claim: &ProducerClaim,
+    ) -> Result<Writer, JournalError> {
+        let opened = self.inner.partition(partition)?;
+        Ok(Writer::new(opened, partition, Arc::clone(&claim.inner)))
+    }
+
+    /// A reader of one partition.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the partition cannot be opened.
+    pub fn reader(&self, partition: u32, from: From) -> Result<Reader, JournalError> {
+        Reader::open(self.inner.partition(partition)?, self.inner.producers()?, from)
+    }
+
+    /// All producers that ever claimed a name here.
+    ///
+    /// # Errors
+    /// [`JournalError`] where their file cannot be opened.
+    pub fn producers(&self) -> Result<Vec<ProducerInfo>, JournalError> {
+        let list = self.inner.producers()?.list().into_iter();
+        Ok(list.map(|(name, incarnation, pid)| ProducerInfo { name, incarnation, pid }).collect())
+    }
+
+    /// What a partition holds.
+    ///
+    /// # Errors
+    /// [`JournalError`] where it cannot be opened.
+    pub fn info(&self, partition: u32) -> Result<PartitionInfo, JournalError> {
+        let partition = self.inner.partition(partition)?;
+        let control = &partition.control;
+        let (tail, end_offset) = partition.log_end();
+        Ok(PartitionInfo {
+            first_offset: control.first_offset(),
+            end_offset,
+            bytes: tail.saturating_sub(control.first_pos()),
+            durable_offset: control.durable().1,
+            last_time: (end_offset > 0).then(|| control.max_time()),
+            recovery: control.recovered(),
+        })
+    }
+}

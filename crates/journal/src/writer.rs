@@ -1,0 +1,182 @@
+//! Appending: serialise and checksum outside the lock; under it, copy behind the tail and move the tail.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use helio_core::{Producer, SchemaId, Tai, TraceId};
+
+use crate::error::{AppendError, JournalError};
+use crate::frame::{self, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::map::Map;
+use crate::partition::{Guard, Partition};
+use crate::producers::Claim;
+use crate::segment::Segment;
+
+/// One sample to append.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Record<'a> {
+    /// What the sample is about; empty for no key. At most [`MAX_KEY_BYTES`].
+    pub key: &'a [u8],
+    /// The contents. With the key at most [`MAX_RECORD_BYTES`].
+    pub payload: &'a [u8],
+    /// When it was published.
+    pub time: Tai,
+    /// The payload's schema.
+    pub schema: SchemaId,
+    /// The routing byte.
+    pub level: u8,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceId>,
+}
+
+/// A record with all that can be known of its frame before the lock is taken.
+struct Planned<'a> {
+    record: Record<'a>,
+    len: u32,
+    flags: u8,
+    crc: u32,
+}
+
+impl<'a> Planned<'a> {
+    fn new(record: &Record<'a>) -> Result<Self, AppendError> {
+        if record.key.len() > MAX_KEY_BYTES {
+            return Err(AppendError::KeyTooLong(record.key.len()));
+        }
+        let trace = record.trace.as_ref();
+        let Some((len, flags)) = frame::plan(trace, record.key, record.payload) else {
+            return Err(AppendError::TooLong(record.key.len() + record.payload.len()));
+        };
+        debug_assert!(record.payload.len() <= MAX_RECORD_BYTES);
+        let crc = frame::body_crc(trace, record.key, record.payload);
+        Ok(Self { record: *record, len, flags, crc })
+    }
+
+    fn stride(&self) -> u64 {
+        frame::stride(self.len as usize) as u64
+    }
+}
+
+/// Appends to one partition under a producer's claim.
+pub struct Writer {
+    partition: Arc<Partition>,
+    number: u32,
+    claim: Arc<Claim>,
+    table: Arc<Map>,
+    segment: Option<Arc<Segment>>,
+    sequence: u64,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("producer", &self.claim.producer).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(partition: Arc<Partition>, number: u32, claim: Arc<Claim>) -> Self {
+        let sequence = claim.sequence(number);
+        let table = claim.map();
+        Self { partition, number, claim, table, segment: None, sequence }
+    }
+
+    /// Who this writer publishes as.
+    #[must_use]
+    pub fn producer(&self) -> &Producer {
+        &self.claim.producer
+    }
+
+    /// The sequence number of this writer's last record; 0 before the first.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Appends one record; gives its offset. It is *stored* then: it survives the death of any process.
+    ///
+    /// # Errors
+    /// [`AppendError`]; nothing of the record is in the log then.
+    #[inline]
+    pub fn append(&mut self, record: &Record<'_>) -> Result<u64, AppendError> {
+        let planned = Planned::new(record)?;
+        let partition = Arc::clone(&self.partition);
+        let guard = partition.lock()?;
+        self.check_fence()?;
+        let offset = self.put(&guard, &planned)?;
+        drop(guard);
+        partition.ring();
+        Ok(offset)
+    }
+
+    /// Appends records one behind the other, with one taking of the lock; gives their offsets. Not
+    /// atomic: where it fails, the records before the failed one are in the log, and
+    /// [`Writer::sequence`] tells how many.
+    ///
+    /// # Errors
+    /// [`AppendError`], as [`Writer::append`].
+    pub fn append_batch(&mut self, records: &[Record<'_>]) -> Result<Range<u64>, AppendError> {
+        let planned: Result<Vec<_>, _> = records.iter().map(Planned::new).collect();
+        let planned = planned?;
+        let partition = Arc::clone(&self.partition);
+        let guard = partition.lock()?;
+        self.check_fence()?;
+        let first = partition.control.log_end().1;
+        let mut end = first;
+        let result = planned.iter().try_for_each(|p| {
+            end = self.put(&guard, p)? + 1;
+            Ok(())
+        });
+        drop(guard);
+        partition.ring();
+        result.map(|()| first..end)
+    }
+
+    #[inline]
+    fn check_fence(&self) -> Result<(), AppendError> {
+        let newer = Claim::newest(&self.table, self.claim.id);
+        let own = self.claim.producer.incarnation;
+        if newer == own {
+            return Ok(());
+        }
+        let producer = self.claim.producer.name.to_string();
+        Err(AppendError::Fenced { producer, own, newer })
+    }
+
+    /// Copies a frame behind the tail and moves the tail.
+    #[inline]
+    fn put(&mut self, guard: &Guard<'_>, planned: &Planned<'_>) -> Result<u64, JournalError> {
+        let partition = guard.partition;
+        let stride = planned.stride();
+        let segment = partition.room(guard, &mut self.segment, stride)?;
+        let (pos, offset) = partition.control.log_end();
+        let record = &planned.record;
+        let header = FrameHeader {
+            len: planned.len,
+            crc: 0,
+            offset,
+            time: record.time,
+            sequence: self.sequence + 1,
+            schema: record.schema,
+            incarnation: self.claim.producer.incarnation,
+            link: 0,
+            producer: self.claim.id,
+            key_len: record.key.len() as u16,
+            level: record.level,
+            flags: planned.flags,
+        };
+        let bytes = header.seal(planned.crc, segment.head.id);
+        let trace: &[u8] = record.trace.as_ref().map_or(&[], |t| &t.0);
+        segment.write(pos, &bytes, [trace, record.key, record.payload]);
+        partition.control.commit(pos + stride, offset + 1);
+        self.sequence += 1;
+        let time = partition.control.advance_time(record.time);
+        segment.note(offset, pos, time);
+        partition.prefault(&segment, pos, pos + stride);
+        Ok(offset)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.claim.set_sequence(self.number, self.sequence);
+    }
+}
