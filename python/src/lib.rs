@@ -1,1 +1,34 @@
 //! The Python extension: the bus and the codec for Python objects and numpy arrays.
+//!
+//! It knows Python objects, the bus's API and the core's types; it must not know any transport. What
+//! users see is curated in the package's `__init__.py`; this module is private to it.
+
+mod codec;
+mod errors;
+mod ndarray;
+mod schema;
+mod time;
+
+use pyo3::prelude::*;
+
+/// The quality-of-service profile of that name, as JSON.
+#[pyfunction]
+fn qos_profile(name: &str) -> PyResult<String> {
+    let profile = helio_core::Qos::profile(name);
+    let names = "telemetry, event, command, stream, log, state";
+    let unknown =
+        || errors::raise("QosRefused", &format!("no profile {name:?}; use one of {names}"));
+    let profile = profile.ok_or_else(unknown)?;
+    serde_json::to_string(&profile)
+        .map_err(|error| errors::raise("QosRefused", &format!("the profile {name:?}: {error}")))
+}
+
+/// The extension; private, see the package `heliograph`.
+#[pymodule]
+fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<time::Time>()?;
+    module.add_class::<schema::Schema>()?;
+    module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,197 @@
+"""Quality of service: what a topic needs, in DDS's words, as an immutable value.
+
+The six profiles are the ones of the Rust core, which is their only source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from heliograph import _heliograph
+
+
+class Reliability(enum.StrEnum):
+    """Whether samples may be lost between publisher and subscriber."""
+
+    BEST_EFFORT = "best_effort"
+    RELIABLE = "reliable"
+
+
+class Durability(enum.StrEnum):
+    """What outlives what: nothing, the writers, or the power."""
+
+    VOLATILE = "volatile"
+    TRANSIENT_LOCAL = "transient_local"
+    PERSISTENT = "persistent"
+
+
+class Ownership(enum.StrEnum):
+    """Who may write: any number of producers, or one live one."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+
+
+class Overload(enum.StrEnum):
+    """What happens where a queue is full; whatever is dropped is counted."""
+
+    BLOCK = "block"
+    DROP_OLDEST = "drop_oldest"
+    DROP_NEWEST = "drop_newest"
+    REFUSE = "refuse"
+    SHED_BY_LEVEL = "shed_by_level"
+
+
+class Guarantee(enum.StrEnum):
+    """What a publish waits for: taken, survives any process's death, survives power loss."""
+
+    ACCEPTED = "accepted"
+    STORED = "stored"
+    DURABLE = "durable"
+
+
+@dataclass(frozen=True)
+class KeepLast:
+    """Late joiners get the newest ``depth`` (1 to 255) samples of each key."""
+
+    depth: int = 1
+
+
+class History(enum.StrEnum):
+    """What a late joiner is promised, beside :class:`KeepLast`."""
+
+    NONE = "none"
+    KEEP_ALL = "keep_all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """What is kept and until when; all limits hold together, ``None`` is no limit.
+
+    ``bytes`` is per partition; ``last_value`` keeps the newest sample of each key for ever.
+    """
+
+    bytes: int | None = None
+    age: timedelta | None = None
+    last_value: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qos:
+    """A topic's quality of service. Start from a profile: ``TELEMETRY.replace(partitions=4)``.
+
+    ``deadline`` is the longest time between two samples of a key, ``lifespan`` how long a sample is
+    worth reading, ``liveliness`` a lease within which a writer must show itself (``None``: the
+    transport notices a death by itself), ``partitions`` 1 to 1,024.
+    """
+
+    reliability: Reliability
+    durability: Durability
+    history: History | KeepLast
+    ownership: Ownership
+    overload: Overload
+    retention: Retention
+    guarantee: Guarantee
+    liveliness: timedelta | None = None
+    deadline: timedelta | None = None
+    lifespan: timedelta | None = None
+    partitions: int = 1
+
+    @staticmethod
+    def profile(name: str) -> Qos:
+        """Return the profile of that name: telemetry, event, command, stream, log or state."""
+        return _from_json(json.loads(_heliograph.qos_profile(name)))
+
+    def replace(self, **changes: Any) -> Qos:
+        """Return the same with the named fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Return the JSON form that the Rust core and the journal keep."""
+        return json.dumps(_to_json(self))
+
+
+def _duration(value: dict[str, int] | None) -> timedelta | None:
+    if value is None:
+        return None
+    return timedelta(seconds=value["secs"], microseconds=value["nanos"] // 1000)
+
+
+def _duration_json(value: timedelta | None) -> dict[str, int] | None:
+    if value is None:
+        return None
+    micros = value // timedelta(microseconds=1)
+    if micros < 0:
+        raise ValueError(f"a duration of {value} is negative")
+    return {"secs": micros // 1_000_000, "nanos": micros % 1_000_000 * 1000}
+
+
+def _from_json(raw: dict[str, Any]) -> Qos:
+    history = raw["history"]
+    live = raw["liveliness"]
+    kept = raw["retention"]
+    deep = isinstance(history, dict)
+    return Qos(
+        reliability=Reliability(raw["reliability"]),
+        durability=Durability(raw["durability"]),
+        history=KeepLast(history["keep_last"]) if deep else History(history),
+        ownership=Ownership(raw["ownership"]),
+        overload=Overload(raw["overload"]),
+        retention=Retention(
+            bytes=kept["bytes"], age=_duration(kept["age"]), last_value=kept["last_value"]
+        ),
+        guarantee=Guarantee(raw["guarantee"]),
+        liveliness=_duration(live["lease"]) if isinstance(live, dict) else None,
+        deadline=_duration(raw["deadline"]),
+        lifespan=_duration(raw["lifespan"]),
+        partitions=raw["partitions"],
+    )
+
+
+def _to_json(qos: Qos) -> dict[str, Any]:
+    history = qos.history
+    return {
+        "reliability": Reliability(qos.reliability),
+        "durability": Durability(qos.durability),
+        "history": (
+            {"keep_last": history.depth} if isinstance(history, KeepLast) else History(history)
+        ),
+        "ownership": Ownership(qos.ownership),
+        "overload": Overload(qos.overload),
+        "retention": {
+            "bytes": qos.retention.bytes,
+            "age": _duration_json(qos.retention.age),
+            "last_value": qos.retention.last_value,
+        },
+        "guarantee": Guarantee(qos.guarantee),
+        "liveliness": (
+            "automatic" if qos.liveliness is None else {"lease": _duration_json(qos.liveliness)}
+        ),
+        "deadline": _duration_json(qos.deadline),
+        "lifespan": _duration_json(qos.lifespan),
+        "partitions": qos.partitions,
+    }
+
+
+TELEMETRY = Qos.profile("telemetry")
+"""Measured values at a regular rate: the newest of each key for late joiners, a short past."""
+
+EVENT = Qos.profile("event")
+"""Changes of state: kept by time, and the newest of each key for ever."""
+
+COMMAND = Qos.profile("command")
+"""Requests to one component: nothing for late joiners, an audit copy."""
+
+STREAM = Qos.profile("stream")
+"""A sequence that is worth keeping whole, within a number of bytes."""
+
+LOG = Qos.profile("log")
+"""Log records: kept whole, shed by level under overload."""
+
+STATE = Qos.profile("state")
+"""Key-value revisions: one owner, kept until compacted; a publish waits for *durable*."""

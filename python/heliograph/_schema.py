@@ -1,0 +1,37 @@
+"""Every way of naming a schema: a record class, Avro's JSON as text or dict, an ``.avsc`` file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from heliograph._errors import SchemaError
+from heliograph._heliograph import Schema
+from heliograph._record import schema_of
+
+
+def schema(source: Any) -> Schema:
+    """Return the schema that ``source`` stands for.
+
+    ``source`` is a record class, a :class:`Schema`, Avro's JSON as a dict, a list (union) or text,
+    or a path (``pathlib.Path``, or text that ends in ``.avsc``) to a file of it.
+    """
+    if isinstance(source, Schema):
+        return source
+    if isinstance(source, type) and hasattr(source, "__helio_record__"):
+        return schema_of(source)
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".avsc")):
+        return Schema(_read(Path(source)))
+    if isinstance(source, (str, dict, list)):
+        return Schema(source)
+    raise SchemaError(
+        f"{source!r} names no schema; give a record class, Avro JSON (text or dict) or a path"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SchemaError(f"the schema file {path} cannot be read: {error.strerror}") from error

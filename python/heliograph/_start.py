@@ -1,0 +1,51 @@
+"""Where a subscription starts: values for ``topic.subscribe(start=…)``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from heliograph._heliograph import Time
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start position; made by :func:`latest`, :func:`earliest`, :func:`last` and the others."""
+
+    kind: str
+    number: int = 0
+
+
+def latest() -> Start:
+    """Only what is published from now on."""
+    return Start("latest")
+
+
+def earliest() -> Start:
+    """Everything that is still kept."""
+    return Start("earliest")
+
+
+def last(count: int = 1) -> Start:
+    """The newest ``count`` (1 to 255) samples of each key, then what is published from now on."""
+    if not 1 <= count <= 255:
+        raise ValueError(f"last({count}): give 1 to 255")
+    return Start("last", count)
+
+
+def from_offset(offset: int) -> Start:
+    """From that offset on, in every partition."""
+    if offset < 0:
+        raise ValueError(f"from_offset({offset}): offsets start at 0")
+    return Start("offset", offset)
+
+
+def since(time: Time) -> Start:
+    """From the first sample that was published at that time or later."""
+    return Start("time", time.tai_ns)
+
+
+def committed() -> Start:
+    """From the group's committed position; with none, everything that is still kept."""
+    return Start("committed")

@@ -1,0 +1,1 @@
+"""Pytest fixtures, loaded by pytest wherever the package is installed."""

@@ -1,0 +1,165 @@
+//! The compiled form of a schema: an arena of nodes, so that recursive schemas are plain indexes.
+
+use std::collections::HashMap;
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
+
+use crate::ndarray::Numeric;
+
+/// How deep values may be nested: far beyond real data, far below the stack.
+pub(crate) const DEPTH_MAX: u32 = 128;
+
+/// A node's place in its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeId(pub(crate) u32);
+
+/// What to do at one place of a datum.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Null,
+    Boolean,
+    Int,
+    /// An int whose values have names: decoded to the members of an `IntEnum`.
+    IntEnum(HashMap<i32, Py<PyAny>>),
+    Long,
+    /// TAI nanoseconds as a `Time`.
+    Time,
+    Float,
+    Double,
+    Bytes,
+    String,
+    Fixed(usize),
+    Enum(EnumPlan),
+    Array(ArrayPlan),
+    Map(NodeId),
+    Union(Vec<NodeId>),
+    Record(RecordPlan),
+    Logical(LogicalPlan),
+}
+
+/// Avro's enum: symbols on the wire by index; to Python a string, or the member of an `Enum`.
+#[derive(Debug)]
+pub(crate) struct EnumPlan {
+    pub(crate) symbols: Vec<Py<PyAny>>,
+    pub(crate) index: HashMap<String, i32>,
+    pub(crate) fullname: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct ArrayPlan {
+    pub(crate) item: NodeId,
+    /// The exact number of elements, where the field says one.
+    pub(crate) length: Option<usize>,
+    /// The elements' type, where they are moved as a block.
+    pub(crate) numeric: Option<Numeric>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RecordPlan {
+    pub(crate) fullname: String,
+    pub(crate) fields: Vec<FieldPlan>,
+    /// The Python class that stands for this record; without one it is a dictionary.
+    pub(crate) class: Option<ClassPlan>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClassPlan {
+    pub(crate) class: Py<PyType>,
+    /// `object.__new__`: instances are filled in without `__init__`, as pickle does.
+    pub(crate) new: Py<PyAny>,
+    /// Whether the class has a `__post_init__` to be called.
+    pub(crate) post_init: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct FieldPlan {
+    /// Interned, so that looking it up compares addresses.
+    pub(crate) name: Py<PyString>,
+    pub(crate) text: String,
+    pub(crate) node: NodeId,
+    /// The encoded default, for dictionaries without this field.
+    pub(crate) default: Option<Vec<u8>>,
+}
+
+/// A logical type that Python code converts: `base` is what lies on the wire.
+#[derive(Debug)]
+pub(crate) struct LogicalPlan {
+    pub(crate) name: String,
+    pub(crate) base: NodeId,
+    pub(crate) to_python: Py<PyAny>,
+    pub(crate) from_python: Py<PyAny>,
+}
+
+/// A schema compiled for Python objects.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) root: NodeId,
+}
+
+impl Plan {
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    pub(crate) fn root(&self) -> &Node {
+        self.node(self.root)
+    }
+
+    /// The record at the top, where the schema is one.
+    pub(crate) fn record(&self) -> Option<&RecordPlan> {
+        match self.root() {
+            Node::Record(record) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// The type's name in messages.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Self::Null => "null".into(),
+            Self::Boolean => "boolean".into(),
+            Self::Int | Self::IntEnum(_) => "int".into(),
+            Self::Long => "long".into(),
+            Self::Time => "Time".into(),
+            Self::Float => "float".into(),
+            Self::Double => "double".into(),
+            Self::Bytes => "bytes".into(),
+            Self::String => "string".into(),
+            Self::Fixed(size) => format!("{size} bytes"),
+            Self::Enum(of) => format!("one of {}", of.fullname),
+            Self::Array(_) => "array".into(),
+            Self::Map(_) => "map".into(),
+            Self::Union(_) => "union".into(),
+            Self::Record(record) => record.fullname.clone(),
+            Self::Logical(logical) => logical.name.clone(),
+        }
+    }
+}
+
+impl Plan {
+    /// Shows the garbage collector every Python object that the plan holds: a record class holds its
+    /// schema, which holds the class.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for node in &self.nodes {
+            match node {
+                Node::IntEnum(members) => members.values().try_for_each(|m| visit.call(m))?,
+                Node::Enum(of) => of.symbols.iter().try_for_each(|symbol| visit.call(symbol))?,
+                Node::Record(RecordPlan { class: Some(class), .. }) => {
+                    visit.call(&class.class)?;
+                    visit.call(&class.new)?;
+                }
+                Node::Logical(logical) => {
+                    visit.call(&logical.to_python)?;
+                    visit.call(&logical.from_python)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+"""What the tests share: the place of the real data, where there is any."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real observatory data; the test is skipped, and says so, without it."""
+    place = Path(os.environ.get("HELIO_SHARED_DATA", _BESIDE))
+    if not place.is_dir():
+        pytest.skip(f"no real data at {place}; set HELIO_SHARED_DATA")
+    return place
