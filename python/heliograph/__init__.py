@@ -22,6 +22,8 @@ fixtures. All errors are :class:`HelioError`; the tree is drawn in ``heliograph.
 
 from types import FunctionType
 
+from heliograph import sync
+from heliograph._bus import Bus, Subscription, Topic, connect
 from heliograph._errors import (
     ClosedError,
     CodecError,
@@ -38,9 +40,22 @@ from heliograph._errors import (
     SchemaError,
     StorageError,
     SubscribeError,
+    UnknownTopic,
     WaitTimeout,
 )
-from heliograph._heliograph import Schema, Time, __version__
+from heliograph._events import (
+    Assigned,
+    DeadlineMissed,
+    Event,
+    Gap,
+    LivelinessChanged,
+    Outage,
+    Restored,
+    Undecodable,
+    WriterFenced,
+)
+from heliograph._heliograph import Receipt, Sample, Schema, Stats, Time, __version__
+from heliograph._lagging import Lagging, conflate, drop_oldest, lossless, shed_by_level
 from heliograph._qos import (
     COMMAND,
     EVENT,
@@ -60,7 +75,7 @@ from heliograph._qos import (
 )
 from heliograph._record import field, record
 from heliograph._schema import schema
-from heliograph._start import Start, committed, earliest, from_offset, last, latest, since
+from heliograph._start import Start, earliest, from_offset, last, latest, since
 from heliograph._types import Array, Boolean, Bytes, Float32, Float64, Int32, Int64, String
 
 __all__ = [
@@ -71,17 +86,22 @@ __all__ = [
     "STREAM",
     "TELEMETRY",
     "Array",
+    "Assigned",
     "Boolean",
+    "Bus",
     "Bytes",
     "ClosedError",
     "CodecError",
     "ConnectError",
+    "DeadlineMissed",
     "DecodeError",
     "Durability",
     "EncodeError",
+    "Event",
     "Fenced",
     "Float32",
     "Float64",
+    "Gap",
     "Guarantee",
     "HelioError",
     "History",
@@ -89,33 +109,50 @@ __all__ = [
     "Int32",
     "Int64",
     "KeepLast",
+    "Lagging",
+    "LivelinessChanged",
     "NameRefused",
+    "Outage",
     "Overload",
     "OverloadError",
     "Ownership",
     "PublishError",
     "Qos",
     "QosRefused",
+    "Receipt",
     "Reliability",
+    "Restored",
     "Retention",
+    "Sample",
     "Schema",
     "SchemaError",
     "Start",
+    "Stats",
     "StorageError",
     "String",
     "SubscribeError",
+    "Subscription",
     "Time",
+    "Topic",
+    "Undecodable",
+    "UnknownTopic",
     "WaitTimeout",
+    "WriterFenced",
     "__version__",
-    "committed",
+    "conflate",
+    "connect",
+    "drop_oldest",
     "earliest",
     "field",
     "from_offset",
     "last",
     "latest",
+    "lossless",
     "record",
     "schema",
+    "shed_by_level",
     "since",
+    "sync",
 ]
 
 # A class shows the name that users know it by, not that of the private module it is written in.

@@ -6,6 +6,7 @@
     ├── ConnectError             a URL cannot be opened; the message says what to change
     ├── NameRefused              a topic or producer name is not legal (also a ValueError)
     ├── QosRefused               a transport cannot do what a topic asks for; names the policy
+    ├── UnknownTopic             a topic does not exist, and nothing says how to make it
     ├── SchemaError              a schema is malformed, or a class cannot be made into one
     │   └── IncompatibleSchema   a reader's and a writer's schema do not resolve; names the field
     ├── CodecError               a value and its schema, or bytes and their schema, disagree
@@ -40,6 +41,10 @@ class NameRefused(HelioError, ValueError):
 
 class QosRefused(HelioError):
     """The transport cannot do what the topic asks for, or the topic exists with other terms."""
+
+
+class UnknownTopic(HelioError, LookupError):
+    """A topic does not exist, and no quality of service was named to create it with."""
 
 
 class SchemaError(HelioError):

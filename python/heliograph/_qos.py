@@ -105,7 +105,7 @@ class Qos:
     @staticmethod
     def profile(name: str) -> Qos:
         """Return the profile of that name: telemetry, event, command, stream, log or state."""
-        return _from_json(json.loads(_heliograph.qos_profile(name)))
+        return from_json(json.loads(_heliograph.qos_profile(name)))
 
     def replace(self, **changes: Any) -> Qos:
         """Return the same with the named fields changed."""
@@ -131,7 +131,8 @@ def _duration_json(value: timedelta | None) -> dict[str, int] | None:
     return {"secs": micros // 1_000_000, "nanos": micros % 1_000_000 * 1000}
 
 
-def _from_json(raw: dict[str, Any]) -> Qos:
+def from_json(raw: dict[str, Any]) -> Qos:
+    """Return the quality of service of its JSON form."""
     history = raw["history"]
     live = raw["liveliness"]
     kept = raw["retention"]

@@ -1,4 +1,4 @@
-"""Where a subscription starts: values for ``topic.subscribe(start=…)``."""
+"""Where a subscription starts: values for ``subscribe(start=…)``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Start:
 
     kind: str
     number: int = 0
+    partition: int = 0
 
 
 def latest() -> Start:
@@ -34,18 +35,13 @@ def last(count: int = 1) -> Start:
     return Start("last", count)
 
 
-def from_offset(offset: int) -> Start:
-    """From that offset on, in every partition."""
+def from_offset(offset: int, *, partition: int = 0) -> Start:
+    """From that offset of a partition on, and from the oldest sample of the others."""
     if offset < 0:
         raise ValueError(f"from_offset({offset}): offsets start at 0")
-    return Start("offset", offset)
+    return Start("offset", offset, partition)
 
 
 def since(time: Time) -> Start:
     """From the first sample that was published at that time or later."""
     return Start("time", time.tai_ns)
-
-
-def committed() -> Start:
-    """From the group's committed position; with none, everything that is still kept."""
-    return Start("committed")

@@ -1,5 +1,6 @@
 //! Every error of the Rust layers becomes one class of the exception tree in `heliograph._errors`.
 
+use helio_bus::{ConnectError, PublishError, ReadError, TopicError, TransportError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -8,9 +9,8 @@ static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
 /// The exception class of that name.
 pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    let module =
-        MODULE.get_or_try_init(py, || py.import("heliograph._errors").map(Bound::unbind))?;
-    module.bind(py).getattr(name)
+    let import = || py.import("heliograph._errors").map(Bound::unbind);
+    MODULE.get_or_try_init(py, import)?.bind(py).getattr(name)
 }
 
 /// An exception of that class.
@@ -22,4 +22,63 @@ pub(crate) fn raise(name: &str, message: &str) -> PyErr {
             Err(error) => error,
         }
     })
+}
+
+/// What a transport says; `general` is the class of what has none of its own.
+fn transport_class(error: &TransportError, general: &'static str) -> &'static str {
+    match error {
+        TransportError::Differs { .. } | TransportError::Unsupported { .. } => "QosRefused",
+        TransportError::Owned { .. } | TransportError::Fenced { .. } => "Fenced",
+        TransportError::TooLarge { .. } => "PublishError",
+        TransportError::Closed => "ClosedError",
+        TransportError::Outage { .. } | TransportError::Engine { .. } => general,
+    }
+}
+
+/// From looking something up on a bus.
+pub(crate) fn transport(error: &TransportError) -> PyErr {
+    raise(transport_class(error, "HelioError"), &error.to_string())
+}
+
+pub(crate) fn connect(error: &ConnectError) -> PyErr {
+    let class = match error {
+        ConnectError::Url { .. }
+        | ConnectError::UnknownScheme { .. }
+        | ConnectError::Option { .. } => "ConnectError",
+        ConnectError::Producer(_) => "NameRefused",
+        ConnectError::Transport(inner) => transport_class(inner, "ConnectError"),
+    };
+    raise(class, &error.to_string())
+}
+
+/// `general` is the class of what a transport has no other for: of a publisher or a subscription.
+pub(crate) fn topic(error: &TopicError, general: &'static str) -> PyErr {
+    let class = match error {
+        TopicError::Name(_) => "NameRefused",
+        TopicError::NoSuchTopic(_) => "UnknownTopic",
+        TopicError::Invalid { .. } | TopicError::Refused(_) => "QosRefused",
+        TopicError::Incompatible { .. } => "IncompatibleSchema",
+        TopicError::Schema { .. } => "SchemaError",
+        TopicError::Transport(inner) => transport_class(inner, general),
+    };
+    raise(class, &error.to_string())
+}
+
+pub(crate) fn publish(error: &PublishError) -> PyErr {
+    let class = match error {
+        PublishError::Full { .. } | PublishError::Dropped { .. } => "OverloadError",
+        PublishError::Unknown { .. } | PublishError::NoPartition { .. } => "PublishError",
+        PublishError::Encode(_) => "EncodeError",
+        PublishError::Timeout => "WaitTimeout",
+        PublishError::Transport(inner) => transport_class(inner, "StorageError"),
+    };
+    raise(class, &error.to_string())
+}
+
+pub(crate) fn read(error: &ReadError) -> PyErr {
+    let class = match error {
+        ReadError::NoGroup => "SubscribeError",
+        ReadError::Transport(inner) => transport_class(inner, "SubscribeError"),
+    };
+    raise(class, &error.to_string())
 }

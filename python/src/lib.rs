@@ -3,10 +3,16 @@
 //! It knows Python objects, the bus's API and the core's types; it must not know any transport. What
 //! users see is curated in the package's `__init__.py`; this module is private to it.
 
+mod bus;
 mod codec;
 mod errors;
+mod fork;
 mod ndarray;
+mod notify;
+mod receipt;
+mod sample;
 mod schema;
+mod subscription;
 mod time;
 
 use pyo3::prelude::*;
@@ -29,6 +35,16 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<time::Time>()?;
     module.add_class::<schema::Schema>()?;
+    module.add_class::<bus::RawBus>()?;
+    module.add_class::<bus::RawTopic>()?;
+    module.add_class::<bus::ManualClock>()?;
+    module.add_class::<subscription::RawSubscription>()?;
+    module.add_class::<subscription::Stats>()?;
+    module.add_class::<sample::Sample>()?;
+    module.add_class::<receipt::Receipt>()?;
+    module.add_class::<receipt::Pending>()?;
+    module.add_class::<notify::Notifier>()?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
     Ok(())
 }

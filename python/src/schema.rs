@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use helio_bus::{SchemaId, SchemaText};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -29,6 +30,10 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     result
 }
 
+/// Names that are schemas by themselves, with or without JSON's quotes.
+const PRIMITIVES: [&str; 8] =
+    ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
+
 /// An Avro schema with our attributes (units, description, enumeration, length), compiled.
 ///
 /// ``Schema(text_or_dict)`` takes Avro's JSON; ``heliograph.schema(Wind)`` gives a record's. Values
@@ -39,11 +44,15 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 pub(crate) struct Schema {
     text: String,
     name: String,
+    id: SchemaId,
     plan: Plan,
     key: Vec<usize>,
 }
 
 fn parse(text: &str) -> PyResult<Value> {
+    if PRIMITIVES.contains(&text) {
+        return Ok(Value::String(text.to_owned()));
+    }
     serde_json::from_str(text)
         .map_err(|error| errors::raise("SchemaError", &format!("the schema is no JSON: {error}")))
 }
@@ -84,6 +93,11 @@ impl Schema {
             .map_err(|error| self.encode_error(value.py(), error))
     }
 
+    /// What the bus knows the schema by.
+    pub(crate) fn identity(&self) -> SchemaText {
+        SchemaText { id: self.id, text: self.text.as_str().into() }
+    }
+
     /// Whether some fields are the key.
     pub(crate) fn has_key(&self) -> bool {
         !self.key.is_empty()
@@ -116,11 +130,13 @@ impl Schema {
             Err(_) => py.import("json")?.call_method1("dumps", (schema,))?.extract()?,
         };
         let json = parse(&text)?;
+        let text = json.to_string();
         let none = PyDict::new(py);
         let plan = codec::compile(py, &json, classes.unwrap_or(&none))?;
         let name = plan.root().kind();
         let key = Self::key_places(&plan, &key.unwrap_or_default())?;
-        Ok(Self { text, name, plan, key })
+        let id = identity(&text);
+        Ok(Self { text, name, id, plan, key })
     }
 
     /// The full name of the record, or the type's name.
@@ -195,8 +211,15 @@ impl Schema {
         (slf.get_type().into_any(), (slf.get().text.clone(),))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "the signature is PyO3's")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.plan.traverse(&visit)
     }
+}
+
+/// Until the core has schemas: a number that is the same for the same text.
+fn identity(text: &str) -> SchemaId {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    SchemaId(hasher.finish())
 }

@@ -108,7 +108,7 @@ impl Time {
     }
 
     /// ISO 8601 in UTC with nine decimals and a ``Z``.
-    fn isoformat(&self) -> String {
+    pub(crate) fn isoformat(&self) -> String {
         self.0.to_utc_string()
     }
 

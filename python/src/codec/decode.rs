@@ -169,7 +169,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
         let mut whole: Option<&'a [u8]> = None;
         let mut joined: Vec<u8> = Vec::new();
         while let Some(count) = self.block()? {
-            let size = count.checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+            let size = count.saturating_mul(size_of::<T>());
             let block = self.take(size)?;
             match whole {
                 None => whole = Some(block),

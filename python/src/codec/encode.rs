@@ -261,10 +261,8 @@ impl Encoder<'_> {
     }
 
     fn array(&mut self, of: &ArrayPlan, value: &Bound<'_, PyAny>) -> Encoded {
-        if let Some(numeric) = of.numeric {
-            if let Ok(array) = value.cast::<PyUntypedArray>() {
-                return self.numeric(of, numeric, array);
-            }
+        if let (Some(numeric), Ok(array)) = (of.numeric, value.cast::<PyUntypedArray>()) {
+            return self.numeric(of, numeric, array);
         }
         if let Ok(list) = value.cast::<PyList>() {
             check_length(of, list.len())?;
