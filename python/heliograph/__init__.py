@@ -74,7 +74,8 @@ from heliograph._qos import (
     Retention,
 )
 from heliograph._record import field, record
-from heliograph._schema import schema
+from heliograph._sal import Interfaces, InterfaceTopic, load_interfaces
+from heliograph._schema import load_schema, schema
 from heliograph._start import Start, earliest, from_offset, last, latest, since
 from heliograph._types import Array, Boolean, Bytes, Float32, Float64, Int32, Int64, String
 
@@ -108,6 +109,8 @@ __all__ = [
     "IncompatibleSchema",
     "Int32",
     "Int64",
+    "InterfaceTopic",
+    "Interfaces",
     "KeepLast",
     "Lagging",
     "LivelinessChanged",
@@ -147,6 +150,8 @@ __all__ = [
     "from_offset",
     "last",
     "latest",
+    "load_interfaces",
+    "load_schema",
     "lossless",
     "record",
     "schema",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph._errors import SchemaError
-from heliograph._heliograph import Schema
+from heliograph._heliograph import Schema, schema_set
 from heliograph._record import schema_of
 
 
@@ -28,6 +28,22 @@ def schema(source: Any) -> Schema:
     raise SchemaError(
         f"{source!r} names no schema; give a record class, Avro JSON (text or dict) or a path"
     )
+
+
+def load_schema(*paths: str | os.PathLike[str], root: str | None = None) -> Schema:
+    """Return the schema that ``.avsc`` files, which may name each other's types, make together.
+
+    A path may be a folder: all its ``.avsc`` files. ``root`` is the full name of the wanted type;
+    without it, it is the one that no other uses.
+
+    Raises :class:`SchemaError` naming the file.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files.extend(sorted(path.glob("*.avsc")) if path.is_dir() else [path])
+    if not files:
+        raise SchemaError(f"there are no .avsc files in {', '.join(map(str, paths))}")
+    return schema_set([(str(file), _read(file)) for file in files], root)
 
 
 def _read(path: Path) -> str:

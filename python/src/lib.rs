@@ -7,6 +7,7 @@ mod bus;
 mod codec;
 mod errors;
 mod fork;
+mod interfaces;
 mod ndarray;
 mod notify;
 mod receipt;
@@ -44,6 +45,8 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<receipt::Receipt>()?;
     module.add_class::<receipt::Pending>()?;
     module.add_class::<notify::Notifier>()?;
+    module.add_class::<interfaces::RawInterfaces>()?;
+    module.add_function(wrap_pyfunction!(interfaces::schema_set, module)?)?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
     module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
     Ok(())

@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 
-use helio_bus::{SchemaId, SchemaText};
+use helio_bus::SchemaText;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use serde_json::Value;
 
 use crate::codec::{self, CodecError, Plan};
 use crate::errors;
@@ -30,10 +29,6 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     result
 }
 
-/// Names that are schemas by themselves, with or without JSON's quotes.
-const PRIMITIVES: [&str; 8] =
-    ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
-
 /// An Avro schema with our attributes (units, description, enumeration, length), compiled.
 ///
 /// ``Schema(text_or_dict)`` takes Avro's JSON; ``heliograph.schema(Wind)`` gives a record's. Values
@@ -42,19 +37,16 @@ const PRIMITIVES: [&str; 8] =
 #[pyclass(frozen, module = "heliograph", name = "Schema")]
 #[derive(Debug)]
 pub(crate) struct Schema {
+    schema: helio_core::Schema,
     text: String,
     name: String,
-    id: SchemaId,
     plan: Plan,
     key: Vec<usize>,
 }
 
-fn parse(text: &str) -> PyResult<Value> {
-    if PRIMITIVES.contains(&text) {
-        return Ok(Value::String(text.to_owned()));
-    }
-    serde_json::from_str(text)
-        .map_err(|error| errors::raise("SchemaError", &format!("the schema is no JSON: {error}")))
+/// The exception of a schema that the core refuses.
+pub(crate) fn refused(error: &helio_core::SchemaError) -> PyErr {
+    errors::raise("SchemaError", &error.to_string())
 }
 
 impl Schema {
@@ -66,6 +58,19 @@ impl Schema {
             place.ok_or_else(|| errors::raise("SchemaError", &message()))
         };
         key.iter().map(place).collect()
+    }
+
+    /// Compiles a schema of the core.
+    pub(crate) fn of(
+        py: Python<'_>,
+        schema: helio_core::Schema,
+        classes: &Bound<'_, PyDict>,
+        key: &[String],
+    ) -> PyResult<Self> {
+        let plan = codec::compile(py, &schema, classes)?;
+        let name = plan.root().kind();
+        let key = Self::key_places(&plan, key)?;
+        Ok(Self { text: schema.to_string(), schema, name, plan, key })
     }
 
     pub(crate) fn encode_error(&self, py: Python<'_>, error: CodecError) -> PyErr {
@@ -95,7 +100,7 @@ impl Schema {
 
     /// What the bus knows the schema by.
     pub(crate) fn identity(&self) -> SchemaText {
-        SchemaText { id: self.id, text: self.text.as_str().into() }
+        SchemaText { id: self.schema.id(), text: self.text.as_str().into() }
     }
 
     /// Whether some fields are the key.
@@ -129,14 +134,9 @@ impl Schema {
             Ok(text) => text.to_str()?.to_owned(),
             Err(_) => py.import("json")?.call_method1("dumps", (schema,))?.extract()?,
         };
-        let json = parse(&text)?;
-        let text = json.to_string();
+        let schema = helio_core::Schema::parse(&text).map_err(|error| refused(&error))?;
         let none = PyDict::new(py);
-        let plan = codec::compile(py, &json, classes.unwrap_or(&none))?;
-        let name = plan.root().kind();
-        let key = Self::key_places(&plan, &key.unwrap_or_default())?;
-        let id = identity(&text);
-        Ok(Self { text, name, id, plan, key })
+        Self::of(py, schema, classes.unwrap_or(&none), &key.unwrap_or_default())
     }
 
     /// The full name of the record, or the type's name.
@@ -149,6 +149,25 @@ impl Schema {
     #[getter]
     fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Avro's Parsing Canonical Form.
+    #[getter]
+    fn canonical(&self) -> &str {
+        self.schema.canonical_form()
+    }
+
+    /// CRC-64-AVRO of the canonical form, as 16 hexadecimal digits.
+    #[getter]
+    fn fingerprint(&self) -> String {
+        format!("{:016x}", self.schema.fingerprint())
+    }
+
+    /// What samples carry: the fingerprint of the canonical form with units, lengths and
+    /// enumerations in it, as 16 hexadecimal digits.
+    #[getter]
+    fn id(&self) -> String {
+        self.schema.id().to_string()
     }
 
     /// Encode a value as an Avro datum.
@@ -214,12 +233,4 @@ impl Schema {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.plan.traverse(&visit)
     }
-}
-
-/// Until the core has schemas: a number that is the same for the same text.
-fn identity(text: &str) -> SchemaId {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    SchemaId(hasher.finish())
 }

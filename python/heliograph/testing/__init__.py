@@ -1,1 +1,111 @@
-"""Help for the tests of applications: a bus in memory, a fault injector, fixtures."""
+"""Help for the tests of applications: a bus in memory, a clock, fixtures for pytest.
+
+::
+
+    from heliograph import testing
+
+    async def test_wind() -> None:
+        async with testing.memory_bus() as bus:
+            wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
+            async with wind.subscribe() as samples:
+                await wind.publish(Wind(speed=7.5))
+                assert (await testing.next_value(samples)).speed == 7.5
+                await testing.assert_silent(samples)
+
+With pytest, the fixtures ``helio_url`` (a bus in memory, one a test) and ``helio_bus`` (its
+synchronous bus) are there without an import.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from heliograph import sync
+from heliograph._bus import Connecting
+from heliograph._common import open_bus
+from heliograph._heliograph import ManualClock
+
+if TYPE_CHECKING:
+    from heliograph._bus import Subscription
+    from heliograph._heliograph import Sample
+
+__all__ = [
+    "ManualClock",
+    "assert_silent",
+    "memory_bus",
+    "memory_url",
+    "next_sample",
+    "next_value",
+    "sync_memory_bus",
+]
+
+_T = TypeVar("_T")
+_NUMBERS = itertools.count(1)
+
+PATIENCE_S = 10.0
+"""How long :func:`next_sample` waits: long enough for a busy machine, short enough for a person."""
+
+
+def memory_url() -> str:
+    """Return the URL of a bus in memory that nobody else has: for several connections to one."""
+    return f"memory:heliograph-testing-{next(_NUMBERS)}"
+
+
+def memory_bus(
+    url: str | None = None, *, producer: str | None = None, clock: ManualClock | None = None
+) -> Connecting:
+    """Connect to a bus in this process's memory, a new one without ``url``.
+
+    With ``clock``, samples are stamped and deadlines are judged by it: see :class:`ManualClock`.
+    """
+    return Connecting(url or memory_url(), producer, clock)
+
+
+def sync_memory_bus(
+    url: str | None = None, *, producer: str | None = None, clock: ManualClock | None = None
+) -> sync.Bus:
+    """Do as :func:`memory_bus`, for synchronous code."""
+    return sync.Bus(open_bus(url or memory_url(), producer, clock))
+
+
+async def next_sample(
+    samples: Subscription[_T],
+    *,
+    timeout: float = PATIENCE_S,
+    **wanted: Any,
+) -> Sample[_T]:
+    """Return the next sample whose value has the ``wanted`` fields; others are passed over.
+
+    Raises AssertionError naming what came instead when ``timeout`` seconds go by.
+    """
+    passed: list[Any] = []
+    while True:
+        found = await samples.batch(1, timeout=timeout)
+        if not found:
+            raise AssertionError(f"no sample with {wanted} within {timeout} s; passed: {passed}")
+        value = found[0].value
+        if all(_get(value, name) == item for name, item in wanted.items()):
+            return found[0]
+        passed.append(value)
+
+
+async def next_value(
+    samples: Subscription[_T],
+    *,
+    timeout: float = PATIENCE_S,
+    **wanted: Any,
+) -> _T:
+    """Return the value of :func:`next_sample`."""
+    return (await next_sample(samples, timeout=timeout, **wanted)).value
+
+
+async def assert_silent(samples: Subscription[Any], *, timeout: float = 0.0) -> None:
+    """Assert that there is no sample now, or within ``timeout`` seconds."""
+    found = await samples.batch(1, timeout=timeout)
+    if found:
+        raise AssertionError(f"there is a sample: {found[0]!r} with {found[0].value!r}")
+
+
+def _get(value: Any, name: str) -> Any:
+    return value[name] if isinstance(value, dict) else getattr(value, name)

@@ -1,7 +1,8 @@
-//! From a schema's JSON, and the Python classes that stand for its names, to a plan.
+//! From a schema, and the Python classes that stand for its names, to a plan.
 
 use std::collections::HashMap;
 
+use helio_core::schema::{self, Schema, Type};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,21 +16,26 @@ use super::plan::{
 use crate::errors;
 use crate::ndarray::Numeric;
 
-/// Compiles the JSON of a schema that the core has already checked. `classes` names the Python
-/// class of a record or enum by full name, and the `IntEnum` of an int field by `Record.field`.
-pub(crate) fn compile(py: Python<'_>, json: &Value, classes: &Bound<'_, PyDict>) -> PyResult<Plan> {
+/// Compiles a schema. `classes` names the Python class of a record or enum by full name, and the
+/// `IntEnum` of an int field by `Record.field`.
+pub(crate) fn compile(
+    py: Python<'_>,
+    schema: &Schema,
+    classes: &Bound<'_, PyDict>,
+) -> PyResult<Plan> {
     let plan = Plan { nodes: Vec::new(), root: NodeId(0) };
-    let mut compiler = Compiler { py, classes, plan, names: HashMap::new() };
-    let root = compiler.schema(json, "", &Field::default())?;
+    let mut compiler = Compiler { py, schema, classes, plan, names: HashMap::new() };
+    let root = compiler.node(schema::NodeId::ROOT, &Field::default())?;
     compiler.plan.root = root;
     Ok(compiler.plan)
 }
 
 struct Compiler<'a, 'py> {
     py: Python<'py>,
+    schema: &'a Schema,
     classes: &'a Bound<'py, PyDict>,
     plan: Plan,
-    names: HashMap<String, NodeId>,
+    names: HashMap<schema::NodeId, NodeId>,
 }
 
 /// What a field says about the type that stands in it.
@@ -43,103 +49,58 @@ fn wrong(message: impl AsRef<str>) -> PyErr {
     errors::raise("SchemaError", message.as_ref())
 }
 
-fn text<'a>(json: &'a Map<String, Value>, name: &str) -> PyResult<&'a str> {
-    let value = json.get(name).and_then(Value::as_str);
-    value.ok_or_else(|| wrong(format!("a schema has no {name:?}: {json:?}")))
-}
-
-fn full(name: &str, namespace: &str) -> String {
-    if name.contains('.') || namespace.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{namespace}.{name}")
-    }
-}
-
-impl<'py> Compiler<'_, 'py> {
+impl<'a, 'py> Compiler<'a, 'py> {
     fn push(&mut self, node: Node) -> NodeId {
         self.plan.nodes.push(node);
         NodeId(u32::try_from(self.plan.nodes.len() - 1).expect("a schema has less than 2^32 nodes"))
     }
 
-    fn schema(&mut self, json: &Value, namespace: &str, field: &Field<'py>) -> PyResult<NodeId> {
-        match json {
-            Value::String(name) => self.named(name, namespace, field),
-            Value::Array(branches) => {
-                let branches = branches.iter().map(|json| self.schema(json, namespace, field));
-                let branches = branches.collect::<PyResult<_>>()?;
-                Ok(self.push(Node::Union(branches)))
-            }
-            Value::Object(json) => self.object(json, namespace, field),
-            other => Err(wrong(format!("{other} is no schema"))),
+    /// A type. Those with a name are compiled once, and known inside themselves.
+    fn node(&mut self, id: schema::NodeId, field: &Field<'py>) -> PyResult<NodeId> {
+        if let Some(known) = self.names.get(&id) {
+            return Ok(*known);
         }
-    }
-
-    fn named(&mut self, name: &str, namespace: &str, field: &Field<'py>) -> PyResult<NodeId> {
-        let node = match name {
-            "null" => Node::Null,
-            "boolean" => Node::Boolean,
-            "int" => match &field.members {
-                Some(members) => Node::IntEnum(int_members(members)?),
-                None => Node::Int,
+        let schema: &'a Schema = self.schema;
+        let node = schema.node(id);
+        let plain = Field::default();
+        let base = match &node.kind {
+            Type::Null => self.push(Node::Null),
+            Type::Boolean => self.push(Node::Boolean),
+            Type::Int => match &field.members {
+                Some(members) => {
+                    let members = int_members(members)?;
+                    self.push(Node::IntEnum(members))
+                }
+                None => self.push(Node::Int),
             },
-            "long" => Node::Long,
-            "float" => Node::Float,
-            "double" => Node::Double,
-            "bytes" => Node::Bytes,
-            "string" => Node::String,
-            _ => {
-                let known = self.names.get(&full(name, namespace)).or_else(|| self.names.get(name));
-                return known.copied().ok_or_else(|| wrong(format!("{name:?} is not defined")));
-            }
-        };
-        Ok(self.push(node))
-    }
-
-    fn object(
-        &mut self,
-        json: &Map<String, Value>,
-        namespace: &str,
-        field: &Field<'py>,
-    ) -> PyResult<NodeId> {
-        let Some(Value::String(kind)) = json.get("type") else {
-            let inner = json.get("type").ok_or_else(|| wrong("a schema has no \"type\""))?;
-            return self.schema(inner, namespace, field);
-        };
-        let base = match kind.as_str() {
-            "record" | "error" => self.record(json, namespace)?,
-            "enum" => self.symbols(json, namespace)?,
-            "fixed" => {
-                let size = json.get("size").and_then(Value::as_u64);
-                let size = size.ok_or_else(|| wrong("a fixed type has no \"size\""))?;
-                let node = self.push(Node::Fixed(size as usize));
-                self.names.insert(self.fullname(json, namespace)?, node);
-                node
-            }
-            "array" => self.array(json, namespace, field)?,
-            "map" => {
-                let values = json.get("values").ok_or_else(|| wrong("a map has no \"values\""))?;
-                let values = self.schema(values, namespace, &Field::default())?;
+            Type::Long => self.push(Node::Long),
+            Type::Float => self.push(Node::Float),
+            Type::Double => self.push(Node::Double),
+            Type::Bytes => self.push(Node::Bytes),
+            Type::String => self.push(Node::String),
+            Type::Array(items) => self.array(*items, field)?,
+            Type::Map(values) => {
+                let values = self.node(*values, &plain)?;
                 self.push(Node::Map(values))
             }
-            name => self.named(name, namespace, field)?,
+            Type::Union(branches) => {
+                let branches = branches.iter().map(|branch| self.node(*branch, field));
+                let branches = branches.collect::<PyResult<_>>()?;
+                self.push(Node::Union(branches))
+            }
+            Type::Record(record) => return self.record(id, record),
+            Type::Enum(of) => self.symbols(of)?,
+            Type::Fixed(fixed) => self.push(Node::Fixed(fixed.size)),
         };
-        self.logical(json, base)
+        let made = self.logical(&node.attributes, base)?;
+        if node.kind.name().is_some() {
+            self.names.insert(id, made);
+        }
+        Ok(made)
     }
 
-    fn fullname(&self, json: &Map<String, Value>, namespace: &str) -> PyResult<String> {
-        let own = json.get("namespace").and_then(Value::as_str).unwrap_or(namespace);
-        Ok(full(text(json, "name")?, own))
-    }
-
-    fn array(
-        &mut self,
-        json: &Map<String, Value>,
-        namespace: &str,
-        field: &Field<'py>,
-    ) -> PyResult<NodeId> {
-        let items = json.get("items").ok_or_else(|| wrong("an array has no \"items\""))?;
-        let item = self.schema(items, namespace, &Field::default())?;
+    fn array(&mut self, items: schema::NodeId, field: &Field<'py>) -> PyResult<NodeId> {
+        let item = self.node(items, &Field::default())?;
         let numeric = match self.plan.node(item) {
             Node::Boolean => Some(Numeric::Bool),
             Node::Int => Some(Numeric::I32),
@@ -151,59 +112,40 @@ impl<'py> Compiler<'_, 'py> {
         Ok(self.push(Node::Array(ArrayPlan { item, length: field.length, numeric })))
     }
 
-    fn symbols(&mut self, json: &Map<String, Value>, namespace: &str) -> PyResult<NodeId> {
-        let fullname = self.fullname(json, namespace)?;
-        let class = self.classes.get_item(&fullname)?;
-        let names = json.get("symbols").and_then(Value::as_array);
-        let names = names.ok_or_else(|| wrong("an enum has no \"symbols\""))?;
+    fn symbols(&mut self, of: &schema::Enum) -> PyResult<NodeId> {
+        let class = self.classes.get_item(&of.name)?;
         let mut index = HashMap::new();
         let mut symbols = Vec::new();
-        for name in names.iter().filter_map(Value::as_str) {
+        for (number, name) in (0..).zip(&of.symbols) {
             let plain = || PyString::intern(self.py, name).into_any();
             let member = class.as_ref().and_then(|class| class.get_item(name).ok());
             symbols.push(member.unwrap_or_else(plain).unbind());
-            index.insert(name.to_owned(), (symbols.len() - 1) as i32);
+            index.insert(name.clone(), number);
         }
-        let node = self.push(Node::Enum(EnumPlan { symbols, index, fullname: fullname.clone() }));
-        self.names.insert(fullname, node);
-        Ok(node)
+        Ok(self.push(Node::Enum(EnumPlan { symbols, index, fullname: of.name.clone() })))
     }
 
-    fn record(&mut self, json: &Map<String, Value>, namespace: &str) -> PyResult<NodeId> {
-        let fullname = self.fullname(json, namespace)?;
-        let inner = fullname.rpartition();
+    fn record(&mut self, id: schema::NodeId, record: &schema::Record) -> PyResult<NodeId> {
         // The name is known inside the record, so its node stands before those of its fields.
         let node = self.push(Node::Null);
-        self.names.insert(fullname.clone(), node);
-        let class = self.class(&fullname)?;
-        let listed = json.get("fields").and_then(Value::as_array);
-        let listed = listed.ok_or_else(|| wrong(format!("{fullname} has no \"fields\"")))?;
-        let mut fields = Vec::with_capacity(listed.len());
-        for entry in listed.iter().filter_map(Value::as_object) {
-            fields.push(self.field(entry, &fullname, inner)?);
-        }
-        let record = RecordPlan { fullname, fields, class };
+        self.names.insert(id, node);
+        let class = self.class(&record.name)?;
+        let fields = record.fields.iter().map(|field| self.field(field, &record.name));
+        let fields = fields.collect::<PyResult<_>>()?;
+        let record = RecordPlan { fullname: record.name.clone(), fields, class };
         self.plan.nodes[node.0 as usize] = Node::Record(record);
         Ok(node)
     }
 
-    fn field(
-        &mut self,
-        json: &Map<String, Value>,
-        record: &str,
-        namespace: &str,
-    ) -> PyResult<FieldPlan> {
-        let name = text(json, "name")?;
-        let members = self.classes.get_item(format!("{record}.{name}"))?;
-        let length = json.get("length").and_then(Value::as_u64).map(|length| length as usize);
-        let kind = json.get("type").ok_or_else(|| wrong(format!("{record}.{name} has no type")))?;
-        let node = self.schema(kind, namespace, &Field { length, members })?;
-        let default = json.get("default").and_then(|value| {
+    fn field(&mut self, field: &schema::Field, record: &str) -> PyResult<FieldPlan> {
+        let members = self.classes.get_item(format!("{record}.{}", field.name))?;
+        let node = self.node(field.kind, &Field { length: field.length, members })?;
+        let default = field.default.as_ref().and_then(|value| {
             let mut out = Vec::new();
             default::encode(&self.plan, node, value, &mut out).map(|()| out)
         });
-        let interned = PyString::intern(self.py, name).unbind();
-        Ok(FieldPlan { name: interned, text: name.to_owned(), node, default })
+        let name = PyString::intern(self.py, &field.name).unbind();
+        Ok(FieldPlan { name, text: field.name.clone(), node, default })
     }
 
     fn class(&self, fullname: &str) -> PyResult<Option<ClassPlan>> {
@@ -256,15 +198,4 @@ fn int_members(class: &Bound<'_, PyAny>) -> PyResult<HashMap<i32, Py<PyAny>>> {
         members.insert(member.extract()?, member.unbind());
     }
     Ok(members)
-}
-
-/// The namespace of a full name.
-trait Namespace {
-    fn rpartition(&self) -> &str;
-}
-
-impl Namespace for String {
-    fn rpartition(&self) -> &str {
-        self.rsplit_once('.').map_or("", |(namespace, _)| namespace)
-    }
 }

@@ -1,0 +1,398 @@
+"""The asynchronous API: a bus, its topics and subscriptions in an asyncio event loop.
+
+Constraints: nothing here blocks the loop. Publishing is a copy into the transport's memory;
+looking for samples is a look there; whatever has to be waited for (samples, receipts that are not
+there yet) is a future that the bus's notifier completes. One file descriptor a bus is watched by
+the loop, however many tasks wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
+from heliograph._errors import ClosedError, WaitTimeout
+from heliograph._heliograph import Notifier, Pending, RawBus, RawSubscription, RawTopic, Receipt
+from heliograph._heliograph import Sample as _Sample
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from datetime import timedelta
+    from types import TracebackType
+    from typing import Self
+
+    from heliograph._events import Event
+    from heliograph._heliograph import ManualClock, Sample, Time
+    from heliograph._lagging import Lagging
+    from heliograph._qos import Guarantee, Qos
+    from heliograph._start import Start
+
+_T = TypeVar("_T")
+
+_TURN = 256
+"""After so many samples without a pause a task lets others of its loop run."""
+
+
+class Bus:
+    """One connection to one transport, in the event loop that it was connected in.
+
+    Made by :func:`connect`. Closing it ends its subscriptions' iterations. A process that forks
+    opens its buses afterwards.
+    """
+
+    def __init__(self, raw: RawBus) -> None:
+        self._raw = raw
+        self._loop = asyncio.get_running_loop()
+        self._notifier = Notifier()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._tokens = 0
+        self._turn = _TURN
+        self._closed = False
+        self._loop.add_reader(self._notifier.fileno(), self._wake)
+
+    def __repr__(self) -> str:
+        return f"<Bus {'closed' if self._closed else self._raw.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL that it is connected to."""
+        return self._raw.url
+
+    @property
+    def producer(self) -> str:
+        """Who publishes through it."""
+        return self._raw.producer
+
+    @overload
+    def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
+    @overload
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:  # noqa: A002
+        """Open a topic: create it, or check that it is what is asked for.
+
+        ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
+        schema, or None for dictionaries by the schema that the topic has. Without ``qos`` the topic
+        must exist.
+
+        Raises :class:`QosRefused` naming the policy that the transport cannot give,
+        :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
+        """
+        return Topic(open_topic(self._raw, name, type, qos), self)
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return await asyncio.to_thread(self._raw.topics)
+
+    async def close(self) -> None:
+        """Close the connection; tasks that iterate over subscriptions come to their ends."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._notifier.fileno())
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+        await asyncio.to_thread(self._raw.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _wake(self) -> None:
+        """Complete the futures whose tokens were reported; the loop calls it."""
+        for token in self._notifier.drain():
+            future = self._waiting.pop(token, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _future(self, token: int) -> asyncio.Future[None]:
+        if self._closed:
+            raise ClosedError("the bus is closed")
+        future = self._loop.create_future()
+        self._waiting[token] = future
+        return future
+
+    async def _finish(self, pending: Pending) -> list[Receipt]:
+        """Wait for receipts that have not come yet."""
+        token = self._token()
+        while True:
+            future = self._future(token)
+            try:
+                receipts = pending.poll(self._notifier, token)
+                if receipts is not None:
+                    return receipts
+                await future
+            finally:
+                self._waiting.pop(token, None)
+
+
+class Topic(TopicBase[_T]):
+    """A topic that is open on a :class:`Bus`."""
+
+    def __init__(self, raw: RawTopic, bus: Bus) -> None:
+        super().__init__(raw)
+        self._bus = bus
+
+    async def publish(
+        self,
+        value: _T,
+        *,
+        key: bytes | str | None = None,
+        level: int = 0,
+        time: Time | None = None,
+        trace: bytes | None = None,
+        guarantee: Guarantee | str | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Publish one sample and return its receipt.
+
+        The key is made of the record's key fields, or given. ``time`` is now, ``guarantee`` the
+        topic's (``DURABLE`` waits until the sample survives power loss), unless given. The event
+        loop is never blocked: a receipt that takes time is awaited, and a full queue under the
+        policy *block* too. Cancelling the wait for a receipt does not take the sample back.
+
+        Raises :class:`EncodeError` naming the field, :class:`Fenced`, :class:`OverloadError`,
+        :class:`StorageError`, :class:`ClosedError`.
+        """
+        outcome = self._send(value, key, level, time, trace, guarantee, partition)
+        bus = self._bus
+        bus._turn -= 1
+        if bus._turn <= 0:
+            bus._turn = _TURN
+            await asyncio.sleep(0)
+        if isinstance(outcome, Receipt):
+            return outcome
+        return (await bus._finish(outcome))[0]
+
+    async def publish_many(self, values: Iterable[_T]) -> list[Receipt]:
+        """Publish samples in order as one batch; return the last receipt of each partition.
+
+        All values are encoded before the first is published, so an :class:`EncodeError` means that
+        none was. Any other error means that later ones of a partition were not.
+        """
+        return await self._bus._finish(self._raw.publish_many(values))
+
+    async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
+        """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
+        await asyncio.to_thread(self._raw.flush, str(guarantee), timeout)
+
+    def subscribe(
+        self,
+        *,
+        start: Start | None = None,
+        keys: Iterable[bytes | str] | None = None,
+        key_prefix: bytes | str | None = None,
+        partitions: Iterable[int] | None = None,
+        group: str | None = None,
+        lagging: Lagging | None = None,
+        deadline: timedelta | None = None,
+        lifespan: timedelta | None = None,
+        watch_writers: Any = False,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> Subscription[_T]:
+        """Open a subscription, an asynchronous iterator and context manager.
+
+        ``start``: :func:`latest` (the default), :func:`earliest`, :func:`last`,
+        :func:`from_offset`, :func:`since`. ``keys``, ``key_prefix`` and ``partitions`` choose what
+        is wanted. Members of a ``group`` share the partitions and begin where it has committed.
+        ``lagging``: what happens when it falls behind, if not what the topic says.
+        ``on_event(event)`` hears of gaps, missed deadlines and so on while samples are iterated
+        over (else they are logged); :meth:`Subscription.events` gives them in order.
+
+        Raises :class:`QosRefused` where the transport cannot start there or has no groups.
+        """
+        raw = self._subscribe(
+            start,
+            keys,
+            key_prefix,
+            partitions,
+            group,
+            lagging,
+            deadline,
+            lifespan,
+            watch_writers,
+        )
+        return Subscription(raw, group, on_event, self._bus)
+
+
+class Subscription(SubscriptionBase[_T]):
+    """A cursor of its own in a topic: ``async for sample in subscription``.
+
+    Leaving ``async with`` (or :meth:`close`) ends it. One task at a time may wait on it.
+    """
+
+    def __init__(
+        self,
+        raw: RawSubscription,
+        group: str | None,
+        on_event: Callable[[Event], object] | None,
+        bus: Bus,
+    ) -> None:
+        super().__init__(raw, group, on_event)
+        self._bus = bus
+        self._token = bus._token()
+        self._turn = _TURN
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the subscription; a task that waits on it comes to the end of its iteration."""
+        if not self._closed:
+            self._closed = True
+            self._raw.close()
+            future = self._bus._waiting.pop(self._token, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def __aiter__(self) -> AsyncIterator[Sample[_T]]:
+        return self
+
+    async def __anext__(self) -> Sample[_T]:
+        try:
+            while True:
+                item = self._take()
+                if type(item) is _Sample:
+                    self._turn -= 1
+                    if self._turn <= 0:
+                        self._turn = _TURN
+                        await asyncio.sleep(0)
+                    return item
+                await self._other(item)
+        except ClosedError:
+            if self._closed or self._bus._closed:
+                raise StopAsyncIteration from None
+            raise
+
+    async def next(self, *, timeout: float | None = None) -> Sample[_T]:
+        """Return the next sample, waiting at most ``timeout`` seconds.
+
+        Raises :class:`WaitTimeout`, and :class:`ClosedError` when it is closed meanwhile.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    item = self._take()
+                    if type(item) is _Sample:
+                        return item
+                    await self._other(item)
+        except TimeoutError:
+            raise WaitTimeout(f"no sample within {timeout} s") from None
+
+    async def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:  # noqa: A002
+        """Return what there is, up to ``max`` samples, waiting for the first one.
+
+        An empty list means that ``timeout`` seconds went by.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    samples, events, seen = self._raw.take_many(max)
+                    for event in events:
+                        self._tell(event)
+                    if samples:
+                        return samples
+                    await (asyncio.sleep(0) if seen else self._wait())
+        except TimeoutError:
+            return []
+
+    async def events(self) -> AsyncIterator[Sample[_T] | Event]:
+        """Iterate over samples and everything else, in order."""
+        while True:
+            try:
+                item = self._take()
+                if item is None:
+                    await self._wait()
+            except ClosedError:
+                if self._closed or self._bus._closed:
+                    return
+                raise
+            if item is ...:
+                await asyncio.sleep(0)
+            elif item is not None:
+                yield item
+
+    async def _other(self, item: Any) -> None:
+        """Do what is to be done where there is no sample right now."""
+        if item is None:
+            await self._wait()
+        elif item is ...:
+            await asyncio.sleep(0)
+        else:
+            self._tell(item)
+
+    async def _wait(self) -> None:
+        """Wait until there may be something."""
+        bus = self._bus
+        if self._token in bus._waiting:
+            raise RuntimeError("another task waits on this subscription; open one for each task")
+        future = bus._future(self._token)
+        try:
+            if not self._raw.arm(bus._notifier, self._token):
+                await future
+        finally:
+            if bus._waiting.get(self._token) is future:
+                del bus._waiting[self._token]
+
+
+class Connecting:
+    """What :func:`connect` returns: await it, or enter it with ``async with``."""
+
+    def __init__(
+        self, url: str | None, producer: str | None, clock: ManualClock | None = None
+    ) -> None:
+        self._wanted = (url, producer, clock)
+        self._bus: Bus | None = None
+
+    def __await__(self) -> Generator[Any, None, Bus]:
+        return self._open().__await__()
+
+    async def _open(self) -> Bus:
+        return Bus(await asyncio.to_thread(open_bus, *self._wanted))
+
+    async def __aenter__(self) -> Bus:
+        self._bus = await self._open()
+        return self._bus
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bus is not None:
+            await self._bus.close()
+
+
+def connect(url: str | None = None, *, producer: str | None = None) -> Connecting:
+    """Connect to a bus: enter it with ``async with``, or await it and close it later.
+
+    ``url`` names the transport: ``journal:/var/lib/helio``, ``memory:``, and so on; without it,
+    the environment's ``HELIO_URL`` does. ``producer`` is who publishes, stable over restarts: a
+    second running process of the same name takes over from the first. Without it the name is made
+    of program, host and process.
+
+    Raises :class:`ConnectError`, :class:`NameRefused`.
+    """
+    return Connecting(url, producer)

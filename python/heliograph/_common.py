@@ -1,0 +1,195 @@
+"""What the asynchronous and the synchronous API share: no waiting happens here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from heliograph import _qos
+from heliograph._errors import ConnectError, SubscribeError
+from heliograph._events import Event, Gap
+from heliograph._heliograph import RawBus, RawSubscription, RawTopic, Schema, Stats, forked
+from heliograph._schema import schema as schema_of
+from heliograph._start import Start, latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
+
+    from heliograph._heliograph import Choices, ManualClock, Pending, Receipt, Time, Wishes
+    from heliograph._lagging import Lagging
+    from heliograph._qos import Guarantee, Qos
+
+_T = TypeVar("_T")
+
+_LOG = logging.getLogger("heliograph")
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forked)
+
+
+def open_bus(url: str | None, producer: str | None, clock: ManualClock | None) -> RawBus:
+    """Connect to ``url``, or to what ``HELIO_URL`` says."""
+    url = url or os.environ.get("HELIO_URL")
+    if not url:
+        raise ConnectError("no URL: give one, like journal:/var/lib/helio, or set HELIO_URL")
+    return RawBus(url, producer, clock)
+
+
+def open_topic(bus: RawBus, name: str, kind: Any, qos: Qos | None) -> RawTopic:
+    """Open a topic of a type: a record class, anything that names a schema, bytes, or None."""
+    text = None if qos is None else qos.to_json()
+    if kind is bytes:
+        return bus.topic(name, text, None)
+    if kind is not None:
+        return bus.topic(name, text, schema_of(kind))
+    known = bus.schemas(name)
+    return bus.topic(name, text, Schema(known[-1]) if known else None)
+
+
+def report(event: Event) -> None:
+    """Say in the log what a subscription without a listener would otherwise never hear."""
+    if isinstance(event, Gap):
+        _LOG.warning("%d samples are lost: %s", event.lost, event)
+    else:
+        _LOG.info("%s", event)
+
+
+class TopicBase(Generic[_T]):
+    """A topic that is open on a bus: what needs no waiting."""
+
+    def __init__(self, raw: RawTopic) -> None:
+        self._raw = raw
+        self._publish = raw.publish
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._raw.name
+
+    @property
+    def schema(self) -> Schema | None:
+        """What is written and read; None where samples are bytes."""
+        return self._raw.schema
+
+    @property
+    def qos(self) -> Qos:
+        """The quality of service that the topic was created with."""
+        return _qos.from_json(json.loads(self._raw.qos))
+
+    @property
+    def publisher_stats(self) -> dict[str, int]:
+        """What became of the samples that this bus published here.
+
+        Counted are ``taken`` and ``bytes`` of these; ``refused`` and ``dropped`` because a queue
+        was full; ``failed``; ``abandoned`` by callers while they waited.
+        """
+        return self._raw.counts()
+
+    def key(self, *values: Any) -> bytes:
+        """Return the key that these values of the record's key fields, in order, make."""
+        return (self._raw.schema or Schema("bytes")).key(*values)
+
+    def claim(self) -> int:
+        """Open the writer now instead of at the first publish; return its incarnation.
+
+        Raises :class:`Fenced` where the topic is exclusive and has a live writer.
+        """
+        return self._raw.claim()
+
+    def assert_alive(self) -> None:
+        """Show that this writer lives though it has nothing to say (liveliness by lease)."""
+        self._raw.assert_alive()
+
+    def _send(
+        self,
+        value: _T,
+        key: bytes | str | None,
+        level: int,
+        time: Time | None,
+        trace: bytes | None,
+        guarantee: Guarantee | str | None,
+        partition: int | None,
+    ) -> Receipt | Pending:
+        plain = key is None and time is None and trace is None and guarantee is None
+        if plain and partition is None and level == 0:
+            return self._publish(value)
+        choices: Choices = {
+            "key": key,
+            "level": level,
+            "time": time,
+            "trace": trace,
+            "guarantee": None if guarantee is None else str(guarantee),
+            "partition": partition,
+        }
+        return self._raw.publish_with(value, choices)
+
+    def _subscribe(
+        self,
+        start: Start | None,
+        keys: Iterable[bytes | str] | None,
+        key_prefix: bytes | str | None,
+        partitions: Iterable[int] | None,
+        group: str | None,
+        lagging: Lagging | None,
+        deadline: timedelta | None,
+        lifespan: timedelta | None,
+        watch_writers: Any,
+    ) -> RawSubscription:
+        start = start or latest()
+        wishes: Wishes = {
+            "start": (start.kind, start.number, start.partition),
+            "keys": None if keys is None else list(keys),
+            "key_prefix": key_prefix,
+            "partitions": None if partitions is None else list(partitions),
+            "group": group,
+            "lagging": None if lagging is None else (lagging.kind, lagging.depth),
+            "deadline": deadline,
+            "lifespan": lifespan,
+            "watch_writers": bool(watch_writers),
+        }
+        return self._raw.subscribe(wishes)
+
+
+class SubscriptionBase(Generic[_T]):
+    """A cursor of its own in a topic: what needs no waiting."""
+
+    def __init__(
+        self,
+        raw: RawSubscription,
+        group: str | None,
+        on_event: Callable[[Event], object] | None,
+    ) -> None:
+        self._raw = raw
+        self._group = group
+        self._take = raw.take
+        self._tell = on_event or report
+        self._closed = False
+
+    @property
+    def stats(self) -> Stats:
+        """What it has counted so far: received, lost, conflated, lag and others."""
+        return self._raw.stats
+
+    @property
+    def positions(self) -> list[tuple[int, int, int]]:
+        """For each partition: its number, the next offset, the end of the log."""
+        return self._raw.positions()
+
+    def seek(self, offset: int, *, partition: int = 0) -> None:
+        """Go to an offset of a partition: back to read again, or forward."""
+        self._raw.seek(partition, offset)
+
+    def commit(self, position: tuple[int, int] | None = None) -> None:
+        """Commit all that was handed out as the group's position, or ``(partition, offset)``.
+
+        Raises :class:`SubscribeError` where the subscription is in no group.
+        """
+        if self._group is None:
+            raise SubscribeError("the subscription is in no group; name one to commit positions")
+        self._raw.commit(position)

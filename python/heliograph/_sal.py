@@ -1,0 +1,100 @@
+"""SAL interface folders, as the Rubin Observatory writes them, as topics of the bus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph import _qos
+from heliograph._errors import SchemaError
+from heliograph._heliograph import RawInterfaces
+
+if TYPE_CHECKING:
+    import os
+
+    from heliograph._heliograph import Schema
+    from heliograph._qos import Qos
+
+
+@dataclass(frozen=True)
+class InterfaceTopic:
+    """A topic of a component: ``bus.topic(t.name, t.schema, qos=t.qos)``.
+
+    ``name`` is its name on the bus (``MTMount/command/trackTarget``), ``kind`` is command, event,
+    telemetry or ack, ``sal_name`` SAL's own name (``command_trackTarget``). Samples of an
+    ``indexed`` component have the key ``salIndex``.
+    """
+
+    name: str
+    component: str
+    kind: str
+    description: str
+    indexed: bool
+    sal_name: str
+    _raw: RawInterfaces
+
+    @property
+    def schema(self) -> Schema:
+        """The schema, with units, array lengths, enumerations and SAL types."""
+        return self._raw.schema(self.name)
+
+    @property
+    def sal_schema(self) -> Schema:
+        """The schema exactly as SAL registers it."""
+        return self._raw.sal_schema(self.name)
+
+    @property
+    def qos(self) -> Qos:
+        """The quality of service of its kind."""
+        return _qos.from_json(json.loads(self._raw.qos(self.name)))
+
+    @property
+    def revcode(self) -> str:
+        """SAL's revision code, which every sample carries as ``private_revCode``."""
+        return self._raw.revcode(self.name)
+
+    def kafka_name(self, subname: str = "sal") -> str:
+        """Return its name on Kafka, ``lsst.<subname>.<component>.<sal_name>``."""
+        return self._raw.kafka_name(self.name, subname)
+
+
+class Interfaces(Mapping[str, InterfaceTopic]):
+    """The topics of a folder of interfaces, by their names on the bus."""
+
+    def __init__(self, raw: RawInterfaces) -> None:
+        self._raw = raw
+        self._names = raw.topics()
+
+    def __getitem__(self, name: str) -> InterfaceTopic:
+        return InterfaceTopic(**self._raw.topic(name), _raw=self._raw)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<Interfaces of {len(self.components)} components, {len(self)} topics>"
+
+    @property
+    def components(self) -> list[str]:
+        """The components' names."""
+        return self._raw.components()
+
+
+def load_interfaces(folder: str | os.PathLike[str]) -> Interfaces:
+    """Read a folder with SALSubsystems.xml, SALGenerics.xml and the components' folders.
+
+    Raises :class:`SchemaError` naming file and line.
+    """
+    place = Path(folder)
+    try:
+        found = [*place.glob("*.xml"), *place.glob("*/*.xml"), *place.glob("*/*.avsc")]
+        files = [(file.relative_to(place).as_posix(), file.read_bytes()) for file in found]
+    except OSError as error:
+        raise SchemaError(f"the interfaces in {place} cannot be read: {error}") from error
+    return Interfaces(RawInterfaces(files))

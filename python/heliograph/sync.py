@@ -1,0 +1,255 @@
+"""The synchronous twin: the same words without ``await``.
+
+::
+
+    from heliograph import sync
+
+    with sync.connect("journal:site") as bus:
+        wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
+        wind.publish(Wind(speed=7.5, gusts=gusts))
+        with wind.subscribe(start=helio.last(1)) as samples:
+            for s in samples:
+                print(s.time, s.value.speed, samples.stats.lost)
+
+A blocking wait lets other threads run and ends at Ctrl-C. A bus and its topics may be used from
+many threads, a subscription from one at a time.
+"""
+
+from __future__ import annotations
+
+import time as _time
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
+from heliograph._errors import ClosedError, WaitTimeout
+from heliograph._heliograph import Receipt
+from heliograph._heliograph import Sample as _Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import timedelta
+    from types import TracebackType
+    from typing import Self
+
+    from heliograph._events import Event
+    from heliograph._heliograph import RawBus, RawSubscription, Sample, Time
+    from heliograph._lagging import Lagging
+    from heliograph._qos import Guarantee, Qos
+    from heliograph._start import Start
+
+__all__ = ["Bus", "Subscription", "Topic", "connect"]
+
+_T = TypeVar("_T")
+
+
+def connect(url: str | None = None, *, producer: str | None = None) -> Bus:
+    """Connect to a bus; see :func:`heliograph.connect`."""
+    return Bus(open_bus(url, producer, None))
+
+
+class Bus:
+    """One connection to one transport; see :class:`heliograph.Bus`."""
+
+    def __init__(self, raw: RawBus) -> None:
+        self._raw = raw
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Bus {'closed' if self._closed else self._raw.url}>"
+
+    @property
+    def url(self) -> str:
+        """The URL that it is connected to."""
+        return self._raw.url
+
+    @property
+    def producer(self) -> str:
+        """Who publishes through it."""
+        return self._raw.producer
+
+    @overload
+    def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
+    @overload
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:  # noqa: A002
+        """Open a topic; see :meth:`heliograph.Bus.topic`."""
+        return Topic(open_topic(self._raw, name, type, qos), self)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return self._raw.topics()
+
+    def close(self) -> None:
+        """Close the connection; iterations over its subscriptions come to their ends."""
+        self._closed = True
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Topic(TopicBase[_T]):
+    """A topic that is open on a :class:`Bus`; see :class:`heliograph.Topic`."""
+
+    def __init__(self, raw: Any, bus: Bus) -> None:
+        super().__init__(raw)
+        self._bus = bus
+
+    def publish(
+        self,
+        value: _T,
+        *,
+        key: bytes | str | None = None,
+        level: int = 0,
+        time: Time | None = None,
+        trace: bytes | None = None,
+        guarantee: Guarantee | str | None = None,
+        partition: int | None = None,
+    ) -> Receipt:
+        """Publish one sample and return its receipt; see :meth:`heliograph.Topic.publish`."""
+        outcome = self._send(value, key, level, time, trace, guarantee, partition)
+        return outcome if isinstance(outcome, Receipt) else outcome.wait()[0]
+
+    def publish_many(self, values: Iterable[_T]) -> list[Receipt]:
+        """Publish samples as one batch; see :meth:`heliograph.Topic.publish_many`."""
+        return self._raw.publish_many(values).wait()
+
+    def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
+        """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
+        self._raw.flush(str(guarantee), timeout)
+
+    def subscribe(
+        self,
+        *,
+        start: Start | None = None,
+        keys: Iterable[bytes | str] | None = None,
+        key_prefix: bytes | str | None = None,
+        partitions: Iterable[int] | None = None,
+        group: str | None = None,
+        lagging: Lagging | None = None,
+        deadline: timedelta | None = None,
+        lifespan: timedelta | None = None,
+        watch_writers: Any = False,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> Subscription[_T]:
+        """Open a subscription, an iterator; see :meth:`heliograph.Topic.subscribe`."""
+        raw = self._subscribe(
+            start,
+            keys,
+            key_prefix,
+            partitions,
+            group,
+            lagging,
+            deadline,
+            lifespan,
+            watch_writers,
+        )
+        return Subscription(raw, group, on_event, self._bus)
+
+
+class Subscription(SubscriptionBase[_T]):
+    """A cursor of its own in a topic: ``for sample in subscription``."""
+
+    def __init__(
+        self,
+        raw: RawSubscription,
+        group: str | None,
+        on_event: Callable[[Event], object] | None,
+        bus: Bus,
+    ) -> None:
+        super().__init__(raw, group, on_event)
+        self._bus = bus
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the subscription; a thread that waits on it comes to the end of its iteration."""
+        self._closed = True
+        self._raw.close()
+
+    def __iter__(self) -> Iterator[Sample[_T]]:
+        return self
+
+    def __next__(self) -> Sample[_T]:
+        try:
+            while True:
+                item = self._take()
+                if type(item) is _Sample:
+                    return item
+                if item is None:
+                    self._raw.wait()
+                elif item is not ...:
+                    self._tell(item)
+        except ClosedError:
+            if self._closed or self._bus._closed:
+                raise StopIteration from None
+            raise
+
+    def next(self, *, timeout: float | None = None) -> Sample[_T]:
+        """Return the next sample, waiting at most ``timeout`` seconds.
+
+        Raises :class:`WaitTimeout`, and :class:`ClosedError` when it is closed meanwhile.
+        """
+        for item in self._items(timeout):
+            if type(item) is _Sample:
+                return item
+            self._tell(item)
+        raise WaitTimeout(f"no sample within {timeout} s")
+
+    def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:  # noqa: A002
+        """Return what there is, up to ``max`` samples, waiting for the first one.
+
+        An empty list means that ``timeout`` seconds went by.
+        """
+        until = None if timeout is None else _time.monotonic() + timeout
+        while True:
+            samples, events, seen = self._raw.take_many(max)
+            for event in events:
+                self._tell(event)
+            if samples:
+                return samples
+            if not seen and not self._wait(until):
+                return []
+
+    def events(self) -> Iterator[Sample[_T] | Event]:
+        """Iterate over samples and everything else, in order."""
+        try:
+            yield from self._items(None)
+        except ClosedError:
+            if not (self._closed or self._bus._closed):
+                raise
+
+    def _items(self, timeout: float | None) -> Iterator[Any]:
+        """Give samples and events until the time is over."""
+        until = None if timeout is None else _time.monotonic() + timeout
+        while True:
+            item = self._take()
+            if item is None:
+                if not self._wait(until):
+                    return
+            elif item is not ...:
+                yield item
+
+    def _wait(self, until: float | None) -> bool:
+        """Wait until there may be something; false where the time is over."""
+        if until is None:
+            return self._raw.wait()
+        left = until - _time.monotonic()
+        return left > 0 and (self._raw.wait(left) or True)

@@ -1,0 +1,483 @@
+//! The bus and its topics for Python.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use helio_bus::{
+    Bus, Clock, Lagging, Message, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName,
+    TopicSpec, TraceId,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use crate::errors;
+use crate::fork::Owned;
+use crate::receipt::{Pending, Receipt, guarantee, seconds};
+use crate::sample::Shared;
+use crate::schema::{Schema, with_scratch};
+use crate::subscription::RawSubscription;
+use crate::time::Time;
+
+/// A clock that stands still until a test turns it.
+#[pyclass(frozen, module = "heliograph.testing", name = "ManualClock")]
+#[derive(Debug)]
+pub(crate) struct ManualClock(TestClock);
+
+#[pymethods]
+impl ManualClock {
+    /// A clock that shows `now`.
+    #[new]
+    fn new(now: &Time) -> Self {
+        Self(TestClock::new(Tai::from_nanos(now.nanos())))
+    }
+
+    /// Let time pass, in seconds.
+    fn advance(&self, seconds: f64) -> PyResult<()> {
+        let wrong = |_| PyValueError::new_err(format!("{seconds} s cannot pass"));
+        self.0.advance(Duration::try_from_secs_f64(seconds).map_err(wrong)?);
+        Ok(())
+    }
+
+    /// Step the time of day, as an operator or NTP does; monotonic time goes on.
+    fn set(&self, now: &Time) {
+        self.0.set(Tai::from_nanos(now.nanos()));
+    }
+
+    /// What it shows.
+    fn now(&self) -> Time {
+        self.0.now().into()
+    }
+}
+
+/// A bus, driven by the package's own classes.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "RawBus")]
+pub(crate) struct RawBus(Mutex<Owned<Bus>>);
+
+const WHAT: &str = "bus";
+
+impl RawBus {
+    fn bus(&self, py: Python<'_>) -> PyResult<Bus> {
+        self.lock(py).get(WHAT).cloned()
+    }
+
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Owned<Bus>> {
+        self.0.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+#[pymethods]
+impl RawBus {
+    /// Connects; the interpreter runs other threads meanwhile.
+    #[new]
+    #[pyo3(signature = (url, producer = None, clock = None))]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        producer: Option<&str>,
+        clock: Option<&ManualClock>,
+    ) -> PyResult<Self> {
+        let mut builder = Bus::builder();
+        if let Some(producer) = producer {
+            builder = builder.producer(producer);
+        }
+        if let Some(clock) = clock {
+            let clock: Arc<dyn Clock> = Arc::new(clock.0.clone());
+            builder = builder.clock(clock);
+        }
+        let bus = py.detach(|| builder.connect(url)).map_err(|error| errors::connect(&error))?;
+        Ok(Self(Mutex::new(Owned::new(bus))))
+    }
+
+    #[getter]
+    fn url(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.bus(py)?.url().to_string())
+    }
+
+    #[getter]
+    fn producer(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.bus(py)?.producer().to_string())
+    }
+
+    /// Opens a topic, with its quality of service as JSON.
+    #[pyo3(signature = (name, qos, schema))]
+    fn topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        qos: Option<&str>,
+        schema: Option<Py<Schema>>,
+    ) -> PyResult<RawTopic> {
+        let bus = self.bus(py)?;
+        let wrong = |error| errors::topic(&error, "HelioError");
+        let mut spec = TopicSpec::new(name).map_err(wrong)?;
+        if let Some(qos) = qos {
+            let refused = |error| errors::raise("QosRefused", &format!("{name}: {error}"));
+            spec = spec.qos(serde_json::from_str(qos).map_err(refused)?);
+        }
+        if let Some(schema) = &schema {
+            spec = spec.schema(schema.get().identity());
+        }
+        let topic = py.detach(|| bus.topic(spec)).map_err(wrong)?;
+        let name = PyString::new(py, topic.name().as_str()).unbind();
+        let opened = Opened { topic, publisher: OnceLock::new() };
+        Ok(RawTopic { opened: Owned::new(opened), name, schema })
+    }
+
+    /// The names of all topics.
+    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let bus = self.bus(py)?;
+        let names = py.detach(|| bus.topics()).map_err(|error| errors::transport(&error))?;
+        Ok(names.iter().map(ToString::to_string).collect())
+    }
+
+    /// The texts of the schemas that were declared for a topic, oldest first; `None` where there is no
+    /// such topic.
+    fn schemas(&self, py: Python<'_>, name: &str) -> PyResult<Option<Vec<String>>> {
+        let bus = self.bus(py)?;
+        let name = TopicName::new(name);
+        let name = name.map_err(|error| errors::raise("NameRefused", &error.to_string()))?;
+        let texts = py.detach(|| {
+            let Some(info) = bus.topic_info(&name)? else { return Ok(None) };
+            let texts =
+                info.schemas.iter().map(|id| bus.schema(*id)).collect::<Result<Vec<_>, _>>()?;
+            Ok(Some(texts.into_iter().flatten().collect()))
+        });
+        texts.map_err(|error| errors::transport(&error))
+    }
+
+    /// Closes the connection.
+    fn close(&self, py: Python<'_>) {
+        let taken = self.lock(py).take();
+        py.detach(|| {
+            if let Some(bus) = taken {
+                bus.close();
+            }
+        });
+    }
+}
+
+struct Opened {
+    topic: Topic,
+    publisher: OnceLock<Publisher>,
+}
+
+/// A topic, driven by the package's own classes.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "RawTopic")]
+pub(crate) struct RawTopic {
+    opened: Owned<Opened>,
+    name: Py<PyString>,
+    schema: Option<Py<Schema>>,
+}
+
+/// What a publish says beside its value; `None` is the topic's own choice.
+#[derive(FromPyObject)]
+struct Choices<'py> {
+    #[pyo3(item)]
+    key: Option<Bound<'py, PyAny>>,
+    #[pyo3(item)]
+    level: u8,
+    #[pyo3(item)]
+    time: Option<Bound<'py, Time>>,
+    #[pyo3(item)]
+    trace: Option<Bound<'py, PyBytes>>,
+    #[pyo3(item)]
+    guarantee: Option<String>,
+    #[pyo3(item)]
+    partition: Option<u32>,
+}
+
+impl<'py> Choices<'py> {
+    fn apply<'a>(&'a self, mut message: Message<'a>) -> PyResult<Message<'a>> {
+        message = message.level(self.level);
+        if let Some(time) = &self.time {
+            message = message.time(Tai::from_nanos(time.get().nanos()));
+        }
+        if let Some(trace) = &self.trace {
+            let bytes = trace.as_bytes().try_into();
+            let wrong = |_| PyValueError::new_err("a trace id has 16 bytes");
+            message = message.trace(TraceId(bytes.map_err(wrong)?));
+        }
+        if let Some(name) = &self.guarantee {
+            message = message.guarantee(guarantee(name)?);
+        }
+        if let Some(partition) = self.partition {
+            message = message.partition(partition);
+        }
+        Ok(message)
+    }
+}
+
+/// A key as the application gives it: bytes, or text as UTF-8.
+fn append_key(key: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
+    if let Ok(raw) = key.cast::<PyBytes>() {
+        out.extend_from_slice(raw.as_bytes());
+    } else if let Ok(text) = key.cast::<PyString>() {
+        out.extend_from_slice(text.to_str()?.as_bytes());
+    } else {
+        let found = key.get_type().name()?;
+        let message = format!("a key is bytes or str, not {found}; make one with topic.key(…)");
+        return Err(errors::raise("EncodeError", &message));
+    }
+    Ok(())
+}
+
+impl RawTopic {
+    fn opened(&self) -> PyResult<&Opened> {
+        self.opened.get("topic")
+    }
+
+    fn publisher(&self, py: Python<'_>) -> PyResult<&Publisher> {
+        let opened = self.opened()?;
+        if let Some(publisher) = opened.publisher.get() {
+            return Ok(publisher);
+        }
+        let publisher = py.detach(|| opened.topic.publisher());
+        let publisher = publisher.map_err(|error| errors::topic(&error, "StorageError"))?;
+        Ok(opened.publisher.get_or_init(|| publisher))
+    }
+
+    /// Appends a value's payload and its key; returns where the key begins.
+    fn encode(
+        &self,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        out: &mut Vec<u8>,
+    ) -> PyResult<usize> {
+        match &self.schema {
+            Some(schema) => schema.get().encode_into(value, out)?,
+            None => match value.cast::<PyBytes>() {
+                Ok(raw) => out.extend_from_slice(raw.as_bytes()),
+                Err(_) => raw_payload(value, out)?,
+            },
+        }
+        let middle = out.len();
+        match (key, &self.schema) {
+            (Some(key), _) => append_key(key, out)?,
+            (None, Some(schema)) if schema.get().has_key() => schema.get().key_into(value, out)?,
+            _ => {}
+        }
+        Ok(middle)
+    }
+
+    fn send(
+        &self,
+        value: &Bound<'_, PyAny>,
+        key: Option<&Bound<'_, PyAny>>,
+        choices: Option<&Choices<'_>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = value.py();
+        let publisher = self.publisher(py)?;
+        let publishing = with_scratch(|out| {
+            let middle = self.encode(value, key, out)?;
+            let (payload, key) = out.split_at(middle);
+            let message = Message::new(payload).key(key);
+            let message = match choices {
+                Some(choices) => choices.apply(message)?,
+                None => message,
+            };
+            PyResult::Ok(publisher.publish(message))
+        })?;
+        match publishing.outcome() {
+            Some(Ok(receipt)) => Ok(Py::new(py, Receipt::from(receipt))?.into_any()),
+            Some(Err(error)) => Err(errors::publish(&error)),
+            None => Ok(Py::new(py, Pending::one(publishing))?.into_any()),
+        }
+    }
+}
+
+fn raw_payload(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
+    let buffer = pyo3::buffer::PyBuffer::<u8>::get(value).map_err(|_| {
+        let found = value.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
+        let message = format!("a topic without a schema takes bytes, not {found}");
+        errors::raise("EncodeError", &message)
+    })?;
+    let start = out.len();
+    out.resize(start + buffer.item_count(), 0);
+    buffer.copy_to_slice(value.py(), &mut out[start..])
+}
+
+#[pymethods]
+impl RawTopic {
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyString> {
+        self.name.clone_ref(py)
+    }
+
+    #[getter]
+    fn schema(&self, py: Python<'_>) -> Option<Py<Schema>> {
+        self.schema.as_ref().map(|schema| schema.clone_ref(py))
+    }
+
+    /// The quality of service as JSON.
+    #[getter]
+    fn qos(&self) -> PyResult<String> {
+        let qos = self.opened()?.topic.qos();
+        serde_json::to_string(qos).map_err(|error| errors::raise("QosRefused", &error.to_string()))
+    }
+
+    /// The incarnation under which this bus publishes here; the writer is opened if it was not.
+    fn claim(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.publisher(py)?.producer().incarnation)
+    }
+
+    /// Publishes a value: a Receipt, or Pending where it is not there yet.
+    fn publish(&self, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.send(value, None, None)
+    }
+
+    /// The same with a key, level, time and so on.
+    fn publish_with(&self, value: &Bound<'_, PyAny>, choices: Choices<'_>) -> PyResult<Py<PyAny>> {
+        self.send(value, choices.key.as_ref(), Some(&choices))
+    }
+
+    /// Publishes values as one batch; how many were taken, and the receipts to come.
+    fn publish_many(&self, values: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let py = values.py();
+        let publisher = self.publisher(py)?;
+        let mut parts = Vec::new();
+        let batching = with_scratch(|out| {
+            for value in values.try_iter()? {
+                let start = out.len();
+                let middle = self.encode(&value?, None, out)?;
+                parts.push((start, middle, out.len()));
+            }
+            let message = |&(start, middle, end): &(usize, usize, usize)| {
+                Message::new(&out[start..middle]).key(&out[middle..end])
+            };
+            let messages: Vec<_> = parts.iter().map(message).collect();
+            PyResult::Ok(publisher.publish_batch(&messages))
+        })?;
+        if let (0, Some(error)) = (batching.taken(), batching.failed()) {
+            return Err(errors::publish(error));
+        }
+        Ok(Pending::batch(batching))
+    }
+
+    /// Waits until all that was published is under a guarantee.
+    #[pyo3(signature = (name, timeout_s))]
+    fn flush(&self, py: Python<'_>, name: &str, timeout_s: f64) -> PyResult<()> {
+        let publisher = self.publisher(py)?;
+        let guarantee = guarantee(name)?;
+        let timeout = seconds(Some(timeout_s))?.unwrap_or_default();
+        let done = py.detach(|| publisher.flush(guarantee, timeout));
+        done.map_err(|error| errors::publish(&error))
+    }
+
+    /// Shows that this writer is alive though it has nothing to say.
+    fn assert_alive(&self, py: Python<'_>) -> PyResult<()> {
+        let alive = self.publisher(py)?.assert_alive();
+        alive.map_err(|error| errors::transport(&error))
+    }
+
+    /// What became of the samples that this bus published here, by name.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.publisher(py)?.stats();
+        let counts = PyDict::new(py);
+        for (name, count) in [
+            ("taken", stats.taken),
+            ("bytes", stats.bytes),
+            ("refused", stats.refused),
+            ("dropped", stats.dropped),
+            ("failed", stats.failed),
+            ("abandoned", stats.abandoned),
+        ] {
+            counts.set_item(name, count)?;
+        }
+        Ok(counts)
+    }
+
+    /// Opens a subscription; `wishes` has the names of the package's `subscribe`.
+    fn subscribe(&self, py: Python<'_>, wishes: Wishes<'_>) -> PyResult<RawSubscription> {
+        let options = wishes.options()?;
+        let topic = &self.opened()?.topic;
+        let opened = py.detach(|| topic.subscribe(options));
+        let opened = opened.map_err(|error| errors::topic(&error, "SubscribeError"))?;
+        let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
+        Ok(RawSubscription::new(opened, Shared::new(self.name.clone_ref(py), schema)))
+    }
+}
+
+/// What a subscription is to be.
+#[derive(FromPyObject)]
+struct Wishes<'py> {
+    #[pyo3(item)]
+    start: (String, i64, u32),
+    #[pyo3(item)]
+    keys: Option<Bound<'py, PyList>>,
+    #[pyo3(item)]
+    key_prefix: Option<Bound<'py, PyAny>>,
+    #[pyo3(item)]
+    partitions: Option<Vec<u32>>,
+    #[pyo3(item)]
+    group: Option<String>,
+    #[pyo3(item)]
+    lagging: Option<(String, u64)>,
+    #[pyo3(item)]
+    deadline: Option<Duration>,
+    #[pyo3(item)]
+    lifespan: Option<Duration>,
+    #[pyo3(item)]
+    watch_writers: bool,
+}
+
+impl Wishes<'_> {
+    fn options(self) -> PyResult<Subscribe> {
+        let mut options = Subscribe::from(start(&self.start)?);
+        if let Some(keys) = &self.keys {
+            let mut wanted = Vec::new();
+            for key in keys {
+                let mut raw = Vec::new();
+                append_key(&key, &mut raw)?;
+                wanted.push(raw);
+            }
+            options = options.keys(wanted);
+        }
+        if let Some(prefix) = &self.key_prefix {
+            let mut raw = Vec::new();
+            append_key(prefix, &mut raw)?;
+            options = options.key_prefix(&raw);
+        }
+        if let Some(partitions) = self.partitions {
+            options = options.partitions(partitions);
+        }
+        if let Some(group) = &self.group {
+            options = options.group(group);
+        }
+        if let Some((name, depth)) = &self.lagging {
+            options = options.lagging(lagging(name, *depth)?);
+        }
+        if let Some(deadline) = self.deadline {
+            options = options.deadline(deadline);
+        }
+        if let Some(lifespan) = self.lifespan {
+            options = options.lifespan(lifespan);
+        }
+        Ok(if self.watch_writers { options.watch_writers() } else { options })
+    }
+}
+
+fn start((kind, number, partition): &(String, i64, u32)) -> PyResult<Start> {
+    let wrong = |_| PyValueError::new_err(format!("a start of {number}"));
+    Ok(match kind.as_str() {
+        "latest" => Start::Latest,
+        "earliest" => Start::Earliest,
+        "last" => Start::Last((*number).try_into().map_err(wrong)?),
+        "offset" => {
+            Start::Offset { partition: *partition, offset: (*number).try_into().map_err(wrong)? }
+        }
+        "time" => Start::Time(Tai::from_nanos(*number)),
+        other => return Err(PyValueError::new_err(format!("no start is called {other:?}"))),
+    })
+}
+
+fn lagging(name: &str, depth: u64) -> PyResult<Lagging> {
+    Ok(match name {
+        "lossless" => Lagging::Lossless,
+        "drop_oldest" => Lagging::DropOldest { depth },
+        "conflate" => Lagging::Conflate,
+        "shed_by_level" => Lagging::ShedByLevel { depth },
+        other => return Err(PyValueError::new_err(format!("no policy is called {other:?}"))),
+    })
+}

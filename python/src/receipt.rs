@@ -1,0 +1,192 @@
+//! Receipts of what was published, now or later.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use helio_bus::{Batching, Guarantee, PublishError, Publishing};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+use crate::errors;
+use crate::notify::Notifier;
+
+/// How long a thread waits before it looks whether a signal (Ctrl-C) has come: Rust's waits go on after
+/// a signal by themselves.
+pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
+/// What a publish was acknowledged with.
+///
+/// ``offset`` is the place in the partition (``None`` where the engine has no places), ``sequence`` the
+/// number among the producer's samples there, ``guarantee`` what holds: accepted, stored or durable.
+#[pyclass(frozen, module = "heliograph", name = "Receipt")]
+#[derive(Debug, Clone)]
+pub(crate) struct Receipt(helio_bus::Receipt);
+
+/// A guarantee's name, as Python's enumeration has it.
+pub(crate) fn guarantee_name(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::Accepted => "accepted",
+        Guarantee::Stored => "stored",
+        Guarantee::Durable => "durable",
+    }
+}
+
+/// The guarantee of that name.
+pub(crate) fn guarantee(name: &str) -> PyResult<Guarantee> {
+    match name {
+        "accepted" => Ok(Guarantee::Accepted),
+        "stored" => Ok(Guarantee::Stored),
+        "durable" => Ok(Guarantee::Durable),
+        _ => Err(pyo3::exceptions::PyValueError::new_err(format!(
+            "no guarantee is called {name:?}; use accepted, stored or durable"
+        ))),
+    }
+}
+
+impl From<helio_bus::Receipt> for Receipt {
+    fn from(receipt: helio_bus::Receipt) -> Self {
+        Self(receipt)
+    }
+}
+
+#[pymethods]
+impl Receipt {
+    #[getter]
+    fn partition(&self) -> u32 {
+        self.0.partition
+    }
+
+    #[getter]
+    fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    #[getter]
+    fn sequence(&self) -> u64 {
+        self.0.sequence
+    }
+
+    #[getter]
+    fn guarantee<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let name = guarantee_name(self.0.guarantee);
+        py.import("heliograph._qos")?.getattr("Guarantee")?.call1((name,))
+    }
+
+    fn __repr__(&self) -> String {
+        let offset = self.0.offset.map_or_else(|| "None".to_owned(), |offset| offset.to_string());
+        format!(
+            "Receipt(partition={}, offset={offset}, sequence={}, guarantee={:?})",
+            self.0.partition,
+            self.0.sequence,
+            guarantee_name(self.0.guarantee)
+        )
+    }
+}
+
+type Outcome = Result<Vec<helio_bus::Receipt>, PublishError>;
+type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+enum State {
+    Waiting(Waiting),
+    Done(Outcome),
+}
+
+/// Receipts that have not come yet: of one sample, or of a batch (the last of each partition).
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Pending")]
+pub(crate) struct Pending(Mutex<State>);
+
+impl Pending {
+    pub(crate) fn one(publishing: Publishing) -> Self {
+        let one = async move { publishing.await.map(|receipt| vec![receipt]) };
+        Self(Mutex::new(State::Waiting(Box::pin(one))))
+    }
+
+    pub(crate) fn batch(batching: Batching) -> Self {
+        Self(Mutex::new(State::Waiting(Box::pin(batching.receipts()))))
+    }
+
+    fn poll_with(&self, py: Python<'_>, waker: &Waker) -> Option<Outcome> {
+        let mut state = self.0.lock_py_attached(py).unwrap_or_else(|e| e.into_inner());
+        if let State::Waiting(waiting) = &mut *state {
+            match waiting.as_mut().poll(&mut Context::from_waker(waker)) {
+                Poll::Pending => return None,
+                Poll::Ready(outcome) => *state = State::Done(outcome),
+            }
+        }
+        match &*state {
+            State::Done(outcome) => Some(outcome.clone()),
+            State::Waiting(_) => None,
+        }
+    }
+
+    /// Waits in this thread, without the interpreter, and looks for signals now and then.
+    pub(crate) fn block(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Vec<Receipt>> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        loop {
+            if let Some(outcome) = self.poll_with(py, &waker) {
+                return receipts(outcome);
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(errors::publish(&PublishError::Timeout));
+            }
+            let slice = left.unwrap_or(SIGNALS_EVERY).min(SIGNALS_EVERY);
+            py.detach(|| std::thread::park_timeout(slice));
+            py.check_signals()?;
+        }
+    }
+}
+
+fn receipts(outcome: Outcome) -> PyResult<Vec<Receipt>> {
+    match outcome {
+        Ok(receipts) => Ok(receipts.into_iter().map(Receipt).collect()),
+        Err(error) => Err(errors::publish(&error)),
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[pymethods]
+impl Pending {
+    /// The receipts if they have come; otherwise `token` is reported when they do.
+    fn poll(
+        &self,
+        py: Python<'_>,
+        notifier: &Bound<'_, Notifier>,
+        token: u64,
+    ) -> PyResult<Option<Vec<Receipt>>> {
+        match self.poll_with(py, &notifier.get().waker(token)) {
+            None => Ok(None),
+            Some(outcome) => receipts(outcome).map(Some),
+        }
+    }
+
+    /// Waits in this thread.
+    #[pyo3(signature = (timeout_s = None))]
+    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Vec<Receipt>> {
+        self.block(py, seconds(timeout_s)?)
+    }
+}
+
+/// Seconds from Python; `None` is no limit.
+pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    let wrong =
+        |_| pyo3::exceptions::PyValueError::new_err(format!("{seconds} s is no time to wait"));
+    Duration::try_from_secs_f64(seconds.max(0.0)).map(Some).map_err(wrong)
+}

@@ -1,0 +1,236 @@
+//! Samples as Python objects, and everything else that a subscription tells.
+
+use helio_bus::{Event, GapCause, Outage, SampleRef};
+use helio_core::SchemaId;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyString, PyType};
+
+use crate::schema::Schema;
+use crate::time::Time;
+
+/// One sample: its value, and what came with it.
+///
+/// ``value`` is decoded when it is first asked for: an instance of the topic's record class, a
+/// dictionary, or the bytes of a topic without a schema. Numeric arrays in it are read-only; large
+/// ones are views of ``payload``.
+#[pyclass(frozen, module = "heliograph", name = "Sample")]
+pub(crate) struct Sample {
+    topic: Py<PyString>,
+    partition: u32,
+    offset: u64,
+    key: Py<PyBytes>,
+    payload: Py<PyBytes>,
+    producer: Py<PyString>,
+    incarnation: u64,
+    sequence: u64,
+    time: Time,
+    schema_id: SchemaId,
+    level: u8,
+    trace: Option<[u8; 16]>,
+    schema: Option<Py<Schema>>,
+    value: PyOnceLock<Py<PyAny>>,
+}
+
+/// What all samples of a subscription share.
+pub(crate) struct Shared {
+    pub(crate) topic: Py<PyString>,
+    pub(crate) schema: Option<Py<Schema>>,
+    producer: Option<(helio_core::ProducerName, Py<PyString>)>,
+}
+
+impl Shared {
+    pub(crate) fn new(topic: Py<PyString>, schema: Option<Py<Schema>>) -> Self {
+        Self { topic, schema, producer: None }
+    }
+
+    /// The Python object of a sample that still lies in the transport.
+    pub(crate) fn sample(&mut self, py: Python<'_>, from: &SampleRef<'_>) -> Sample {
+        let name = &from.producer.name;
+        let producer = match &self.producer {
+            Some((known, text)) if known == name => text.clone_ref(py),
+            _ => {
+                let text = PyString::new(py, name.as_str()).unbind();
+                self.producer = Some((name.clone(), text.clone_ref(py)));
+                text
+            }
+        };
+        Sample {
+            topic: self.topic.clone_ref(py),
+            partition: from.partition,
+            offset: from.offset,
+            key: PyBytes::new(py, from.key).unbind(),
+            payload: PyBytes::new(py, from.payload).unbind(),
+            producer,
+            incarnation: from.producer.incarnation,
+            sequence: from.sequence,
+            time: from.time.into(),
+            schema_id: from.schema,
+            level: from.level,
+            trace: from.trace.map(|trace| trace.0),
+            schema: self.schema.as_ref().map(|schema| schema.clone_ref(py)),
+            value: PyOnceLock::new(),
+        }
+    }
+}
+
+#[pymethods]
+impl Sample {
+    /// The decoded value.
+    ///
+    /// Raises DecodeError where the payload is no datum of its schema.
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let decode = || match &self.schema {
+            None => Ok(self.payload.clone_ref(py).into_any()),
+            Some(schema) => {
+                let payload = self.payload.bind(py);
+                let value =
+                    schema.get().decode_from(py, payload.as_bytes(), Some(payload.as_any()));
+                value.map(Bound::unbind)
+            }
+        };
+        self.value.get_or_try_init(py, decode).map(|value| value.bind(py).clone())
+    }
+
+    /// When it was published.
+    #[getter]
+    const fn time(&self) -> Time {
+        self.time
+    }
+
+    /// When it was published, in nanoseconds of TAI since 1970: without making an object.
+    #[getter]
+    const fn time_ns(&self) -> i64 {
+        self.time.nanos()
+    }
+
+    /// The topic's name.
+    #[getter]
+    fn topic(&self, py: Python<'_>) -> Py<PyString> {
+        self.topic.clone_ref(py)
+    }
+
+    /// The key; empty where there is none.
+    #[getter]
+    fn key(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.key.clone_ref(py)
+    }
+
+    /// The encoded value.
+    #[getter]
+    fn payload(&self, py: Python<'_>) -> Py<PyBytes> {
+        self.payload.clone_ref(py)
+    }
+
+    /// The producer's name.
+    #[getter]
+    fn producer(&self, py: Python<'_>) -> Py<PyString> {
+        self.producer.clone_ref(py)
+    }
+
+    /// The producer's incarnation, which grows at each of its starts.
+    #[getter]
+    const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The sample's number among those of its producer's incarnation, from 1.
+    #[getter]
+    const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The partition.
+    #[getter]
+    const fn partition(&self) -> u32 {
+        self.partition
+    }
+
+    /// The place in the partition.
+    #[getter]
+    const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The routing byte.
+    #[getter]
+    const fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// The 16 bytes of the trace that it belongs to.
+    #[getter]
+    fn trace<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.trace.map(|trace| PyBytes::new(py, &trace))
+    }
+
+    /// The schema's identity, as 16 hexadecimal digits.
+    #[getter]
+    fn schema_id(&self) -> String {
+        self.schema_id.to_string()
+    }
+
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        cls: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        cls.py().import("types")?.getattr("GenericAlias")?.call1((cls, item))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!(
+            "<Sample {} {}/{} from {} at {}>",
+            self.topic.bind(py),
+            self.partition,
+            self.offset,
+            self.producer.bind(py),
+            self.time.isoformat()
+        )
+    }
+}
+
+/// An event that is no sample, as an object of `heliograph._events`.
+pub(crate) fn event(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
+    let module = py.import("heliograph._events")?;
+    let class = |name: &str| module.getattr(name);
+    let made = match event {
+        Event::Sample(_) => return Ok(py.None()),
+        Event::Gap(gap) => {
+            let (cause, first, next, producer) = match &gap.cause {
+                GapCause::Retention { from, to } => ("retention", *from, *to, None),
+                GapCause::Overload { from, to } => ("overload", *from, *to, None),
+                GapCause::Damaged { from, to } => ("damaged", *from, *to, None),
+                GapCause::Sequence { producer, from, to } => {
+                    ("sequence", *from, *to, Some(producer.name.as_str()))
+                }
+                _ => ("unknown", 0, 0, None),
+            };
+            class("Gap")?.call1((gap.partition, gap.lost, cause, first, next, producer))?
+        }
+        Event::Undecodable(of) => {
+            let payload = PyBytes::new(py, &of.sample.payload);
+            let sample = (of.sample.partition, of.sample.offset, payload);
+            class("Undecodable")?.call1((sample.0, sample.1, sample.2, of.reason))?
+        }
+        Event::Fenced(of) => {
+            let who = (of.partition, of.producer.name.as_str(), of.producer.incarnation, of.newer);
+            class("WriterFenced")?.call1(who)?
+        }
+        Event::DeadlineMissed(of) => {
+            let key = PyBytes::new(py, &of.key);
+            class("DeadlineMissed")?.call1((key, of.deadline, of.in_a_row))?
+        }
+        Event::Liveliness(of) => {
+            let alive = of.alive == helio_bus::Alive::Yes;
+            let who = (of.producer.name.as_str(), of.producer.incarnation);
+            class("LivelinessChanged")?.call1((who.0, who.1, alive))?
+        }
+        Event::Outage(Outage::Lost { cause }) => class("Outage")?.call1((cause,))?,
+        Event::Outage(Outage::Restored) => class("Restored")?.call0()?,
+        Event::Assigned(partitions) => class("Assigned")?.call1((partitions,))?,
+        other => class("Unknown")?.call1((format!("{other:?}"),))?,
+    };
+    Ok(made.unbind())
+}

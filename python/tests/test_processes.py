@@ -1,0 +1,175 @@
+"""Several processes over one journal, and what Ctrl-C does to a process that waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+import heliograph as helio
+from heliograph import sync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATIENCE_S = 60.0
+
+RECORD = """
+import asyncio, os, sys
+import heliograph as helio
+from heliograph import sync
+
+@helio.record
+class Wind:
+    speed: helio.Float64
+
+url = sys.argv[1]
+"""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> str:
+    url = f"journal:{tmp_path / 'journal'}"
+    try:
+        sync.connect(url).close()
+    except helio.ConnectError as error:
+        pytest.skip(str(error))
+    return url
+
+
+def start(program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", RECORD + textwrap.dedent(program), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+READER = """
+    async def main():
+        async with helio.connect(url) as bus:
+            wind = bus.topic("wind", Wind, qos=helio.STREAM)
+            async with wind.subscribe() as samples:
+                print("ready", flush=True)
+                total = 0
+                async for s in samples:
+                    if s.value.speed < 0:
+                        break
+                    total += s.value.speed
+                print(total, samples.stats.received, samples.stats.lost, flush=True)
+    asyncio.run(main())
+"""
+
+SYNC_READER = """
+    with sync.connect(url) as bus, bus.topic("wind", Wind, qos=helio.STREAM).subscribe() as samples:
+        print("ready", flush=True)
+        total = 0
+        for s in samples:
+            if s.value.speed < 0:
+                break
+            total += s.value.speed
+        print(total, samples.stats.received, samples.stats.lost, flush=True)
+"""
+
+
+def test_samples_go_from_process_to_process(journal: str) -> None:
+    readers = [start(program, journal) for program in (READER, SYNC_READER)]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n", reader.communicate(timeout=PATIENCE_S)[1]
+    writer = start(
+        """
+        with sync.connect(url, producer="Writer") as bus:
+            wind = bus.topic("wind", Wind, qos=helio.STREAM)
+            for number in range(10_000):
+                wind.publish(Wind(speed=number))
+            wind.publish_many([Wind(speed=number) for number in range(10_000)])
+            wind.publish(Wind(speed=-1.0))
+        """,
+        journal,
+    )
+    assert writer.communicate(timeout=PATIENCE_S)[1] == ""
+    total = float(sum(range(10_000)) * 2)
+    for reader in readers:
+        out, err = reader.communicate(timeout=PATIENCE_S)
+        assert err == ""
+        assert out == f"{total} 20001 0\n"
+
+
+def test_a_writer_that_is_killed_harms_nobody(journal: str) -> None:
+    @helio.record
+    class Wind:
+        speed: helio.Float64
+
+    writer = start(
+        """
+        bus = sync.connect(url, producer="Writer")
+        wind = bus.topic("wind", Wind, qos=helio.STREAM)
+        number = 0
+        while True:
+            wind.publish(Wind(speed=number))
+            number += 1
+        """,
+        journal,
+    )
+    with sync.connect(journal, producer="Writer") as bus:
+        wind = bus.topic("wind", Wind, qos=helio.STREAM)
+        with wind.subscribe(start=helio.earliest()) as samples:
+            for number in range(1000):
+                assert samples.next(timeout=PATIENCE_S).value.speed == number
+            writer.kill()
+            writer.communicate(timeout=PATIENCE_S)
+            wind.publish(Wind(speed=-1.0))
+            first = None
+            for sample in samples:
+                if sample.value.speed < 0:
+                    first = sample
+                    break
+            assert first is not None
+            assert (first.incarnation, first.sequence) == (2, 1)
+            assert samples.stats.lost == 0
+
+
+WAITS = {
+    "iteration": "for s in samples: pass",
+    "next": "samples.next()",
+    "batch": "samples.batch()",
+    "asyncio": "asyncio.run(asynchronously())",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+@pytest.mark.parametrize("scheme", ["memory", "journal"])
+def test_ctrl_c_ends_a_wait(scheme: str, wait: str, request: pytest.FixtureRequest) -> None:
+    url = "memory:" if scheme == "memory" else request.getfixturevalue("journal")
+    waiter = start(
+        f"""
+        async def asynchronously():
+            async with helio.connect(url) as bus:
+                async for s in bus.topic("wind", Wind, qos=helio.STREAM).subscribe():
+                    pass
+
+        with sync.connect(url) as bus:
+            samples = bus.topic("wind", Wind, qos=helio.STREAM).subscribe()
+            try:
+                print("ready", flush=True)
+                {wait}
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+        print("closed", flush=True)
+        """,
+        url,
+    )
+    assert waiter.stdout is not None
+    assert waiter.stdout.readline() == "ready\n", waiter.communicate(timeout=PATIENCE_S)[1]
+    # Wherever the process is by now, the signal is remembered until it looks.
+    os.kill(waiter.pid, signal.SIGINT)
+    out, err = waiter.communicate(timeout=PATIENCE_S)
+    assert (out, err, waiter.returncode) == ("interrupted\nclosed\n", "", 0)
