@@ -108,9 +108,9 @@ fn fields_have_types_counts_units_and_enumerations() {
     assert_eq!(topic.description(), "Go & stay.");
     let [target, mode, names, side] = topic.fields() else { panic!("{:?}", topic.fields()) };
     assert_eq!((target.sal_type(), target.count), (Some(SalType::UnsignedShort), 3));
-    assert_eq!(target.units, "deg");
+    assert_eq!(&*target.units, "deg");
     assert_eq!((names.sal_type(), names.count), (Some(SalType::String), 1));
-    assert_eq!((names.units.as_str(), side.units.as_str()), ("", "unitless"));
+    assert_eq!((&*names.units, &*side.units), ("", "unitless"));
     let mode = mode.enumeration.as_ref().unwrap();
     assert_eq!(mode.labels, [("Slow".to_owned(), 16), ("Fast".to_owned(), 17)]);
     let schema = topic.helio_schema_json();
@@ -136,7 +136,7 @@ fn avsc_files_are_topics_too_and_replace_those_of_their_name() {
     assert_eq!(interfaces.counts().topics.telemetry, 2);
     let topic = interfaces.topic("Wind/telemetry/speed").unwrap();
     assert_eq!(topic.fields().len(), 2);
-    assert_eq!(topic.fields()[0].units, "millisecond");
+    assert_eq!(&*topic.fields()[0].units, "millisecond");
     let schema = topic.sal_schema_json();
     assert_eq!(schema["namespace"], "lsst.sal.Wind");
     assert_eq!(schema["fields"][0]["name"], "private_sndStamp");
@@ -205,12 +205,14 @@ fn hostile_text_is_refused() {
         format!("<!DOCTYPE x [<!ENTITY l0 'ha'>{entities}]><SALCommandSet>&l9;</SALCommandSet>");
     let attributes: String = (0..100_000).map(|n| format!(" a{n}=''")).collect();
     let spaces: String = (0..10_000).map(|n| format!("<a xmlns:n{n}='u{n}'>")).collect();
+    let quoted = format!("<SALCommandSet a='>'{attributes}/>");
     let labels: String = (0..5_000).map(|n| format!("M_{n},")).collect();
     for (text, told) in [
         (laughs, "DTD"),
         ("<a>".repeat(200_000), "cannot be read"),
         ("<a/>".repeat(2_000_000), "cannot be read"),
         (format!("<SALCommandSet{attributes}/>"), "attributes in a tag"),
+        (quoted, "attributes in a tag"),
         (spaces, "name spaces"),
         (format!("<SALCommandSet>{}</SALCommandSet>", "<b/>".repeat(600_000)), "cannot be read"),
         (
@@ -228,6 +230,17 @@ fn hostile_text_is_refused() {
 }
 
 #[test]
+fn long_enumerations_and_comments_are_no_attributes() {
+    let labels: String = (0..4_000).map(|n| format!("M_{n}={n},")).collect();
+    let comment = "=".repeat(1_000);
+    let by = format!("<!-- {comment} --><Enumeration>{labels}</Enumeration><SALCommand>");
+    let text = COMMANDS.replacen("<SALCommand>", &by, 1);
+    let interfaces = load_with(&[("Mount/Mount_Commands.xml", &text)]).unwrap();
+    let enumerations = interfaces.component("Mount").unwrap().enumerations();
+    assert_eq!(enumerations.iter().map(|e| e.labels.len()).max(), Some(4_000));
+}
+
+#[test]
 fn arrays_cannot_make_schemas_explode() {
     let item = |n: u32| {
         format!(
@@ -237,6 +250,33 @@ fn arrays_cannot_make_schemas_explode() {
     let items: String = (0..5).map(item).collect();
     let message = refusal_of("<Description>", &format!("{items}<Description>"));
     assert!(message.contains("more than 262144 elements"), "{message}");
+}
+
+#[test]
+fn generics_and_components_cannot_multiply_without_bound() {
+    let event = |n: u32| {
+        format!(
+            "<SALEvent><EFDB_Topic>SALGeneric_logevent_a{n}</EFDB_Topic><Category>csc</Category>\
+             </SALEvent>"
+        )
+    };
+    let events: String = (0..1_000).map(event).collect();
+    let generics = format!("<SALObjects><SALEventSet>{events}</SALEventSet></SALObjects>");
+    let subsystem = |n: u32| {
+        format!(
+            "<SALSubsystem><Name>C{n}</Name><IndexEnumeration>no</IndexEnumeration>\
+             <AddedGenerics>csc</AddedGenerics></SALSubsystem>"
+        )
+    };
+    let load = |count: u32| {
+        let list: String = (0..count).map(subsystem).collect();
+        let subsystems = format!("<SALSubsystemSet>{list}</SALSubsystemSet>");
+        Interfaces::load([("SALGenerics.xml", &generics), ("SALSubsystems.xml", &subsystems)])
+    };
+    assert_eq!(load(65).unwrap().counts().topics.event, 65_000);
+    for too_many in [66, 4_097] {
+        assert_eq!(load(too_many).unwrap_err().cause, SalCause::TooMuch);
+    }
 }
 
 proptest! {

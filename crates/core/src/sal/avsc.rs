@@ -3,6 +3,8 @@
 //! The record's fields come after the private ones as they stand; Avro's `long` there has 64 bits,
 //! and a field may be a union with null. The record's name is the topic's SAL name.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::schema::Schema;
@@ -32,12 +34,7 @@ fn read(record: &Value) -> Result<Template, SalCause> {
     }
     let fields = record["fields"].as_array().ok_or_else(|| refused("\"fields\" is missing"))?;
     let fields: Vec<Field> = fields.iter().map(field).collect::<Result<_, _>>()?;
-    Ok(Template {
-        kind,
-        name: name.to_owned(),
-        description: text_of(record, "description"),
-        fields,
-    })
+    Ok(Template { kind, name: name.into(), description: text_of(record, "description"), fields })
 }
 
 fn field(value: &Value) -> Result<Field, SalCause> {
@@ -52,7 +49,7 @@ fn field(value: &Value) -> Result<Field, SalCause> {
         return Err(SalCause::Avro(format!("the field {name:?} has no \"type\"")));
     }
     Ok(Field {
-        name: name.to_owned(),
+        name: name.into(),
         field_type: FieldType::Avro(value.clone()),
         count: 1,
         units: text_of(value, "units"),
@@ -61,6 +58,6 @@ fn field(value: &Value) -> Result<Field, SalCause> {
     })
 }
 
-fn text_of(value: &Value, key: &str) -> String {
-    value[key].as_str().unwrap_or_default().to_owned()
+fn text_of(value: &Value, key: &str) -> Arc<str> {
+    value[key].as_str().unwrap_or_default().into()
 }

@@ -4,6 +4,9 @@
 //! after that of the label before it, the first has 1. At a set, and sometimes at an item, each
 //! label begins with its class: `DomeState_Open, DomeState_Closed`.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use super::{MAX_LABELS, SalCause};
 
 /// Labels with their values, in the order of the file.
@@ -42,12 +45,29 @@ impl Enumeration {
         }
         Self { class, labels }
     }
+}
 
-    /// Whether the class is the field's by its name, for example `DetailedStates` of
-    /// `detailedState`.
-    pub(super) fn is_of_field(&self, field: &str) -> bool {
-        let class = self.class.strip_suffix('s').unwrap_or(&self.class);
-        self.class.eq_ignore_ascii_case(field) || class.eq_ignore_ascii_case(field)
+/// Enumerations by the names of the fields that they are for.
+pub(super) struct Classes(HashMap<String, Arc<Enumeration>>);
+
+impl Classes {
+    /// The first of those with the same class counts.
+    pub(super) fn of<'a>(enumerations: impl IntoIterator<Item = &'a Arc<Enumeration>>) -> Self {
+        let mut classes = HashMap::new();
+        for enumeration in enumerations {
+            let class = enumeration.class.to_ascii_lowercase();
+            // DetailedStates are those of detailedState.
+            if let Some(single) = class.strip_suffix('s') {
+                classes.entry(single.to_owned()).or_insert_with(|| enumeration.clone());
+            }
+            classes.entry(class).or_insert_with(|| enumeration.clone());
+        }
+        Self(classes)
+    }
+
+    /// The enumeration whose class is the field's name, in any case, with or without an s.
+    pub(super) fn of_field(&self, field: &str) -> Option<&Arc<Enumeration>> {
+        self.0.get(&field.to_ascii_lowercase())
     }
 }
 
@@ -136,8 +156,11 @@ mod tests {
         let state = Enumeration::of_set("DomeState_Open, DomeState_Half_Open=4").unwrap();
         assert_eq!(state.class, "DomeState");
         assert_eq!(state.labels, [("Open".to_owned(), 1), ("Half_Open".to_owned(), 4)]);
-        assert!(state.is_of_field("domeState") && !state.is_of_field("dome"));
-        assert!(Enumeration::of_set("Modes_A,Modes_B").unwrap().is_of_field("mode"));
+        let classes = Classes::of([&Arc::new(state)]);
+        assert!(classes.of_field("domeState").is_some() && classes.of_field("dome").is_none());
+        let modes = Arc::new(Enumeration::of_set("Modes_A,Modes_B").unwrap());
+        let classes = Classes::of([&modes]);
+        assert!(classes.of_field("mode").is_some() && classes.of_field("Modes").is_some());
         assert!(Enumeration::of_set("DomeState_Open, Closed").is_err());
         assert_eq!(Enumeration::of_item("CSys_None, CSys_Mount").unwrap().class, "CSys");
         assert_eq!(Enumeration::of_item("PLUS_X,PLUS_Y").unwrap().class, "");

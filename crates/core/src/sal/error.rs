@@ -3,7 +3,10 @@
 
 use thiserror::Error;
 
-use super::{MAX_COUNT, MAX_ELEMENTS, MAX_FILE_BYTES, MAX_FILES, MAX_FOLDER_BYTES, MAX_LABELS};
+use super::{
+    MAX_COMPONENTS, MAX_COUNT, MAX_ELEMENTS, MAX_FIELDS, MAX_FILE_BYTES, MAX_FILES,
+    MAX_FOLDER_BYTES, MAX_LABELS, MAX_TOPICS,
+};
 
 /// An error in an interface folder, at a line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -36,6 +39,12 @@ pub enum SalCause {
          that has SALSubsystems.xml at its top?"
     )]
     FolderTooLarge,
+    /// The folder has too many components, topics or fields.
+    #[error(
+        "the folder has more than {MAX_COMPONENTS} components, {MAX_TOPICS} topics or {MAX_FIELDS} \
+         fields; load a part of it"
+    )]
+    TooMuch,
     /// The file is no UTF-8 text.
     #[error("the file is not UTF-8 text; save it as UTF-8")]
     NotUtf8,

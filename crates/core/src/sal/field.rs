@@ -1,5 +1,7 @@
 //! Fields of topics and their types.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::Enumeration;
@@ -92,21 +94,21 @@ pub enum FieldType {
     Avro(Value),
 }
 
-/// A public field of a topic.
+/// A public field of a topic. A clone shares its texts: generics are cloned for each component.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// What it holds.
     pub field_type: FieldType,
     /// Number of elements: 1 for a scalar, more for an array of that length.
     pub count: u32,
     /// Units, `unitless` where there are none.
-    pub units: String,
+    pub units: Arc<str>,
     /// What it means.
-    pub description: String,
+    pub description: Arc<str>,
     /// The values' labels: the item's own list, or the set's enumeration that has the field's name.
-    pub enumeration: Option<Enumeration>,
+    pub enumeration: Option<Arc<Enumeration>>,
 }
 
 impl Field {
@@ -191,11 +193,11 @@ pub(super) const ACKNOWLEDGEMENT_DESCRIPTION: &str = "Command acknowledgement";
 impl From<&Row> for Field {
     fn from((name, sal, units, description): &Row) -> Self {
         Self {
-            name: (*name).to_owned(),
+            name: (*name).into(),
             field_type: FieldType::Sal(*sal),
             count: 1,
-            units: (*units).to_owned(),
-            description: (*description).to_owned(),
+            units: (*units).into(),
+            description: (*description).into(),
             enumeration: None,
         }
     }

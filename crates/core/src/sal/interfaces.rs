@@ -24,7 +24,7 @@ pub struct Component {
     pub(super) name: Arc<str>,
     pub(super) description: String,
     pub(super) indexing: Indexing,
-    pub(super) enumerations: Vec<Enumeration>,
+    pub(super) enumerations: Vec<Arc<Enumeration>>,
     pub(super) topics: Vec<Topic>,
 }
 
@@ -55,7 +55,7 @@ impl Component {
 
     /// The enumerations of its own files' sets.
     #[must_use]
-    pub fn enumerations(&self) -> &[Enumeration] {
+    pub fn enumerations(&self) -> &[Arc<Enumeration>] {
         &self.enumerations
     }
 

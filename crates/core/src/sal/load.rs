@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::enumeration::parse_labels;
+use super::enumeration::{Classes, parse_labels};
 use super::field::{FieldType, is_name, is_part, is_private};
 use super::naming::is_component;
 use super::topic::Template;
 use super::xml::{self, Element, error_at};
 use super::{
-    Component, Enumeration, Field, Indexing, Interfaces, MAX_COUNT, MAX_ELEMENTS, MAX_FILES,
-    MAX_FOLDER_BYTES, SalCause, SalError, SalType, Topic, TopicKind, avsc,
+    Component, Enumeration, Field, Indexing, Interfaces, MAX_COMPONENTS, MAX_COUNT, MAX_ELEMENTS,
+    MAX_FIELDS, MAX_FILES, MAX_FOLDER_BYTES, MAX_TOPICS, SalCause, SalError, SalType, Topic,
+    TopicKind, avsc,
 };
 
 const SUBSYSTEMS: &str = "SALSubsystems.xml";
@@ -40,8 +41,18 @@ impl Interfaces {
         let declared = load_subsystems(top(&files, SUBSYSTEMS)?, &generics)?;
         let names: HashSet<&str> = declared.iter().map(|entry| &*entry.name).collect();
         check_paths(&files, &names)?;
-        let load = |entry: Declared| load_component(entry, &files, &generics);
-        Ok(Self::new(declared.into_iter().map(load).collect::<Result<_, _>>()?))
+        let mut components: Vec<Component> = Vec::new();
+        let (mut topics, mut fields) = (0, 0);
+        for entry in declared {
+            let component = load_component(entry, &files, &generics)?;
+            topics += component.topics.len();
+            fields += component.topics.iter().map(|topic| topic.fields.len()).sum::<usize>();
+            if topics > MAX_TOPICS || fields > MAX_FIELDS {
+                return Err(error_at(SUBSYSTEMS, 1, SalCause::TooMuch));
+            }
+            components.push(component);
+        }
+        Ok(Self::new(components))
     }
 }
 
@@ -113,8 +124,17 @@ struct Declared {
 /// `SALGenerics.xml`: topics with their categories, and enumerations.
 #[derive(Default)]
 struct Generics {
-    topics: Vec<(Template, Option<String>)>,
-    enumerations: Vec<Enumeration>,
+    topics: Vec<Generic>,
+    /// Every word that `AddedGenerics` may have.
+    words: HashSet<String>,
+    enumerations: Vec<Arc<Enumeration>>,
+}
+
+/// A topic of `SALGenerics.xml`, and the words by which a component gets it.
+struct Generic {
+    template: Template,
+    sal_name: String,
+    category: Option<String>,
 }
 
 fn load_generics((file, text): (&str, &str)) -> Result<Generics, SalError> {
@@ -132,8 +152,13 @@ fn load_generics((file, text): (&str, &str)) -> Result<Generics, SalError> {
             .1;
         let set = read_set(set, GENERIC_COMPONENT, kind)?;
         generics.enumerations.extend(set.enumerations);
-        generics.topics.extend(set.topics);
+        for (template, category) in set.topics {
+            let sal_name = template.sal_name();
+            generics.words.extend(category.iter().cloned().chain([sal_name.clone()]));
+            generics.topics.push(Generic { template, sal_name, category });
+        }
     }
+    generics.words.extend(CATEGORIES.map(str::to_owned));
     Ok(generics)
 }
 
@@ -157,6 +182,9 @@ fn load_subsystems(
             return Err(element.error(SalCause::ComponentTwice(entry.name.to_string())));
         }
         declared.push(entry);
+        if declared.len() > MAX_COMPONENTS {
+            return Err(element.error(SalCause::TooMuch));
+        }
     }
     Ok(declared)
 }
@@ -187,9 +215,7 @@ fn read_added(element: Element<'_>, generics: &Generics) -> Result<HashSet<Strin
     let text = element.text();
     let mut added = HashSet::from([CATEGORIES[0].to_owned()]);
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let is_topic = || generics.topics.iter().any(|(topic, _)| topic.sal_name() == name);
-        let is_category = || generics.topics.iter().any(|entry| entry.1.as_deref() == Some(name));
-        if !CATEGORIES.contains(&name) && !is_topic() && !is_category() {
+        if !generics.words.contains(name) {
             return Err(element.error(SalCause::Generic(clip(name))));
         }
         added.insert(name.to_owned());
@@ -204,13 +230,13 @@ fn load_component<B: AsRef<[u8]>>(
 ) -> Result<Component, SalError> {
     let Declared { name, description, indexing, added, line } = declared;
     let mut templates: Vec<Template> = Vec::new();
-    for (template, category) in &generics.topics {
-        let by_category = category.as_ref().is_some_and(|category| added.contains(category));
-        if by_category || added.contains(&template.sal_name()) {
-            templates.push(template.clone());
+    for generic in &generics.topics {
+        let by_category = generic.category.as_ref().is_some_and(|word| added.contains(word));
+        if by_category || added.contains(&generic.sal_name) {
+            templates.push(generic.template.clone());
         }
     }
-    let mut enumerations: Vec<Enumeration> = Vec::new();
+    let mut enumerations: Vec<Arc<Enumeration>> = Vec::new();
     for (file, kind) in FILES {
         let path = format!("{name}/{name}_{file}.xml");
         let Some(contents) = files.get(&path) else { continue };
@@ -219,7 +245,7 @@ fn load_component<B: AsRef<[u8]>>(
         enumerations.extend(set.enumerations);
     }
     load_records(&name, files, &mut templates)?;
-    link(&mut templates, &enumerations, &generics.enumerations);
+    link(&mut templates, &Classes::of(enumerations.iter().chain(&generics.enumerations)));
     let indexed = indexing != Indexing::Single;
     let mut topics: Vec<Topic> =
         templates.into_iter().map(|template| template.topic_of(&name, indexed)).collect();
@@ -252,11 +278,10 @@ fn load_records<B: AsRef<[u8]>>(
 
 /// Gives integer fields without a list of their own the enumeration that has their name: the
 /// component's, else the generics'.
-fn link(templates: &mut [Template], own: &[Enumeration], generic: &[Enumeration]) {
+fn link(templates: &mut [Template], classes: &Classes) {
     for field in templates.iter_mut().flat_map(|template| &mut template.fields) {
         if field.enumeration.is_none() && field.sal_type().is_some_and(SalType::is_integer) {
-            let mut candidates = own.iter().chain(generic);
-            field.enumeration = candidates.find(|e| e.is_of_field(&field.name)).cloned();
+            field.enumeration = classes.of_field(&field.name).cloned();
         }
     }
 }
@@ -281,7 +306,7 @@ const fn topic_element(kind: TopicKind) -> &'static str {
 #[derive(Default)]
 struct Set {
     topics: Vec<(Template, Option<String>)>,
-    enumerations: Vec<Enumeration>,
+    enumerations: Vec<Arc<Enumeration>>,
 }
 
 fn load_set(path: &str, bytes: &[u8], component: &str, kind: TopicKind) -> Result<Set, SalError> {
@@ -311,12 +336,12 @@ fn read_set(set: Element<'_>, component: &str, kind: TopicKind) -> Result<Set, S
 fn read_enumeration(
     element: Element<'_>,
     read: fn(&str) -> Result<Enumeration, SalCause>,
-) -> Result<Option<Enumeration>, SalError> {
+) -> Result<Option<Arc<Enumeration>>, SalError> {
     let text = element.text();
     if text.trim().is_empty() {
         return Ok(None);
     }
-    read(&text).map(Some).map_err(|cause| element.error(cause))
+    read(&text).map(|e| Some(Arc::new(e))).map_err(|cause| element.error(cause))
 }
 
 fn read_topic(
@@ -333,7 +358,7 @@ fn read_topic(
         }
     }
     let mut fields: Vec<Field> = Vec::new();
-    let mut names: HashSet<String> = HashSet::new();
+    let mut names: HashSet<Arc<str>> = HashSet::new();
     let mut elements = 0;
     for item in element.children().filter(|child| child.name() == "item") {
         let field = read_item(item)?;
@@ -342,11 +367,11 @@ fn read_topic(
             return Err(element.error(SalCause::Elements));
         }
         if is_private(&field.name) || !names.insert(field.name.clone()) {
-            return Err(item.error(SalCause::FieldTwice(field.name)));
+            return Err(item.error(SalCause::FieldTwice(field.name.to_string())));
         }
         fields.push(field);
     }
-    let description = element.child_text("Description")?.unwrap_or_default().into_owned();
+    let description = element.child_text("Description")?.unwrap_or_default().into();
     let category = element.child_text("Category")?.map(|text| text.trim().to_owned());
     Ok((Template { kind, name, description, fields }, category))
 }
@@ -355,12 +380,12 @@ fn read_topic_name(
     element: Element<'_>,
     component: &str,
     kind: TopicKind,
-) -> Result<String, SalError> {
+) -> Result<Arc<str>, SalError> {
     let name_element = element.required("EFDB_Topic")?;
     let text = name_element.text();
     let sal_name = text.trim().strip_prefix(component).and_then(|rest| rest.strip_prefix('_'));
     match sal_name.map(TopicKind::of_sal_name) {
-        Some((found, name)) if found == kind && is_part(name) => Ok(name.to_owned()),
+        Some((found, name)) if found == kind && is_part(name) => Ok(name.into()),
         _ => {
             let expected = format!("{component}_{}name", kind.sal_prefix());
             let found = clip(&text);
@@ -371,7 +396,7 @@ fn read_topic_name(
 
 fn read_item(item: Element<'_>) -> Result<Field, SalError> {
     let name_element = item.required("EFDB_Name")?;
-    let name = name_element.text().trim().to_owned();
+    let name: Arc<str> = name_element.text().trim().into();
     if !is_name(&name) {
         return Err(name_element.error(SalCause::Name(clip(&name))));
     }
@@ -388,8 +413,8 @@ fn read_item(item: Element<'_>) -> Result<Field, SalError> {
         Some(element) => read_enumeration(element, Enumeration::of_item)?,
         None => None,
     };
-    let units = item.child_text("Units")?.map_or_else(|| "unitless".to_owned(), Into::into);
-    let description = item.child_text("Description")?.unwrap_or_default().into_owned();
+    let units = item.child_text("Units")?.map_or_else(|| "unitless".into(), Into::into);
+    let description = item.child_text("Description")?.unwrap_or_default().into();
     Ok(Field { name, field_type: FieldType::Sal(sal), count, units, description, enumeration })
 }
 

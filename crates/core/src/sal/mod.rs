@@ -41,6 +41,12 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const MAX_FILES: usize = 20_000;
 /// The most bytes that all files of a folder have together (release v27.1.1: 5 MB).
 pub const MAX_FOLDER_BYTES: usize = 256 << 20;
+/// The most components in a folder (release v27.1.1 has 63).
+pub const MAX_COMPONENTS: usize = 4_096;
+/// The most topics in a folder, generics counted for each component (release v27.1.1 has 3,166).
+pub const MAX_TOPICS: usize = 65_536;
+/// The most fields of all topics together (release v27.1.1 has 19,875).
+pub const MAX_FIELDS: usize = 1_000_000;
 /// The most XML nodes in a file (the largest file of release v27.1.1 has 44,000).
 pub const MAX_NODES: u32 = 500_000;
 /// The most elements in an array field (release v27.1.1: 3,024).

@@ -98,7 +98,7 @@ impl Topic {
             kafka_name: self.kafka_name(naming),
             partitions: self.partitions(),
             revcode: revcode_of(&python_json(&schema)),
-            array_fields: arrays.map(|f| (f.name.clone(), Value::from(f.count))).collect(),
+            array_fields: arrays.map(|f| (f.name.to_string(), Value::from(f.count))).collect(),
             schema,
         }
     }
@@ -134,11 +134,11 @@ fn sal_attributes(field: &Field, sal: SalType) -> Map<String, Value> {
         default = Value::Array(vec![default; field.count as usize]);
     }
     Map::from_iter([
-        ("name".to_owned(), Value::from(field.name.as_str())),
+        ("name".to_owned(), Value::from(&*field.name)),
         ("type".to_owned(), avro),
         ("default".to_owned(), default),
-        ("description".to_owned(), Value::from(field.description.as_str())),
-        ("units".to_owned(), Value::from(field.units.as_str())),
+        ("description".to_owned(), Value::from(&*field.description)),
+        ("units".to_owned(), Value::from(&*field.units)),
     ])
 }
 

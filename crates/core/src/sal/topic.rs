@@ -90,8 +90,8 @@ pub struct Topic {
     pub(super) component: Arc<str>,
     pub(super) indexed: bool,
     pub(super) kind: TopicKind,
-    pub(super) name: String,
-    pub(super) description: String,
+    pub(super) name: Arc<str>,
+    pub(super) description: Arc<str>,
     pub(super) fields: Vec<Field>,
     pub(super) topic_name: TopicName,
 }
@@ -102,8 +102,8 @@ impl Topic {
         let fields = ACKNOWLEDGEMENT.iter().map(Field::from).collect();
         let template = Template {
             kind: TopicKind::Ack,
-            name: TopicKind::Ack.segment().to_owned(),
-            description: ACKNOWLEDGEMENT_DESCRIPTION.to_owned(),
+            name: TopicKind::Ack.segment().into(),
+            description: ACKNOWLEDGEMENT_DESCRIPTION.into(),
             fields,
         };
         template.topic_of(component, indexed)
@@ -198,8 +198,8 @@ impl fmt::Display for Topic {
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     pub(super) kind: TopicKind,
-    pub(super) name: String,
-    pub(super) description: String,
+    pub(super) name: Arc<str>,
+    pub(super) description: Arc<str>,
     pub(super) fields: Vec<Field>,
 }
 

@@ -10,8 +10,8 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{MAX_FILE_BYTES, MAX_NODES, SalCause, SalError};
 
-/// The most `=` between two `<` outside comments: no tag then has more attributes.
-const MAX_ATTRIBUTES: usize = 1_024;
+/// The most attributes of a tag: each is compared with all others of its tag.
+const MAX_ATTRIBUTES: usize = 64;
 /// The most often that `xmlns` occurs in a file: each declaration costs memory in each nested one.
 const MAX_NAMESPACES: usize = 64;
 
@@ -35,8 +35,7 @@ pub(super) fn text<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, SalError>
 /// Parses a file.
 pub(super) fn parse<'a>(file: &str, text: &'a str) -> Result<Document<'a>, SalError> {
     let too_much = |what, limit| error_at(file, 1, SalCause::XmlTooMuch { what, limit });
-    let crowded = |tag: &str| !tag.starts_with('!') && tag.matches('=').count() > MAX_ATTRIBUTES;
-    if text.split('<').any(crowded) {
+    if text.split('<').any(|tag| attributes(tag) > MAX_ATTRIBUTES) {
         return Err(too_much("attributes in a tag", MAX_ATTRIBUTES));
     }
     if text.matches("xmlns").count() > MAX_NAMESPACES {
@@ -49,6 +48,26 @@ pub(super) fn parse<'a>(file: &str, text: &'a str) -> Result<Document<'a>, SalEr
         let message: String = error.to_string().chars().take(200).collect();
         error_at(file, error.pos().row, SalCause::Xml(message))
     })
+}
+
+/// How many attributes a tag has at most; it begins after its `<`. No `<` can stand in it: the
+/// parser refuses one in an attribute's value.
+fn attributes(tag: &str) -> usize {
+    let (mut count, mut quote) = (0, None);
+    if tag.starts_with('!') {
+        return 0; // a comment or the like
+    }
+    for byte in tag.bytes() {
+        match (quote, byte) {
+            (Some(open), _) if open == byte => quote = None,
+            (Some(_), _) => {}
+            (None, b'>') => break,
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (None, b'=') => count += 1,
+            (None, _) => {}
+        }
+    }
+    count
 }
 
 /// An element, and the file that it is in.
