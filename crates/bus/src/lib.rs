@@ -36,6 +36,7 @@ mod error;
 mod event;
 mod interfaces;
 mod partitioner;
+mod promise;
 mod publisher;
 mod publishing;
 mod resolve;

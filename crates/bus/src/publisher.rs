@@ -313,10 +313,11 @@ impl Publisher {
         self.writers.open_slots().try_for_each(|slot| slot.assert_alive())
     }
 
-    /// Waits until everything taken so far is under a guarantee.
+    /// Waits until everything taken so far is under a guarantee. What still stands in line for room is
+    /// not taken: that is an error, for its own receipts tell of it.
     ///
     /// # Errors
-    /// [`PublishError::Timeout`], or the first failure.
+    /// [`PublishError::Timeout`], [`PublishError::Full`], or the first failure.
     pub fn flush(&self, guarantee: Guarantee, timeout: Duration) -> Result<(), PublishError> {
         let until = std::time::Instant::now().checked_add(timeout);
         let pending: Result<Vec<Option<PendingReceipt>>, _> =
@@ -326,7 +327,10 @@ impl Publisher {
                 until.map(|until| until.saturating_duration_since(std::time::Instant::now()));
             pending.wait(left).unwrap_or(Err(PublishError::Timeout))?;
         }
-        Ok(())
+        match self.writers.open_slots().find(|slot| !slot.is_clear()) {
+            None => Ok(()),
+            Some(slot) => Err(slot.full(0)),
+        }
     }
 
     /// What became of the samples so far, of all publishers of this bus on this topic.

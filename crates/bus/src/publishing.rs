@@ -2,12 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::bell::locked;
 use crate::error::PublishError;
+use crate::promise::Promise;
 use crate::room::Waiting;
 use crate::transport::{Published, Receipt};
 
@@ -17,26 +17,14 @@ pub type Outcome = Result<Receipt, PublishError>;
 /// Makes both ends of a receipt that will come later.
 #[must_use]
 pub fn pending_receipt() -> (Ticket, PendingReceipt) {
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Promise::default());
     (Ticket(Some(Arc::clone(&shared))), PendingReceipt(shared))
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    done: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
 }
 
 /// The transport's end: it says once what became of the publish. Dropped unsaid, it says
 /// [`PublishError::Unknown`], so that nobody waits for ever.
 #[derive(Debug)]
-pub struct Ticket(Option<Arc<Shared>>);
+pub struct Ticket(Option<Arc<Promise<Outcome>>>);
 
 impl Ticket {
     /// Completes the publish.
@@ -45,14 +33,8 @@ impl Ticket {
     }
 
     fn say(&mut self, outcome: Outcome) {
-        let Some(shared) = self.0.take() else { return };
-        let mut state = locked(&shared.state);
-        state.outcome = Some(outcome);
-        let waker = state.waker.take();
-        drop(state);
-        shared.done.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(promise) = self.0.take() {
+            promise.keep(outcome);
         }
     }
 }
@@ -66,47 +48,31 @@ impl Drop for Ticket {
 
 /// The caller's end of a receipt that will come later.
 #[derive(Debug)]
-pub struct PendingReceipt(Arc<Shared>);
+pub struct PendingReceipt(Arc<Promise<Outcome>>);
 
 impl PendingReceipt {
     /// Waits for the receipt, for ever or for a time; `None` where the time is over.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Outcome> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut state = locked(&self.0.state);
-        loop {
-            if let Some(outcome) = &state.outcome {
-                return Some(outcome.clone());
-            }
-            state = match until {
-                None => self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return None;
-                    }
-                    let waited = self.0.done.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
+        self.0.wait(timeout, |outcome| outcome.clone())
     }
 
     /// Looks whether it has come, and otherwise has the task woken when it does.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = locked(&self.0.state);
-        if let Some(outcome) = &state.outcome {
-            return Poll::Ready(outcome.clone());
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
+        self.0.poll(context, |outcome| outcome.clone())
+    }
+
+    /// The outcome, if it has come.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.0.look(|outcome| outcome.clone())
     }
 }
 
 /// A publish under way: await it, or [`wait`](Publishing::wait) for it.
 ///
 /// Where the transport took the sample, dropping this changes nothing: the receipt is just not looked
-/// at. Where the queue is full and the policy is to block, the sample waits *in here*, and dropping this
+/// at. Where the queue is full and the policy is to block, the sample waits in line, and dropping this
 /// gives it up (counted as `abandoned`).
 #[must_use = "without the receipt nobody knows whether the sample was taken"]
 #[derive(Debug)]
@@ -133,8 +99,8 @@ impl Publishing {
     pub fn outcome(&self) -> Option<Outcome> {
         match &self.0 {
             Stage::Done(outcome) => Some(outcome.clone()),
-            Stage::Pending(pending) => locked(&pending.0.state).outcome.clone(),
-            Stage::Waiting(_) => None,
+            Stage::Pending(pending) => pending.outcome(),
+            Stage::Waiting(waiting) => waiting.outcome(),
         }
     }
 
@@ -157,7 +123,7 @@ impl Publishing {
     fn wait_until(mut self, until: Option<Instant>) -> Outcome {
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         if let Stage::Waiting(waiting) = &mut self.0 {
-            match waiting.block(left()) {
+            match waiting.wait(left()) {
                 Some(published) => self.0 = published.map_or_else(|e| Stage::Done(Err(e)), stage),
                 None => return Err(PublishError::Timeout),
             }

@@ -1,24 +1,28 @@
-//! One writer, and who waits for room in its transport's queue: in order, without a thread of its own.
+//! One writer, and the line of those who wait for room in its transport's queue.
 //!
-//! A full queue never reorders: while somebody waits, later publishes queue up behind. A waiter keeps
-//! its sample itself; only the one at the head of the line tries again.
+//! A full queue never reorders: while somebody waits, later publishes stand in line behind. The line is
+//! bounded, and moves on by itself in the thread that tells of room, whether or not anybody looks at
+//! the receipts.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use helio_core::qos::{Guarantee, Overload};
 use helio_core::{Producer, SchemaId, Tai, TraceId};
 
 use crate::bell::locked;
-use crate::error::PublishError;
-use crate::publishing::{PendingReceipt, Publishing};
+use crate::error::{PublishError, TransportError};
+use crate::promise::Promise;
+use crate::publishing::{Outcome, PendingReceipt, Publishing};
 use crate::transport::{BatchError, Published, Record, TransportTopic, Writer, WriterRequest};
 
-/// The most publishes that wait for room at one writer; more are refused as full.
+/// The most publishes that stand in line at one writer; more are refused as full.
 pub(crate) const MAX_WAITING: usize = 65_536;
+/// The most bytes (payloads and keys) that stand in line at one writer.
+pub(crate) const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// What became of a publisher's samples, by counting.
 #[derive(Debug, Default)]
@@ -41,7 +45,8 @@ impl Counters {
 /// One writer of one partition, shared by all publishers of a bus.
 pub(crate) struct Slot {
     line: Mutex<Line>,
-    room: Arc<Room>,
+    /// There is room, and nobody has looked at the line since.
+    room: AtomicBool,
     producer: Producer,
     transport: String,
     counters: Arc<Counters>,
@@ -49,31 +54,16 @@ pub(crate) struct Slot {
 
 struct Line {
     writer: Box<dyn Writer>,
-    waiting: VecDeque<u64>,
+    waiting: VecDeque<InLine>,
+    bytes: usize,
     tickets: u64,
 }
 
-#[derive(Default)]
-struct Room {
-    state: Mutex<RoomState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct RoomState {
-    generation: u64,
-    wakers: HashMap<u64, Waker>,
-}
-
-impl Room {
-    fn announce(&self) {
-        let mut state = locked(&self.state);
-        state.generation += 1;
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        self.changed.notify_all();
-        wakers.into_values().for_each(Waker::wake);
-    }
+struct InLine {
+    ticket: u64,
+    kept: Kept,
+    guarantee: Guarantee,
+    promise: Arc<Promise<Result<Published, PublishError>>>,
 }
 
 impl std::fmt::Debug for Slot {
@@ -88,19 +78,25 @@ impl Slot {
         request: &WriterRequest<'_>,
         transport: &str,
         counters: Arc<Counters>,
-    ) -> Result<Arc<Self>, crate::error::TransportError> {
-        let mut writer = topic.writer(request)?;
-        let room = Arc::new(Room::default());
-        let told = Arc::downgrade(&room);
-        writer.on_room(Arc::new(move || {
-            if let Some(room) = told.upgrade() {
-                room.announce();
+    ) -> Result<Arc<Self>, TransportError> {
+        let writer = topic.writer(request)?;
+        let producer = writer.producer().clone();
+        let line = Line { writer, waiting: VecDeque::new(), bytes: 0, tickets: 0 };
+        let slot = Arc::new(Self {
+            line: Mutex::new(line),
+            room: AtomicBool::new(false),
+            producer,
+            transport: transport.to_owned(),
+            counters,
+        });
+        let told = Arc::downgrade(&slot);
+        locked(&slot.line).writer.on_room(Arc::new(move || {
+            if let Some(slot) = told.upgrade() {
+                slot.room.store(true, Ordering::SeqCst);
+                slot.move_on();
             }
         }));
-        let producer = writer.producer().clone();
-        let line = Line { writer, waiting: VecDeque::new(), tickets: 0 };
-        let (line, transport) = (Mutex::new(line), transport.to_owned());
-        Ok(Arc::new(Self { line, room, producer, transport, counters }))
+        Ok(slot)
     }
 
     pub(crate) fn producer(&self) -> &Producer {
@@ -120,9 +116,8 @@ impl Slot {
         } else {
             Err(self.full(line.waiting.len()))
         };
-        match tried {
+        let publishing = match tried {
             Ok(published) => {
-                drop(line);
                 self.counters.took(record);
                 Publishing::from(Ok(published))
             }
@@ -133,7 +128,10 @@ impl Slot {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 Publishing::done(Err(error))
             }
-        }
+        };
+        drop(line);
+        self.move_on();
+        publishing
     }
 
     /// Publishes in order, up to the first that cannot be taken.
@@ -151,10 +149,11 @@ impl Slot {
         drop(line);
         let taken = outcome.as_ref().map_or_else(|error| error.taken, |_| records.len());
         records[..taken].iter().for_each(|record| self.counters.took(record));
+        self.move_on();
         outcome
     }
 
-    pub(crate) fn assert_alive(&self) -> Result<(), crate::error::TransportError> {
+    pub(crate) fn assert_alive(&self) -> Result<(), TransportError> {
         locked(&self.line).writer.assert_alive()
     }
 
@@ -165,7 +164,12 @@ impl Slot {
         locked(&self.line).writer.flush(guarantee)
     }
 
-    fn full(&self, queued: usize) -> PublishError {
+    /// Whether nobody stands in line.
+    pub(crate) fn is_clear(&self) -> bool {
+        locked(&self.line).waiting.is_empty()
+    }
+
+    pub(crate) fn full(&self, queued: usize) -> PublishError {
         PublishError::Full { transport: self.transport.clone(), queued }
     }
 
@@ -176,14 +180,17 @@ impl Slot {
         (guarantee, overload): (Guarantee, Overload),
         queued: usize,
     ) -> Publishing {
-        let block = overload == Overload::Block && line.waiting.len() < MAX_WAITING;
-        if block {
+        let bytes = line.bytes + record.payload.len() + record.key.len();
+        let fits = line.waiting.len() < MAX_WAITING
+            && (bytes <= MAX_WAITING_BYTES || line.waiting.is_empty());
+        if overload == Overload::Block && fits {
+            line.bytes = bytes;
             line.tickets += 1;
-            let ticket = line.tickets;
-            line.waiting.push_back(ticket);
+            let (ticket, promise) = (line.tickets, Arc::default());
             let kept = Kept::of(record);
-            let slot = Arc::clone(self);
-            return Publishing::waiting(Waiting { slot, ticket, kept, guarantee, gone: false });
+            let in_line = InLine { ticket, kept, guarantee, promise: Arc::clone(&promise) };
+            line.waiting.push_back(in_line);
+            return Publishing::waiting(Waiting { slot: Arc::clone(self), ticket, promise });
         }
         if matches!(overload, Overload::Refuse | Overload::Block) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -193,108 +200,97 @@ impl Slot {
         Publishing::done(Err(PublishError::Dropped { level: record.level }))
     }
 
-    /// Tries for the one at the head of the line; `None` where it still has to wait.
-    fn attempt(
-        &self,
-        ticket: u64,
-        kept: &Kept,
-        guarantee: Guarantee,
-    ) -> Option<Result<Published, PublishError>> {
-        let mut line = locked(&self.line);
-        if line.waiting.front() != Some(&ticket) {
-            return None;
+    /// Lets the line move on if there is room. Whoever holds the line calls this after letting go, so
+    /// that no telling of room is missed: who finds it held may leave it to the holder.
+    fn move_on(&self) {
+        while self.room.load(Ordering::SeqCst) {
+            let mut line = match self.line.try_lock() {
+                Ok(line) => line,
+                Err(TryLockError::Poisoned(line)) => PoisonError::into_inner(line),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            self.room.store(false, Ordering::SeqCst);
+            let served = self.serve(&mut line);
+            drop(line);
+            for (promise, published) in served {
+                promise.keep(published);
+            }
         }
-        let tried = line.writer.publish(&kept.record(), guarantee);
-        if matches!(tried, Err(PublishError::Full { .. })) {
-            return None;
+    }
+
+    /// Publishes from the head of the line on until the queue is full again.
+    fn serve(&self, line: &mut Line) -> Vec<Served> {
+        let mut served = Vec::new();
+        while let Some(first) = line.waiting.front() {
+            let record = first.kept.record();
+            let tried = line.writer.publish(&record, first.guarantee);
+            match &tried {
+                Err(PublishError::Full { .. }) => break,
+                Ok(_) => self.counters.took(&record),
+                Err(_) => _ = self.counters.failed.fetch_add(1, Ordering::Relaxed),
+            }
+            line.bytes -= first.kept.bytes();
+            served.extend(line.waiting.pop_front().map(|first| (first.promise, tried)));
         }
-        line.waiting.pop_front();
-        drop(line);
-        match &tried {
-            Ok(_) => self.counters.took(&kept.record()),
-            Err(_) => _ = self.counters.failed.fetch_add(1, Ordering::Relaxed),
-        }
-        self.room.announce();
-        Some(tried)
+        served
     }
 
     fn give_up(&self, ticket: u64) {
-        locked(&self.line).waiting.retain(|other| *other != ticket);
-        self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
-        self.room.announce();
+        let mut line = locked(&self.line);
+        if let Ok(place) = line.waiting.binary_search_by_key(&ticket, |other| other.ticket) {
+            let bytes = line.waiting.remove(place).map_or(0, |gone| gone.kept.bytes());
+            line.bytes -= bytes;
+            self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(line);
+        self.move_on();
     }
 }
 
-/// A sample that waits for room.
+type Served = (Arc<Promise<Result<Published, PublishError>>>, Result<Published, PublishError>);
+
+/// A publish that stands in line.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     slot: Arc<Slot>,
     ticket: u64,
-    kept: Kept,
-    guarantee: Guarantee,
-    gone: bool,
+    promise: Arc<Promise<Result<Published, PublishError>>>,
 }
 
 impl Waiting {
-    fn attempt(&mut self) -> Option<Result<Published, PublishError>> {
-        let tried = self.slot.attempt(self.ticket, &self.kept, self.guarantee);
-        self.gone = tried.is_some();
-        tried
+    /// What is known without having been awaited.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.promise.look(|kept| match kept.as_ref()? {
+            Ok(Published::Done(receipt)) => Some(Ok(*receipt)),
+            Ok(Published::Pending(pending)) => pending.outcome(),
+            Err(error) => Some(Err(error.clone())),
+        })
     }
 
-    /// Tries until it is taken or the time is over.
-    pub(crate) fn block(
+    pub(crate) fn wait(
         &mut self,
         timeout: Option<Duration>,
     ) -> Option<Result<Published, PublishError>> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let seen = locked(&self.slot.room.state).generation;
-            if let Some(tried) = self.attempt() {
-                return Some(tried);
-            }
-            let room = &self.slot.room;
-            let mut state = locked(&room.state);
-            while state.generation == seen {
-                state = match until {
-                    None => room.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(until) => {
-                        let left = until.saturating_duration_since(Instant::now());
-                        if left.is_zero() {
-                            return None;
-                        }
-                        let waited = room.changed.wait_timeout(state, left);
-                        waited.unwrap_or_else(PoisonError::into_inner).0
-                    }
-                };
-            }
-        }
+        self.promise.wait(timeout, Option::take)
     }
 
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Published, PublishError>> {
-        let waker = context.waker().clone();
-        locked(&self.slot.room.state).wakers.insert(self.ticket, waker);
-        let Some(tried) = self.attempt() else { return Poll::Pending };
-        locked(&self.slot.room.state).wakers.remove(&self.ticket);
-        Poll::Ready(tried)
+        self.promise.poll(context, Option::take)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if !self.gone {
-            locked(&self.slot.room.state).wakers.remove(&self.ticket);
-            self.slot.give_up(self.ticket);
-        }
+        self.slot.give_up(self.ticket);
     }
 }
 
 /// A record that owns its bytes.
 #[derive(Debug)]
-struct Kept {
+pub(crate) struct Kept {
     key: Vec<u8>,
     payload: Vec<u8>,
     time: Tai,
@@ -304,7 +300,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(record: &Record<'_>) -> Self {
+    pub(crate) fn of(record: &Record<'_>) -> Self {
         Self {
             key: record.key.to_vec(),
             payload: record.payload.to_vec(),
@@ -315,7 +311,7 @@ impl Kept {
         }
     }
 
-    fn record(&self) -> Record<'_> {
+    pub(crate) fn record(&self) -> Record<'_> {
         Record {
             key: &self.key,
             payload: &self.payload,
@@ -324,5 +320,9 @@ impl Kept {
             level: self.level,
             trace: self.trace,
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.key.len() + self.payload.len()
     }
 }

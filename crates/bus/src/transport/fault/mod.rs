@@ -19,6 +19,10 @@
 //! | `doubt` | a publish is stored and reported as unknown |
 //! | `amnesia` | a sample is shown as of incarnation 1, whoever wrote it |
 //!
+//! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen and
+//! thawed (one that is there and does not answer): publishes then queue up, `queue` of them a writer
+//! (1,000), and further ones find the queue full.
+//!
 //! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by completion
 //! instead of at once. Options that are not in this table go to the transport behind.
 
@@ -26,7 +30,7 @@ mod reader;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use helio_core::{Qos, SchemaId, TopicName};
 
@@ -38,10 +42,10 @@ use crate::bell::{Bell, Waiters, locked};
 use crate::error::{ConnectError, TransportError};
 use crate::url::BusUrl;
 use reader::FaultyReader;
-use writer::FaultyWriter;
+use writer::{Backlog, FaultyWriter};
 
 /// The options that are this transport's own.
-const OWN: [&str; 12] = [
+const OWN: [&str; 13] = [
     "drop",
     "duplicate",
     "reorder",
@@ -54,9 +58,13 @@ const OWN: [&str; 12] = [
     "amnesia",
     "seed",
     "pending",
+    "queue",
 ];
 
-/// What goes wrong, and how often: probabilities from 0 to 1.
+/// How many publishes a writer queues while the engine is frozen, unless the plan says otherwise.
+const QUEUE: usize = 1_000;
+
+/// What goes wrong, and how often: probabilities from 0 to 1, if nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultPlan {
     /// The seed of the random numbers.
@@ -83,6 +91,8 @@ pub struct FaultPlan {
     pub amnesia: f64,
     /// The share of receipts that come by completion instead of at once.
     pub pending: f64,
+    /// How many publishes a writer queues while the engine is frozen; 0 is 1,000.
+    pub queue: usize,
 }
 
 impl FaultPlan {
@@ -108,6 +118,7 @@ impl FaultPlan {
             doubt: share("doubt")?,
             amnesia: share("amnesia")?,
             pending: share("pending")?,
+            queue: url.number("queue")?.unwrap_or(0),
         })
     }
 }
@@ -142,7 +153,9 @@ struct Faults {
     plan: FaultPlan,
     ends: AtomicU64,
     cut: AtomicBool,
+    frozen: AtomicBool,
     waiters: Mutex<Waiters>,
+    backlogs: Mutex<Vec<Weak<Mutex<Backlog>>>>,
 }
 
 impl Faults {
@@ -154,9 +167,17 @@ impl Faults {
     fn is_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
     }
+
+    fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Acquire)
+    }
+
+    fn queue(&self) -> usize {
+        if self.plan.queue == 0 { QUEUE } else { self.plan.queue }
+    }
 }
 
-/// Cuts the engine off and connects it again, by hand.
+/// Cuts the engine off and connects it again, freezes and thaws it, by hand.
 #[derive(Debug, Clone)]
 pub struct Cable(Arc<Faults>);
 
@@ -170,6 +191,26 @@ impl Cable {
     /// It can be reached again.
     pub fn put_back(&self) {
         self.0.cut.store(false, Ordering::Release);
+        self.ring();
+    }
+
+    /// The engine stops answering: publishes queue up, and readers get nothing, though nothing says why.
+    pub fn freeze(&self) {
+        self.0.frozen.store(true, Ordering::Release);
+    }
+
+    /// It answers again: what queued up is published, and readers go on.
+    pub fn thaw(&self) {
+        self.0.frozen.store(false, Ordering::Release);
+        let backlogs = std::mem::take(&mut *locked(&self.0.backlogs));
+        for backlog in backlogs.iter().filter_map(Weak::upgrade) {
+            locked(&backlog).catch_up();
+            let notify = locked(&backlog).notify.clone();
+            if let Some(notify) = notify {
+                notify();
+            }
+        }
+        *locked(&self.0.backlogs) = backlogs;
         self.ring();
     }
 
@@ -214,7 +255,9 @@ impl FaultTransport {
             plan,
             ends: AtomicU64::new(0),
             cut: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             waiters: Mutex::default(),
+            backlogs: Mutex::default(),
         };
         Arc::new(Self { inner, capabilities, faults: Arc::new(faults) })
     }

@@ -144,6 +144,9 @@ impl Reader for FaultyReader {
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError> {
         let cut = self.outage();
+        if !cut && self.faults.is_frozen() {
+            return Ok(0);
+        }
         if !cut {
             self.fetch(max)?;
         }
@@ -178,6 +181,9 @@ impl Reader for FaultyReader {
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
         locked(&self.faults.waiters).add(bell, token);
         let cut = self.faults.is_cut();
+        if !cut && self.faults.is_frozen() {
+            return Ok(Armed::Waiting);
+        }
         let held = !self.queue.is_empty() || self.overtaken.is_some();
         if cut != self.down || (held && !cut) {
             return Ok(Armed::Ready);

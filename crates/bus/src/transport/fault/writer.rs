@@ -1,28 +1,62 @@
-//! A writer that refuses, lies and doubts by plan.
+//! A writer that refuses, lies, doubts and stalls by plan.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use helio_core::Producer;
 use helio_core::qos::Guarantee;
 
 use super::super::{Published, Receipt, Record, Writer};
 use super::{Dice, Faults};
+use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
-use crate::publishing::{PendingReceipt, pending_receipt};
+use crate::publishing::{PendingReceipt, Ticket, pending_receipt};
+use crate::room::Kept;
 
 pub(super) struct FaultyWriter {
-    inner: Box<dyn Writer>,
+    backlog: Arc<Mutex<Backlog>>,
+    producer: Producer,
     faults: Arc<Faults>,
     dice: Dice,
     partition: u32,
     taken: u64,
-    notify: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// The writer behind, and what queued up for it while the engine was frozen.
+pub(super) struct Backlog {
+    inner: Box<dyn Writer>,
+    queue: VecDeque<(Kept, Guarantee, Ticket)>,
+    pub(super) notify: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Backlog {
+    /// Publishes what queued up.
+    pub(super) fn catch_up(&mut self) {
+        for (kept, guarantee, ticket) in self.queue.drain(..) {
+            match self.inner.publish(&kept.record(), guarantee) {
+                Ok(Published::Done(receipt)) => ticket.complete(Ok(receipt)),
+                // The queue stands still until the engine behind has answered, as an engine's own does.
+                Ok(Published::Pending(pending)) => {
+                    let unknown = PublishError::Unknown { cause: "no answer".to_owned() };
+                    ticket.complete(pending.wait(None).unwrap_or(Err(unknown)));
+                }
+                Err(error) => ticket.complete(Err(error)),
+            }
+        }
+    }
 }
 
 impl FaultyWriter {
     pub(super) fn new(inner: Box<dyn Writer>, faults: &Arc<Faults>, partition: u32) -> Self {
         let (dice, faults) = (faults.dice(), Arc::clone(faults));
-        Self { inner, faults, dice, partition, taken: 0, notify: None }
+        let producer = inner.producer().clone();
+        let backlog = Backlog { inner, queue: VecDeque::new(), notify: None };
+        let backlog = Arc::new(Mutex::new(backlog));
+        let mut all = locked(&faults.backlogs);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&backlog));
+        drop(all);
+        Self { backlog, producer, faults, dice, partition, taken: 0 }
     }
 
     fn check(&mut self) -> Result<(), PublishError> {
@@ -32,12 +66,23 @@ impl FaultyWriter {
         }
         if self.dice.throws(self.faults.plan.refuse) {
             // There is room again at once: only this attempt was refused.
-            if let Some(notify) = &self.notify {
+            if let Some(notify) = &locked(&self.backlog).notify {
                 notify();
             }
             return Err(PublishError::Full { transport: "fault".to_owned(), queued: 0 });
         }
         Ok(())
+    }
+
+    fn queue(&self, record: &Record<'_>, guarantee: Guarantee) -> Result<Published, PublishError> {
+        let mut backlog = locked(&self.backlog);
+        let queued = backlog.queue.len();
+        if queued >= self.faults.queue() {
+            return Err(PublishError::Full { transport: "fault".to_owned(), queued });
+        }
+        let (ticket, pending) = pending_receipt();
+        backlog.queue.push_back((Kept::of(record), guarantee, ticket));
+        Ok(Published::Pending(pending))
     }
 
     fn said(&mut self, published: Published) -> Published {
@@ -54,7 +99,7 @@ impl FaultyWriter {
 
 impl Writer for FaultyWriter {
     fn producer(&self) -> &Producer {
-        self.inner.producer()
+        &self.producer
     }
 
     fn publish(
@@ -69,7 +114,10 @@ impl Writer for FaultyWriter {
             let receipt = Receipt { partition, offset: None, sequence, guarantee };
             return Ok(Published::Done(receipt));
         }
-        let published = self.inner.publish(record, guarantee)?;
+        if self.faults.is_frozen() {
+            return self.queue(record, guarantee);
+        }
+        let published = locked(&self.backlog).inner.publish(record, guarantee)?;
         self.taken += 1;
         if self.dice.throws(self.faults.plan.doubt) {
             let cause = "the acknowledgement was lost".to_owned();
@@ -79,15 +127,16 @@ impl Writer for FaultyWriter {
     }
 
     fn on_room(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
-        self.notify = Some(Arc::clone(&notify));
-        self.inner.on_room(notify);
+        let mut backlog = locked(&self.backlog);
+        backlog.notify = Some(Arc::clone(&notify));
+        backlog.inner.on_room(notify);
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
-        self.inner.assert_alive()
+        locked(&self.backlog).inner.assert_alive()
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
-        self.inner.flush(guarantee)
+        locked(&self.backlog).inner.flush(guarantee)
     }
 }
