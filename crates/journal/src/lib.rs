@@ -39,6 +39,6 @@ pub use options::{
     Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
     Maintenance, SyncHook, SyncPolicy, TopicConfig,
 };
-pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef};
+pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef, Watch};
 pub use topic::{Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions};
 pub use writer::{Record, Writer};

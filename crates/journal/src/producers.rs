@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use helio_core::{Producer, ProducerName};
+use helio_core::{Producer, ProducerName, Tai};
 
 use crate::error::At;
 use crate::journal::Shared;
@@ -272,6 +272,29 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Claim {
+    /// The last sequence number used in a partition.
+    pub(crate) fn sequence(&self, partition: u32) -> u64 {
+        let sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.get(&partition).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn set_sequence(&self, partition: u32, sequence: u64) {
+        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        sequences.insert(partition, sequence);
+    }
+}
+
+/// When a claim's holder last said that it is alive, in an entry's spare bytes: TAI ns, 0 for never.
+const SEEN: usize = 232;
+
+impl Claim {
+    /// Gives the claim back before its last writer is gone, which must not append any more.
+    pub(crate) fn release(&self) {
         // Only where it is still this claim's: a newer one has its own word there.
         let at = entry(self.id);
         let own = self.token.0;
@@ -286,17 +309,22 @@ impl Drop for Claim {
         // A lock that cannot be had leaves the claim until this process ends.
         let _ = self.producers.locked(release);
     }
+
+    /// Says that the holder is alive.
+    pub(crate) fn assert_alive(&self, time: Tai) {
+        self.map().u64(entry(self.id) + SEEN).store(time.nanos() as u64, Relaxed);
+    }
 }
 
-impl Claim {
-    /// The last sequence number used in a partition.
-    pub(crate) fn sequence(&self, partition: u32) -> u64 {
-        let sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-        sequences.get(&partition).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn set_sequence(&self, partition: u32, sequence: u64) {
-        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
-        sequences.insert(partition, sequence);
+impl Producers {
+    /// When each producer last said that it is alive.
+    pub(crate) fn seen(&self) -> Vec<(ProducerName, Tai)> {
+        let Ok(map) = self.remap() else { return Vec::new() };
+        let all = (0..count(&map)).filter_map(|id| {
+            let nanos = map.u64(entry(id) + SEEN).load(Relaxed);
+            let name = read_name(&map, id)?;
+            (nanos != 0).then(|| (name, Tai::from_nanos(nanos as i64)))
+        });
+        all.collect()
     }
 }

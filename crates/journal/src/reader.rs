@@ -107,6 +107,27 @@ pub struct Reader {
     cursor: Cursor,
 }
 
+/// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions that
+/// rang, so a thread with many readers arms the others again through their watches.
+pub struct Watch {
+    partition: Arc<Partition>,
+    pos: u64,
+}
+
+impl Watch {
+    /// As [`Reader::arm`], for the place where the reader was.
+    #[must_use]
+    pub fn arm(&self, bell: &Bell) -> bool {
+        self.partition.arm(bell, self.pos)
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("pos", &self.pos).finish_non_exhaustive()
+    }
+}
+
 /// Producers' names by id, looked up once each.
 struct Names {
     producers: Arc<Producers>,
@@ -182,6 +203,13 @@ impl Reader {
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
         self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
+    }
+
+    /// What this reader waits for, to be looked at by whoever holds its bell. Good where
+    /// [`Reader::arm`] has just found nothing.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch { partition: Arc::clone(&self.partition), pos: self.cursor.pos }
     }
 
     /// The next record or gap; `None` where everything has been read.

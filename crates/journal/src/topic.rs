@@ -283,3 +283,25 @@ impl Topic {
         })
     }
 }
+
+impl ProducerClaim {
+    /// Gives the claim back while writers of it still exist; they must not append any more.
+    pub fn release(&self) {
+        self.inner.release();
+    }
+
+    /// Says that the producer is alive, for [`Topic::last_asserted`]: one store.
+    pub fn assert_alive(&self, time: helio_core::Tai) {
+        self.inner.assert_alive(time);
+    }
+}
+
+impl Topic {
+    /// When each producer that ever did so last said that it is alive.
+    ///
+    /// # Errors
+    /// [`JournalError`] where their file cannot be opened.
+    pub fn last_asserted(&self) -> Result<Vec<(ProducerName, helio_core::Tai)>, JournalError> {
+        Ok(self.inner.producers()?.seen())
+    }
+}

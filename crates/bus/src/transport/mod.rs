@@ -10,6 +10,7 @@
 
 mod capabilities;
 pub mod fault;
+mod journal;
 pub mod memory;
 mod registry;
 
@@ -402,4 +403,30 @@ pub enum Alive {
     Yes,
     /// It has gone.
     No,
+}
+
+/// The first field in which a topic differs from what was asked for.
+pub(crate) fn first_difference(
+    topic: &TopicName,
+    existing: &Qos,
+    asked: &Qos,
+) -> Option<TransportError> {
+    if existing == asked {
+        return None;
+    }
+    let (old, new) = (serde_json::to_value(existing).ok()?, serde_json::to_value(asked).ok()?);
+    let (old, new) = (old.as_object()?, new.as_object()?);
+    let (field, value) = old.iter().find(|(field, value)| new.get(*field) != Some(*value))?;
+    let asked = new.get(field).map_or_else(String::new, word);
+    let (field, existing) = (field.clone(), word(value));
+    Some(TransportError::Differs { topic: topic.clone(), field, existing, asked })
+}
+
+/// The error of a partition that a reader does not have.
+pub(crate) fn not_ours(transport: &str, partition: u32) -> TransportError {
+    TransportError::Unsupported {
+        transport: transport.to_owned(),
+        what: format!("move or commit partition {partition}: it is not this reader's"),
+        remedy: "use the partitions of its last Assigned event".to_owned(),
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Transport, fault, memory};
+use super::{Transport, fault, journal, memory};
 use crate::bell::locked;
 use crate::clock::Clock;
 use crate::error::ConnectError;
@@ -24,7 +24,8 @@ pub type Connect = fn(&Opening) -> Result<Arc<dyn Transport>, ConnectError>;
 fn registry() -> &'static Mutex<BTreeMap<String, Connect>> {
     static REGISTRY: OnceLock<Mutex<BTreeMap<String, Connect>>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
-        let own: [(&str, Connect); 2] = [("fault", fault::connect), ("memory", memory::connect)];
+        let own: [(&str, Connect); 3] =
+            [("fault", fault::connect), ("journal", journal::connect), ("memory", memory::connect)];
         Mutex::new(own.into_iter().map(|(scheme, open)| (scheme.to_owned(), open)).collect())
     })
 }

@@ -44,6 +44,12 @@ impl Group {
         waiters.ring();
     }
 
+    /// Wakes all who wait, without a change.
+    pub(super) fn wake(&self) {
+        let waiters = locked(&self.state).waiters.take();
+        waiters.ring();
+    }
+
     /// Grows whenever members come or go.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

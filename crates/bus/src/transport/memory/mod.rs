@@ -23,11 +23,12 @@ use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
     Capabilities, Fencing, HistorySupport, Opening, Reach, Support, Transport, TransportTopic,
+    first_difference,
 };
 use crate::bell::{Bell, LocalBell, locked};
 use crate::clock::Clock;
 use crate::error::{ConnectError, TransportError};
-use topic::{Connected, MemoryTopic, first_difference};
+use topic::{Connected, MemoryTopic};
 
 /// The most bytes (payloads and keys) that a partition keeps, so that no test fills a machine.
 pub const MAX_PARTITION_BYTES: u64 = 256 << 20;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest};
+use super::super::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, not_ours};
 use super::SCHEME;
 use super::group::Group;
 use super::partition::{Partition, Stored};
@@ -228,7 +228,7 @@ impl Reader for MemoryReader {
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let found = self.cursors.iter_mut().find(|cursor| cursor.partition == partition);
-        let cursor = found.ok_or_else(|| not_ours(partition))?;
+        let cursor = found.ok_or_else(|| not_ours(SCHEME, partition))?;
         let end = locked(&self.topic.partitions()[partition as usize]).end();
         cursor.history.clear();
         cursor.next = offset.min(end);
@@ -236,18 +236,10 @@ impl Reader for MemoryReader {
     }
 
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
-        let member = self.member.as_ref().ok_or_else(|| not_ours(partition))?;
+        let member = self.member.as_ref().ok_or_else(|| not_ours(SCHEME, partition))?;
         let partitions = self.topic.qos().partitions;
         let committed = member.group.commit(member.id, partitions, (partition, offset));
-        committed.ok_or_else(|| not_ours(partition))
-    }
-}
-
-fn not_ours(partition: u32) -> TransportError {
-    TransportError::Unsupported {
-        transport: SCHEME.to_owned(),
-        what: format!("move or commit partition {partition}: it is not this reader's"),
-        remedy: "use the partitions of its last Assigned event".to_owned(),
+        committed.ok_or_else(|| not_ours(SCHEME, partition))
     }
 }
 

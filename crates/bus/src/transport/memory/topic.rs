@@ -9,7 +9,7 @@ use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::super::{
     BatchError, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record, TransportTopic,
-    Writer, WriterInfo, WriterRequest, word,
+    Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
 use super::partition::Partition;
@@ -60,24 +60,8 @@ impl MemoryTopic {
             let waiters = locked(partition).waiters.take();
             waiters.ring();
         }
+        locked(&self.groups).values().for_each(|group| group.wake());
     }
-}
-
-/// The first field in which a topic differs from what was asked for.
-pub(crate) fn first_difference(
-    topic: &TopicName,
-    existing: &Qos,
-    asked: &Qos,
-) -> Option<TransportError> {
-    if existing == asked {
-        return None;
-    }
-    let (old, new) = (serde_json::to_value(existing).ok()?, serde_json::to_value(asked).ok()?);
-    let (old, new) = (old.as_object()?, new.as_object()?);
-    let (field, value) = old.iter().find(|(field, value)| new.get(*field) != Some(*value))?;
-    let asked = new.get(field).map_or_else(String::new, word);
-    let (field, existing) = (field.clone(), word(value));
-    Some(TransportError::Differs { topic: topic.clone(), field, existing, asked })
 }
 
 /// A topic as one connection sees it.

@@ -1,0 +1,65 @@
+//! What the bus costs a message: CPU time of publishing and of reading, one after the other.
+//!
+//! `cargo run --release -p helio-bus --example cost -- journal:/dev/shm/cost 256 1000000`
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use helio_bus::{Batch, Bus, EventRef, Lagging, Message, Qos, Start, Subscribe, TopicSpec};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "memory:".to_owned());
+    let bytes: usize = arguments.next().map_or(Ok(256), |text| text.parse())?;
+    let count: usize = arguments.next().map_or(Ok(500_000), |text| text.parse())?;
+    let bus = Bus::connect(&url)?;
+    let name = format!("cost/{}-{}", std::process::id(), bytes);
+    let topic = bus.topic(TopicSpec::new(&name)?.qos(Qos::stream()))?;
+    let publisher = topic.publisher()?;
+    let options = || Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
+    let (mut single, mut batched, mut visited) =
+        (topic.subscribe(options())?, topic.subscribe(options())?, topic.subscribe(options())?);
+    let payload = vec![7; bytes];
+    let told = |what: &str, since: Instant| {
+        let ns = since.elapsed().as_nanos() as f64 / count as f64;
+        println!("{what:34} {ns:8.0} ns a message");
+    };
+
+    let since = Instant::now();
+    for _ in 0..count {
+        publisher.publish(Message::new(&payload)).wait()?;
+    }
+    told("publish, one by one", since);
+
+    let since = Instant::now();
+    for _ in 0..count {
+        single.next_sample()?;
+    }
+    told("next_sample, owned", since);
+
+    let mut batch = Batch::new();
+    let (mut seen, since) = (0, Instant::now());
+    while seen < count {
+        seen += batched.poll_batch(1_000, &mut batch)?;
+    }
+    told("poll_batch, into an arena", since);
+
+    let (mut sum, since) = (0, Instant::now());
+    while visited.visit(1_000, |event| {
+        if let EventRef::Sample(sample) = event {
+            sum += sample.payload.len();
+        }
+        ControlFlow::Continue(())
+    })? > 0
+    {}
+    told("visit, in place", since);
+    assert_eq!(sum, count * bytes, "every byte was seen");
+
+    let messages = vec![Message::new(&payload); 100];
+    let since = Instant::now();
+    for _ in 0..count / 100 {
+        publisher.publish_batch(&messages).wait()?;
+    }
+    told("publish_batch of 100", since);
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! `journal:PATH`: the embedded journal, shared by all processes of a machine that open the folder.
+//!
+//! | option | meaning |
+//! | --- | --- |
+//! | `sync_ms` | the longest that a record of a persistent topic stays unsynced (100) |
+//! | `access=read` | change nothing in the folder: topics can be read only |
+//!
+//! Each connection opens the journal for itself, so that its claims, group memberships and bells end with
+//! it. Topics below `_helio/` are the bus's own and not listed: `_helio/schemas` tells which schemas a
+//! topic has.
+
+mod bell;
+mod reader;
+mod schemas;
+mod topic;
+mod writer;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use helio_core::qos::{Durability, Guarantee, Reliability};
+use helio_core::{Qos, SchemaId, TopicName};
+use helio_journal::{
+    Access, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES, MAX_PARTITIONS,
+    MAX_RECORD_BYTES, SyncPolicy, TopicConfig,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Capabilities, Fencing, HistorySupport, Opening, Reach, Support, Transport, TransportTopic,
+};
+use crate::bell::{Bell, locked};
+use crate::error::{ConnectError, TransportError, engine};
+use bell::JournalBell;
+use schemas::Schemas;
+use topic::JournalTopic;
+
+const SCHEME: &str = "journal";
+/// What the bus keeps for itself.
+const INTERNAL: &str = "_helio/";
+
+/// What a topic's description holds: the quality of service as the bus has it.
+#[derive(Serialize, Deserialize)]
+struct Description {
+    qos: Qos,
+}
+
+/// What everything of one connection shares.
+struct Shared {
+    journal: Journal,
+    schemas: Schemas,
+    closed: AtomicBool,
+    bells: Mutex<Vec<Weak<JournalBell>>>,
+    clock: Arc<dyn crate::clock::Clock>,
+}
+
+impl Shared {
+    fn check_open(&self) -> Result<(), TransportError> {
+        if self.closed.load(Ordering::Acquire) { Err(TransportError::Closed) } else { Ok(()) }
+    }
+}
+
+struct JournalTransport {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    topics: Mutex<HashMap<TopicName, Weak<JournalTopic>>>,
+}
+
+pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
+    let url = &opening.url;
+    url.allow_options(&["sync_ms", "access"])?;
+    if url.rest().is_empty() {
+        let reason = "a journal needs a folder".to_owned();
+        return Err(ConnectError::Url { url: url.to_string(), reason });
+    }
+    let access = match url.option("access") {
+        None | Some("write") => Access::ReadWrite,
+        Some("read") => Access::ReadOnly,
+        Some(other) => return Err(url.bad_option("access", other, "read or write")),
+    };
+    let mut options = JournalOptions { access, ..JournalOptions::default() };
+    if let Some(ms) = url.number("sync_ms")? {
+        options.sync_interval = Duration::from_millis(ms);
+    }
+    // journal:///path is the same folder as journal:/path.
+    let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
+    let journal = Journal::open(Path::new(path), options).map_err(failed("open the folder"))?;
+    let shared = Shared {
+        schemas: Schemas::new(journal.clone()),
+        journal,
+        closed: AtomicBool::new(false),
+        bells: Mutex::default(),
+        clock: Arc::clone(&opening.clock),
+    };
+    let (shared, capabilities) = (Arc::new(shared), capabilities());
+    Ok(Arc::new(JournalTransport { shared, capabilities, topics: Mutex::default() }))
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        transport: SCHEME.to_owned(),
+        reach: Reach::Machine,
+        reliability: Reliability::Reliable,
+        durability: Durability::Persistent,
+        history: HistorySupport::KeepAll,
+        exclusive: Support::Yes,
+        fencing: Fencing::RefuseAndDrop,
+        guarantee: Guarantee::Stored,
+        retention_bytes: Support::Yes,
+        retention_age: Support::Yes,
+        last_value: Support::Yes,
+        liveliness: Support::Yes,
+        partitions: MAX_PARTITIONS,
+        groups: Support::No,
+        rewind: Support::Yes,
+        // The journal's limit counts key and payload together.
+        max_payload_bytes: MAX_RECORD_BYTES - MAX_KEY_BYTES,
+        max_key_bytes: MAX_KEY_BYTES,
+    }
+}
+
+fn config(qos: &Qos) -> TopicConfig {
+    let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let description = Description { qos: qos.clone() };
+    TopicConfig {
+        partitions: qos.partitions,
+        retention_bytes: qos.retention.bytes,
+        retention_age_ns: qos.retention.age.map(nanos),
+        last_value: if qos.retention.last_value { LastValue::Keep } else { LastValue::Forget },
+        sync: match qos.durability {
+            Durability::Persistent => SyncPolicy::Background,
+            Durability::Volatile | Durability::TransientLocal => SyncPolicy::OnRequest,
+        },
+        description: serde_json::to_string(&description).unwrap_or_default(),
+        ..TopicConfig::default()
+    }
+}
+
+/// What the journal says, in the bus's words.
+fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
+    move |error| engine(SCHEME, what, error)
+}
+
+impl JournalTransport {
+    fn opened(
+        &self,
+        topic: helio_journal::Topic,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        let mut topics = locked(&self.topics);
+        if let Some(open) = topics.get(topic.name()).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let name = topic.name().clone();
+        let open = Arc::new(JournalTopic::new(topic, &self.shared)?);
+        topics.retain(|_, topic| topic.strong_count() > 0);
+        topics.insert(name, Arc::downgrade(&open));
+        Ok(open)
+    }
+}
+
+impl Transport for JournalTransport {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        self.shared.check_open()?;
+        let topic = self.shared.journal.topic(name).map_err(failed("open a topic"))?;
+        topic.map(|topic| self.opened(topic)).transpose()
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        self.shared.check_open()?;
+        if let Some(topic) = self.open_topic(name)? {
+            return match super::first_difference(name, topic.qos(), qos) {
+                Some(error) => Err(error),
+                None => Ok(topic),
+            };
+        }
+        match self.shared.journal.create_topic(name, &config(qos)) {
+            Ok(topic) => self.opened(topic),
+            // Another process was faster, with another quality of service.
+            Err(JournalError::Mismatch { field, existing, asked, .. }) => {
+                let field = field.to_owned();
+                Err(TransportError::Differs { topic: name.clone(), field, existing, asked })
+            }
+            Err(error) => Err(failed("create a topic")(error)),
+        }
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.shared.check_open()?;
+        let topics = self.shared.journal.topics().map_err(failed("list the topics"))?;
+        let names = topics.into_iter().map(|topic| topic.name);
+        Ok(names.filter(|name| !name.as_str().starts_with(INTERNAL)).collect())
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.shared.check_open()?;
+        self.shared.journal.put_schema(id, text).map_err(failed("keep a schema"))
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.shared.journal.schema(id).map_err(failed("read a schema"))
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        self.shared.check_open()?;
+        let bell = self.shared.journal.bell().map_err(failed("make a bell"))?;
+        let bell = Arc::new(JournalBell::new(bell));
+        let mut bells = locked(&self.shared.bells);
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(&bell));
+        Ok(bell)
+    }
+
+    fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        for bell in locked(&self.shared.bells).iter().filter_map(Weak::upgrade) {
+            bell.ring_all();
+        }
+        for topic in locked(&self.topics).values().filter_map(Weak::upgrade) {
+            topic.close();
+        }
+    }
+}

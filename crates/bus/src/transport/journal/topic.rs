@@ -1,0 +1,140 @@
+//! A topic of the journal, as the bus sees it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use helio_core::qos::{Liveliness, Ownership as Policy};
+use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai};
+use helio_journal::{JournalError, Ownership, ProducerClaim, Topic, WriterOptions};
+
+use super::super::{
+    Alive, PartitionInfo, Reader, ReaderRequest, TransportTopic, Writer, WriterInfo, WriterRequest,
+};
+use super::reader::JournalReader;
+use super::writer::JournalWriter;
+use super::{Description, SCHEME, Shared, failed};
+use crate::bell::locked;
+use crate::error::TransportError;
+
+pub(super) struct JournalTopic {
+    topic: Topic,
+    qos: Qos,
+    shared: Arc<Shared>,
+    /// The claims of this connection, one a producer for all partitions, and their open writers.
+    claims: Arc<Mutex<Claims>>,
+}
+
+/// A producer's claim, and by how many writers it is used.
+pub(super) type Claims = HashMap<ProducerName, (ProducerClaim, usize)>;
+
+impl JournalTopic {
+    pub(super) fn new(topic: Topic, shared: &Arc<Shared>) -> Result<Self, TransportError> {
+        let description = serde_json::from_str::<Description>(&topic.config().description);
+        let Ok(Description { qos }) = description else {
+            return Err(TransportError::Unsupported {
+                transport: SCHEME.to_owned(),
+                what: format!("open {}: it was not made by a bus", topic.name()),
+                remedy: "use the journal's own API for it".to_owned(),
+            });
+        };
+        let shared = Arc::clone(shared);
+        Ok(Self { topic, qos, shared, claims: Arc::default() })
+    }
+
+    /// Gives the claims back.
+    pub(super) fn close(&self) {
+        for (_, (claim, _)) in locked(&self.claims).drain() {
+            claim.release();
+        }
+    }
+
+    fn claim(&self, name: &ProducerName) -> Result<ProducerClaim, TransportError> {
+        let mut claims = locked(&self.claims);
+        if let Some((claim, writers)) = claims.get_mut(name) {
+            *writers += 1;
+            return Ok(claim.clone());
+        }
+        let ownership = match self.qos.ownership {
+            Policy::Shared => Ownership::Shared,
+            Policy::Exclusive => Ownership::Exclusive,
+        };
+        let options = WriterOptions { producer: name.clone(), ownership };
+        let claim = self.topic.claim(&options).map_err(|error| self.claimed(error))?;
+        claims.insert(name.clone(), (claim.clone(), 1));
+        Ok(claim)
+    }
+
+    fn claimed(&self, error: JournalError) -> TransportError {
+        match error {
+            JournalError::Claimed { .. } => {
+                let holder = error.to_string();
+                TransportError::Owned { topic: self.topic.name().clone(), holder }
+            }
+            error => failed("claim the producer's name")(error),
+        }
+    }
+}
+
+impl TransportTopic for JournalTopic {
+    fn qos(&self) -> &Qos {
+        &self.qos
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        self.shared.schemas.of(self.topic.name())
+    }
+
+    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
+        self.shared.schemas.declare(self.topic.name(), id)
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        self.shared.check_open()?;
+        let claim = self.claim(request.producer)?;
+        let writer = self.topic.writer_with(request.partition, &claim);
+        let writer = writer.map_err(failed("open a writer"))?;
+        let lease = matches!(self.qos.liveliness, Liveliness::Lease(_)).then_some(claim);
+        let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
+        let place = (self.topic.clone(), request.partition);
+        Ok(Box::new(JournalWriter::new(writer, place, lease, (shared, claims))))
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        self.shared.check_open()?;
+        Ok(Box::new(JournalReader::open(&self.topic, request, &self.shared)?))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        let info = |partition| {
+            let info = self.topic.info(partition).map_err(failed("look at a partition"))?;
+            Ok(PartitionInfo {
+                partition,
+                first: info.first_offset,
+                end: info.end_offset,
+                durable: info.durable_offset,
+                bytes: info.bytes,
+                last_time: info.last_time,
+            })
+        };
+        (0..self.qos.partitions).map(info).collect()
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        let producers = self.topic.producers().map_err(failed("list the producers"))?;
+        let mut seen: HashMap<ProducerName, Tai> = HashMap::new();
+        if matches!(self.qos.liveliness, Liveliness::Lease(_)) {
+            seen.extend(self.topic.last_asserted().map_err(failed("list the producers"))?);
+        }
+        let info = |info: helio_journal::ProducerInfo| WriterInfo {
+            partition: 0,
+            alive: Some(if info.pid.is_some() { Alive::Yes } else { Alive::No }),
+            seen: seen.get(&info.name).copied(),
+            producer: Producer { name: info.name, incarnation: info.incarnation },
+        };
+        Ok(producers.into_iter().map(info).collect())
+    }
+
+    fn committed(&self, _group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,188 @@
+//! Appending to a partition of the journal.
+
+use std::sync::{Arc, Mutex};
+
+use helio_core::Producer;
+use helio_core::qos::Guarantee;
+use helio_journal::{AppendError, ProducerClaim, Topic};
+
+use super::super::{BatchError, Published, Receipt, Record, Writer};
+use super::topic::Claims;
+use super::{SCHEME, Shared};
+use crate::bell::locked;
+use crate::error::{PublishError, TransportError, engine};
+use crate::publishing::PendingReceipt;
+
+pub(super) struct JournalWriter {
+    writer: helio_journal::Writer,
+    topic: Topic,
+    partition: u32,
+    shared: Arc<Shared>,
+    claims: Arc<Mutex<Claims>>,
+    /// The claim, where liveliness is by lease.
+    lease: Option<ProducerClaim>,
+    /// The offset of this writer's newest record.
+    newest: Option<u64>,
+}
+
+impl JournalWriter {
+    pub(super) fn new(
+        writer: helio_journal::Writer,
+        (topic, partition): (Topic, u32),
+        lease: Option<ProducerClaim>,
+        (shared, claims): (Arc<Shared>, Arc<Mutex<Claims>>),
+    ) -> Self {
+        Self { writer, topic, partition, shared, claims, lease, newest: None }
+    }
+
+    /// Whoever reads by a lease hears that the writer is alive.
+    fn alive(&self) {
+        if let Some(claim) = &self.lease {
+            claim.assert_alive(self.shared.clock.now());
+        }
+    }
+
+    fn receipt(&self, offset: u64, sequence: u64, guarantee: Guarantee) -> Receipt {
+        let offset = Some(offset);
+        Receipt { partition: self.partition, offset, sequence, guarantee }
+    }
+
+    fn published(&mut self, offset: u64, guarantee: Guarantee) -> Result<Published, PublishError> {
+        self.newest = Some(offset);
+        self.alive();
+        let sequence = self.writer.sequence();
+        if guarantee < Guarantee::Durable {
+            return Ok(Published::Done(self.receipt(offset, sequence, Guarantee::Stored)));
+        }
+        Ok(Published::Pending(self.durable(offset, sequence)?))
+    }
+
+    /// A receipt for when everything up to an offset is on the disk.
+    fn durable(&self, offset: u64, sequence: u64) -> Result<PendingReceipt, PublishError> {
+        let _ = self.receipt(offset, sequence, Guarantee::Durable);
+        Err(PublishError::Transport(TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: "sync".to_owned(),
+            remedy: "ask for stored".to_owned(),
+        }))
+    }
+
+    fn refused(&self, error: AppendError) -> PublishError {
+        let error = match error {
+            AppendError::Fenced { newer, .. } => {
+                TransportError::Fenced { producer: self.writer.producer().clone(), newer }
+            }
+            AppendError::TooLong(bytes) => too_large("the record", bytes),
+            AppendError::KeyTooLong(bytes) => too_large("the key", bytes),
+            AppendError::Journal(error) => engine(SCHEME, "append", error),
+        };
+        PublishError::Transport(error)
+    }
+}
+
+fn too_large(what: &'static str, bytes: usize) -> TransportError {
+    let limit = match what {
+        "the key" => helio_journal::MAX_KEY_BYTES,
+        _ => helio_journal::MAX_RECORD_BYTES - helio_journal::MAX_KEY_BYTES,
+    };
+    TransportError::TooLarge { what, bytes, limit, transport: SCHEME.to_owned() }
+}
+
+fn record<'a>(record: &Record<'a>) -> helio_journal::Record<'a> {
+    helio_journal::Record {
+        key: record.key,
+        payload: record.payload,
+        time: record.time,
+        schema: record.schema,
+        level: record.level,
+        trace: record.trace,
+    }
+}
+
+fn check_size(record: &Record<'_>) -> Result<(), PublishError> {
+    let limit = helio_journal::MAX_RECORD_BYTES - helio_journal::MAX_KEY_BYTES;
+    if record.payload.len() > limit {
+        return Err(too_large("the payload", record.payload.len()).into());
+    }
+    Ok(())
+}
+
+impl Writer for JournalWriter {
+    fn producer(&self) -> &Producer {
+        self.writer.producer()
+    }
+
+    fn publish(
+        &mut self,
+        sample: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError> {
+        self.shared.check_open()?;
+        check_size(sample)?;
+        match self.writer.append(&record(sample)) {
+            Ok(offset) => self.published(offset, guarantee),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    fn publish_batch(
+        &mut self,
+        records: &[Record<'_>],
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, Box<BatchError>> {
+        let wrong = |cause| Box::new(BatchError { taken: 0, last: None, cause });
+        self.shared.check_open().map_err(|error| wrong(error.into()))?;
+        // The journal takes none where one is too large; the bus's promise is those before it.
+        let fitting = records.iter().position(|record| check_size(record).is_err());
+        let fitting = &records[..fitting.unwrap_or(records.len())];
+        let before = self.writer.sequence();
+        let batch: Vec<_> = fitting.iter().map(record).collect();
+        let cause = match self.writer.append_batch(&batch) {
+            Ok(offsets) => {
+                self.newest = offsets.end.checked_sub(1).or(self.newest);
+                records.get(fitting.len()).and_then(|record| check_size(record).err())
+            }
+            Err(error) => Some(self.refused(error)),
+        };
+        let taken = (self.writer.sequence() - before) as usize;
+        let last = match self.newest {
+            Some(offset) if taken > 0 => self.published(offset, guarantee).map(Some),
+            _ => Ok(None),
+        };
+        match (cause, last) {
+            (None, Ok(last)) => Ok(last),
+            (Some(cause), last) => {
+                Err(Box::new(BatchError { taken, last: last.ok().flatten(), cause }))
+            }
+            (None, Err(cause)) => Err(Box::new(BatchError { taken, last: None, cause })),
+        }
+    }
+
+    fn assert_alive(&mut self) -> Result<(), TransportError> {
+        self.shared.check_open()?;
+        self.alive();
+        Ok(())
+    }
+
+    fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
+        match self.newest {
+            Some(offset) if guarantee == Guarantee::Durable => {
+                Ok(Some(self.durable(offset, self.writer.sequence())?))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Drop for JournalWriter {
+    fn drop(&mut self) {
+        let mut claims = locked(&self.claims);
+        let name = &self.writer.producer().name;
+        if let Some((_, writers)) = claims.get_mut(name) {
+            *writers -= 1;
+            if *writers == 0 {
+                claims.remove(name);
+            }
+        }
+    }
+}
