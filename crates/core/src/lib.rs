@@ -3,6 +3,7 @@
 //! Bytes, text and the time of day come in as arguments, so that everything here can be tested
 //! by text and by simulation.
 
+pub mod codec;
 pub mod name;
 pub mod qos;
 pub mod sal;
@@ -10,6 +11,7 @@ pub mod sample;
 pub mod schema;
 pub mod time;
 
+pub use codec::{Codec, Value};
 pub use name::{NameError, ProducerName, TopicName};
 pub use qos::Qos;
 pub use sample::{Header, Producer, SchemaId, TraceId};

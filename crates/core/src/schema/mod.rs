@@ -35,8 +35,10 @@ use thiserror::Error;
 use crate::SchemaId;
 
 pub use build::HasSchema;
+pub(crate) use default::number_word;
 pub use fingerprint::crc64_avro;
 pub use logical::LogicalType;
+pub(crate) use parse::shorten;
 pub use set::SchemaSet;
 
 /// The longest schema text, in bytes: Rubin's largest topic, default arrays included, has about 100
@@ -386,6 +388,7 @@ pub struct Schema(Arc<Inner>);
 
 struct Inner {
     nodes: Vec<Node>,
+    least_bytes: Vec<u32>,
     names: HashMap<String, NodeId>,
     canonical: OnceLock<String>,
     fingerprint: OnceLock<u64>,
@@ -410,13 +413,14 @@ impl Schema {
     }
 
     /// Takes nodes whose root is the first, in the order in which a walk from it meets them.
-    fn from_nodes(nodes: Vec<Node>) -> Self {
+    fn from_nodes(nodes: Vec<Node>, least_bytes: Vec<u32>) -> Self {
         let named = |(i, node): (usize, &Node)| {
             node.kind.name().map(|name| (name.to_owned(), NodeId(i as u32)))
         };
         let names = nodes.iter().enumerate().filter_map(named).collect();
         Self(Arc::new(Inner {
             nodes,
+            least_bytes,
             names,
             canonical: OnceLock::new(),
             fingerprint: OnceLock::new(),
@@ -443,6 +447,13 @@ impl Schema {
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.0.nodes
+    }
+
+    /// The fewest bytes that a value of a type takes: what bounds the number of an array's
+    /// elements.
+    #[must_use]
+    pub fn least_bytes(&self, id: NodeId) -> usize {
+        self.0.least_bytes[id.index()] as usize
     }
 
     /// Number of types.

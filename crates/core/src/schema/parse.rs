@@ -418,7 +418,7 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// JSON in at most some 60 characters, for errors.
-pub(super) fn shorten(json: &Json) -> String {
+pub(crate) fn shorten(json: &Json) -> String {
     match json {
         Json::Array(_) => "an array".to_owned(),
         Json::Object(_) => "an object".to_owned(),
@@ -434,9 +434,9 @@ pub(super) fn finish(nodes: Vec<Option<Node>>, root: NodeId) -> Result<Schema> {
     let nodes: Vec<Node> = copy.to.into_iter().flatten().collect();
     check_unions(&nodes)?;
     check_attributes(&nodes)?;
-    check_finite(&nodes)?;
+    let least = least_bytes(&nodes)?;
     check_defaults(&nodes)?;
-    Ok(Schema::from_nodes(nodes))
+    Ok(Schema::from_nodes(nodes, least))
 }
 
 struct Copy {
@@ -557,34 +557,44 @@ fn items(nodes: &[Node], id: NodeId, test: fn(&Type) -> bool) -> bool {
     any(nodes, id, of_items)
 }
 
-/// Refuses records that hold themselves with nothing between, by sorting records by what they hold.
-fn check_finite(nodes: &[Node]) -> Result<()> {
+/// The fewest bytes that a value of each type takes. Refuses records that hold themselves with
+/// nothing between, which have no value: records are sorted by what they hold.
+fn least_bytes(nodes: &[Node]) -> Result<Vec<u32>> {
     let mut holders = vec![Vec::new(); nodes.len()];
     let mut waits = vec![0_usize; nodes.len()];
-    let is_record = |id: &NodeId| matches!(nodes[id.index()].kind, Type::Record(_));
+    let mut least: Vec<u32> = nodes.iter().map(|node| least_alone(&node.kind)).collect();
     for (i, node) in nodes.iter().enumerate() {
         if matches!(node.kind, Type::Record(_)) {
-            for child in node.kind.children().filter(is_record) {
+            for child in node.kind.children() {
                 holders[child.index()].push(i);
                 waits[i] += 1;
             }
         }
     }
     let mut ready: Vec<usize> = (0..nodes.len()).filter(|i| waits[*i] == 0).collect();
-    let mut done = 0;
     while let Some(i) = ready.pop() {
-        done += 1;
         for holder in std::mem::take(&mut holders[i]) {
+            least[holder] = least[holder].saturating_add(least[i]);
             waits[holder] -= 1;
             if waits[holder] == 0 {
                 ready.push(holder);
             }
         }
     }
-    if done == nodes.len() {
-        return Ok(());
-    }
     let endless = nodes.iter().zip(&waits).find(|(_, waits)| **waits > 0);
-    let name = endless.and_then(|(node, _)| node.kind.name()).unwrap_or_default().to_owned();
-    Err(SchemaError::Endless { name })
+    match endless.and_then(|(node, _)| node.kind.name()) {
+        Some(name) => Err(SchemaError::Endless { name: name.to_owned() }),
+        None => Ok(least),
+    }
+}
+
+/// The same without a record's fields. A union's branch is a number; arrays and maps have an end.
+fn least_alone(kind: &Type) -> u32 {
+    match kind {
+        Type::Null | Type::Record(_) => 0,
+        Type::Float => 4,
+        Type::Double => 8,
+        Type::Fixed(fixed) => u32::try_from(fixed.size).unwrap_or(u32::MAX),
+        _ => 1,
+    }
 }

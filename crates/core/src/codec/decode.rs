@@ -1,0 +1,217 @@
+//! Bytes to dynamic values, and past datums.
+
+use super::wire::{MAX_VALUE_DEPTH, Reader, WireError};
+use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Items, Step, Value};
+
+type Result<T> = std::result::Result<T, DecodeError>;
+
+/// How much is looked at while nothing is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Only what is needed to find the end.
+    Skip,
+    /// Everything.
+    Check,
+}
+
+impl Codec {
+    pub(super) fn get_value(
+        &self,
+        at: usize,
+        reader: &mut Reader<'_>,
+        depth: usize,
+    ) -> Result<Value> {
+        Ok(match &self.plan[at] {
+            Step::Null => {
+                reader.spend(1)?;
+                Value::Null
+            }
+            Step::Boolean => Value::Boolean(reader.boolean()?),
+            Step::Int => Value::Int(reader.int()?),
+            Step::Long => Value::Long(reader.long()?),
+            Step::Float => Value::Float(reader.float()?),
+            Step::Double => Value::Double(reader.double()?),
+            Step::Bytes => Value::Bytes(reader.bytes()?.to_vec()),
+            Step::String => Value::String(reader.string()?.to_owned()),
+            Step::Fixed(size) => {
+                reader.spend(1)?;
+                Value::Bytes(reader.take(*size)?.to_vec())
+            }
+            Step::Enum(symbols) => Value::Enum(reader.symbol(*symbols)? as u32),
+            Step::Array(array) => self.get_array(array, reader, depth)?,
+            Step::Map { values, least } => self.get_map(*values, *least, reader, depth)?,
+            Step::Union(branches) => {
+                deeper(reader, depth)?;
+                let branch = reader.branch(branches.len())?;
+                let inner = self.get_value(branches[branch], reader, depth + 1)?;
+                Value::Union(branch as u32, Box::new(inner))
+            }
+            Step::Record(fields) => {
+                deeper(reader, depth)?;
+                reader.spend(fields.len())?;
+                let mut values = Vec::with_capacity(fields.len());
+                for (place, step) in fields.iter().enumerate() {
+                    let value = self.get_value(*step, reader, depth + 1);
+                    values.push(value.map_err(|e| e.in_field(self.field_name(at, place)))?);
+                }
+                Value::Record(values)
+            }
+        })
+    }
+
+    fn get_array(&self, array: &ArrayStep, reader: &mut Reader<'_>, depth: usize) -> Result<Value> {
+        let value = match array.kind {
+            Items::Booleans => Value::Booleans(reader.booleans()?),
+            Items::Ints => Value::Ints(reader.ints()?),
+            Items::Longs => Value::Longs(reader.longs()?),
+            Items::Floats => Value::Floats(reader.floats()?),
+            Items::Doubles => Value::Doubles(reader.doubles()?),
+            Items::Others => {
+                deeper(reader, depth)?;
+                let mut all = Vec::new();
+                while let Some(block) = reader.block(array.least)? {
+                    let start = reader.rest().len();
+                    for _ in 0..block.count {
+                        let value = self.get_value(array.items, reader, depth + 1);
+                        all.push(value.map_err(|error| error.in_element(all.len()))?);
+                    }
+                    reader.end_block(block, start)?;
+                }
+                Value::Array(all)
+            }
+        };
+        check_length(array.length, value.elements().unwrap_or_default())?;
+        Ok(value)
+    }
+
+    fn get_map(
+        &self,
+        step: usize,
+        least: usize,
+        reader: &mut Reader<'_>,
+        depth: usize,
+    ) -> Result<Value> {
+        deeper(reader, depth)?;
+        let mut all = Vec::new();
+        while let Some(block) = reader.block(least)? {
+            let start = reader.rest().len();
+            for _ in 0..block.count {
+                let key = reader.string()?;
+                let value = self.get_value(step, reader, depth + 1).map_err(|e| e.in_key(key))?;
+                all.push((key.to_owned(), value));
+            }
+            reader.end_block(block, start)?;
+        }
+        Ok(Value::Map(all))
+    }
+
+    /// Goes past a value.
+    pub(super) fn pass(
+        &self,
+        at: usize,
+        reader: &mut Reader<'_>,
+        depth: usize,
+        care: Care,
+    ) -> Result<()> {
+        match &self.plan[at] {
+            Step::Null => reader.spend(1)?,
+            Step::Boolean => drop(reader.boolean()?),
+            Step::Int => drop(reader.int()?),
+            Step::Long => drop(reader.long()?),
+            Step::Float => drop(reader.take(4)?),
+            Step::Double => drop(reader.take(8)?),
+            Step::Bytes => drop(reader.bytes()?),
+            Step::String if care == Care::Skip => drop(reader.bytes()?),
+            Step::String => drop(reader.string()?),
+            Step::Fixed(size) => {
+                reader.spend(1)?;
+                reader.take(*size)?;
+            }
+            Step::Enum(symbols) => drop(reader.symbol(*symbols)?),
+            Step::Array(array) => self.pass_array(array, reader, depth, care)?,
+            Step::Map { values, least } => {
+                deeper(reader, depth)?;
+                pass_blocks(reader, *least, care, |reader| {
+                    reader.string()?;
+                    self.pass(*values, reader, depth + 1, care)
+                })?;
+            }
+            Step::Union(branches) => {
+                deeper(reader, depth)?;
+                let branch = reader.branch(branches.len())?;
+                self.pass(branches[branch], reader, depth + 1, care)?;
+            }
+            Step::Record(fields) => {
+                deeper(reader, depth)?;
+                for (place, step) in fields.iter().enumerate() {
+                    self.pass(*step, reader, depth + 1, care)
+                        .map_err(|error| error.in_field(self.field_name(at, place)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_array(
+        &self,
+        array: &ArrayStep,
+        reader: &mut Reader<'_>,
+        depth: usize,
+        care: Care,
+    ) -> Result<()> {
+        deeper(reader, depth)?;
+        let found = match array.kind {
+            Items::Floats => reader.raw_array(4)?.len() / 4,
+            Items::Doubles => reader.raw_array(8)?.len() / 8,
+            _ => pass_blocks(reader, array.least, care, |reader| {
+                self.pass(array.items, reader, depth + 1, care)
+            })?,
+        };
+        if care == Care::Check {
+            check_length(array.length, found)?;
+        }
+        Ok(())
+    }
+}
+
+/// Goes past the blocks of an array or map, and counts the elements.
+fn pass_blocks<'a>(
+    reader: &mut Reader<'a>,
+    least: usize,
+    care: Care,
+    mut element: impl FnMut(&mut Reader<'a>) -> Result<()>,
+) -> Result<usize> {
+    let mut all = 0;
+    while let Some(block) = reader.block(least)? {
+        all += block.count;
+        match (block.bytes, care) {
+            (Some(bytes), Care::Skip) => drop(reader.take(bytes)?),
+            _ => {
+                let start = reader.rest().len();
+                for i in 0..block.count {
+                    element(reader).map_err(|error| error.in_element(i))?;
+                }
+                reader.end_block(block, start)?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What has values in it takes one from the budget, and has a depth.
+#[inline]
+pub(super) fn deeper(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+    if depth >= MAX_VALUE_DEPTH {
+        return Err(DecodeError::new(WireError::Depth));
+    }
+    Ok(reader.spend(1)?)
+}
+
+pub(super) fn check_length(expected: Option<usize>, found: usize) -> Result<()> {
+    match expected {
+        Some(expected) if expected != found => {
+            Err(DecodeError::new(DecodeProblem::Length { expected, found }))
+        }
+        _ => Ok(()),
+    }
+}

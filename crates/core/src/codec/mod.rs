@@ -1,0 +1,479 @@
+//! Avro's binary encoding, compiled once for each schema.
+//!
+//! A [`Codec`] goes between a datum's bytes and a dynamic [`Value`], any serde type, or JSON, and
+//! skips or checks datums without decoding them. [`wire`] has the pieces, for who needs to go
+//! another way.
+//!
+//! What it writes any Avro library reads. Arrays and maps are written as one *sized* block, so that
+//! readers can skip them ([`Blocks::Plain`] writes what other libraries write). A field's `length`
+//! is held to on both sides. Bytes from anywhere may be given to it: see [`wire`] for the bounds.
+
+macro_rules! located {
+    ($error:ident, $problem:ident) => {
+        impl $error {
+            #[cold]
+            pub(crate) fn new(problem: impl Into<$problem>) -> Self {
+                Self(Box::new(($crate::codec::Place::default(), problem.into())))
+            }
+
+            /// The field, for example `alert.sources[3].ra`; empty where it is the datum as a
+            /// whole.
+            #[must_use]
+            pub fn at(&self) -> String {
+                self.0.0.to_string()
+            }
+
+            /// What is wrong there.
+            #[must_use]
+            pub fn problem(&self) -> &$problem {
+                &self.0.1
+            }
+
+            #[cold]
+            fn in_field(mut self, name: &str) -> Self {
+                self.0.0.0.push($crate::codec::Segment::Field(name.to_owned()));
+                self
+            }
+
+            #[cold]
+            fn in_element(mut self, index: usize) -> Self {
+                self.0.0.0.push($crate::codec::Segment::Element(index));
+                self
+            }
+
+            #[cold]
+            fn in_key(mut self, key: &str) -> Self {
+                self.0.0.0.push($crate::codec::Segment::Key(key.to_owned()));
+                self
+            }
+        }
+
+        impl std::fmt::Display for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                if self.0.0.0.is_empty() {
+                    write!(f, "{}", self.0.1)
+                } else {
+                    write!(f, "{}: {}", self.0.0, self.0.1)
+                }
+            }
+        }
+
+        impl std::error::Error for $error {}
+
+        impl From<$problem> for $error {
+            fn from(problem: $problem) -> Self {
+                Self::new(problem)
+            }
+        }
+    };
+}
+
+mod de;
+mod decode;
+mod encode;
+mod json;
+mod ser;
+mod value;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::Deserialize;
+use thiserror::Error;
+
+use crate::Schema;
+use crate::schema::{NodeId, Type};
+
+pub use json::{JsonError, JsonProblem};
+pub use value::Value;
+pub use wire::{Blocks, Reader, WireError};
+
+/// Encodes and decodes datums of one schema. Cheap to clone.
+///
+/// ```
+/// use helio_core::codec::{Codec, Value};
+/// use helio_core::schema::build::{array, double, float, record};
+///
+/// let schema = record("Wind").field("speed", double()).field("gusts", array(float())).schema()?;
+/// let codec = Codec::new(&schema);
+/// let wind = Value::Record(vec![7.5.into(), vec![6.0_f32, 9.0].into()]);
+/// let mut bytes = Vec::new();
+/// codec.encode(&wind, &mut bytes)?;
+/// assert_eq!(codec.decode(&bytes)?, wind);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Codec {
+    schema: Schema,
+    plan: Arc<[Step]>,
+    options: EncodeOptions,
+}
+
+/// How a codec writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EncodeOptions {
+    /// The form of arrays and maps.
+    pub blocks: Blocks,
+}
+
+/// What is done for a type; its place is that of the schema's node.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Null,
+    Boolean,
+    Int,
+    Long,
+    Float,
+    Double,
+    Bytes,
+    String,
+    Fixed(usize),
+    Enum(usize),
+    Array(ArrayStep),
+    Map { values: usize, least: usize },
+    Union(Box<[usize]>),
+    Record(Box<[usize]>),
+}
+
+/// What is done for an array.
+#[derive(Debug, Clone)]
+pub(crate) struct ArrayStep {
+    /// The elements' step.
+    pub(crate) items: usize,
+    /// How the elements are kept.
+    pub(crate) kind: Items,
+    /// The fewest bytes of an element.
+    pub(crate) least: usize,
+    /// The number of elements that it must have.
+    pub(crate) length: Option<usize>,
+}
+
+/// How an array's elements are kept in a [`Value`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Items {
+    Booleans,
+    Ints,
+    Longs,
+    Floats,
+    Doubles,
+    Others,
+}
+
+/// Why a value could not be encoded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EncodeProblem {
+    /// The value is not of the field's type.
+    #[error("{found} where the schema has {expected}")]
+    Type {
+        /// The schema's type.
+        expected: String,
+        /// The value's.
+        found: String,
+    },
+    /// A record's value has another number of fields.
+    #[error("a record of {found} fields where the schema has {expected}")]
+    Fields {
+        /// The schema's number.
+        expected: usize,
+        /// The value's.
+        found: usize,
+    },
+    /// An array that must have a certain number of elements has another.
+    #[error("{found} elements, but the field's length is {expected}")]
+    Length {
+        /// The field's length.
+        expected: usize,
+        /// The array's.
+        found: usize,
+    },
+    /// A `fixed` has another number of bytes.
+    #[error("{found} bytes, but the type's size is {expected}")]
+    Size {
+        /// The type's size.
+        expected: usize,
+        /// The value's.
+        found: usize,
+    },
+    /// A number does not fit its type.
+    #[error("the number {0} does not fit the type")]
+    Range(String),
+    /// No such branch or symbol.
+    #[error("no {what} {name} in the schema; it has {known}")]
+    Unknown {
+        /// Branch, symbol or field.
+        what: &'static str,
+        /// Its number or name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A bare value that fits several branches of a union.
+    #[error("the value fits several branches of the union; name one with Value::Union")]
+    Ambiguous,
+    /// A field without default was not given.
+    #[error("the field is missing and has no default")]
+    Missing,
+    /// Nested deeper than a decoder would follow.
+    #[error("nested deeper than {}", wire::MAX_VALUE_DEPTH)]
+    Depth,
+    /// What a serde type says.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A value could not be encoded; nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodeError(Box<(Place, EncodeProblem)>);
+
+/// Why bytes, or the type they are decoded into, are wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeProblem {
+    /// The bytes are no datum of the schema.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// An array that must have a certain number of elements has another.
+    #[error("{found} elements, but the field's length is {expected}")]
+    Length {
+        /// The field's length.
+        expected: usize,
+        /// The array's.
+        found: usize,
+    },
+    /// What a serde type says.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Bytes could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodeError(Box<(Place, DecodeProblem)>);
+
+/// A place in a value, innermost last while it is on its way out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Place(Vec<Segment>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Field(String),
+    Element(usize),
+    Key(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, segment) in self.0.iter().rev().take(20).enumerate() {
+            match segment {
+                Segment::Field(name) if i == 0 => f.write_str(name)?,
+                Segment::Field(name) => write!(f, ".{name}")?,
+                Segment::Element(index) => write!(f, "[{index}]")?,
+                Segment::Key(key) => write!(f, "[{key:?}]")?,
+            }
+        }
+        if self.0.len() > 20 { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+located!(EncodeError, EncodeProblem);
+located!(DecodeError, DecodeProblem);
+
+impl From<WireError> for DecodeError {
+    #[cold]
+    fn from(error: WireError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl Codec {
+    /// Compiles a schema.
+    #[must_use]
+    pub fn new(schema: &Schema) -> Self {
+        Self::with_options(schema, EncodeOptions::default())
+    }
+
+    /// Compiles a schema, to be written in a certain way.
+    #[must_use]
+    pub fn with_options(schema: &Schema, options: EncodeOptions) -> Self {
+        Self { schema: schema.clone(), plan: compile(schema).into(), options }
+    }
+
+    /// The schema.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Appends the datum of a value to `out`. After an error, `out` is as it was.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the field whose value does not fit.
+    pub fn encode(&self, value: &Value, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let start = out.len();
+        self.put_value(0, value, out, 0).inspect_err(|_| out.truncate(start))
+    }
+
+    /// Decodes a datum that is all of `bytes`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the bytes are no datum of the schema.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let value = self.read(&mut reader)?;
+        reader.finish()?;
+        Ok(value)
+    }
+
+    /// Decodes the next datum.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the bytes are no datum of the schema.
+    pub fn read(&self, reader: &mut Reader<'_>) -> Result<Value, DecodeError> {
+        self.get_value(0, reader, 0)
+    }
+
+    /// Goes past the next datum. Sized blocks are not looked into, texts and symbols are not
+    /// checked: [`Codec::check`] does.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the bytes are no datum of the schema.
+    pub fn skip(&self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        self.pass(0, reader, 0, decode::Care::Skip)
+    }
+
+    /// Checks that `bytes` are one datum, without making a value of it.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where they are not.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut reader = Reader::new(bytes);
+        self.pass(0, &mut reader, 0, decode::Care::Check)?;
+        Ok(reader.finish()?)
+    }
+
+    /// Appends the datum of a serde value to `out`: structures match records by their fields' names
+    /// (a field that the structure lacks takes its default), options unions with `null`, unit
+    /// variants enumerations, other variants a union's branch of that name or, failing that, of
+    /// that place. After an error, `out` is as it was.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the field whose value does not fit.
+    pub fn serialize<T: Serialize + ?Sized>(
+        &self,
+        value: &T,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        let start = out.len();
+        value.serialize(ser::Encoder::new(self, out)).inspect_err(|_| out.truncate(start))
+    }
+
+    /// Decodes a datum that is all of `bytes` into a serde value, which may borrow from them.
+    /// Fields that the value lacks are skipped.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the bytes are no datum of the schema, or do not fit the value.
+    pub fn deserialize<'de, T: Deserialize<'de>>(
+        &self,
+        bytes: &'de [u8],
+    ) -> Result<T, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let value = T::deserialize(de::Decoder::new(self, &mut reader))?;
+        reader.finish()?;
+        Ok(value)
+    }
+
+    /// The value of a field of the root record; in a union, that of its branch.
+    #[must_use]
+    pub fn field<'a>(&self, value: &'a Value, name: &str) -> Option<&'a Value> {
+        let Value::Record(values) = value.bare() else { return None };
+        let place = self.schema.fields().iter().position(|field| field.name == name)?;
+        values.get(place).map(Value::bare)
+    }
+
+    fn kind(&self, step: usize) -> &Type {
+        &self.schema.nodes()[step].kind
+    }
+
+    /// The name of a record's field.
+    fn field_name(&self, step: usize, place: usize) -> &str {
+        match self.kind(step) {
+            Type::Record(record) => record.fields.get(place).map_or("", |field| &field.name),
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Debug for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Codec({:?})", self.schema)
+    }
+}
+
+fn compile(schema: &Schema) -> Vec<Step> {
+    let mut plan: Vec<Step> = schema.nodes().iter().map(|node| step(schema, &node.kind)).collect();
+    for node in schema.nodes() {
+        let Type::Record(record) = &node.kind else { continue };
+        for field in &record.fields {
+            if let Some(length) = field.length {
+                limit(&mut plan, schema, field.kind, length);
+            }
+        }
+    }
+    plan
+}
+
+fn step(schema: &Schema, kind: &Type) -> Step {
+    match kind {
+        Type::Null => Step::Null,
+        Type::Boolean => Step::Boolean,
+        Type::Int => Step::Int,
+        Type::Long => Step::Long,
+        Type::Float => Step::Float,
+        Type::Double => Step::Double,
+        Type::Bytes => Step::Bytes,
+        Type::String => Step::String,
+        Type::Fixed(fixed) => Step::Fixed(fixed.size),
+        Type::Enum(of) => Step::Enum(of.symbols.len()),
+        Type::Array(items) => {
+            let kind = match schema.node(*items).kind {
+                Type::Boolean => Items::Booleans,
+                Type::Int => Items::Ints,
+                Type::Long => Items::Longs,
+                Type::Float => Items::Floats,
+                Type::Double => Items::Doubles,
+                _ => Items::Others,
+            };
+            let least = schema.least_bytes(*items);
+            Step::Array(ArrayStep { items: items.index(), kind, least, length: None })
+        }
+        // A key takes at least one byte.
+        Type::Map(values) => {
+            Step::Map { values: values.index(), least: schema.least_bytes(*values) + 1 }
+        }
+        Type::Union(branches) => Step::Union(branches.iter().map(|id| id.index()).collect()),
+        Type::Record(record) => {
+            Step::Record(record.fields.iter().map(|field| field.kind.index()).collect())
+        }
+    }
+}
+
+/// Fixes the number of elements of a field's array, or of the array in its union.
+fn limit(plan: &mut [Step], schema: &Schema, id: NodeId, elements: usize) {
+    match &schema.node(id).kind {
+        Type::Union(branches) => {
+            for branch in branches {
+                if let Type::Array(_) = schema.node(*branch).kind {
+                    limit(plan, schema, *branch, elements);
+                }
+            }
+        }
+        _ => {
+            if let Step::Array(array) = &mut plan[id.index()] {
+                array.length = Some(elements);
+            }
+        }
+    }
+}
