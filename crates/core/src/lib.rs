@@ -6,6 +6,7 @@
 pub mod codec;
 pub mod name;
 pub mod qos;
+pub mod resolve;
 pub mod sal;
 pub mod sample;
 pub mod schema;
@@ -14,6 +15,7 @@ pub mod time;
 pub use codec::{Codec, Value};
 pub use name::{NameError, ProducerName, TopicName};
 pub use qos::Qos;
+pub use resolve::Resolution;
 pub use sample::{Header, Producer, SchemaId, TraceId};
 pub use schema::{HasSchema, Schema, SchemaError, SchemaSet};
 pub use time::Tai;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-/// The longest topic or producer name, in bytes: a name must fit a file name with a suffix to spare.
+/// The longest topic or producer name, in bytes: a name must fit a file name with a suffix to
+/// spare.
 pub const MAX_NAME_BYTES: usize = 200;
 
 /// Why a name was refused.

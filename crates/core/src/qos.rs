@@ -1,7 +1,7 @@
 //! Quality of service: what a topic needs, in DDS's words, as a value.
 //!
-//! Six profiles cover the usual cases; each field may be overridden. A transport that cannot do what a
-//! topic names refuses to open it (see the bus), never does silently less.
+//! Six profiles cover the usual cases; each field may be overridden. A transport that cannot do
+//! what a topic names refuses to open it (see the bus), never does silently less.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ pub enum History {
 pub enum Ownership {
     /// Any number of producers.
     Shared,
-    /// One producer name has at most one live incarnation; a second live writer of that topic is refused.
+    /// One producer name has at most one live incarnation; a second live writer of that topic is
+    /// refused.
     Exclusive,
 }
 

@@ -1,14 +1,15 @@
-//! What every sample carries beside its payload, at fixed places, so that nothing is decoded in order
-//! to be routed.
+//! What every sample carries beside its payload, at fixed places, so that nothing is decoded in
+//! order to be routed.
 
 use std::fmt;
 
 use crate::{ProducerName, Tai};
 
-/// Who published: a name that is stable over restarts, and the incarnation, which grows at each start.
+/// Who published: a name that is stable over restarts, and the incarnation, which grows at each
+/// start.
 ///
-/// Order is (incarnation, sequence), never a clock: a reader never gets a sample of an older incarnation
-/// after one of a newer.
+/// Order is (incarnation, sequence), never a clock: a reader never gets a sample of an older
+/// incarnation after one of a newer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Producer {
     /// The producer's name.

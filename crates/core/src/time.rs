@@ -1,8 +1,8 @@
 //! Time: TAI nanoseconds since the Unix epoch, and its conversion to UTC.
 //!
 //! Samples are stamped in TAI because it has no leap seconds. The scale is that of the Rubin
-//! Observatory's `current_tai`: nanoseconds of TAI since 1970-01-01T00:00:00 TAI. Leap seconds come from
-//! the `hifitime` library's table (IERS Bulletin C).
+//! Observatory's `current_tai`: nanoseconds of TAI since 1970-01-01T00:00:00 TAI. Leap seconds come
+//! from the `hifitime` library's table (IERS Bulletin C).
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,8 @@ impl Tai {
         self.0 as f64 * 1e-9
     }
 
-    /// Converts POSIX time (UTC without its leap seconds), as `clock_gettime(CLOCK_REALTIME)` has it.
+    /// Converts POSIX time (UTC without its leap seconds), as `clock_gettime(CLOCK_REALTIME)` has
+    /// it.
     #[must_use]
     pub fn from_unix_nanos(nanos: i64) -> Self {
         let utc = Epoch::from_unix_duration(nanos * Unit::Nanosecond);
@@ -49,7 +50,8 @@ impl Tai {
     /// POSIX time in nanoseconds: UTC with its leap seconds folded away.
     #[must_use]
     pub fn unix_nanos(self) -> i64 {
-        // The library's way back applies a new leap second too early by TAI - UTC; its way there is right.
+        // The library's way back applies a new leap second too early by TAI - UTC; its way there is
+        // right.
         let early = saturating(self.epoch().to_unix_duration());
         let next = early.saturating_add(1_000_000_000);
         if Self::from_unix_nanos(next) <= self { next } else { early }
@@ -64,7 +66,7 @@ impl Tai {
     }
 
     fn epoch(self) -> Epoch {
-        unix_reference() + i64::from(self.0) * Unit::Nanosecond
+        unix_reference() + self.0 * Unit::Nanosecond
     }
 }
 

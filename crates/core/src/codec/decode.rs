@@ -106,7 +106,7 @@ impl Codec {
     }
 
     /// Goes past a value.
-    pub(super) fn pass(
+    pub(crate) fn pass(
         &self,
         at: usize,
         reader: &mut Reader<'_>,
@@ -200,14 +200,14 @@ fn pass_blocks<'a>(
 
 /// What has values in it takes one from the budget, and has a depth.
 #[inline]
-pub(super) fn deeper(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+pub(crate) fn deeper(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
     if depth >= MAX_VALUE_DEPTH {
         return Err(DecodeError::new(WireError::Depth));
     }
     Ok(reader.spend(1)?)
 }
 
-pub(super) fn check_length(expected: Option<usize>, found: usize) -> Result<()> {
+pub(crate) fn check_length(expected: Option<usize>, found: usize) -> Result<()> {
     match expected {
         Some(expected) if expected != found => {
             Err(DecodeError::new(DecodeProblem::Length { expected, found }))

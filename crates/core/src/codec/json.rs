@@ -18,6 +18,9 @@ use crate::schema::{Type, number_word, shorten};
 /// The most steps of one conversion: JSON of a few megabytes, or a union's branches tried in vain.
 const MAX_STEPS: usize = 10_000_000;
 
+/// The same for a field's default, which may expand other defaults.
+const MAX_DEFAULT_STEPS: usize = 200_000;
+
 /// Why JSON is no value of a schema, or a value of none.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JsonProblem {
@@ -86,17 +89,17 @@ impl Codec {
     /// # Errors
     /// [`JsonError`] where the field has none.
     pub fn default_value(&self, record: crate::schema::NodeId, field: usize) -> Result<Value> {
-        Conversion { codec: self, steps: MAX_STEPS }.default(record.index(), field, 0)
+        Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(record.index(), field, 0)
     }
 
     /// Writes the default of a record's field.
-    pub(super) fn put_default(
+    pub(crate) fn put_default(
         &self,
         at: usize,
         place: usize,
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), EncodeError> {
-        let value = Conversion { codec: self, steps: MAX_STEPS }.default(at, place, 0)?;
+        let value = Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(at, place, 0)?;
         match &self.plan[at] {
             Step::Record(steps) => self.put_value(steps[place], &value, out, 0),
             _ => Ok(()),

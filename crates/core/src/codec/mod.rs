@@ -30,19 +30,19 @@ macro_rules! located {
             }
 
             #[cold]
-            fn in_field(mut self, name: &str) -> Self {
+            pub(crate) fn in_field(mut self, name: &str) -> Self {
                 self.0.0.0.push($crate::codec::Segment::Field(name.to_owned()));
                 self
             }
 
             #[cold]
-            fn in_element(mut self, index: usize) -> Self {
+            pub(crate) fn in_element(mut self, index: usize) -> Self {
                 self.0.0.0.push($crate::codec::Segment::Element(index));
                 self
             }
 
             #[cold]
-            fn in_key(mut self, key: &str) -> Self {
+            pub(crate) fn in_key(mut self, key: &str) -> Self {
                 self.0.0.0.push($crate::codec::Segment::Key(key.to_owned()));
                 self
             }
@@ -69,7 +69,7 @@ macro_rules! located {
 }
 
 mod de;
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod json;
 mod ser;
@@ -110,7 +110,7 @@ pub use wire::{Blocks, Reader, WireError};
 #[derive(Clone)]
 pub struct Codec {
     schema: Schema,
-    plan: Arc<[Step]>,
+    pub(crate) plan: Arc<[Step]>,
     options: EncodeOptions,
 }
 
@@ -244,6 +244,9 @@ pub enum DecodeProblem {
         /// The array's.
         found: usize,
     },
+    /// A value of the writer's that the reader's schema has nothing for.
+    #[error("the reader's schema has nothing for the writer's {0}")]
+    NoCounterpart(String),
     /// What a serde type says.
     #[error("{0}")]
     Other(String),
@@ -398,7 +401,7 @@ impl Codec {
     }
 
     /// The name of a record's field.
-    fn field_name(&self, step: usize, place: usize) -> &str {
+    pub(crate) fn field_name(&self, step: usize, place: usize) -> &str {
         match self.kind(step) {
             Type::Record(record) => record.fields.get(place).map_or("", |field| &field.name),
             _ => "",

@@ -1,0 +1,890 @@
+//! Avro schema resolution: what one schema wrote, read as another.
+//!
+//! A [`Resolution`] is compiled once for a writer's and a reader's schema. It rewrites a datum of
+//! the first as a datum of the second ([`Resolution::transcode`]), so that whatever decodes needs
+//! to know the reader's schema only. What is the same in both is copied in one move.
+//!
+//! The rules are the specification's: numbers widen, `string` and `bytes` exchange, records match
+//! by field name or the reader's alias, missing fields take the reader's default, unknown symbols
+//! the reader's default symbol, unions match branch by branch. Beyond them, lengths and units are
+//! held to: arrays must have the length that the reader's field names, and units that differ are
+//! refused unless [`ResolveOptions`] says otherwise. What may fail for some values only (a union's
+//! branch, a symbol) is listed in [`Resolution::cautions`] and is an error when such a value comes.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use crate::codec::decode::{Care, check_length, deeper};
+use crate::codec::wire::{Blocks, close_block, put_length, put_long};
+use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step, WireError};
+use crate::schema::{Field, LogicalType, NodeId, Record, Schema, Type};
+
+/// The most pairs of types that one resolution may consist of.
+pub const MAX_PAIRS: usize = 1_000_000;
+/// The deepest nesting of pairs, which keeps recursion on the stack.
+const MAX_DEPTH: usize = 400;
+/// The most bytes of one field's default.
+pub const MAX_DEFAULT_BYTES: usize = 1 << 20;
+/// Bytes of defaults that one datum may take beside [`DEFAULTS_PER_BYTE`] for each of its bytes: an
+/// array of empty records must not blow up.
+const FREE_DEFAULTS: usize = 4 << 20;
+/// Bytes of defaults for each byte of a datum.
+const DEFAULTS_PER_BYTE: usize = 256;
+
+/// What is done about fields whose units differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnitsPolicy {
+    /// The resolution is refused.
+    #[default]
+    Refuse,
+    /// The resolution is made, with a caution.
+    Report,
+}
+
+/// How strict a resolution is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResolveOptions {
+    /// What is done about fields whose units differ.
+    pub units: UnitsPolicy,
+}
+
+/// Why the reader's schema cannot read what the writer's wrote. `at` is the field.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ResolveError {
+    /// The types have nothing in common.
+    #[error("{at}: a {reader} cannot be read from a {writer}")]
+    Types {
+        /// The field.
+        at: String,
+        /// The writer's type.
+        writer: String,
+        /// The reader's type.
+        reader: String,
+    },
+    /// The types have different names.
+    #[error(
+        "{at}: the reader's {reader} does not answer to the writer's name {writer}; \
+         add that name to its aliases"
+    )]
+    Names {
+        /// The field.
+        at: String,
+        /// The writer's name.
+        writer: String,
+        /// The reader's type and name.
+        reader: String,
+    },
+    /// The writer lacks a field for which the reader has no default.
+    #[error("{at}: the writer has no such field; give the reader's a default")]
+    Missing {
+        /// The field.
+        at: String,
+    },
+    /// The arrays have different numbers of elements.
+    #[error("{at}: the writer's array has {writer} elements, the reader's {reader}")]
+    Length {
+        /// The field.
+        at: String,
+        /// The writer's number.
+        writer: usize,
+        /// The reader's number.
+        reader: usize,
+    },
+    /// The fields have different units.
+    #[error("{at}: the writer's unit is {writer:?}, the reader's {reader:?}")]
+    Units {
+        /// The field.
+        at: String,
+        /// The writer's unit.
+        writer: String,
+        /// The reader's unit.
+        reader: String,
+    },
+    /// The reader's default cannot be written.
+    #[error("{at}: the reader's default cannot be used: {problem}")]
+    Default {
+        /// The field.
+        at: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The schemas are too large or too deep together.
+    #[error("{at}: the schemas are too large or too deep to resolve")]
+    Limit {
+        /// The field.
+        at: String,
+    },
+}
+
+/// Reads what one schema wrote as another.
+///
+/// ```
+/// use helio_core::codec::{Codec, Value};
+/// use helio_core::resolve::Resolution;
+/// use helio_core::schema::build::{double, int, record, string};
+///
+/// let writer = record("T").field("x", int()).field("old", string()).schema()?;
+/// let reader = record("T").field("new", double()).default(0.5).field("x", double()).schema()?;
+/// let mut bytes = Vec::new();
+/// Codec::new(&writer).encode(&Value::Record(vec![7.into(), "gone".into()]), &mut bytes)?;
+///
+/// let mut out = Vec::new();
+/// Resolution::new(&writer, &reader)?.transcode(&bytes, &mut out)?;
+/// let value = Codec::new(&reader).decode(&out)?;
+/// assert_eq!(value, Value::Record(vec![0.5.into(), 7.0.into()]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Resolution {
+    writer: Codec,
+    reader: Schema,
+    ops: Vec<Op>,
+    /// Whether an operation copies what it reads as it is.
+    same: Vec<bool>,
+    root: usize,
+    cautions: Vec<String>,
+}
+
+/// What is done for a pair of types.
+#[derive(Debug, Clone)]
+enum Op {
+    /// Copies the value.
+    Copy(usize),
+    IntToFloat,
+    IntToDouble,
+    LongToFloat,
+    LongToDouble,
+    FloatToDouble,
+    /// Copies bytes that must be UTF-8.
+    Text,
+    Enum(Symbols),
+    Array {
+        item: usize,
+        from: usize,
+        least: usize,
+        length: Option<usize>,
+    },
+    Map {
+        value: usize,
+        from: usize,
+        least: usize,
+    },
+    /// The writer's union: one operation for each branch. `from` is the union.
+    Branches {
+        branches: Vec<usize>,
+        from: usize,
+    },
+    /// The reader's union: the branch, then the value.
+    Branch(usize, usize),
+    /// The fields in the reader's order, which is also the writer's. `from` is the record.
+    Record {
+        parts: Vec<Part>,
+        from: usize,
+    },
+    /// The same where the orders differ: where each of the writer's fields begins is found out
+    /// first.
+    Reordered {
+        parts: Vec<Part>,
+        from: usize,
+    },
+    /// No value of the writer's type can be read.
+    Fail(String),
+}
+
+#[derive(Debug, Clone)]
+struct Symbols {
+    /// The reader's place of each of the writer's symbols.
+    places: Vec<Option<usize>>,
+    names: Vec<String>,
+    from: usize,
+}
+
+/// What is done for a field.
+#[derive(Debug, Clone)]
+enum Part {
+    /// Reads the writer's field (its place) by an operation.
+    Field(usize, usize),
+    /// Goes past the writer's field (its place).
+    Skip(usize),
+    /// Takes the reader's default (its bytes).
+    Default(Vec<u8>),
+}
+
+impl Resolution {
+    /// Compiles the resolution of what `writer` wrote to `reader`, refusing differing units.
+    ///
+    /// # Errors
+    /// [`ResolveError`] names the field that cannot be read.
+    pub fn new(writer: &Schema, reader: &Schema) -> Result<Self, ResolveError> {
+        Self::with_options(writer, reader, ResolveOptions::default())
+    }
+
+    /// Compiles the resolution of what `writer` wrote to `reader`.
+    ///
+    /// # Errors
+    /// [`ResolveError`] names the field that cannot be read.
+    pub fn with_options(
+        writer: &Schema,
+        reader: &Schema,
+        options: ResolveOptions,
+    ) -> Result<Self, ResolveError> {
+        let mut compiler = Compiler {
+            writer,
+            reader,
+            from: Codec::new(writer),
+            to: Codec::new(reader),
+            options,
+            ops: Vec::new(),
+            pairs: HashMap::new(),
+            failed: HashMap::new(),
+            cautions: Vec::new(),
+            path: Vec::new(),
+        };
+        let root = compiler.pair(NodeId::ROOT, NodeId::ROOT)?;
+        let Compiler { from, ops, cautions, .. } = compiler;
+        let same = unchanged(&ops);
+        Ok(Self { writer: from, reader: reader.clone(), ops, same, root, cautions })
+    }
+
+    /// The writer's schema.
+    #[must_use]
+    pub fn writer(&self) -> &Schema {
+        self.writer.schema()
+    }
+
+    /// The reader's schema.
+    #[must_use]
+    pub fn reader(&self) -> &Schema {
+        &self.reader
+    }
+
+    /// Whether datums of both schemas have the same bytes, so that nothing needs to be rewritten.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.same[self.root]
+    }
+
+    /// What may fail for some values, and what differs in meaning: sentences for people.
+    #[must_use]
+    pub fn cautions(&self) -> &[String] {
+        &self.cautions
+    }
+
+    /// Appends to `out` the reader's datum of the writer's datum that is all of `bytes`. After an
+    /// error, `out` is as it was.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the bytes are no datum of the writer's, or where the reader's schema
+    /// has nothing for a value.
+    pub fn transcode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let start = out.len();
+        let mut reader = Reader::new(bytes);
+        let defaults = bytes.len().saturating_mul(DEFAULTS_PER_BYTE).saturating_add(FREE_DEFAULTS);
+        let mut run = Run { of: self, out, defaults };
+        run.op(self.root, &mut reader, 0)
+            .and_then(|()| Ok(reader.finish()?))
+            .inspect_err(|_| out.truncate(start))
+    }
+}
+
+/// The operations that copy what they read: those that are so by themselves, less those that hold
+/// one which is not.
+fn unchanged(ops: &[Op]) -> Vec<bool> {
+    let mut same: Vec<bool> = ops.iter().map(|op| same_alone(op, ops)).collect();
+    let mut holders = vec![Vec::new(); ops.len()];
+    for (i, op) in ops.iter().enumerate() {
+        each_child(op, ops, |child| holders[child].push(i));
+    }
+    let mut changed: Vec<usize> = (0..ops.len()).filter(|i| !same[*i]).collect();
+    while let Some(i) = changed.pop() {
+        for holder in std::mem::take(&mut holders[i]) {
+            if std::mem::replace(&mut same[holder], false) {
+                changed.push(holder);
+            }
+        }
+    }
+    same
+}
+
+/// Whether an operation copies what it reads, if those it holds do.
+fn same_alone(op: &Op, ops: &[Op]) -> bool {
+    match op {
+        Op::Copy(_) | Op::Map { .. } => true,
+        Op::Enum(symbols) => symbols.places.iter().enumerate().all(|(i, place)| *place == Some(i)),
+        Op::Array { length, .. } => length.is_none(),
+        Op::Record { parts, .. } => parts.iter().all(|part| matches!(part, Part::Field(..))),
+        Op::Branches { branches, .. } => {
+            let aligned = |(i, op): (usize, &usize)| matches!(ops[*op], Op::Branch(b, _) if b == i);
+            branches.iter().enumerate().all(aligned)
+        }
+        _ => false,
+    }
+}
+
+/// The operations in one. A branch of a union counts as what is in it.
+fn each_child(op: &Op, ops: &[Op], mut each: impl FnMut(usize)) {
+    match op {
+        Op::Array { item, .. } => each(*item),
+        Op::Map { value, .. } => each(*value),
+        Op::Branches { branches, .. } => {
+            for op in branches {
+                match ops[*op] {
+                    Op::Branch(_, inner) => each(inner),
+                    _ => each(*op),
+                }
+            }
+        }
+        Op::Branch(_, op) => each(*op),
+        Op::Record { parts, .. } | Op::Reordered { parts, .. } => {
+            for part in parts {
+                if let Part::Field(_, op) = part {
+                    each(*op);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+struct Compiler<'a> {
+    writer: &'a Schema,
+    reader: &'a Schema,
+    from: Codec,
+    to: Codec,
+    options: ResolveOptions,
+    ops: Vec<Op>,
+    pairs: HashMap<(NodeId, NodeId), usize>,
+    failed: HashMap<(NodeId, NodeId), ResolveError>,
+    cautions: Vec<String>,
+    path: Vec<String>,
+}
+
+type Compiled<T> = Result<T, ResolveError>;
+
+impl<'a> Compiler<'a> {
+    fn at(&self) -> String {
+        match &self.path[..] {
+            [] => "the whole".to_owned(),
+            path => path.join("."),
+        }
+    }
+
+    fn types(&self, w: NodeId, r: NodeId) -> ResolveError {
+        let (writer, reader) = (self.writer.node(w), self.reader.node(r));
+        let (writer, reader) = (writer.kind.to_string(), reader.kind.to_string());
+        ResolveError::Types { at: self.at(), writer, reader }
+    }
+
+    /// The operation for a pair of types, compiled once.
+    fn pair(&mut self, w: NodeId, r: NodeId) -> Compiled<usize> {
+        if let Some(error) = self.failed.get(&(w, r)) {
+            return Err(error.clone());
+        }
+        if let Some(op) = self.pairs.get(&(w, r)) {
+            return Ok(*op);
+        }
+        if self.ops.len() >= MAX_PAIRS || self.path.len() > MAX_DEPTH {
+            return Err(ResolveError::Limit { at: self.at() });
+        }
+        let place = self.reserve();
+        self.pairs.insert((w, r), place);
+        match self.compile(w, r) {
+            Ok(op) => self.ops[place] = op,
+            Err(error) => {
+                self.ops[place] = Op::Fail(self.writer.node(w).kind.to_string());
+                self.failed.insert((w, r), error.clone());
+                return Err(error);
+            }
+        }
+        Ok(place)
+    }
+
+    fn reserve(&mut self) -> usize {
+        self.ops.push(Op::Fail(String::new()));
+        self.ops.len() - 1
+    }
+
+    fn compile(&mut self, w: NodeId, r: NodeId) -> Compiled<Op> {
+        let (writer, reader) = (self.writer, self.reader);
+        let (from, to) = (&writer.node(w).kind, &reader.node(r).kind);
+        match (from, to) {
+            (Type::Union(branches), _) => return self.writer_union(w, branches, r),
+            (_, Type::Union(branches)) => return self.reader_union(w, branches, r),
+            _ => {}
+        }
+        self.check_logical(w, r)?;
+        let copy = Op::Copy(w.index());
+        Ok(match (from, to) {
+            (Type::Int, Type::Int | Type::Long)
+            | (Type::Null, Type::Null)
+            | (Type::Boolean, Type::Boolean)
+            | (Type::Long, Type::Long)
+            | (Type::Float, Type::Float)
+            | (Type::Double, Type::Double)
+            | (Type::Bytes | Type::String, Type::Bytes)
+            | (Type::String, Type::String) => copy,
+            (Type::Bytes, Type::String) => Op::Text,
+            (Type::Int, Type::Float) => Op::IntToFloat,
+            (Type::Int, Type::Double) => Op::IntToDouble,
+            (Type::Long, Type::Float) => Op::LongToFloat,
+            (Type::Long, Type::Double) => Op::LongToDouble,
+            (Type::Float, Type::Double) => Op::FloatToDouble,
+            (Type::Fixed(from), Type::Fixed(to)) if from.size == to.size => {
+                self.check_names(w, r)?;
+                copy
+            }
+            (Type::Enum(_), Type::Enum(_)) => self.symbols(w, r)?,
+            (Type::Array(from), Type::Array(to)) => self.array(w, *from, r, *to)?,
+            (Type::Map(from), Type::Map(to)) => {
+                let value = self.part("{}", *from, *to)?;
+                let least = writer.least_bytes(*from) + 1;
+                Op::Map { value, from: w.index(), least }
+            }
+            (Type::Record(from), Type::Record(to)) => {
+                self.check_names(w, r)?;
+                self.record(w, from, r, to)?
+            }
+            _ => return Err(self.types(w, r)),
+        })
+    }
+
+    fn part(&mut self, segment: &str, w: NodeId, r: NodeId) -> Compiled<usize> {
+        self.path.push(segment.to_owned());
+        let op = self.pair(w, r)?;
+        self.path.pop();
+        Ok(op)
+    }
+
+    /// Decimals must agree in scale; other logical types that differ are told.
+    fn check_logical(&mut self, w: NodeId, r: NodeId) -> Compiled<()> {
+        let (from, to) = (self.writer.node(w).logical, self.reader.node(r).logical);
+        match (from, to) {
+            (
+                Some(LogicalType::Decimal { scale: from, .. }),
+                Some(LogicalType::Decimal { scale: to, .. }),
+            ) if from != to => Err(self.types(w, r)),
+            (Some(from), Some(to)) if from != to => {
+                self.caution(format!("the writer's values are {from:?}, the reader's {to:?}"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn caution(&mut self, text: String) {
+        let text = format!("{}: {text}", self.at());
+        if self.cautions.len() < 1000 {
+            self.cautions.push(text);
+        }
+    }
+
+    fn check_names(&self, w: NodeId, r: NodeId) -> Compiled<()> {
+        let (from, to) = (&self.writer.node(w).kind, &self.reader.node(r).kind);
+        if answers(to, from) != Answer::No {
+            return Ok(());
+        }
+        let writer = from.name().unwrap_or_default().to_owned();
+        Err(ResolveError::Names { at: self.at(), writer, reader: to.to_string() })
+    }
+
+    fn symbols(&mut self, w: NodeId, r: NodeId) -> Compiled<Op> {
+        self.check_names(w, r)?;
+        let (Type::Enum(from), Type::Enum(to)) =
+            (&self.writer.node(w).kind, &self.reader.node(r).kind)
+        else {
+            return Err(self.types(w, r));
+        };
+        let find = |symbol: &String| to.symbols.iter().position(|known| known == symbol);
+        let default = to.default.as_ref().and_then(find);
+        let places: Vec<_> = from.symbols.iter().map(|symbol| find(symbol).or(default)).collect();
+        let lost = from.symbols.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let lost: Vec<_> = lost.map(|(symbol, _)| symbol.as_str()).collect();
+        if lost.len() == places.len() {
+            return Err(self.types(w, r));
+        }
+        let names = from.symbols.clone();
+        if !lost.is_empty() {
+            self.caution(format!("the reader has no symbol for {}", lost.join(", ")));
+        }
+        Ok(Op::Enum(Symbols { places, names, from: w.index() }))
+    }
+
+    fn array(&mut self, w: NodeId, from: NodeId, r: NodeId, to: NodeId) -> Compiled<Op> {
+        let length = |codec: &Codec, id: NodeId| match &codec.plan[id.index()] {
+            Step::Array(array) => array.length,
+            _ => None,
+        };
+        let (written, read) = (length(&self.from, w), length(&self.to, r));
+        if let (Some(writer), Some(reader)) = (written, read)
+            && writer != reader
+        {
+            return Err(ResolveError::Length { at: self.at(), writer, reader });
+        }
+        let item = self.part("[]", from, to)?;
+        let least = self.writer.least_bytes(from);
+        // What the writer's schema promises need not be checked again.
+        let length = read.filter(|_| written.is_none());
+        Ok(Op::Array { item, from: w.index(), least, length })
+    }
+
+    /// A union reads the writer's type as its best branch: the same type, or else the first that
+    /// can.
+    fn reader_union(&mut self, w: NodeId, branches: &[NodeId], r: NodeId) -> Compiled<Op> {
+        let score =
+            |branch: &NodeId| matches(self.writer, w, self.reader, *branch, MATCH_DEPTH) as usize;
+        let best = (0..branches.len()).rev().max_by_key(|i| score(&branches[*i]));
+        match best.filter(|i| score(&branches[*i]) > 0) {
+            Some(branch) => Ok(Op::Branch(branch, self.pair(w, branches[branch])?)),
+            None => Err(self.types(w, r)),
+        }
+    }
+
+    /// Each branch of the writer's is read by itself. At least one beside null must be readable,
+    /// and none may be of the right type but wrong within.
+    fn writer_union(&mut self, w: NodeId, branches: &[NodeId], r: NodeId) -> Compiled<Op> {
+        let mut ops = Vec::with_capacity(branches.len());
+        let mut first = None;
+        let mut readable = branches.len() == 1;
+        for branch in branches {
+            let kind = &self.writer.node(*branch).kind;
+            let depth = self.path.len();
+            match self.pair(*branch, r) {
+                Ok(op) => {
+                    readable |= *kind != Type::Null;
+                    ops.push(op);
+                }
+                Err(ResolveError::Types { at, .. } | ResolveError::Names { at, .. })
+                    if at == self.at() =>
+                {
+                    self.path.truncate(depth);
+                    let error = self.types(*branch, r);
+                    if *kind != Type::Null {
+                        first = first.or(Some(error));
+                    }
+                    self.caution(format!("the writer's {kind} cannot be read"));
+                    let place = self.reserve();
+                    self.ops[place] = Op::Fail(kind.to_string());
+                    ops.push(place);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match first {
+            Some(error) if !readable => Err(error),
+            None if !readable => Err(self.types(w, r)),
+            _ => Ok(Op::Branches { branches: ops, from: w.index() }),
+        }
+    }
+
+    fn record(&mut self, w: NodeId, from: &Record, r: NodeId, to: &Record) -> Compiled<Op> {
+        let places = sources(from, to);
+        let mut used = vec![false; from.fields.len()];
+        let mut parts = Vec::with_capacity(to.fields.len());
+        for (i, (field, place)) in to.fields.iter().zip(places).enumerate() {
+            self.path.push(field.name.clone());
+            parts.push(match place {
+                Some(place) => {
+                    used[place] = true;
+                    let written = &from.fields[place];
+                    self.check_field(written, field)?;
+                    Part::Field(place, self.pair(written.kind, field.kind)?)
+                }
+                None => Part::Default(self.default(r, i)?),
+            });
+            self.path.pop();
+        }
+        let from = w.index();
+        match in_order(&parts, &used) {
+            Some(parts) => Ok(Op::Record { parts, from }),
+            None => Ok(Op::Reordered { parts, from }),
+        }
+    }
+
+    fn default(&self, record: NodeId, place: usize) -> Compiled<Vec<u8>> {
+        let Type::Record(of) = &self.reader.node(record).kind else { return Ok(Vec::new()) };
+        if of.fields[place].default.is_none() {
+            return Err(ResolveError::Missing { at: self.at() });
+        }
+        let wrong = |problem: String| ResolveError::Default { at: self.at(), problem };
+        let mut bytes = Vec::new();
+        let put = self.to.put_default(record.index(), place, &mut bytes);
+        put.map_err(|error| wrong(error.to_string()))?;
+        if bytes.len() > MAX_DEFAULT_BYTES {
+            return Err(wrong(format!("it has more than {MAX_DEFAULT_BYTES} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    /// Units, and numbers of the same label.
+    fn check_field(&mut self, from: &Field, to: &Field) -> Compiled<()> {
+        if let (Some(writer), Some(reader)) = (&from.units, &to.units)
+            && writer != reader
+        {
+            let (writer, reader) = (writer.clone(), reader.clone());
+            if self.options.units == UnitsPolicy::Refuse {
+                return Err(ResolveError::Units { at: self.at(), writer, reader });
+            }
+            self.caution(format!("the writer's unit is {writer:?}, the reader's {reader:?}"));
+        }
+        for (label, number) in from.enumeration.iter().flatten() {
+            let known = to.enumeration.iter().flatten().find(|(known, _)| known == label);
+            if let Some((_, other)) = known.filter(|(_, other)| other != number) {
+                self.caution(format!("{label} is {number} at the writer, {other} at the reader"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The writer's field for each of the reader's: of its name, or else of an alias where no other
+/// field of the reader's has it. None is read twice.
+pub(crate) fn sources(from: &Record, to: &Record) -> Vec<Option<usize>> {
+    let mut places: HashMap<&str, usize> =
+        from.fields.iter().enumerate().map(|(i, field)| (field.name.as_str(), i)).collect();
+    let mut out: Vec<_> =
+        to.fields.iter().map(|field| places.remove(field.name.as_str())).collect();
+    for (field, place) in to.fields.iter().zip(&mut out) {
+        if place.is_none() {
+            *place = field.aliases.iter().find_map(|alias| places.remove(alias.as_str()));
+        }
+    }
+    out
+}
+
+/// The parts with the writer's other fields passed over, if the orders agree.
+fn in_order(parts: &[Part], used: &[bool]) -> Option<Vec<Part>> {
+    let mut out = Vec::with_capacity(parts.len());
+    let mut next = 0;
+    for part in parts {
+        if let Part::Field(place, _) = part {
+            if *place < next || used[next..*place].iter().any(|used| *used) {
+                return None;
+            }
+            out.extend((next..*place).map(Part::Skip));
+            next = place + 1;
+        }
+        out.push(part.clone());
+    }
+    out.extend((next..used.len()).map(Part::Skip));
+    Some(out)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Answer {
+    No,
+    /// By promotion, or by a plain name in another namespace.
+    Roughly,
+    Exactly,
+}
+
+/// How deep arrays and maps are compared when a branch is chosen.
+const MATCH_DEPTH: usize = 8;
+
+/// Whether a type of the reader's is one for a type of the writer's, without looking into records.
+fn matches(writer: &Schema, w: NodeId, reader: &Schema, r: NodeId, depth: usize) -> Answer {
+    let (from, to) = (&writer.node(w).kind, &reader.node(r).kind);
+    match (from, to) {
+        (Type::Array(from), Type::Array(to)) | (Type::Map(from), Type::Map(to)) if depth > 0 => {
+            matches(writer, *from, reader, *to, depth - 1)
+        }
+        (Type::Union(_), _) | (_, Type::Union(_)) => Answer::Exactly,
+        (Type::Fixed(a), Type::Fixed(b)) if a.size != b.size => Answer::No,
+        (Type::Record(_), Type::Record(_))
+        | (Type::Enum(_), Type::Enum(_))
+        | (Type::Fixed(_), Type::Fixed(_)) => answers(to, from),
+        (Type::Int, Type::Long | Type::Float | Type::Double)
+        | (Type::Long, Type::Float | Type::Double)
+        | (Type::Float, Type::Double)
+        | (Type::String, Type::Bytes)
+        | (Type::Bytes, Type::String) => Answer::Roughly,
+        (from, to) if from.word() == to.word() => Answer::Exactly,
+        _ => Answer::No,
+    }
+}
+
+/// Whether the reader's named type answers to the writer's name. Namespaces do not count, as the
+/// specification says, but the full name is preferred in a union.
+pub(crate) fn answers(to: &Type, from: &Type) -> Answer {
+    let (Some(reads), Some(wrote)) = (to.name(), from.name()) else { return Answer::No };
+    let plain = |name: &str| name.rsplit('.').next().map(str::to_owned);
+    let mut names = std::iter::once(reads).chain(to.aliases().iter().map(String::as_str));
+    if names.clone().any(|name| name == wrote) {
+        Answer::Exactly
+    } else if names.any(|name| plain(name) == plain(wrote)) {
+        Answer::Roughly
+    } else {
+        Answer::No
+    }
+}
+
+struct Run<'a> {
+    of: &'a Resolution,
+    out: &'a mut Vec<u8>,
+    /// Bytes of defaults that may still be written.
+    defaults: usize,
+}
+
+type Done = Result<(), DecodeError>;
+
+impl Run<'_> {
+    fn copy(&mut self, step: usize, reader: &mut Reader<'_>, depth: usize) -> Done {
+        let all = reader.rest();
+        self.of.writer.pass(step, reader, depth, Care::Skip)?;
+        let size = all.len() - reader.rest().len();
+        self.out.extend_from_slice(&all[..size]);
+        Ok(())
+    }
+
+    fn op(&mut self, op: usize, reader: &mut Reader<'_>, depth: usize) -> Done {
+        let of = self.of;
+        let operation = &of.ops[op];
+        if of.same[op] {
+            return self.copy(source(operation), reader, depth);
+        }
+        match operation {
+            Op::Copy(step) => self.copy(*step, reader, depth)?,
+            Op::IntToFloat => self.out.extend((reader.int()? as f32).to_le_bytes()),
+            Op::IntToDouble => self.out.extend(f64::from(reader.int()?).to_le_bytes()),
+            Op::LongToFloat => self.out.extend((reader.long()? as f32).to_le_bytes()),
+            Op::LongToDouble => self.out.extend((reader.long()? as f64).to_le_bytes()),
+            Op::FloatToDouble => self.out.extend(f64::from(reader.float()?).to_le_bytes()),
+            Op::Text => {
+                let text = reader.string()?;
+                put_length(self.out, text.len());
+                self.out.extend_from_slice(text.as_bytes());
+            }
+            Op::Enum(symbols) => {
+                let symbol = reader.symbol(symbols.places.len())?;
+                let lost =
+                    || DecodeProblem::NoCounterpart(format!("symbol {}", symbols.names[symbol]));
+                put_long(self.out, symbols.places[symbol].ok_or_else(lost)? as i64);
+            }
+            Op::Array { item, least, length, .. } => {
+                deeper(reader, depth)?;
+                let all =
+                    self.blocks(*least, reader, |this, reader| this.op(*item, reader, depth + 1))?;
+                check_length(*length, all)?;
+            }
+            Op::Map { value, least, .. } => {
+                deeper(reader, depth)?;
+                self.blocks(*least, reader, |this, reader| {
+                    let key = reader.bytes()?;
+                    put_length(this.out, key.len());
+                    this.out.extend_from_slice(key);
+                    this.op(*value, reader, depth + 1)
+                })?;
+            }
+            Op::Branches { branches, .. } => {
+                deeper(reader, depth)?;
+                let branch = reader.branch(branches.len())?;
+                self.op(branches[branch], reader, depth + 1)?;
+            }
+            Op::Branch(branch, op) => {
+                put_length(self.out, *branch);
+                self.op(*op, reader, depth)?;
+            }
+            Op::Record { parts, from } => self.record(parts, *from, reader, depth)?,
+            Op::Reordered { parts, from } => self.reordered(parts, *from, reader, depth)?,
+            Op::Fail(kind) => {
+                return Err(DecodeError::new(DecodeProblem::NoCounterpart(kind.clone())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of an array or map, writes one, and gives the number of elements.
+    fn blocks<'b>(
+        &mut self,
+        least: usize,
+        reader: &mut Reader<'b>,
+        mut element: impl FnMut(&mut Self, &mut Reader<'b>) -> Done,
+    ) -> Result<usize, DecodeError> {
+        let start = self.out.len();
+        let mut all = 0;
+        while let Some(block) = reader.block(least)? {
+            let left = reader.rest().len();
+            for i in 0..block.count {
+                element(self, reader).map_err(|error| error.in_element(all + i))?;
+            }
+            reader.end_block(block, left)?;
+            all += block.count;
+        }
+        close_block(self.out, Blocks::Sized, all, start);
+        Ok(all)
+    }
+
+    fn default(&mut self, bytes: &[u8]) -> Done {
+        let left = self.defaults.checked_sub(bytes.len());
+        self.defaults = left.ok_or(WireError::Budget)?;
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        parts: &[Part],
+        from: usize,
+        reader: &mut Reader<'_>,
+        depth: usize,
+    ) -> Done {
+        deeper(reader, depth)?;
+        let of = self.of;
+        let Step::Record(steps) = &of.writer.plan[from] else { return Ok(()) };
+        for part in parts {
+            let (place, done) = match part {
+                Part::Field(place, op) => (*place, self.op(*op, reader, depth + 1)),
+                Part::Skip(place) => {
+                    (*place, of.writer.pass(steps[*place], reader, depth + 1, Care::Skip))
+                }
+                Part::Default(bytes) => (0, self.default(bytes)),
+            };
+            done.map_err(|error| error.in_field(of.writer.field_name(from, place)))?;
+        }
+        Ok(())
+    }
+
+    fn reordered(
+        &mut self,
+        parts: &[Part],
+        from: usize,
+        reader: &mut Reader<'_>,
+        depth: usize,
+    ) -> Done {
+        deeper(reader, depth)?;
+        let of = self.of;
+        let Step::Record(steps) = &of.writer.plan[from] else { return Ok(()) };
+        let mut starts = Vec::with_capacity(steps.len());
+        for (place, step) in steps.iter().enumerate() {
+            starts.push(reader.clone());
+            of.writer
+                .pass(*step, reader, depth + 1, Care::Skip)
+                .map_err(|error| error.in_field(of.writer.field_name(from, place)))?;
+        }
+        for part in parts {
+            match part {
+                Part::Field(place, op) => {
+                    self.op(*op, &mut starts[*place], depth + 1)
+                        .map_err(|error| error.in_field(of.writer.field_name(from, *place)))?;
+                }
+                Part::Default(bytes) => self.default(bytes)?,
+                Part::Skip(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The writer's type of an operation that copies.
+fn source(op: &Op) -> usize {
+    match op {
+        Op::Copy(from)
+        | Op::Array { from, .. }
+        | Op::Map { from, .. }
+        | Op::Branches { from, .. }
+        | Op::Record { from, .. }
+        | Op::Reordered { from, .. } => *from,
+        Op::Enum(symbols) => symbols.from,
+        _ => 0,
+    }
+}
