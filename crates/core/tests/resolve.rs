@@ -189,7 +189,7 @@ fn damaged_bytes_are_errors() {
     let mut bytes = Vec::new();
     let value = Value::Record(vec![
         1000.into(),
-        Value::Array(vec![vec![0xc3, 0xa9].into(), vec![104_u8].into()]),
+        Value::Array(vec![vec![0xc3_u8, 0xa9].into(), vec![104_u8].into()]),
     ]);
     codec.encode(&value, &mut bytes).unwrap();
     assert!(resolution.transcode(&bytes, &mut Vec::new()).is_ok());

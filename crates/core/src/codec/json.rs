@@ -242,14 +242,15 @@ impl Conversion<'_> {
         self.bare(at, branches, json, depth)
     }
 
-    /// The first branch that JSON fits, a `float` only where no other has its number exactly.
+    /// The first branch that JSON fits; whole numbers go to `int` or `long`, and those that a `float`
+    /// has not exactly to a `double`, where there is one.
     fn bare(&mut self, at: usize, branches: &[usize], json: &Json, depth: usize) -> Result<Value> {
         let mut rough = None;
         let mut error = None;
         for (branch, step) in branches.iter().enumerate() {
             match self.value(*step, json, depth + 1) {
-                Ok(Value::Float(n)) if real(json).is_some_and(|j| f64::from(n) != j) => {
-                    rough = rough.or(Some((branch, Value::Float(n))));
+                Ok(value) if rough_number(&value, json) => {
+                    rough = rough.or(Some((branch, value)));
                 }
                 Ok(value) => return Ok(Value::Union(branch as u32, Box::new(value))),
                 Err(wrong) if *wrong.problem() == JsonProblem::Limit => return Err(wrong),
@@ -368,6 +369,15 @@ impl Conversion<'_> {
 
     fn beside_null(&self, branches: &[usize]) -> bool {
         branches.iter().any(|step| matches!(self.codec.plan[*step], Step::Null))
+    }
+}
+
+/// Whether another branch may have the number better.
+fn rough_number(value: &Value, json: &Json) -> bool {
+    match value {
+        Value::Float(n) => json.is_i64() || real(json).is_some_and(|j| f64::from(*n) != j),
+        Value::Double(_) => json.is_i64(),
+        _ => false,
     }
 }
 
