@@ -40,6 +40,7 @@ pub(crate) const BITMAP: usize = 384;
 const DURABLE_POS: usize = 896;
 const DURABLE_END: usize = 904;
 const SYNC_ERROR: usize = 912;
+const SYNCED_SEQ: usize = 920;
 pub(crate) const SYNC_LOCK: usize = 960;
 const SYNC_HOLDER: usize = 1024;
 const FIRST_SEQ: usize = 1088;
@@ -184,7 +185,7 @@ impl Control {
         let tail = self.tail();
         let slot = [SLOT_A, SLOT_B].iter().any(|s| self.word(*s).load(Acquire) == tail);
         slot && tail >= FIRST_POS
-            && tail % 8 == 0
+            && tail.is_multiple_of(8)
             && self.first_seq() >= 1
             && self.seq() + 1 >= self.first_seq()
             && self.seq() - self.first_seq().min(self.seq()) < 1 << 32
@@ -266,6 +267,11 @@ impl Control {
     /// The system's error of a failed sync, kept until the next boot.
     pub(crate) fn sync_error(&self) -> &AtomicU64 {
         self.word(SYNC_ERROR)
+    }
+
+    /// The number of the last segment that a sync has reached.
+    pub(crate) fn synced_seq(&self) -> &AtomicU64 {
+        self.word(SYNCED_SEQ)
     }
 
     /// The prepared file for the next segment: its number (0 for none) and capacity.

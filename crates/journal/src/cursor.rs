@@ -49,6 +49,23 @@ impl Cursor {
         Self { segment, pos, next, limit: (pos, next), promised: next, pending, scratch }
     }
 
+    /// Before the frame at a position, or at the end.
+    pub(crate) fn at_frame(partition: &Partition, pos: u64) -> Result<Self, JournalError> {
+        let (tail, end) = partition.log_end();
+        if pos >= tail {
+            return Ok(Self::at(tail, end));
+        }
+        let Some(segment) = partition.segment_at(pos)? else { return Ok(Self::at(tail, end)) };
+        let mut cursor = Self::at(pos.max(segment.head.base_pos), 0);
+        let found = segment.check(cursor.pos, tail, &mut cursor.scratch);
+        // Where no frame can be read, the segment's start is the best that is known.
+        let next = found.map_or(segment.head.base_offset, |(header, _)| header.offset);
+        (cursor.next, cursor.promised) = (next, next);
+        cursor.limit.1 = next;
+        cursor.segment = Some(segment);
+        Ok(cursor)
+    }
+
     /// Whether something is left that needs no new append.
     pub(crate) fn has_more(&self) -> bool {
         self.pending.is_some()

@@ -12,11 +12,14 @@ use helio_core::{SchemaId, TopicName};
 
 use crate::bell::{self, Bell, BellInner, SLOTS};
 use crate::error::At;
+use crate::groups::GroupInner;
 use crate::hash::{mix, random};
+use crate::maintenance::{self, Signal};
 use crate::map::{Map, Mode};
+use crate::partition::Partition;
 use crate::process::{BootId, Token};
 use crate::topic::{self, Topic, TopicInner};
-use crate::{Access, JournalError, JournalOptions, TopicConfig};
+use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
@@ -34,7 +37,18 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     doorbells: Map,
     bells: Mutex<Vec<Weak<BellInner>>>,
+    partitions: Mutex<Vec<Weak<Partition>>>,
+    groups: Mutex<Vec<Weak<GroupInner>>>,
+    pub(crate) syncer: Arc<Signal>,
+    pub(crate) keeper: Arc<Signal>,
     number: AtomicU64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.syncer.end();
+        self.keeper.end();
+    }
 }
 
 impl Shared {
@@ -64,6 +78,50 @@ impl Shared {
 
     pub(crate) fn bell_owner(&self, slot: usize) -> &AtomicU64 {
         self.doorbells.u64(bell::slot_at(slot) + 8)
+    }
+
+    /// Has the partition looked after from now on.
+    pub(crate) fn enlist(&self, partition: &Arc<Partition>) {
+        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::downgrade(partition));
+    }
+
+    /// The partitions that this process has open.
+    pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
+        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|p| p.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Has the group's commits synced from now on.
+    pub(crate) fn enlist_group(&self, group: &Arc<GroupInner>) {
+        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::downgrade(group));
+    }
+
+    /// The groups that this process has open.
+    pub(crate) fn groups(&self) -> Vec<Arc<GroupInner>> {
+        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|g| g.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Has someone sync for those who wait for it.
+    pub(crate) fn want_sync(&self) {
+        match self.options.maintenance {
+            Maintenance::Background => self.syncer.want(),
+            Maintenance::Manual => maintenance::serve(self),
+        }
+    }
+
+    /// Wakes those whom a writer that was killed has not woken.
+    pub(crate) fn sweep_bells(&self) {
+        let bells: Vec<_> = {
+            let mut all = self.bells();
+            all.retain(|b| b.strong_count() > 0);
+            all.iter().filter_map(Weak::upgrade).collect()
+        };
+        bells.iter().for_each(|bell| bell.sweep());
     }
 
     /// A number that this process has not used yet, for temporary names.
@@ -159,9 +217,17 @@ impl Journal {
             token: Token::own(boot),
             doorbells,
             bells: Mutex::default(),
+            partitions: Mutex::default(),
+            groups: Mutex::default(),
+            syncer: Arc::default(),
+            keeper: Arc::default(),
             number: AtomicU64::new(0),
         };
-        let inner = Inner { shared: Arc::new(shared), topics: Mutex::default() };
+        let shared = Arc::new(shared);
+        if shared.writable() && shared.options.maintenance == Maintenance::Background {
+            maintenance::start(&shared).at("start threads for", path)?;
+        }
+        let inner = Inner { shared, topics: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -169,6 +235,11 @@ impl Journal {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.shared.dir
+    }
+
+    /// One round of housekeeping, for journals opened with [`Maintenance::Manual`].
+    pub fn maintain(&self) {
+        maintenance::once(&self.inner.shared);
     }
 
     /// A doorbell for one waiting thread.

@@ -16,16 +16,23 @@ mod cursor;
 mod error;
 mod frame;
 mod futex;
+mod groups;
 mod hash;
 mod journal;
+mod keys;
 mod lock;
+mod maintenance;
 mod map;
 mod options;
 mod partition;
+mod picks;
 mod process;
 mod producers;
 mod reader;
+mod recovery;
+mod retention;
 mod segment;
+mod sync;
 mod topic;
 mod waiters;
 mod writer;
@@ -34,11 +41,13 @@ pub use bell::{Bell, Wake};
 pub use control::RecoveryReport;
 pub use error::{AppendError, JournalError};
 pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
+pub use groups::{Group, MAX_MEMBERS, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
     Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
     Maintenance, SyncHook, SyncPolicy, TopicConfig,
 };
 pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef, Watch};
+pub use sync::OnDurable;
 pub use topic::{Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions};
 pub use writer::{Record, Writer};

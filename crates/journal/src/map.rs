@@ -65,7 +65,11 @@ impl Map {
 
     fn at(&self, at: usize, len: usize, align: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
-        assert!(inside && at % align == 0, "byte {at}+{len} of a map of {} bytes", self.len);
+        assert!(
+            inside && at.is_multiple_of(align),
+            "byte {at}+{len} of a map of {} bytes",
+            self.len
+        );
         // SAFETY: just checked to lie within the mapping.
         unsafe { self.base.as_ptr().add(at) }
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bell::{self, Bell};
@@ -23,9 +23,10 @@ use crate::hash::mix;
 use crate::journal::Shared;
 use crate::lock::{self, Acquired, LockFailure};
 use crate::map::{Map, Mode, reserve};
-use crate::options::MIN_SEGMENT_BYTES;
+use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
 use crate::segment::{self, Head, Hold, Seal, Segment};
+use crate::sync::OnDurable;
 use crate::waiters;
 use crate::{JournalError, TopicConfig};
 
@@ -39,6 +40,12 @@ pub(crate) struct Partition {
     pub(crate) config: Arc<TopicConfig>,
     pub(crate) control: Control,
     current: Mutex<Option<Arc<Segment>>>,
+    waiting: Mutex<Vec<(u64, OnDurable)>>,
+    /// The durable position that was last brought to the disk itself.
+    pub(crate) checkpoint_saved: AtomicU64,
+    /// The log's end as found by looking, in a journal that may not be recovered for want of access.
+    pub(crate) recovered_view: Option<(u64, u64)>,
+    pub(crate) opened_at_recovery: u64,
 }
 
 /// The partition's lock, held by this thread.
@@ -93,14 +100,37 @@ impl Partition {
         };
         let control = Control::attach(map, &path)?;
         let (shared, config) = (Arc::clone(shared), Arc::clone(config));
-        let partition = Self { shared, dir, config, control, current: Mutex::default() };
+        let mark = mark(shared.boot, &file, &path)?;
+        let mut partition = Self {
+            shared,
+            dir,
+            config,
+            control,
+            current: Mutex::default(),
+            waiting: Mutex::default(),
+            checkpoint_saved: AtomicU64::new(0),
+            recovered_view: None,
+            opened_at_recovery: 0,
+        };
+        partition.note_recoveries();
+        partition.recover_if_needed(&file, &path, mark)?;
         Ok(partition)
+    }
+
+    /// Whether the newest record of each key is indexed and kept.
+    #[inline]
+    pub(crate) fn keeps_last(&self) -> bool {
+        self.config.last_value == LastValue::Keep
+    }
+
+    pub(crate) fn waiting_durable(&self) -> MutexGuard<'_, Vec<(u64, OnDurable)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The committed tail, as a log position.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
-        self.control.tail()
+        self.recovered_view().map_or_else(|| self.control.tail(), |view| view.0)
     }
 
     /// Takes the partition's lock; repairs first what a dead holder left half done.
@@ -143,18 +173,20 @@ impl Partition {
                 self.finish_roll(&segment, seal)?;
             }
         }
-        let _ = guard;
+        self.replay_keys(guard)?;
         self.control.dirty().store(0, Release);
         self.ring();
         Ok(())
     }
 
+    /// Names the next segment where it was in place already when its maker died.
     fn finish_roll(&self, segment: &Segment, seal: Seal) -> Result<(), JournalError> {
         let next = segment.head.seq + 1;
-        let found = Segment::open(&self.dir, next, Mode::Write, Hold::Loose);
-        match found {
-            Ok(Some(found)) if found.head.base_pos == seal.end => self.control.set_seq(next),
-            _ => segment.unseal(),
+        if let Some(found) = self.segment(next)?
+            && found.head.base_pos == seal.end
+            && found.head.prev_id == segment.head.id
+        {
+            self.control.set_seq(next);
         }
         Ok(())
     }
@@ -189,12 +221,18 @@ impl Partition {
             *seen = Some(Arc::clone(&first));
             return Ok(first);
         }
-        let current = match seen.take() {
-            Some(segment) if segment.head.seq == seq => segment,
-            _ => self.open_current()?,
+        let known = seen.take().filter(|segment| segment.head.seq == seq);
+        let (current, open) = match known {
+            Some(segment) => (segment, true),
+            None => {
+                let segment = self.open_current()?;
+                // Recovery seals the last segment, and a damaged seal is not to be written behind.
+                let open = matches!(segment.sealed(), Ok(None));
+                (segment, open)
+            }
         };
         let segment = match self.tail().checked_add(need) {
-            Some(end) if end <= current.head.end() => current,
+            Some(end) if open && end <= current.head.end() => current,
             _ => self.roll(guard, Some(&current), need)?,
         };
         *seen = Some(Arc::clone(&segment));
@@ -213,10 +251,12 @@ impl Partition {
         let seq = self.control.seq() + 1;
         let time = self.control.max_time();
         let largest = self.config.largest_segment();
+        // No id is used twice: recovery gives the numbers of segments that it removed again.
+        let epoch = self.control.recovered().count;
         let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
         let capacity = grown.min(largest).max(round_up(need));
         let head = Head {
-            id: mix(self.control.seed() ^ mix(seq)) | 1,
+            id: mix(self.control.seed() ^ mix(seq) ^ epoch.rotate_left(32)) | 1,
             seq,
             base_pos: tail,
             base_offset: end,
@@ -253,7 +293,7 @@ impl Partition {
     /// Tail and end offset as one.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
-        self.control.log_end()
+        self.recovered_view().unwrap_or_else(|| self.control.log_end())
     }
 
     /// The numbers of the first and the last segment; an empty range where there is none.
@@ -325,6 +365,20 @@ impl Partition {
         let rel = |pos: u64| (pos - segment.head.base_pos) / POPULATE;
         if rel(from) != rel(to) {
             segment.populate(to, 2 * POPULATE);
+        }
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        let background = self.config.sync == SyncPolicy::Background;
+        if self.shared.writable() && background && self.is_unsynced() {
+            // Nobody is left to be told; another process's, or the next, background sync tries again.
+            let _ = self.sync(u64::MAX);
+        }
+        for (_, call) in self.waiting_durable().drain(..) {
+            let waited = std::time::Duration::ZERO;
+            call(Err(JournalError::TimedOut { waited }));
         }
     }
 }

@@ -10,11 +10,13 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use helio_core::{Producer, ProducerName, Tai};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::error::At;
 use crate::journal::Shared;
@@ -32,6 +34,7 @@ const VERSION: u32 = 1;
 const COUNT: usize = 16;
 const LOCK: usize = 64;
 const HOLDER: usize = 128;
+const MARK: usize = 136;
 const INCARNATION: usize = 0;
 const CLAIM: usize = 8;
 const EXCLUSIVE: usize = 16;
@@ -74,6 +77,25 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     lock::init(&map, LOCK).at("prepare", path)
 }
 
+/// Makes the lock anew in a file that was last used under another boot, or is a copy: nobody holds it.
+fn refresh_lock(shared: &Shared, path: &Path) -> Result<(), JournalError> {
+    let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
+    let map = Map::of(&file, ENTRY, Mode::Write).at("map", path)?;
+    let ino = file.metadata().at("look at", path)?.ino();
+    let current =
+        || map.array::<16>(MARK) == shared.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
+    if !current() {
+        // Released when `file` is closed; whoever waited then finds the mark.
+        flock(&file, FlockOperation::LockExclusive).at("lock", path)?;
+        if !current() {
+            lock::init(&map, LOCK).at("prepare", path)?;
+            map.write(MARK, &shared.boot.0);
+            map.u64(MARK + 16).store(ino, Release);
+        }
+    }
+    Ok(())
+}
+
 impl Producers {
     pub(crate) fn open(
         shared: &Arc<Shared>,
@@ -81,6 +103,9 @@ impl Producers {
         topic: &str,
     ) -> Result<Self, JournalError> {
         let map = RwLock::new(Arc::new(open_map(shared, &path)?));
+        if shared.writable() {
+            refresh_lock(shared, &path)?;
+        }
         let (shared, topic) = (Arc::clone(shared), topic.to_owned());
         Ok(Self { shared, path, topic, map, names: Mutex::default() })
     }

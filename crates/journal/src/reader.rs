@@ -15,6 +15,7 @@ use crate::cursor::{Cursor, Step};
 use crate::error::JournalError;
 use crate::frame::{self, FrameHeader};
 use crate::partition::Partition;
+use crate::picks::{Pick, Picks};
 use crate::producers::Producers;
 
 /// Where a reader starts.
@@ -105,6 +106,7 @@ pub struct Reader {
     partition: Arc<Partition>,
     names: Names,
     cursor: Cursor,
+    picks: Option<Picks>,
 }
 
 /// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions that
@@ -164,14 +166,19 @@ impl Reader {
         let unknown = ProducerName::new("unknown").map_err(|_| JournalError::ReadOnly)?;
         let names = Names { producers, known: HashMap::new(), last: None, unknown };
         let mut cursor = Cursor::at_end(&partition);
+        let mut picks = None;
         match from {
             From::Latest => {}
             From::Earliest => cursor.rewind(&partition)?,
             From::Offset(offset) => cursor.seek_offset(&partition, offset)?,
             From::Time(time) => cursor.seek_time(&partition, time)?,
-            From::LastPerKey(_) => cursor.rewind(&partition)?,
+            From::LastPerKey(n) => {
+                let found = Picks::collect(&partition, n)?;
+                cursor = Cursor::at_frame(&partition, found.upto())?;
+                picks = Some(found);
+            }
         }
-        Ok(Self { partition, names, cursor })
+        Ok(Self { partition, names, cursor, picks })
     }
 
     /// The offset of the next record.
@@ -189,7 +196,8 @@ impl Reader {
     /// How many records are there to be read.
     #[must_use]
     pub fn lag(&self) -> u64 {
-        self.end_offset().saturating_sub(self.cursor.next)
+        let picks = self.picks.as_ref().map_or(0, |picks| picks.len() as u64);
+        self.end_offset().saturating_sub(self.cursor.next) + picks
     }
 
     /// The name of a producer, by the number that samples carry.
@@ -202,7 +210,7 @@ impl Reader {
     /// sleep.
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
-        self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
+        self.picks.is_some() || self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
     }
 
     /// What this reader waits for, to be looked at by whoever holds its bell. Good where
@@ -217,30 +225,44 @@ impl Reader {
     /// # Errors
     /// [`JournalError`] where files cannot be opened. Damage is no error but a gap.
     #[inline]
+    #[allow(clippy::should_implement_trait)] // Items borrow from the reader, which iterators cannot say.
     pub fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
-        match self.cursor.step(&self.partition)? {
-            Step::Nothing => Ok(None),
-            Step::Gap(gap) => Ok(Some(Item::Gap(gap))),
-            Step::Frame(pos, header) => Ok(Some(Item::Sample(self.sample(pos, &header)))),
+        if self.picks.is_some() {
+            return self.next_pick();
         }
+        self.next_live()
     }
 
     #[inline]
-    fn sample(&mut self, pos: u64, header: &FrameHeader) -> SampleRef<'_> {
-        let (trace, key, payload) = frame::split(header, self.cursor.body(pos, header));
-        SampleRef {
-            offset: header.offset,
-            time: header.time,
-            sequence: header.sequence,
-            schema: header.schema,
-            incarnation: header.incarnation,
-            producer_id: header.producer,
-            producer: self.names.get(header.producer),
-            level: header.level,
-            trace,
-            key,
-            payload,
+    fn next_live(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        match self.cursor.step(&self.partition)? {
+            Step::Nothing => Ok(None),
+            Step::Gap(gap) => Ok(Some(Item::Gap(gap))),
+            Step::Frame(pos, header) => {
+                let body = self.cursor.body(pos, &header);
+                Ok(Some(Item::Sample(sample(&mut self.names, &header, body))))
+            }
         }
+    }
+
+    #[cold]
+    fn next_pick(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        let found = match &mut self.picks {
+            Some(picks) => picks.next(&self.partition)?,
+            None => None,
+        };
+        let Some(found) = found else {
+            self.picks = None;
+            return self.next_live();
+        };
+        Ok(Some(match (found, &self.picks) {
+            (Pick::Frame(pos, header), Some(picks)) => {
+                let body = picks.body(pos, &header);
+                Item::Sample(sample(&mut self.names, &header, body))
+            }
+            (Pick::Gap(gap), _) => Item::Gap(gap),
+            (Pick::Frame(_, header), None) => Item::Sample(sample(&mut self.names, &header, &[])),
+        }))
     }
 
     /// Gives what there is, at most `max` items, to `each`, until it breaks. Returns how many.
@@ -263,5 +285,23 @@ impl Reader {
             }
         }
         Ok(max)
+    }
+}
+
+#[inline]
+fn sample<'a>(names: &'a mut Names, header: &FrameHeader, body: &'a [u8]) -> SampleRef<'a> {
+    let (trace, key, payload) = frame::split(header, body);
+    SampleRef {
+        offset: header.offset,
+        time: header.time,
+        sequence: header.sequence,
+        schema: header.schema,
+        incarnation: header.incarnation,
+        producer_id: header.producer,
+        producer: names.get(header.producer),
+        level: header.level,
+        trace,
+        key,
+        payload,
     }
 }

@@ -246,7 +246,7 @@ impl Segment {
         if segment.map.len() as u64 != HEADER_BYTES.saturating_add(head.capacity) {
             return Err(JournalError::damaged(path, "segment size"));
         }
-        if head.base_pos.checked_add(head.capacity).is_none() || head.base_pos % 8 != 0 {
+        if head.base_pos.checked_add(head.capacity).is_none() || !head.base_pos.is_multiple_of(8) {
             return Err(JournalError::damaged(path, "segment position"));
         }
         segment.head = head;

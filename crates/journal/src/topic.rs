@@ -4,15 +4,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use helio_core::{ProducerName, TopicName};
 
 use crate::control::RecoveryReport;
 use crate::error::At;
+use crate::groups::Group;
 use crate::journal::Shared;
 use crate::partition::{self, Partition};
 use crate::producers::{self, Claim, Producers};
 use crate::reader::{From, Reader};
+use crate::sync::OnDurable;
 use crate::writer::Writer;
 use crate::{JournalError, TopicConfig};
 
@@ -164,7 +167,15 @@ impl TopicInner {
         }
         let dir = self.dir.join(number.to_string());
         let opened = Arc::new(Partition::open(&self.shared, dir, &self.config)?);
-        Ok(Arc::clone(slot.get_or_init(|| opened)))
+        let mut fresh = false;
+        let kept = slot.get_or_init(|| {
+            fresh = true;
+            opened
+        });
+        if fresh {
+            self.shared.enlist(kept);
+        }
+        Ok(Arc::clone(kept))
     }
 
     fn producers(&self) -> Result<Arc<Producers>, JournalError> {
@@ -256,6 +267,17 @@ impl Topic {
         Reader::open(self.inner.partition(partition)?, self.inner.producers()?, from)
     }
 
+    /// A group whose members share this topic's partitions; made where there is none. The name follows the
+    /// rules of producers' names.
+    ///
+    /// # Errors
+    /// [`JournalError`] where its file cannot be made or used.
+    pub fn group(&self, name: &ProducerName) -> Result<Group, JournalError> {
+        let file = name.as_str().replace('/', "+");
+        let path = self.inner.dir.join("groups").join(file);
+        Group::open(&self.inner.shared, path, name.as_str(), self.inner.config.partitions)
+    }
+
     /// All producers that ever claimed a name here.
     ///
     /// # Errors
@@ -263,6 +285,53 @@ impl Topic {
     pub fn producers(&self) -> Result<Vec<ProducerInfo>, JournalError> {
         let list = self.inner.producers()?.list().into_iter();
         Ok(list.map(|(name, incarnation, pid)| ProducerInfo { name, incarnation, pid }).collect())
+    }
+
+    /// The offset below which a partition's records are on the disk.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the partition cannot be opened.
+    pub fn durable(&self, partition: u32) -> Result<u64, JournalError> {
+        Ok(self.inner.partition(partition)?.durable())
+    }
+
+    /// Brings the record at an offset to the disk, or waits until another thread or process, which is
+    /// at it already, has done so: it survives power loss then. All who wait share one request to the
+    /// disk.
+    ///
+    /// # Errors
+    /// [`JournalError::TimedOut`], [`JournalError::SyncFailed`].
+    pub fn wait_durable(
+        &self,
+        partition: u32,
+        offset: u64,
+        timeout: Option<Duration>,
+    ) -> Result<(), JournalError> {
+        self.inner.partition(partition)?.wait_durable(offset, timeout)
+    }
+
+    /// Has the journal's own thread bring everything so far to the disk, without waiting for it.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the partition cannot be opened.
+    pub fn request_sync(&self, partition: u32) -> Result<(), JournalError> {
+        let end = self.info(partition)?.end_offset;
+        self.on_durable(partition, end.saturating_sub(1), Box::new(|_| {}))
+    }
+
+    /// Calls back when the record at an offset is durable, or will not become so: at once, or from the
+    /// journal's own thread, which the call must not block.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the partition cannot be opened; then it is not called.
+    pub fn on_durable(
+        &self,
+        partition: u32,
+        offset: u64,
+        call: OnDurable,
+    ) -> Result<(), JournalError> {
+        self.inner.partition(partition)?.on_durable(offset, call);
+        Ok(())
     }
 
     /// What a partition holds.

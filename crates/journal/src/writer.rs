@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
 use helio_core::{Producer, SchemaId, Tai, TraceId};
 
 use crate::error::{AppendError, JournalError};
 use crate::frame::{self, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::hash::KeyHash;
+use crate::keys::Keys;
 use crate::map::Map;
 use crate::partition::{Guard, Partition};
 use crate::producers::Claim;
@@ -35,10 +38,11 @@ struct Planned<'a> {
     len: u32,
     flags: u8,
     crc: u32,
+    hash: KeyHash,
 }
 
 impl<'a> Planned<'a> {
-    fn new(record: &Record<'a>) -> Result<Self, AppendError> {
+    fn new(record: &Record<'a>, partition: &Partition) -> Result<Self, AppendError> {
         if record.key.len() > MAX_KEY_BYTES {
             return Err(AppendError::KeyTooLong(record.key.len()));
         }
@@ -48,7 +52,8 @@ impl<'a> Planned<'a> {
         };
         debug_assert!(record.payload.len() <= MAX_RECORD_BYTES);
         let crc = frame::body_crc(trace, record.key, record.payload);
-        Ok(Self { record: *record, len, flags, crc })
+        let hash = partition.hash(record.key);
+        Ok(Self { record: *record, len, flags, crc, hash })
     }
 
     fn stride(&self) -> u64 {
@@ -63,6 +68,7 @@ pub struct Writer {
     claim: Arc<Claim>,
     table: Arc<Map>,
     segment: Option<Arc<Segment>>,
+    keys: Option<Arc<Keys>>,
     sequence: u64,
 }
 
@@ -76,7 +82,7 @@ impl Writer {
     pub(crate) fn new(partition: Arc<Partition>, number: u32, claim: Arc<Claim>) -> Self {
         let sequence = claim.sequence(number);
         let table = claim.map();
-        Self { partition, number, claim, table, segment: None, sequence }
+        Self { partition, number, claim, table, segment: None, keys: None, sequence }
     }
 
     /// Who this writer publishes as.
@@ -97,7 +103,7 @@ impl Writer {
     /// [`AppendError`]; nothing of the record is in the log then.
     #[inline]
     pub fn append(&mut self, record: &Record<'_>) -> Result<u64, AppendError> {
-        let planned = Planned::new(record)?;
+        let planned = Planned::new(record, &self.partition)?;
         let partition = Arc::clone(&self.partition);
         let guard = partition.lock()?;
         self.check_fence()?;
@@ -114,7 +120,8 @@ impl Writer {
     /// # Errors
     /// [`AppendError`], as [`Writer::append`].
     pub fn append_batch(&mut self, records: &[Record<'_>]) -> Result<Range<u64>, AppendError> {
-        let planned: Result<Vec<_>, _> = records.iter().map(Planned::new).collect();
+        let planned: Result<Vec<_>, _> =
+            records.iter().map(|r| Planned::new(r, &self.partition)).collect();
         let planned = planned?;
         let partition = Arc::clone(&self.partition);
         let guard = partition.lock()?;
@@ -147,6 +154,11 @@ impl Writer {
         let partition = guard.partition;
         let stride = planned.stride();
         let segment = partition.room(guard, &mut self.segment, stride)?;
+        let keys = match partition.keeps_last() {
+            true => Some(partition.keys(guard, &mut self.keys)?),
+            false => None,
+        };
+        let link = keys.as_ref().and_then(|keys| keys.get(planned.hash)).unwrap_or(0);
         let (pos, offset) = partition.control.log_end();
         let record = &planned.record;
         let header = FrameHeader {
@@ -157,7 +169,7 @@ impl Writer {
             sequence: self.sequence + 1,
             schema: record.schema,
             incarnation: self.claim.producer.incarnation,
-            link: 0,
+            link,
             producer: self.claim.id,
             key_len: record.key.len() as u16,
             level: record.level,
@@ -168,6 +180,10 @@ impl Writer {
         segment.write(pos, &bytes, [trace, record.key, record.payload]);
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;
+        if let Some(keys) = keys {
+            keys.put(planned.hash, pos);
+            partition.control.keys_upto().store(pos + stride, Release);
+        }
         let time = partition.control.advance_time(record.time);
         segment.note(offset, pos, time);
         partition.prefault(&segment, pos, pos + stride);

@@ -1,4 +1,5 @@
 //! What one process sees of a journal: records in, records out, start positions, claims, waiting.
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

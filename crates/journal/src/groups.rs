@@ -1,0 +1,425 @@
+//! Groups: members share a topic's partitions; each partition is one member's at a time.
+//!
+//! Constraints: a partition has at most one owner. A new one takes it only after the former one gave it
+//! back, left, or died; it goes on at the committed position. So records are processed at least once, and
+//! only those behind the last commit may come again.
+//!
+//! Format: one file a group: a header of [`HEADER`] bytes, [`MEMBERS`] entries of 128 bytes, and 64
+//! bytes a partition: its owner and two slots {number, offset, check}, of which the valid one with the
+//! higher number counts.
+//!
+//! Operation: live members, in the order in which they joined, get partitions in turn: partition *p* is
+//! for member *p mod n*. Each member finds out when it asks ([`Member::assigned`]), which also removes
+//! dead members; what it loses is given back at that moment, so it commits before it asks.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use helio_core::ProducerName;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::JournalError;
+use crate::error::At;
+use crate::hash::mix;
+use crate::journal::Shared;
+use crate::lock::{self, LockFailure};
+use crate::map::{Map, Mode, reserve};
+use crate::process::Token;
+
+const MAGIC: &[u8; 8] = b"HELIOGRP";
+const VERSION: u32 = 1;
+const HEADER: usize = 256;
+const PARTITIONS: usize = 16;
+const JOINED: usize = 24;
+const GENERATION: usize = 32;
+const CHANGES: usize = 40;
+const LOCK: usize = 64;
+const HOLDER: usize = 128;
+const MARK: usize = 136;
+/// The most members of a group at one time.
+pub const MAX_MEMBERS: usize = 256;
+const MEMBERS: usize = MAX_MEMBERS;
+const MEMBER: usize = 128;
+const NAME: usize = 24;
+const PARTITION: usize = 64;
+const OWNER: usize = 48;
+
+/// A group of a topic. Clones share everything.
+#[derive(Clone)]
+pub struct Group {
+    inner: Arc<GroupInner>,
+}
+
+pub(crate) struct GroupInner {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    name: String,
+    partitions: u32,
+    map: Map,
+    synced: AtomicU64,
+}
+
+/// A member of a group; leaves it when dropped.
+pub struct Member {
+    group: Arc<GroupInner>,
+    slot: usize,
+    number: u64,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// A group's member, as [`Group::members`] lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// The name that it gave.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// The partitions that it has now.
+    pub partitions: Vec<u32>,
+}
+
+fn file_bytes(partitions: u32) -> usize {
+    HEADER + MEMBERS * MEMBER + partitions as usize * PARTITION
+}
+
+fn make(shared: &Shared, path: &Path, partitions: u32) -> Result<(), JournalError> {
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder).at("create", folder)?;
+    let temporary =
+        path.with_file_name(format!(".tmp-{}-{}", shared.token.pid(), shared.next_number()));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(&temporary);
+    let file = file.at("create", &temporary)?;
+    reserve(&file, file_bytes(partitions) as u64).at("allocate", &temporary)?;
+    let map = Map::of(&file, file_bytes(partitions), Mode::Write).at("map", &temporary)?;
+    map.write(0, MAGIC);
+    map.write(8, &VERSION.to_le_bytes());
+    map.u64(PARTITIONS).store(partitions.into(), Relaxed);
+    let linked = std::fs::hard_link(&temporary, path);
+    // Left over, it would only take room.
+    let _ = std::fs::remove_file(&temporary);
+    match linked {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.at("name", path),
+    }
+}
+
+impl Group {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        path: PathBuf,
+        name: &str,
+        partitions: u32,
+    ) -> Result<Self, JournalError> {
+        if !path.exists() {
+            if !shared.writable() {
+                return Err(JournalError::ReadOnly);
+            }
+            make(shared, &path, partitions)?;
+        }
+        let file = OpenOptions::new().read(true).write(shared.writable()).open(&path);
+        let file = file.at("open", &path)?;
+        if file.metadata().at("look at", &path)?.len() != file_bytes(partitions) as u64 {
+            return Err(JournalError::damaged(&path, "group file's size"));
+        }
+        let map = Map::of(&file, file_bytes(partitions), shared.mode()).at("map", &path)?;
+        let version = map.u32(8).load(Relaxed);
+        if &map.array::<8>(0) != MAGIC || version == 0 {
+            return Err(JournalError::damaged(&path, "group file"));
+        }
+        if version > VERSION {
+            return Err(JournalError::Version { path, found: version, known: VERSION });
+        }
+        let mark = (shared.boot, file.metadata().at("look at", &path)?.ino());
+        let current =
+            || map.array::<16>(MARK) == mark.0.0 && map.u64(MARK + 16).load(Acquire) == mark.1;
+        if shared.writable() && !current() {
+            // Nobody holds the lock, or is a member, after a boot. Released when `file` is closed.
+            flock(&file, FlockOperation::LockExclusive).at("lock", &path)?;
+            if !current() {
+                lock::init(&map, LOCK).at("prepare", &path)?;
+                map.write(HEADER, &[0; MEMBERS * MEMBER]);
+                map.write(MARK, &mark.0.0);
+                map.u64(MARK + 16).store(mark.1, Release);
+            }
+        }
+        let (shared, name, synced) = (Arc::clone(shared), name.to_owned(), AtomicU64::new(0));
+        let inner = Arc::new(GroupInner { shared, path, name, partitions, map, synced });
+        inner.shared.enlist_group(&inner);
+        Ok(Self { inner })
+    }
+
+    /// The group's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Joins the group.
+    ///
+    /// # Errors
+    /// [`JournalError::TooMany`] where it has [`MAX_MEMBERS`] already.
+    pub fn join(&self, name: &ProducerName) -> Result<Member, JournalError> {
+        let inner = &self.inner;
+        inner.locked(|| {
+            inner.remove_dead();
+            let free = (0..MEMBERS).find(|s| inner.number(*s).load(Acquire) == 0);
+            let Some(slot) = free else {
+                let (path, what, limit) = (inner.path.clone(), "members", MAX_MEMBERS);
+                return Err(JournalError::TooMany { path, what, limit });
+            };
+            let at = HEADER + slot * MEMBER;
+            let mut text = [0; MEMBER - NAME];
+            let len = name.as_str().len().min(text.len());
+            text[..len].copy_from_slice(&name.as_str().as_bytes()[..len]);
+            inner.map.write(at + NAME, &text);
+            inner.map.u64(at + 16).store(len as u64, Relaxed);
+            inner.map.u64(at + 8).store(Token::own(inner.shared.boot).0, Relaxed);
+            let number = inner.map.u64(JOINED).fetch_add(1, Relaxed) + 1;
+            inner.number(slot).store(number, Release);
+            inner.change();
+            Ok(Member { group: Arc::clone(inner), slot, number })
+        })
+    }
+
+    /// The offset that a member of the group goes on with; `None` before the first commit.
+    ///
+    /// # Errors
+    /// [`JournalError::NoPartition`].
+    pub fn committed(&self, partition: u32) -> Result<Option<u64>, JournalError> {
+        self.inner.check(partition)?;
+        Ok(self.inner.slots(partition).map(|s| s.1))
+    }
+
+    /// The members that are alive, in the order in which they joined.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberInfo> {
+        let inner = &self.inner;
+        let mut live = inner.live();
+        live.sort_unstable();
+        let info = live.into_iter().map(|(number, slot)| {
+            let at = HEADER + slot * MEMBER;
+            let len = (inner.map.u64(at + 16).load(Relaxed) as usize).min(MEMBER - NAME);
+            let mut text = vec![0; len];
+            inner.map.read(at + NAME, &mut text);
+            let owned = (0..inner.partitions).filter(|p| inner.owner(*p).load(Acquire) == number);
+            MemberInfo {
+                name: String::from_utf8_lossy(&text).into_owned(),
+                pid: Token(inner.map.u64(at + 8).load(Relaxed)).pid(),
+                partitions: owned.collect(),
+            }
+        });
+        info.collect()
+    }
+
+    /// Grows whenever members join, leave or die, and partitions change hands: cheap to look at.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.inner.map.u64(GENERATION).load(Acquire)
+    }
+}
+
+impl GroupInner {
+    fn number(&self, slot: usize) -> &AtomicU64 {
+        self.map.u64(HEADER + slot * MEMBER)
+    }
+
+    fn place(&self, partition: u32) -> usize {
+        HEADER + MEMBERS * MEMBER + partition as usize * PARTITION
+    }
+
+    fn owner(&self, partition: u32) -> &AtomicU64 {
+        self.map.u64(self.place(partition) + OWNER)
+    }
+
+    fn change(&self) {
+        self.map.u64(GENERATION).fetch_add(1, Release);
+        self.map.u64(CHANGES).fetch_add(1, Release);
+    }
+
+    fn check(&self, partition: u32) -> Result<(), JournalError> {
+        if partition < self.partitions {
+            return Ok(());
+        }
+        let (topic, partitions) = (self.name.clone(), self.partitions);
+        Err(JournalError::NoPartition { topic, partition, partitions })
+    }
+
+    fn locked<T>(&self, work: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
+        let waited = self.shared.options.lock_timeout;
+        if !self.shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        match lock::lock(&self.map, LOCK, waited) {
+            // Every change is one store, so a holder that died leaves nothing half done.
+            Ok(_) => {}
+            Err(LockFailure::TimedOut) => {
+                let holder = Token(self.map.u64(HOLDER).load(Relaxed)).pid();
+                return Err(JournalError::Stuck { path: self.path.clone(), holder, waited });
+            }
+            Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
+        }
+        self.map.u64(HOLDER).store(self.shared.token.0, Relaxed);
+        let result = work();
+        lock::unlock(&self.map, LOCK);
+        result
+    }
+
+    /// Live members: number and slot.
+    fn live(&self) -> Vec<(u64, usize)> {
+        let entry = |slot: usize| {
+            let number = self.number(slot).load(Acquire);
+            let token = Token(self.map.u64(HEADER + slot * MEMBER + 8).load(Relaxed));
+            (number != 0 && token.alive(self.shared.boot)).then_some((number, slot))
+        };
+        (0..MEMBERS).filter_map(entry).collect()
+    }
+
+    /// Removes members whose process has died, and gives their partitions back.
+    fn remove_dead(&self) {
+        let live = self.live();
+        for slot in 0..MEMBERS {
+            let number = self.number(slot).load(Acquire);
+            if number != 0 && !live.contains(&(number, slot)) {
+                self.number(slot).store(0, Release);
+                self.change();
+            }
+        }
+        for partition in 0..self.partitions {
+            let owner = self.owner(partition).load(Acquire);
+            if owner != 0 && !live.iter().any(|l| l.0 == owner) {
+                self.owner(partition).store(0, Release);
+                self.change();
+            }
+        }
+    }
+
+    /// The newest valid commit: number and offset.
+    fn slots(&self, partition: u32) -> Option<(u64, u64)> {
+        let read = |i: usize| {
+            let at = self.place(partition) + i * 24;
+            let word = |n: usize| self.map.u64(at + n * 8).load(Acquire);
+            let (number, offset) = (word(0), word(1));
+            (number != 0 && word(2) == check(number, offset)).then_some((number, offset))
+        };
+        [read(0), read(1)].into_iter().flatten().max()
+    }
+
+    fn store(&self, partition: u32, offset: u64) {
+        let number = self.slots(partition).map_or(0, |s| s.0) + 1;
+        // The slot that holds the newest valid commit has the other parity.
+        let at = self.place(partition) + (number % 2) as usize * 24;
+        self.map.u64(at + 16).store(0, Release);
+        self.map.u64(at).store(number, Release);
+        self.map.u64(at + 8).store(offset, Release);
+        self.map.u64(at + 16).store(check(number, offset), Release);
+        self.map.u64(CHANGES).fetch_add(1, Release);
+    }
+
+    /// Brings commits to the disk; done in the background.
+    pub(crate) fn sync(&self) -> Result<(), JournalError> {
+        let changes = self.map.u64(CHANGES).load(Acquire);
+        if changes != self.synced.load(Relaxed) {
+            self.shared.sync_file(&self.path)?;
+            self.synced.store(changes, Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn check(number: u64, offset: u64) -> u64 {
+    mix(number ^ mix(offset)) | 1
+}
+
+impl Member {
+    /// The partitions that are this member's now. Gives back those that have become another's: commit
+    /// before asking. Ask again now and then, or when [`Group::generation`] has grown.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the group's file cannot be locked.
+    pub fn assigned(&self) -> Result<Vec<u32>, JournalError> {
+        let group = &self.group;
+        group.locked(|| {
+            group.remove_dead();
+            let mut live = group.live();
+            live.sort_unstable();
+            let mut mine = Vec::new();
+            for partition in 0..group.partitions {
+                let target = live.get(partition as usize % live.len().max(1)).map_or(0, |l| l.0);
+                let owner = group.owner(partition);
+                let now = owner.load(Acquire);
+                if target == self.number && (now == 0 || now == self.number) {
+                    mine.push(partition);
+                    if now == 0 {
+                        owner.store(self.number, Release);
+                        group.change();
+                    }
+                } else if now == self.number {
+                    owner.store(0, Release);
+                    group.change();
+                }
+            }
+            Ok(mine)
+        })
+    }
+
+    /// Commits that everything before an offset is done. Survives the death of any process at once, and
+    /// power loss after the next background sync.
+    ///
+    /// # Errors
+    /// [`JournalError::NotAssigned`] where the partition is not this member's.
+    pub fn commit(&self, partition: u32, offset: u64) -> Result<(), JournalError> {
+        self.group.check(partition)?;
+        self.group.locked(|| {
+            if self.group.owner(partition).load(Acquire) != self.number {
+                return Err(JournalError::NotAssigned {
+                    group: self.group.name.clone(),
+                    partition,
+                });
+            }
+            self.group.store(partition, offset);
+            Ok(())
+        })
+    }
+
+    /// Has all commits so far on the disk.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the disk fails.
+    pub fn sync(&self) -> Result<(), JournalError> {
+        self.group.sync()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let leave = || {
+            for partition in 0..self.group.partitions {
+                let owner = self.group.owner(partition);
+                if owner.load(Acquire) == self.number {
+                    owner.store(0, Release);
+                }
+            }
+            self.group.number(self.slot).store(0, Release);
+            self.group.change();
+            Ok(())
+        };
+        // Without the lock the others notice when this process ends.
+        let _ = self.group.locked(leave);
+    }
+}

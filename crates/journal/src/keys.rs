@@ -1,0 +1,414 @@
+//! The keys index: where the newest record of each key lies.
+//!
+//! Constraints: it is derived from the log and can always be made anew. While the system runs it is kept
+//! in step under the partition's lock (`keys_upto` says how far, so that who takes over from a dead
+//! writer goes on from there). After power loss the table is thrown away: a *snapshot*, written whole and
+//! synced, is loaded and the log behind it replayed.
+//!
+//! Format: a table file `keys.N` is a header of 64 bytes and a power of two of 32-byte slots, open
+//! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free), 8 bytes unused. A slot's
+//! hash never changes; its position changes in one store. A larger table is a new file with the next N.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::JournalError;
+use crate::error::At;
+use crate::hash::KeyHash;
+use crate::map::{Map, Mode, reserve};
+use crate::partition::{Guard, Partition};
+
+const MAGIC: &[u8; 8] = b"HELIOKEY";
+const SNAP_MAGIC: &[u8; 8] = b"HELIOKSN";
+const VERSION: u32 = 1;
+const HEADER: usize = 64;
+const SLOTS: usize = 16;
+const USED: usize = 24;
+const SLOT: usize = 32;
+/// Slots of a partition's first table: one page.
+const FIRST_SLOTS: u64 = 126;
+/// The most keys of a partition: 16 million keys are a table of a gigabyte.
+const MAX_SLOTS: u64 = 1 << 25;
+
+/// A mapped table.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    map: Map,
+    slots: u64,
+    pub(crate) generation: u64,
+}
+
+pub(crate) fn path(dir: &Path, generation: u64) -> PathBuf {
+    dir.join(format!("keys.{generation}"))
+}
+
+fn snapshot_path(dir: &Path) -> PathBuf {
+    dir.join("keys.snap")
+}
+
+impl Keys {
+    fn create(path: &Path, slots: u64, generation: u64) -> Result<Self, JournalError> {
+        let len = HEADER + slots as usize * SLOT;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
+        reserve(&file, len as u64).at("allocate", path)?;
+        let map = Map::of(&file, len, Mode::Write).at("map", path)?;
+        map.write(8, &VERSION.to_le_bytes());
+        map.u64(SLOTS).store(slots, Relaxed);
+        map.write(0, MAGIC);
+        Ok(Self { map, slots, generation })
+    }
+
+    fn open(dir: &Path, generation: u64, mode: Mode) -> Result<Self, JournalError> {
+        let path = path(dir, generation);
+        let file = OpenOptions::new().read(true).write(mode == Mode::Write).open(&path);
+        let file = file.at("open", &path)?;
+        let len = file.metadata().at("look at", &path)?.len() as usize;
+        let map = Map::of(&file, len.max(HEADER), mode).at("map", &path)?;
+        let slots = map.u64(SLOTS).load(Relaxed);
+        let fits = slots > 0 && slots <= MAX_SLOTS && len == HEADER + slots as usize * SLOT;
+        if &map.array::<8>(0) != MAGIC || !fits {
+            return Err(JournalError::damaged(&path, "keys index"));
+        }
+        Ok(Self { map, slots, generation })
+    }
+
+    fn used(&self) -> u64 {
+        self.map.u64(USED).load(Acquire)
+    }
+
+    fn is_full(&self) -> bool {
+        self.used() >= self.slots / 8 * 5
+    }
+
+    fn slot(&self, at: usize) -> (KeyHash, u64) {
+        let pos = self.map.u64(at + 16).load(Acquire);
+        let (high, low) = (self.map.u64(at).load(Relaxed), self.map.u64(at + 8).load(Relaxed));
+        (KeyHash { high, low }, pos)
+    }
+
+    /// The slot of a key, or the free one where it belongs.
+    fn find(&self, hash: KeyHash) -> Option<(usize, u64)> {
+        let start = hash.high % self.slots;
+        for i in 0..self.slots {
+            let at = HEADER + ((start + i) % self.slots) as usize * SLOT;
+            let (found, pos) = self.slot(at);
+            if pos == 0 || found == hash {
+                return Some((at, pos));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn get(&self, hash: KeyHash) -> Option<u64> {
+        self.find(hash).map(|(_, pos)| pos).filter(|pos| *pos != 0)
+    }
+
+    /// Where a key's newest record lies now. The caller holds the lock and has seen to there being room.
+    pub(crate) fn put(&self, hash: KeyHash, pos: u64) {
+        let Some((at, old)) = self.find(hash) else { return };
+        if old == 0 {
+            self.map.u64(at).store(hash.high, Relaxed);
+            self.map.u64(at + 8).store(hash.low, Relaxed);
+            self.map.u64(USED).store(self.used() + 1, Release);
+        }
+        self.map.u64(at + 16).store(pos, Release);
+    }
+
+    /// All keys' hashes and positions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyHash, u64)> {
+        let slots = (0..self.slots as usize).map(|i| self.slot(HEADER + i * SLOT));
+        slots.filter(|(_, pos)| *pos != 0)
+    }
+}
+
+/// Places by key, and the position up to which they are complete.
+pub(crate) type LastValues = (Vec<(KeyHash, u64)>, u64);
+
+/// What a snapshot says: complete up to a position.
+struct Snapshot {
+    upto: u64,
+    entries: Vec<(KeyHash, u64)>,
+}
+
+fn encode(upto: u64, entries: &[(KeyHash, u64)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(36 + entries.len() * 24);
+    out.extend(SNAP_MAGIC);
+    out.extend(VERSION.to_le_bytes());
+    out.extend(upto.to_le_bytes());
+    out.extend((entries.len() as u64).to_le_bytes());
+    for (hash, pos) in entries {
+        out.extend([hash.high, hash.low, *pos].iter().flat_map(|word| word.to_le_bytes()));
+    }
+    let crc = crc32c::crc32c(&out);
+    out.extend(crc.to_le_bytes());
+    out
+}
+
+fn decode(bytes: &[u8]) -> Option<Snapshot> {
+    let (body, crc) = bytes.split_last_chunk::<4>()?;
+    let known = body.get(..12)? == [&SNAP_MAGIC[..], &VERSION.to_le_bytes()].concat();
+    if !known || u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
+        return None;
+    }
+    let mut words =
+        body[12..].chunks_exact(8).filter_map(|c| c.try_into().ok().map(u64::from_le_bytes));
+    let (upto, count) = (words.next()?, words.next()?);
+    let rest: Vec<u64> = words.collect();
+    let entries: Vec<_> =
+        rest.chunks_exact(3).map(|c| (KeyHash { high: c[0], low: c[1] }, c[2])).collect();
+    (entries.len() as u64 == count).then_some(Snapshot { upto, entries })
+}
+
+impl Partition {
+    /// The hash of a key in this partition.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::of(key, self.control.seed())
+    }
+
+    /// The present table, with room for one more key. In the lock.
+    pub(crate) fn keys(
+        &self,
+        guard: &Guard<'_>,
+        seen: &mut Option<Arc<Keys>>,
+    ) -> Result<Arc<Keys>, JournalError> {
+        let generation = self.control.keys_gen().load(Acquire);
+        if let Some(keys) = seen.as_ref().filter(|k| k.generation == generation && !k.is_full()) {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = match generation {
+            0 => self.new_table(guard, FIRST_SLOTS, [].into_iter())?,
+            _ => match Keys::open(&self.dir, generation, Mode::Write) {
+                Ok(keys) if keys.is_full() => {
+                    let slots = keys.slots * 2;
+                    self.new_table(guard, slots, keys.iter())?
+                }
+                Ok(keys) => keys,
+                // Damaged or missing: it is derived, so it is made anew.
+                Err(_) => self.rebuild_keys(guard)?,
+            },
+        };
+        let keys = Arc::new(keys);
+        *seen = Some(Arc::clone(&keys));
+        Ok(keys)
+    }
+
+    /// Makes the next generation's table.
+    fn new_table(
+        &self,
+        _guard: &Guard<'_>,
+        slots: u64,
+        entries: impl Iterator<Item = (KeyHash, u64)>,
+    ) -> Result<Keys, JournalError> {
+        if slots > MAX_SLOTS {
+            let (path, limit) = (self.dir.clone(), (MAX_SLOTS / 8 * 5) as usize);
+            return Err(JournalError::TooMany { path, what: "keys", limit });
+        }
+        let old = self.control.keys_gen().load(Acquire);
+        let (temporary, target) = (self.temporary(), path(&self.dir, old + 1));
+        let keys = Keys::create(&temporary, slots, old + 1)?;
+        entries.for_each(|(hash, pos)| keys.put(hash, pos));
+        fs::rename(&temporary, &target).at("name", &target)?;
+        self.control.keys_gen().store(old + 1, Release);
+        // Readers that have it mapped finish with it; a file left over would only take room.
+        let _ = fs::remove_file(path(&self.dir, old));
+        Ok(keys)
+    }
+
+    /// Makes the table anew from all of the log that is there.
+    pub(crate) fn rebuild_keys(&self, guard: &Guard<'_>) -> Result<Keys, JournalError> {
+        let upto = self.control.keys_upto().load(Acquire);
+        let mut found = HashMap::new();
+        self.walk(0, upto, |pos, header, body| {
+            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+        })?;
+        self.new_table(guard, slots_for(found.len()), found.into_iter())
+    }
+
+    /// Brings the table up to the tail: a writer died between its commit and this.
+    pub(crate) fn replay_keys(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+        let from = self.control.keys_upto().load(Acquire);
+        let tail = self.tail();
+        if from >= tail || !self.keeps_last() {
+            return Ok(());
+        }
+        let mut found: HashMap<KeyHash, u64> = HashMap::new();
+        self.walk(from, tail, |pos, header, body| {
+            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+        })?;
+        let mut keys = None;
+        for (hash, pos) in found {
+            self.keys(guard, &mut keys)?.put(hash, pos);
+        }
+        self.control.keys_upto().store(tail, Release);
+        Ok(())
+    }
+
+    /// Writes a snapshot, from which the table is made after power loss.
+    pub(crate) fn save_keys(&self) -> Result<(), JournalError> {
+        let upto = self.control.keys_upto().load(Acquire);
+        let generation = self.control.keys_gen().load(Acquire);
+        if generation == 0 || !self.keeps_last() {
+            return Ok(());
+        }
+        let keys = Keys::open(&self.dir, generation, Mode::Read)?;
+        let entries: Vec<_> = keys.iter().collect();
+        if self.control.keys_gen().load(Acquire) != generation {
+            return Ok(());
+        }
+        // What the snapshot names must be on the disk before the snapshot is.
+        self.sync(u64::MAX)?;
+        self.shared.publish(&snapshot_path(&self.dir), &encode(upto, &entries))?;
+        self.control.snap_pos().store(upto, Release);
+        Ok(())
+    }
+
+    /// Makes the table after power loss: from what was compacted, the snapshot, and the log behind it.
+    pub(crate) fn recover_keys(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+        let (tail, mut from) = (self.tail(), 0);
+        let mut found: HashMap<KeyHash, u64> = HashMap::new();
+        let first = self.first_segment()?.filter(|s| s.head.compacted);
+        let kept_end = first.and_then(|s| s.sealed().ok().flatten()).map_or(0, |seal| seal.end);
+        let snapshot = fs::read(snapshot_path(&self.dir)).ok().and_then(|b| decode(&b));
+        if let Some(snapshot) = snapshot.filter(|s| s.upto <= tail) {
+            self.walk(0, kept_end, |pos, header, body| {
+                found.insert(self.hash(crate::frame::split(header, body).1), pos);
+            })?;
+            let valid = snapshot.entries.into_iter().filter(|e| e.1 >= kept_end && e.1 < tail);
+            found.extend(valid);
+            from = snapshot.upto.max(kept_end);
+        }
+        self.walk(from, tail, |pos, header, body| {
+            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+        })?;
+        self.remove_tables()?;
+        self.control.keys_gen().store(1, Release);
+        if !found.is_empty() {
+            self.new_table(guard, slots_for(found.len()), found.into_iter())?;
+        } else {
+            self.control.keys_gen().store(0, Release);
+        }
+        self.control.keys_upto().store(tail, Release);
+        self.control.snap_pos().store(from, Release);
+        Ok(())
+    }
+
+    fn remove_tables(&self) -> Result<(), JournalError> {
+        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
+            let entry = entry.at("list", &self.dir)?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|n| n.strip_prefix("keys."));
+            if number.is_some_and(|n| n.parse::<u64>().is_ok()) {
+                fs::remove_file(entry.path()).at("remove", &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest record of every key by the index: hash and position, complete up to the position that
+    /// comes with it. `None` where there is no index, or none to be believed.
+    pub(crate) fn last_values(&self) -> Result<Option<LastValues>, JournalError> {
+        if self.keeps_last() && self.recovered_view().is_none() {
+            for _ in 0..100 {
+                let upto = self.control.keys_upto().load(Acquire);
+                let generation = self.control.keys_gen().load(Acquire);
+                if generation == 0 {
+                    break;
+                }
+                let table = Keys::open(&self.dir, generation, self.shared.mode());
+                let Ok(keys) = table else {
+                    if self.control.keys_gen().load(Acquire) == generation {
+                        break;
+                    }
+                    continue;
+                };
+                let expected = keys.used();
+                let found: Vec<_> = keys.iter().collect();
+                let whole = found.len() as u64 >= expected;
+                if whole && self.control.keys_gen().load(Acquire) == generation {
+                    return Ok(Some((found.into_iter().filter(|e| e.1 < upto).collect(), upto)));
+                }
+                if !whole && self.control.keys_gen().load(Acquire) == generation {
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest `n` records of every key from the log itself: slower, needs no index.
+    pub(crate) fn scan_last_values(&self, n: usize) -> Result<LastValues, JournalError> {
+        let tail = self.log_end().0;
+        let mut found: HashMap<KeyHash, VecDeque<u64>> = HashMap::new();
+        self.walk(0, tail, |pos, header, body| {
+            let newest = found.entry(self.hash(crate::frame::split(header, body).1)).or_default();
+            if newest.len() >= n {
+                newest.pop_front();
+            }
+            newest.push_back(pos);
+        })?;
+        let each =
+            found.into_iter().flat_map(|(hash, all)| all.into_iter().map(move |p| (hash, p)));
+        Ok((each.collect(), tail))
+    }
+}
+
+impl Partition {
+    /// Where a key's newest record lies by the index of this moment.
+    pub(crate) fn moved(&self, hash: KeyHash) -> Result<Option<u64>, JournalError> {
+        let generation = self.control.keys_gen().load(Acquire);
+        if generation == 0 || !self.keeps_last() {
+            return Ok(None);
+        }
+        Ok(Keys::open(&self.dir, generation, self.shared.mode())?.get(hash))
+    }
+}
+
+fn slots_for(keys: usize) -> u64 {
+    let mut slots = FIRST_SLOTS;
+    while slots / 8 * 5 <= keys as u64 + 1 {
+        slots *= 2;
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_finds_what_was_put() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::create(&dir.path().join("keys.1"), 126, 1).unwrap();
+        let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), 1);
+        for i in 0..75 {
+            assert!(!keys.is_full());
+            keys.put(hash(i), 8 + i);
+            keys.put(hash(i), 1000 + i);
+        }
+        let keys = Keys::open(dir.path(), 1, Mode::Write).unwrap();
+        assert!((0..75).all(|i| keys.get(hash(i)) == Some(1000 + i)));
+        assert_eq!((keys.get(hash(99)), keys.iter().count()), (None, 75));
+        assert_eq!(slots_for(73), 126);
+        assert_eq!(slots_for(74), 252);
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_noticed() {
+        let entries =
+            vec![(KeyHash { high: 1, low: 3 }, 4096), (KeyHash { high: 5, low: 7 }, 8192)];
+        let mut bytes = encode(9000, &entries);
+        let back = decode(&bytes).unwrap();
+        assert_eq!((back.upto, back.entries), (9000, entries));
+        for bit in 0..bytes.len() * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bytes).is_none(), "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(decode(&[]).is_none());
+    }
+}

@@ -1,0 +1,131 @@
+//! Keeping house: two threads a journal, or the caller's where it prefers so.
+//!
+//! The *syncer* serves those who wait for durability, and syncs in the background. The *keeper* wakes
+//! whom a killed writer did not, and sees to segments, snapshots and retention. Both end with the journal.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::bell::SWEEP;
+use crate::journal::Shared;
+use crate::options::SyncPolicy;
+use crate::partition::Partition;
+
+/// How often retention is looked at.
+const RETENTION: Duration = Duration::from_secs(1);
+
+/// Tells a thread that there is work, or that it is over.
+#[derive(Default)]
+pub(crate) struct Signal {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: bool,
+    over: bool,
+}
+
+impl Signal {
+    pub(crate) fn want(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).wanted = true;
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn end(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for work, at most `limit`. `None` when it is over, else whether there is work.
+    fn wait(&self, limit: Duration) -> Option<bool> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(state, limit, |s| !s.wanted && !s.over);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let wanted = std::mem::take(&mut state.wanted);
+        (!state.over).then_some(wanted)
+    }
+}
+
+/// Starts a journal's threads. They hold it weakly.
+pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let (weak, signal) = (Arc::downgrade(shared), Arc::clone(&shared.syncer));
+    let interval = shared.options.sync_interval;
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    thread("helio-sync").spawn(move || run_syncer(&weak, &signal, interval))?;
+    let (weak, signal) = (Arc::downgrade(shared), Arc::clone(&shared.keeper));
+    thread("helio-keep").spawn(move || run_keeper(&weak, &signal))?;
+    Ok(())
+}
+
+fn run_syncer(weak: &Weak<Shared>, signal: &Signal, interval: Duration) {
+    let mut last = Instant::now();
+    while let Some(wanted) = signal.wait(interval.saturating_sub(last.elapsed())) {
+        let Some(shared) = weak.upgrade() else { return };
+        if wanted {
+            serve(&shared);
+        }
+        if last.elapsed() >= interval {
+            background(&shared);
+            last = Instant::now();
+        }
+    }
+    // Those who still wait get their answer.
+    if let Some(shared) = weak.upgrade() {
+        serve(&shared);
+    }
+}
+
+/// Calls back those who wait for durability.
+pub(crate) fn serve(shared: &Shared) {
+    for partition in shared.partitions() {
+        partition.serve_durable();
+    }
+}
+
+/// Syncs what has not been synced.
+pub(crate) fn background(shared: &Shared) {
+    for partition in shared.partitions() {
+        if partition.config.sync == SyncPolicy::Background && partition.is_unsynced() {
+            // A failure is kept in the partition, and told to whoever waits.
+            let _ = partition.sync(u64::MAX).and_then(|()| partition.save_checkpoint());
+        }
+    }
+    for group in shared.groups() {
+        // Tried again at the next turn; nobody was promised anything yet.
+        let _ = group.sync();
+    }
+}
+
+fn run_keeper(weak: &Weak<Shared>, signal: &Signal) {
+    let mut last = Instant::now();
+    while let Some(wanted) = signal.wait(SWEEP) {
+        let Some(shared) = weak.upgrade() else { return };
+        shared.sweep_bells();
+        if wanted {
+            each(&shared, Partition::prepare);
+        }
+        if last.elapsed() >= RETENTION {
+            each(&shared, Partition::keep);
+            last = Instant::now();
+        }
+    }
+}
+
+/// Does a piece of work for each partition; what cannot be done now is tried again later.
+fn each(shared: &Shared, work: impl Fn(&Partition) -> Result<(), crate::JournalError>) {
+    for partition in shared.partitions() {
+        // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers themselves.
+        let _ = work(&partition);
+    }
+}
+
+/// One round of everything, by the caller.
+pub(crate) fn once(shared: &Shared) {
+    shared.sweep_bells();
+    serve(shared);
+    background(shared);
+    each(shared, Partition::prepare);
+    each(shared, Partition::keep);
+}

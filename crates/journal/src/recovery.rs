@@ -1,0 +1,278 @@
+//! After power loss, or in a copy of a journal: find out anew where the log ends.
+//!
+//! Constraints: pages reach the disk in any order, so nothing that changes is believed: neither the
+//! control page's words nor the seals. What was reported durable is there and whole; recovery never cuts
+//! below it, and never serves what it cut.
+//!
+//! Operation: from the newest checkpoint on, frames are checked one behind the other, by checksum and by
+//! offset, from segment to segment. At the first that does not fit, the log ends. The segment is sealed
+//! there, so that what comes next goes into a new one: old frames behind the cut can never follow new
+//! ones.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::Ordering::Release;
+
+use helio_core::Tai;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::JournalError;
+use crate::control::{Checkpoint, FIRST_POS, RecoveryReport};
+use crate::error::At;
+use crate::partition::{Guard, Partition};
+use crate::process::BootId;
+use crate::segment::{self, Hold, Seal, Segment};
+
+/// Where a scan found the log to end.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    /// The last segment; 0 where there is none.
+    seq: u64,
+    pos: u64,
+    end: u64,
+    time: Tai,
+}
+
+impl Partition {
+    /// Recovers where the page was last used under another boot, or is another file, or contradicts itself.
+    pub(crate) fn recover_if_needed(
+        &mut self,
+        file: &File,
+        path: &Path,
+        mark: (BootId, u64),
+    ) -> Result<(), JournalError> {
+        if self.control.marked(mark) && self.control.is_sound() {
+            return Ok(());
+        }
+        if !self.shared.writable() {
+            let found = self.scan()?;
+            self.recovered_view = Some((found.pos, found.end));
+            return Ok(());
+        }
+        // Released when `file` is closed; whoever waited then finds the page marked.
+        flock(file, FlockOperation::LockExclusive).at("lock", path)?;
+        let marked = self.control.marked(mark);
+        if marked && self.control.is_sound() {
+            return Ok(());
+        }
+        if !marked {
+            self.control.reset_locks().at("prepare", path)?;
+        }
+        self.control.dirty().store(0, Release);
+        self.control.compacting().store(0, Release);
+        let guard = self.lock()?;
+        self.recover(&guard)?;
+        self.control.set_mark(mark);
+        self.sync_control()
+    }
+
+    fn recover(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+        let control = &self.control;
+        let before = control.recovered();
+        let had = control.tail();
+        let found = self.scan()?;
+        let first = self.drop_strays(found.seq)?;
+        control.set_log(found.pos, found.end, found.time);
+        control.set_seq(found.seq);
+        control.set_spare(0, 0);
+        match &first {
+            Some(s) => control.set_first(s.head.seq, s.head.base_pos, s.head.base_offset),
+            None => control.set_first(found.seq + 1, found.pos, found.end),
+        }
+        if let Some(last) = Segment::open(&self.dir, found.seq, self.shared.mode(), Hold::Loose)? {
+            last.forget_index(found.pos);
+            last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
+        }
+        control.set_recovered(RecoveryReport {
+            count: before.count + 1,
+            cut_at: found.end,
+            cut_bytes: had.saturating_sub(found.pos),
+        });
+        self.recover_keys(guard)?;
+        control.synced_seq().store(0, Release);
+        control.sync_error().store(0, Release);
+        control.clear_checkpoints();
+        for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
+            // In a copy of a journal nothing may be on the disk yet; after a boot this costs nothing.
+            self.shared.sync_file(&segment::path(&self.dir, seq))?;
+        }
+        control.synced_seq().store(found.seq, Release);
+        control.set_durable(found.pos, found.end);
+        let (seq, pos, end) = (found.seq, found.pos, found.end);
+        if seq != 0 {
+            control.set_checkpoint(Checkpoint { seq, pos, end, time: found.time.nanos() });
+        }
+        self.shared.sync_dir(&self.dir)
+    }
+
+    /// Numbers of the segments' files, in order.
+    pub(crate) fn files(&self) -> Result<Vec<u64>, JournalError> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
+            let name = entry.at("list", &self.dir)?.file_name();
+            let number = name.to_str().and_then(|n| n.strip_suffix(".seg"));
+            found.extend(number.and_then(|n| n.parse::<u64>().ok()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Finds the log's end without changing anything.
+    fn scan(&self) -> Result<Found, JournalError> {
+        let files = self.files()?;
+        let start = self.control.checkpoint();
+        let start = match start {
+            Some(c) if files.contains(&c.seq) => self.start_at(c)?,
+            _ => None,
+        };
+        let start = match start {
+            Some(start) => Some(start),
+            None => self.start_first(&files)?,
+        };
+        let Some((mut segment, mut found)) = start else {
+            let (end, time) = (self.control.first_offset(), Tai::from_nanos(i64::MIN));
+            // Nothing is left: offsets must not be given twice, so the page's own end is believed here.
+            let (pos, claimed) = self.control.log_end();
+            let sane = self.control.is_sound() && pos % 8 == 0 && pos >= FIRST_POS;
+            let (pos, end) = if sane { (pos, claimed) } else { (FIRST_POS, end) };
+            return Ok(Found { seq: files.last().copied().unwrap_or(0), pos, end, time });
+        };
+        loop {
+            self.scan_segment(&segment, &mut found);
+            match self.segment(segment.head.seq + 1)? {
+                Some(next) if follows(&next, &segment, &found) => {
+                    found.seq = next.head.seq;
+                    segment = next;
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, Found)>, JournalError> {
+        let Some(segment) = self.segment(c.seq)? else { return Ok(None) };
+        let inside = (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
+        let time = Tai::from_nanos(c.time);
+        let found = Found { seq: c.seq, pos: c.pos, end: c.end, time };
+        Ok(inside.then_some((segment, found)))
+    }
+
+    /// The start of the whole log: the newest compacted segment, or the first whole one.
+    fn start_first(&self, files: &[u64]) -> Result<Option<(Segment, Found)>, JournalError> {
+        let mut first = None;
+        for seq in files.iter().rev() {
+            let Some(segment) = self.segment(*seq)? else { continue };
+            let head = segment.head;
+            let (pos, end, time) = (head.base_pos, head.base_offset, head.base_time);
+            first = Some((segment, Found { seq: *seq, pos, end, time }));
+            if head.compacted {
+                break;
+            }
+        }
+        Ok(first)
+    }
+
+    /// Walks over a segment's valid frames from where `found` stands.
+    fn scan_segment(&self, segment: &Segment, found: &mut Found) {
+        let mut scratch = Vec::new();
+        let seal = segment.sealed().ok().flatten();
+        let limit = segment.head.end();
+        loop {
+            if seal.is_some_and(|seal| found.pos == seal.end) {
+                found.end = found.end.max(seal.map_or(0, |s| s.offset));
+                return;
+            }
+            let Ok((header, _)) = segment.check(found.pos, limit, &mut scratch) else { return };
+            let fits =
+                header.offset == found.end || segment.head.compacted && header.offset > found.end;
+            if !fits {
+                return;
+            }
+            found.pos += header.stride() as u64;
+            found.end = header.offset + 1;
+            found.time = found.time.max(header.time);
+        }
+    }
+
+    /// Removes segments behind the log's end, and before a compacted one; gives the first that stays.
+    fn drop_strays(&self, last: u64) -> Result<Option<Segment>, JournalError> {
+        let files = self.files()?;
+        let kept =
+            self.start_first(&files.iter().copied().filter(|s| *s <= last).collect::<Vec<_>>())?;
+        let first = kept.map(|(segment, _)| segment);
+        let from = first.as_ref().map_or(last + 1, |s| s.head.seq);
+        let replaced = |seq: u64| seq < from && first.as_ref().is_some_and(|s| s.head.compacted);
+        for seq in files.into_iter().filter(|s| *s > last || replaced(*s)) {
+            let path = segment::path(&self.dir, seq);
+            fs::remove_file(&path).at("remove", &path)?;
+        }
+        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
+            let entry = entry.at("list", &self.dir)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(".tmp-") || name.starts_with("spare.") {
+                fs::remove_file(entry.path()).at("remove", &entry.path())?;
+            }
+        }
+        Ok(first)
+    }
+}
+
+/// Whether a segment begins where the log as found so far ends.
+fn follows(next: &Segment, segment: &Segment, found: &Found) -> bool {
+    next.head.base_pos == found.pos
+        && next.head.base_offset == found.end
+        && next.head.prev_id == segment.head.id
+}
+
+impl Partition {
+    /// Looks at every valid frame between two positions, in order; passes over damage.
+    pub(crate) fn walk(
+        &self,
+        from: u64,
+        to: u64,
+        mut each: impl FnMut(u64, &crate::frame::FrameHeader, &[u8]),
+    ) -> Result<(), JournalError> {
+        let mut scratch = Vec::new();
+        let mut at = from;
+        while at < to {
+            let Some(segment) = self.segment_at(at)? else { return Ok(()) };
+            at = at.max(segment.head.base_pos);
+            if segment.head.compacted && at > segment.head.base_pos && from <= segment.head.base_pos
+            {
+                at = segment.head.base_pos;
+            }
+            let end = match segment.sealed() {
+                Ok(Some(seal)) => seal.end,
+                _ => match self.segment(segment.head.seq + 1)? {
+                    Some(next) => next.head.base_pos,
+                    None => to,
+                },
+            };
+            let limit = end.min(to);
+            while at < limit {
+                match segment.check(at, limit, &mut scratch) {
+                    Ok((header, _)) => {
+                        each(at, &header, segment.body(at, &header, &scratch));
+                        at += header.stride() as u64;
+                    }
+                    Err(_) => at = segment.resume(at, limit).map_or(limit, |r| r.0),
+                }
+            }
+            at = at.max(end);
+        }
+        Ok(())
+    }
+
+    /// Where the log ends by a reader's own finding, in a journal that nobody has recovered yet.
+    pub(crate) fn recovered_view(&self) -> Option<(u64, u64)> {
+        let view = self.recovered_view?;
+        let recovered = self.control.recovered().count != self.opened_at_recovery;
+        (!recovered).then_some(view)
+    }
+
+    /// How often this partition had been recovered when it was opened.
+    pub(crate) fn note_recoveries(&mut self) {
+        self.opened_at_recovery = self.control.recovered().count;
+    }
+}

@@ -1,0 +1,172 @@
+//! Durability: the disk is asked once for all who wait.
+//!
+//! Constraints: what is reported durable has been through fdatasync, its file's name through a sync of the
+//! folder, and its producer's incarnation before that. A failed sync is not forgotten: what the kernel
+//! dropped would pass the next one (it marks the pages clean), so the partition reports the error until
+//! the next boot.
+//!
+//! Operation: one sync lock a partition, across processes. Who gets it syncs up to the tail of that
+//! moment; those who waited meanwhile find their records durable. Each sync leaves a checkpoint from
+//! which recovery starts.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use crate::JournalError;
+use crate::control::{Checkpoint, SYNC_LOCK};
+use crate::error::At;
+use crate::partition::Partition;
+use crate::segment;
+
+/// How much log may lie behind the newest checkpoint that is itself on the disk.
+const CHECKPOINT_BYTES: u64 = 32 << 20;
+
+/// Called when a record is durable, or will not become so.
+pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
+
+impl Partition {
+    /// The offset below which everything is on the disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.control.durable().1
+    }
+
+    /// Brings everything up to the present tail to the disk, unless that includes `offset` already.
+    pub(crate) fn sync(&self, offset: u64) -> Result<(), JournalError> {
+        self.sync_failure()?;
+        if self.durable() > offset {
+            return Ok(());
+        }
+        if !self.shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        let _guard = self.lock_at(SYNC_LOCK)?;
+        self.sync_failure()?;
+        if self.durable() > offset {
+            return Ok(());
+        }
+        self.sync_all().map_err(|e| self.remember(e))
+    }
+
+    /// Syncs the segments that have changed since the last time, in the sync lock.
+    fn sync_all(&self) -> Result<(), JournalError> {
+        let control = &self.control;
+        let (tail, end) = control.log_end();
+        let time = control.max_time().nanos();
+        let (first, last) = self.segments();
+        let synced = control.synced_seq().load(Acquire);
+        for seq in synced.max(first)..=last {
+            match self.shared.sync_file(&segment::path(&self.dir, seq)) {
+                // Retired meanwhile: nobody will ask for it again.
+                Err(_) if control.first_seq() > seq => {}
+                other => other?,
+            }
+        }
+        if last > synced {
+            self.sync_names(synced == 0)?;
+        }
+        control.synced_seq().store(last, Release);
+        control.set_durable(tail, end);
+        control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
+        Ok(())
+    }
+
+    fn sync_names(&self, first_time: bool) -> Result<(), JournalError> {
+        self.shared.sync_dir(&self.dir)?;
+        let above = if first_time { 2 } else { 0 };
+        self.dir.ancestors().skip(1).take(above).try_for_each(|dir| self.shared.sync_dir(dir))
+    }
+
+    /// Brings the control page itself to the disk where recovery would otherwise have far to go.
+    pub(crate) fn save_checkpoint(&self) -> Result<(), JournalError> {
+        let (durable, _) = self.control.durable();
+        let saved = self.checkpoint_saved.load(Relaxed);
+        if durable < saved.saturating_add(CHECKPOINT_BYTES) {
+            return Ok(());
+        }
+        self.shared.sync_file(&self.dir.join("control"))?;
+        self.checkpoint_saved.store(durable, Relaxed);
+        Ok(())
+    }
+
+    fn sync_failure(&self) -> Result<(), JournalError> {
+        match self.control.sync_error().load(Acquire) {
+            0 => Ok(()),
+            code => {
+                let reason = std::io::Error::from_raw_os_error(code as i32).to_string();
+                Err(JournalError::SyncFailed { path: self.dir.clone(), reason })
+            }
+        }
+    }
+
+    /// Keeps what the disk said, for everyone who waits from now on.
+    fn remember(&self, error: JournalError) -> JournalError {
+        let code = match &error {
+            JournalError::Io { action: "sync", source, .. } => source.raw_os_error(),
+            JournalError::NoRoom { .. } => Some(libc::ENOSPC),
+            _ => None,
+        };
+        if let Some(code) = code {
+            self.control.sync_error().store(code as u64, Release);
+        }
+        error
+    }
+
+    /// Waits until the record at an offset is durable.
+    pub(crate) fn wait_durable(
+        &self,
+        offset: u64,
+        timeout: Option<Duration>,
+    ) -> Result<(), JournalError> {
+        let start = Instant::now();
+        loop {
+            match self.sync(offset) {
+                // Another process syncs, and takes its time.
+                Err(JournalError::Stuck { .. }) if timeout.is_none() => {}
+                Err(JournalError::Stuck { waited, .. }) => {
+                    if timeout.is_some_and(|t| start.elapsed() >= t) {
+                        return Err(JournalError::TimedOut { waited });
+                    }
+                }
+                Err(e) => return Err(e),
+                Ok(()) if self.durable() > offset => return Ok(()),
+                // The offset has not been written yet; then it cannot become durable by syncing.
+                Ok(()) => {
+                    let waited = start.elapsed();
+                    return Err(JournalError::TimedOut { waited });
+                }
+            }
+        }
+    }
+
+    /// Calls back when the record at an offset is durable: at once, or from the journal's syncer.
+    pub(crate) fn on_durable(&self, offset: u64, call: OnDurable) {
+        if self.durable() > offset {
+            return call(Ok(()));
+        }
+        self.waiting_durable().push((offset, call));
+        self.shared.want_sync();
+    }
+
+    /// Syncs for those who asked to be called back; returns whether there were any.
+    pub(crate) fn serve_durable(&self) -> bool {
+        let waiting: Vec<_> = std::mem::take(&mut *self.waiting_durable());
+        let Some(highest) = waiting.iter().map(|w| w.0).max() else { return false };
+        let result = self.wait_durable(highest, None);
+        for (_, call) in waiting {
+            call(result.clone());
+        }
+        true
+    }
+
+    /// Whether the background sync has something to do.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.control.durable().0 < self.tail() && self.control.sync_error().load(Relaxed) == 0
+    }
+
+    /// Syncs the control page's file (after recovery).
+    pub(crate) fn sync_control(&self) -> Result<(), JournalError> {
+        let path = self.dir.join("control");
+        self.shared.sync_file(&path)?;
+        std::fs::File::open(&path).map(|_| ()).at("open", &path)
+    }
+}
