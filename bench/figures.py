@@ -1,0 +1,150 @@
+"""Bench cases, result lines and goals: what bench/run writes and bench/report reads.
+
+A result line is one JSON object: the figures of one run of one case, with `case`, `run`, `date`
+and `machine`. Figures are named by dotted paths into it, such as `latency_us.p50`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+BENCH = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure of a case, held against a number or a factor of another case's figure."""
+
+    figure: str
+    sense: str
+    limit: float
+    other_case: str | None = None
+    other_figure: str | None = None
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> Goal:
+        """A goal from its table in a case file; exactly one of at_most and at_least is there."""
+        (sense,) = {"at_most", "at_least"} & table.keys()
+        limit = table[sense]
+        if isinstance(limit, Mapping):
+            return cls(table["figure"], sense, limit["factor"], limit["case"], limit["figure"])
+        return cls(table["figure"], sense, limit)
+
+    def text(self) -> str:
+        """The goal in words."""
+        words = f"{self.figure} {self.sense.replace('_', ' ')} {self.limit:g}"
+        if self.other_case is None:
+            return words
+        return f"{words} × {self.other_case}'s {self.other_figure}"
+
+    def bound(self, results: Results) -> float | None:
+        """The number to hold the figure against; none where the other case was not measured."""
+        if self.other_case is None or self.other_figure is None:
+            return self.limit
+        other = results.median(self.other_case, self.other_figure)
+        return None if other is None else self.limit * other
+
+    def met(self, value: float, bound: float) -> bool:
+        """Whether the figure is on the right side of the bound."""
+        return value <= bound if self.sense == "at_most" else value >= bound
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line of `helio bench`, or a measurement built into bench/run, and its goals."""
+
+    name: str
+    command: str | None
+    builtin: str | None
+    interfaces: bool
+    goals: tuple[Goal, ...]
+
+
+def cases(path: Path) -> list[Case]:
+    """The cases of a file, in its order."""
+    tables = tomllib.loads(path.read_text())["case"]
+    return [
+        Case(
+            name=table["name"],
+            command=table.get("command"),
+            builtin=table.get("builtin"),
+            interfaces=table.get("interfaces", False),
+            goals=tuple(Goal.parse(goal) for goal in table.get("goals", [])),
+        )
+        for table in tables
+    ]
+
+
+def all_cases() -> list[Case]:
+    """The cases of all files of bench/cases."""
+    return [case for path in sorted((BENCH / "cases").glob("*.toml")) for case in cases(path)]
+
+
+def derived(line: Line) -> Line:
+    """The line with what follows from its figures: its case where a peer's, CPU a message."""
+    out = dict(line)
+    if "case" not in out and "mechanism" in out:
+        parts = [out["mechanism"], out.get("workload"), out.get("payload_bytes")]
+        out["case"] = "-".join(["compare", *(str(part) for part in parts if part is not None)])
+    cpu = out.get("cpu_s")
+    if cpu and out.get("count") and out.get("received"):
+        out["cpu_us"] = {
+            "publisher": cpu["publisher"] * 1e6 / out["count"],
+            "subscriber": cpu["subscriber"] * 1e6 / out["received"],
+        }
+    return out
+
+
+def figure(line: Line, name: str) -> float | None:
+    """The figure of a dotted name; none where the line does not have it."""
+    value: Any = line
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return None
+        value = value[part]
+    return None if value is None else float(value)
+
+
+def read(path: Path) -> Iterable[Line]:
+    """The lines of a file; those that do not say their date have that of the file's name."""
+    dated = {"date": path.name[:10]} if path.name[:4].isdigit() else {}
+    for text in path.read_text().splitlines():
+        if text.strip():
+            yield dated | json.loads(text)
+
+
+class Results:
+    """Result lines by case; of each case only those of its newest date count."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.by_case: dict[str, list[Line]] = {}
+        for line in map(derived, lines):
+            kept = self.by_case.setdefault(line["case"], [])
+            newest = kept[0].get("date", "") if kept else ""
+            if line.get("date", "") > newest:
+                kept.clear()
+            if line.get("date", "") >= newest:
+                kept.append(line)
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> Results:
+        """The results of JSON-lines files."""
+        return cls(line for path in paths for line in read(path))
+
+    def median(self, case: str, name: str) -> float | None:
+        """The median of a figure over the runs of a case; none where it was not measured."""
+        found = [figure(line, name) for line in self.by_case.get(case, [])]
+        known = [value for value in found if value is not None]
+        return statistics.median(known) if known else None
+
+    def first(self, case: str) -> Line | None:
+        """The first run's line of a case."""
+        lines = self.by_case.get(case)
+        return lines[0] if lines else None

@@ -1,0 +1,79 @@
+"""The tables say what the result lines say, and that what was not measured was not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BENCH))
+
+from figures import Goal, Results, all_cases, derived, figure  # noqa: E402
+
+
+def latency(case: str, p50: float, date: str = "2026-01-02") -> dict[str, object]:
+    """A result line."""
+    return {"case": case, "date": date, "latency_us": {"p50": p50}, "lost": 0}
+
+
+def test_the_median_is_of_the_newest_runs_only() -> None:
+    old = [latency("a", 1.0, "2026-01-01")]
+    new = [latency("a", value) for value in (30.0, 10.0, 20.0)]
+    assert Results(old + new).median("a", "latency_us.p50") == 20.0
+    assert Results(new + old).median("a", "latency_us.p50") == 20.0
+    assert Results([]).median("a", "latency_us.p50") is None
+
+
+def test_a_goal_may_be_a_factor_of_another_case() -> None:
+    limit = {"case": "floor", "figure": "latency_us.p50", "factor": 1.5}
+    goal = Goal.parse({"figure": "latency_us.p50", "at_most": limit})
+    bound = goal.bound(Results([latency("floor", 20.0)]))
+    assert bound == 30.0
+    assert goal.met(30.0, bound)
+    assert not goal.met(30.1, bound)
+    assert goal.bound(Results([])) is None
+
+
+def test_peers_lines_get_a_case_and_cpu_is_told_by_message() -> None:
+    line = derived(
+        {
+            "mechanism": "zenoh",
+            "workload": "throughput",
+            "payload_bytes": 64,
+            "count": 1000,
+            "received": 500,
+            "cpu_s": {"publisher": 0.001, "subscriber": 0.001},
+        }
+    )
+    assert line["case"] == "compare-zenoh-throughput-64"
+    assert figure(line, "cpu_us.publisher") == pytest.approx(1.0)
+    assert figure(line, "cpu_us.subscriber") == pytest.approx(2.0)
+
+
+def test_goals_name_cases_that_exist() -> None:
+    names = {case.name for case in all_cases()}
+    for case in all_cases():
+        others = [goal.other_case for goal in case.goals if goal.other_case]
+        assert all(name in names or name.startswith("compare-") for name in others)
+
+
+def test_the_page_is_filled_and_checked(tmp_path: Path) -> None:
+    page, results = tmp_path / "page.md", tmp_path / "2026-01-02-x.jsonl"
+    page.write_text("# X\n\n<!-- table: latency -->\nold\n<!-- end -->\n\nend\n")
+    results.write_text(json.dumps(latency("latency-64", 21.5)) + "\n")
+
+    def report(option: str) -> int:
+        command = [sys.executable, str(BENCH / "report"), str(results), option, str(page)]
+        return subprocess.run(command, capture_output=True).returncode
+
+    assert report("--check") == 1
+    assert report("--update") == 0
+    assert report("--check") == 0
+    text = page.read_text()
+    assert "| 64 | not measured | not measured | not measured | 21.5 |" in text
+    assert text.startswith("# X\n")
+    assert text.endswith("<!-- end -->\n\nend\n")
