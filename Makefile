@@ -15,6 +15,8 @@ ARGS ?=
 venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
+bench_python := bench/run bench/report bench/figures.py bench/tests
+
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
   $(shell find python crates/core crates/journal crates/bus -name tests -prune -o -type f \
@@ -34,6 +36,7 @@ test-rust: $(venv)/.rust
 	cargo test --locked --workspace
 
 test-python: python
+	$(bin)/pytest -q bench
 	cd python && $(bin)/pytest
 
 bench: build ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
@@ -44,12 +47,15 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo fmt --check --manifest-path bench/compare/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cargo xtask tidy
-	$(bin)/ruff check --config python/pyproject.toml python
+	$(bin)/ruff check python $(bench_python)
+	$(bin)/ruff format --check python $(bench_python)
 	cd python && $(bin)/mypy
+	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py
 
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps
 	cargo xtask links
+	bench/report --check docs/benchmarks.md
 	@echo "Rust reference: $(CARGO_TARGET_DIR)/doc/helio_bus/index.html; the rest: docs/README.md"
 
 build: $(venv)/.rust ## The `helio` program, optimised.

@@ -14,6 +14,10 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("bench/compare/src/cyclone.rs", "Cyclone DDS has a C API"),
     ("bench/compare/src/harness.rs", "processor time comes from libc"),
     ("crates/cli/src/bench/mapped.rs", "the floor bench maps files itself, without the journal"),
+    ("crates/journal/src/futex.rs", "waiting and waking across processes"),
+    ("crates/journal/src/lock.rs", "a lock that processes share and that outlives its holder"),
+    ("crates/journal/src/map.rs", "mapped files, behind bounds-checked access"),
+    ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
 ];
 
 /// What the core must not name: it does no I/O, reads no clock and starts no thread.
