@@ -1,5 +1,6 @@
-//! Eclipse Cyclone DDS by the crate cyclors: reliable, keep-all, volatile, unicast on the loopback; a type made at
-//! run time (`struct { sequence<uint8> body; }`), a waitset for the blocking subscriber.
+//! Eclipse Cyclone DDS by the crate cyclors: reliable, keep-all, volatile, unicast on the loopback;
+//! a type made at run time (`struct { sequence<uint8> body; }`), a waitset for the blocking
+//! subscriber.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
@@ -38,7 +39,8 @@ fn sure(what: &str, value: i32) -> i32 {
 
 /// Makes participant, topic and quality of service.
 unsafe fn topic(name: &str) -> (dds_entity_t, dds_entity_t, *mut dds_qos_t) {
-    // SAFETY: every pointer that is handed over outlives its call, and Cyclone copies what it keeps.
+    // SAFETY: every pointer that is handed over outlives its call, and Cyclone copies what it
+    // keeps.
     unsafe {
         sure("the domain", dds_create_domain(0, text(CONFIG).as_ptr()));
         let participant = sure("the participant", dds_create_participant(0, null(), null()));
@@ -151,7 +153,8 @@ impl Receiver {
 impl Subscribe for Receiver {
     fn receive(&mut self, limit: Duration, each: &mut dyn FnMut(&[u8])) {
         let mut samples: [*mut c_void; BATCH] = [null_mut(); BATCH];
-        // SAFETY: the loan's pointers are valid until it is returned, and its sequences have their length.
+        // SAFETY: the loan's pointers are valid until it is returned, and its sequences have their
+        // length.
         unsafe {
             let limit_nanos = limit.as_nanos() as i64;
             sure("waiting", dds_waitset_wait(self.waitset, null_mut(), 0, limit_nanos));

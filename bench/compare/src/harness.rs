@@ -1,10 +1,10 @@
 //! The work that every mechanism is given, in two processes, and how it is measured.
 //!
-//! Latency: an open loop at a given rate; each payload begins with its *intended* send time on the machine's
-//! monotonic clock (8 bytes, little-endian nanoseconds) and its number (8 bytes). The sender sleeps to just
-//! before the time and then spins, so that a sleep's overshoot is not taken for latency. Throughput: one
-//! writer as fast as the mechanism takes it without loss, one reader; rates by the reader's and the writer's
-//! own clocks from the first to the last message.
+//! Latency: an open loop at a given rate; each payload begins with its *intended* send time on the
+//! machine's monotonic clock (8 bytes, little-endian nanoseconds) and its number (8 bytes). The
+//! sender sleeps to just before the time and then spins, so that a sleep's overshoot is not taken
+//! for latency. Throughput: one writer as fast as the mechanism takes it without loss, one reader;
+//! rates by the reader's and the writer's own clocks from the first to the last message.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ pub trait Publish {
 
 /// One end that receives.
 pub trait Subscribe {
-    /// Blocks until something is there or `limit` has passed; calls `each` for every payload it then has.
+    /// Blocks until something is there or `limit` has passed; calls `each` for every payload it
+    /// then has.
     fn receive(&mut self, limit: Duration, each: &mut dyn FnMut(&[u8]));
 }
 

@@ -1,4 +1,5 @@
-//! iceoryx2: publish-subscribe service for the payload, event service for the wake-up, nothing dropped.
+//! iceoryx2: publish-subscribe service for the payload, event service for the wake-up, nothing
+//! dropped.
 
 use std::time::Duration;
 

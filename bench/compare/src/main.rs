@@ -1,9 +1,10 @@
 //! The same work on Heliograph and on its peers, in one run, as one table.
 //!
-//! `compare [--helio PATH] [--dir DIR] [--runs 3] [--latency-count 400] [--json FILE]` runs each mechanism's latency
-//! (20 Hz, blocking subscriber) and throughput (one writer, one reader) in turn, over and over (A B A B), and
-//! prints the median of the runs. Heliograph and the floor are measured by `helio bench`, the peers here,
-//! all by the method of `src/harness.rs`. Outside CI: its peers take minutes to build.
+//! `compare [--helio PATH] [--dir DIR] [--runs 3] [--latency-count 400] [--json FILE]` runs each
+//! mechanism's latency (20 Hz, blocking subscriber) and throughput (one writer, one reader) in
+//! turn, over and over (A B A B), and prints the median of the runs. Heliograph and the floor are
+//! measured by `helio bench`, the peers here, all by the method of `src/harness.rs`. Outside CI:
+//! its peers take minutes to build.
 
 mod cyclone;
 mod harness;

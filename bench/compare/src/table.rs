@@ -61,7 +61,8 @@ fn floor(result: &Value, rows: &mut BTreeMap<(u64, String), Figures>) {
 /// Renders the results as a Markdown table.
 pub fn render(results: &[Value]) -> String {
     let mut text = String::from(
-        "| payload | mechanism | p50 µs | p99 µs | write/s | read/s | CPU µs a message, pub + sub | lost |\n\
+        "| payload | mechanism | p50 µs | p99 µs | write/s | read/s | \
+         CPU µs a message, pub + sub | lost |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for ((payload, mechanism), mut figures) in collect(results) {
@@ -75,7 +76,8 @@ pub fn render(results: &[Value]) -> String {
         let lost = figures.get("lost").map_or(0.0, |values| values.iter().sum());
         let _ = writeln!(
             text,
-            "| {payload} | {mechanism} | {p50} | {p99} | {write} | {read} | {cpu_pub} + {cpu_sub} | {lost} |"
+            "| {payload} | {mechanism} | {p50} | {p99} | {write} | {read} | \
+             {cpu_pub} + {cpu_sub} | {lost} |"
         );
     }
     text

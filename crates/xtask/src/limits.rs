@@ -18,6 +18,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/journal/src/lock.rs", "a lock that processes share and that outlives its holder"),
     ("crates/journal/src/map.rs", "mapped files, behind bounds-checked access"),
     ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
+    ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];
 
 /// What the core must not name: it does no I/O, reads no clock and starts no thread.
