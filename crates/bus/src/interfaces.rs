@@ -177,6 +177,8 @@ mod tests {
         assert_eq!(counts("MTM1M3/telemetry/forceActuatorData"), forces);
         assert_eq!(counts("MTMount/command/trackTarget"), [1; 8]);
         assert_eq!(counts("ESS/telemetry/airFlow").len(), 8);
+        let sky = interfaces.topic("ESS/telemetry/skyBrightness").unwrap().schema().unwrap();
+        assert_eq!(sky.fields().len(), 9 + 4);
         for component in ["MTM1M3", "MTMount", "ESS"] {
             assert_eq!(counts(&format!("{component}/event/summaryState")), [1]);
             assert_eq!(interfaces.component(component).unwrap().indexed(), component == "ESS");
