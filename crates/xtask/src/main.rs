@@ -76,7 +76,8 @@ fn crate_docs(tree: &Tree, package: &metadata::Package) -> Vec<Finding> {
 }
 
 fn links(tree: &Tree) -> Vec<Finding> {
-    tree.files.iter().flat_map(|file: &File| markdown::check(file, tree)).collect()
+    let broken = tree.files.iter().flat_map(|file: &File| markdown::check(file, tree));
+    broken.chain(tree.files.iter().filter_map(|file| markdown::unlisted(file, tree))).collect()
 }
 
 fn run() -> Result<Vec<Finding>, String> {

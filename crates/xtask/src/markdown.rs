@@ -13,6 +13,20 @@ pub(crate) fn check(file: &File, tree: &Tree) -> Vec<Finding> {
     links.filter_map(|(target, number)| broken(file, tree, &target, number)).collect()
 }
 
+/// A page under docs/ is listed in the README beside it: otherwise nobody finds it.
+pub(crate) fn unlisted(file: &File, tree: &Tree) -> Option<Finding> {
+    let (folder, name) = file.path.rsplit_once('/')?;
+    if !file.is_markdown() || !file.path.starts_with("docs/") || name == "README.md" {
+        return None;
+    }
+    let index = format!("{folder}/README.md");
+    let is_listed = tree.get(&index).is_some_and(|index| {
+        prose(&index.text).flat_map(|(line, _)| targets(&line)).any(|target| target == name)
+    });
+    let message = format!("no reader finds it; list it in {index}");
+    (!is_listed).then(|| Finding::new(&file.path, 1, "unlisted", message))
+}
+
 fn broken(file: &File, tree: &Tree, target: &str, number: usize) -> Option<Finding> {
     if ["https://", "http://", "mailto:"].iter().any(|scheme| target.starts_with(scheme)) {
         return None;
@@ -134,6 +148,21 @@ mod tests {
             assert_eq!(findings(&format!("see [x]({link}).\n")), 1, "{link}");
         }
         assert_eq!(findings("[x]: b.md\n"), 1);
+    }
+
+    #[test]
+    fn a_page_that_is_not_listed_is_found() {
+        let contents = [
+            ("docs/README.md", "[a](a.md)\n"),
+            ("docs/a.md", ""),
+            ("docs/b.md", ""),
+            ("docs/adr/0001.md", ""),
+            ("README.md", ""),
+        ];
+        let contents = contents.map(|(path, text)| (path.to_owned(), Some(text.to_owned())));
+        let tree = Tree::new(".".into(), contents.into());
+        let found = tree.files.iter().filter_map(|file| unlisted(file, &tree)).map(|f| f.path);
+        assert_eq!(found.collect::<Vec<_>>(), ["docs/b.md", "docs/adr/0001.md"]);
     }
 
     #[test]
