@@ -1,5 +1,7 @@
 //! Resolution by the specification's rules, and by ours beyond them.
 
+#![allow(clippy::unwrap_used, reason = "in tests a failure is to panic")]
+
 use helio_core::codec::{Codec, DecodeProblem, Value, WireError};
 use helio_core::resolve::{Resolution, ResolveError, ResolveOptions, UnitsPolicy};
 use helio_core::schema::Schema;
