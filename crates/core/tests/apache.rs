@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a failure is to panic")]
 
-mod common;
+mod random;
 
 use apache_avro::types::Value as Theirs;
 use apache_avro::{from_avro_datum, rabin::Rabin, to_avro_datum};
-use common::{Random, any_schema, any_value, evolved};
 use helio_core::codec::{Blocks, Codec, EncodeOptions, Value};
 use helio_core::resolve::Resolution;
 use helio_core::schema::{NodeId, Schema, Type};
 use proptest::prelude::*;
+use random::{Random, any_schema, any_value, evolved};
 
 fn theirs(schema: &Schema, id: NodeId, value: &Value) -> Theirs {
     let all = |item: NodeId, all: &[Value]| {
@@ -123,8 +123,8 @@ proptest! {
     }
 }
 
-/// Whether no union's branches differ by name only: the reference library resolves them by the value's
-/// shape, where the specification (and we) go by the branch that was written.
+/// Whether no union's branches differ by name only: the reference library resolves them by the
+/// value's shape, where the specification (and we) go by the branch that was written.
 fn told_apart_by_shape(schema: &Schema) -> bool {
     schema.nodes().iter().all(|node| match &node.kind {
         Type::Union(branches) => {

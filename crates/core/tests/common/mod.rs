@@ -1,249 +1,52 @@
-//! Schemas and values made at random, for several tests.
+//! Data that lies beside the repository, for tests that are skipped where it is absent.
 
-#![allow(dead_code, reason = "each test uses a part")]
-#![allow(clippy::unwrap_used, reason = "in tests a failure is to panic")]
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-
-use helio_core::codec::Value;
-use helio_core::schema::{NodeId, Schema, Type};
-use serde_json::{Value as Json, json};
-
-/// A small generator of numbers (splitmix64), so that a failing case is known by its seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
+/// The folder of shared test data: `$HELIO_SHARED_DATA`, else `../shared/data` beside the
+/// repository. Where it is absent the test says that it is skipped.
+pub(crate) fn shared_data(part: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let path = root.join(part);
+    if !path.exists() {
+        println!("skipped: {} not found", path.display());
+        return None;
     }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    pub fn chance(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
+    Some(path)
 }
 
-const PLAIN: [&str; 8] = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
-
-/// A schema at random, with namespaces, named types used again, and recursion.
-pub fn any_schema(random: &mut Random) -> Json {
-    let mut made = Made { random, names: Vec::new(), count: 0 };
-    made.record(3, "")
-}
-
-struct Made<'a> {
-    random: &'a mut Random,
-    /// Full names that are complete.
-    names: Vec<String>,
-    count: usize,
-}
-
-impl Made<'_> {
-    fn name(&mut self, namespace: &str) -> (String, String, String) {
-        self.count += 1;
-        let short = format!("N{}", self.count);
-        let space = match self.random.below(3) {
-            0 => "a.b".to_owned(),
-            1 => "c".to_owned(),
-            _ => namespace.to_owned(),
-        };
-        let full = if space.is_empty() { short.clone() } else { format!("{space}.{short}") };
-        (short, space, full)
-    }
-
-    fn record(&mut self, depth: usize, outer: &str) -> Json {
-        let (name, space, full) = self.name(outer);
-        let mut fields = Vec::new();
-        for i in 0..self.random.below(6) {
-            let mut field = json!({"name": format!("f{i}"), "type": self.any(depth, &space)});
-            if self.random.chance(3) {
-                field["doc"] = json!("what it is");
+/// All files under a folder: paths within it, with `/` between parts, and contents.
+pub(crate) fn files_under(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
             }
-            fields.push(field);
-        }
-        if self.random.chance(3) {
-            fields.push(json!({"name": "again", "type": ["null", full.clone()]}));
-        }
-        self.names.push(full);
-        let mut out = json!({"type": "record", "name": name, "fields": fields});
-        if space != outer {
-            out["namespace"] = json!(space);
-        }
-        out
-    }
-
-    fn any(&mut self, depth: usize, space: &str) -> Json {
-        if depth == 0 || self.random.chance(2) {
-            return json!(PLAIN[self.random.below(PLAIN.len())]);
-        }
-        match self.random.below(7) {
-            0 => json!({"type": "array", "items": self.any(depth - 1, space)}),
-            1 => json!({"type": "map", "values": self.any(depth - 1, space)}),
-            2 => self.union(depth - 1, space),
-            3 => self.record(depth - 1, space),
-            4 => {
-                let (_, _, full) = self.name(space);
-                self.names.push(full.clone());
-                json!({"type": "fixed", "name": full, "size": self.random.below(20) + 1})
-            }
-            5 => {
-                let (_, _, full) = self.name(space);
-                self.names.push(full.clone());
-                let count = self.random.below(5) + 1;
-                let symbols: Vec<_> = (0..count).map(|i| format!("S{i}")).collect();
-                json!({"type": "enum", "name": full, "symbols": symbols})
-            }
-            // A name without namespace cannot be used within one.
-            _ => match self.names.last().filter(|name| name.contains('.') || space.is_empty()) {
-                Some(name) => json!(name),
-                None => json!("long"),
-            },
+            let inside = path.strip_prefix(folder).unwrap();
+            let parts: Vec<_> = inside.iter().map(|part| part.to_str().unwrap()).collect();
+            files.push((parts.join("/"), fs::read(&path).unwrap()));
         }
     }
-
-    fn union(&mut self, depth: usize, space: &str) -> Json {
-        let mut seen = BTreeSet::new();
-        let mut branches = Vec::new();
-        for _ in 0..self.random.below(4) + 1 {
-            let known = self.names.len();
-            let branch = self.any(depth, space);
-            let key = match &branch {
-                Json::Object(object) => match object["type"].as_str().unwrap() {
-                    word @ ("array" | "map") => word.to_owned(),
-                    _ => self.names.last().unwrap().clone(),
-                },
-                Json::String(word) => word.clone(),
-                _ => String::new(),
-            };
-            if !branch.is_array() && seen.insert(key) {
-                branches.push(branch);
-            } else {
-                // What the branch defined is gone with it.
-                self.names.truncate(known);
-            }
-        }
-        if branches.is_empty() { json!("null") } else { json!(branches) }
-    }
+    files
 }
 
-/// A value of the schema at random.
-pub fn any_value(random: &mut Random, schema: &Schema) -> Value {
-    value(random, schema, NodeId::ROOT, 0)
-}
-
-fn value(random: &mut Random, schema: &Schema, id: NodeId, depth: usize) -> Value {
-    let count = if depth > 6 { 0 } else { random.below(5) };
-    match &schema.node(id).kind {
-        Type::Null => Value::Null,
-        Type::Boolean => random.chance(2).into(),
-        Type::Int => int(random).into(),
-        Type::Long => long(random).into(),
-        Type::Float => float(random).into(),
-        Type::Double => double(random).into(),
-        Type::Bytes => (0..count).map(|_| random.next() as u8).collect::<Vec<u8>>().into(),
-        Type::String => text(random, count).into(),
-        Type::Fixed(fixed) => {
-            (0..fixed.size).map(|_| random.next() as u8).collect::<Vec<u8>>().into()
-        }
-        Type::Enum(of) => Value::Enum(random.below(of.symbols.len()) as u32),
-        Type::Array(item) => match schema.node(*item).kind {
-            Type::Boolean => Value::Booleans((0..count).map(|_| random.chance(2)).collect()),
-            Type::Int => Value::Ints((0..count).map(|_| int(random)).collect()),
-            Type::Long => Value::Longs((0..count).map(|_| long(random)).collect()),
-            Type::Float => Value::Floats((0..count).map(|_| float(random)).collect()),
-            Type::Double => Value::Doubles((0..count).map(|_| double(random)).collect()),
-            _ => {
-                Value::Array((0..count).map(|_| value(random, schema, *item, depth + 1)).collect())
-            }
-        },
-        Type::Map(item) => Value::Map(
-            (0..count)
-                .map(|i| (format!("k{i}"), value(random, schema, *item, depth + 1)))
-                .collect(),
-        ),
-        Type::Union(branches) => {
-            let null = branches.iter().position(|b| schema.node(*b).kind == Type::Null);
-            let any = random.below(branches.len());
-            let branch = null.filter(|_| depth > 6).unwrap_or(any);
-            let inner = value(random, schema, branches[branch], depth + 1);
-            Value::Union(branch as u32, inner.into())
-        }
-        Type::Record(record) => Value::Record(
-            record.fields.iter().map(|f| value(random, schema, f.kind, depth + 1)).collect(),
-        ),
-    }
-}
-
-fn int(random: &mut Random) -> i32 {
-    (random.next() as i32) >> random.below(32)
-}
-
-fn long(random: &mut Random) -> i64 {
-    (random.next() as i64) >> random.below(64)
-}
-
-fn float(random: &mut Random) -> f32 {
-    let any = f32::from_bits(random.next() as u32);
-    if any.is_nan() { f32::INFINITY } else { any }
-}
-
-fn double(random: &mut Random) -> f64 {
-    let any = f64::from_bits(random.next());
-    if any.is_nan() { f64::NEG_INFINITY } else { any }
-}
-
-fn text(random: &mut Random, count: usize) -> String {
-    (0..count).map(|_| ['a', 'é', '中', '\u{0}', '"', '🔭'][random.below(6)]).collect()
-}
-
-/// The schema with fields reordered, removed, added with a default and widened.
-pub fn evolved(random: &mut Random, json: &Json) -> Json {
-    let mut out = json.clone();
-    let Some(fields) = out.get_mut("fields").and_then(Json::as_array_mut) else { return out };
-    let count = fields.len();
-    if count > 1 && random.chance(2) {
-        fields.swap(0, count - 1);
-    }
-    // What defines a name may be needed by what comes later: only plain fields go.
-    if let Some(place) = fields.iter().position(|field| field["type"].is_string())
-        && random.chance(2)
-    {
-        fields.remove(place);
-    }
-    for field in fields.iter_mut() {
-        let wider = match field["type"].as_str() {
-            Some("int") => ["long", "float", "double"][random.below(3)],
-            Some("long") => ["float", "double"][random.below(2)],
-            Some("float") => "double",
-            _ => continue,
-        };
-        if random.chance(2) {
-            field["type"] = json!(wider);
-        }
-    }
-    if random.chance(2) {
-        let place = random.below(fields.len() + 1);
-        fields.insert(place, json!({"name": "added", "type": "string", "default": "new"}));
-    }
-    // Swapping may have put a name's use before its definition.
-    if Schema::from_json(&out).is_ok() { out } else { json.clone() }
-}
-
-/// The folder of real data beside the repository, if there is one.
-pub fn shared_data() -> Option<PathBuf> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let folder = std::env::var_os("HELIO_SHARED_DATA").map_or_else(|| beside.into(), PathBuf::from);
-    folder.is_dir().then_some(folder)
+/// The lines of a gzip file, each parsed as JSON (RFC 1952; of the header's options only the name).
+pub(crate) fn gzip_json_lines(path: &Path) -> Vec<serde_json::Value> {
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes[..3], [0x1f, 0x8b, 8], "{} is no gzip file", path.display());
+    let name = match bytes[3] {
+        0 => 0,
+        8 => bytes[10..].iter().position(|byte| *byte == 0).unwrap() + 1,
+        flags => panic!("gzip flags {flags}"),
+    };
+    let text = miniz_oxide::inflate::decompress_to_vec(&bytes[10 + name..]).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
