@@ -59,7 +59,7 @@ impl Cursor {
         let mut cursor = Self::at(pos.max(segment.head.base_pos), 0);
         let found = segment.check(cursor.pos, tail, &mut cursor.scratch);
         // Where no frame can be read, the segment's start is the best that is known.
-        let next = found.map_or(segment.head.base_offset, |(header, _)| header.offset);
+        let next = found.map_or(segment.head.base_offset, |header| header.offset);
         (cursor.next, cursor.promised) = (next, next);
         cursor.limit.1 = next;
         cursor.segment = Some(segment);
@@ -189,8 +189,8 @@ impl Cursor {
             }
             let Some(segment) = &self.segment else { continue };
             match segment.check(self.pos, self.limit.0, &mut self.scratch) {
-                Ok((header, _)) => {
-                    if header.offset == self.next || self.accept(&header) {
+                Ok(header) => {
+                    if header.offset == self.next || self.accept(partition, &header) {
                         let at = self.pos;
                         self.pos += header.stride() as u64;
                         self.next = header.offset + 1;
@@ -205,7 +205,7 @@ impl Cursor {
 
     /// Looks at a frame whose offset is not the next one. True where it is to be given.
     #[cold]
-    fn accept(&mut self, header: &FrameHeader) -> bool {
+    fn accept(&mut self, partition: &Partition, header: &FrameHeader) -> bool {
         if header.offset < self.next {
             self.pos += header.stride() as u64;
             return false;
@@ -215,8 +215,12 @@ impl Cursor {
         if from >= header.offset {
             return true;
         }
-        let compacted = self.segment.as_ref().is_some_and(|s| s.head.compacted);
-        let cause = if compacted { GapCause::Retention } else { GapCause::Damaged };
+        let first = partition.control.first_seq();
+        let dropped = |s: &Segment| {
+            s.head.compacted || s.head.base_pos == self.pos && s.head.seq <= first
+        };
+        let retention = self.segment.as_ref().is_some_and(dropped);
+        let cause = if retention { GapCause::Retention } else { GapCause::Damaged };
         self.pending = Some(Gap { from, to: header.offset, cause });
         false
     }
@@ -252,7 +256,9 @@ impl Cursor {
             Ok(Some(seal)) if self.pos < seal.end => self.limit = (seal.end, seal.offset),
             Ok(Some(seal)) => {
                 let next = segment.head.seq + 1;
-                self.lose(seal.offset, GapCause::Damaged);
+                let dropped = segment.head.compacted;
+                let cause = if dropped { GapCause::Retention } else { GapCause::Damaged };
+                self.lose(seal.offset, cause);
                 self.enter(partition, next)?;
             }
             Ok(None) if tail <= segment.head.end() => self.limit = (tail, end),

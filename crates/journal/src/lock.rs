@@ -90,11 +90,6 @@ pub(crate) fn lock(map: &Map, at: usize, limit: Duration) -> Result<Acquired, Lo
     }
 }
 
-/// Takes the lock if it is free.
-pub(crate) fn try_lock(map: &Map, at: usize) -> Result<Acquired, LockFailure> {
-    lock(map, at, Duration::ZERO)
-}
-
 fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
     match code {
         0 => Ok(Acquired::Clean),
@@ -157,7 +152,9 @@ mod tests {
         init(&map, 64).unwrap();
         assert_eq!(lock(&map, 64, Duration::ZERO).unwrap(), Acquired::Clean);
         std::thread::scope(|s| {
-            s.spawn(|| assert!(matches!(try_lock(&map, 64), Err(LockFailure::TimedOut))));
+            s.spawn(|| {
+                assert!(matches!(lock(&map, 64, Duration::ZERO), Err(LockFailure::TimedOut)))
+            });
         });
         unlock(&map, 64);
         std::thread::scope(|s| {
@@ -172,9 +169,9 @@ mod tests {
     #[test]
     fn damaged_bytes_are_an_error() {
         let map = map();
-        assert!(matches!(try_lock(&map, 64), Err(LockFailure::Broken(_))));
+        assert!(matches!(lock(&map, 64, Duration::ZERO), Err(LockFailure::Broken(_))));
         init(&map, 64).unwrap();
         map.write(64 + KIND_AT, &[0xff]);
-        assert!(matches!(try_lock(&map, 64), Err(LockFailure::Broken(_))));
+        assert!(matches!(lock(&map, 64, Duration::ZERO), Err(LockFailure::Broken(_))));
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bell::{self, Bell};
@@ -28,7 +28,7 @@ use crate::process::{BootId, Token};
 use crate::segment::{self, Head, Hold, Seal, Segment};
 use crate::sync::OnDurable;
 use crate::waiters;
-use crate::{JournalError, TopicConfig};
+use crate::{JournalError, Maintenance, TopicConfig};
 
 /// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
 const POPULATE: u64 = 256 << 10;
@@ -46,6 +46,8 @@ pub(crate) struct Partition {
     /// The log's end as found by looking, in a journal that may not be recovered for want of access.
     pub(crate) recovered_view: Option<(u64, u64)>,
     pub(crate) opened_at_recovery: u64,
+    /// Whether a writer has asked the keeper to prepare the next segment.
+    pub(crate) wants_keeper: AtomicBool,
 }
 
 /// The partition's lock, held by this thread.
@@ -111,6 +113,7 @@ impl Partition {
             checkpoint_saved: AtomicU64::new(0),
             recovered_view: None,
             opened_at_recovery: 0,
+            wants_keeper: AtomicBool::new(false),
         };
         partition.note_recoveries();
         partition.recover_if_needed(&file, &path, mark)?;
@@ -174,6 +177,7 @@ impl Partition {
             }
         }
         self.replay_keys(guard)?;
+        self.finish_compaction(guard)?;
         self.control.dirty().store(0, Release);
         self.ring();
         Ok(())
@@ -265,24 +269,62 @@ impl Partition {
             prev_id: current.map_or(0, |c| c.head.id),
             compacted: false,
         };
-        let next = Arc::new(self.place(head)?);
+        let next = Arc::new(self.place(head, round_up(need))?);
         if let Some(current) = current {
             current.seal(Seal { end: tail, offset: end, time });
         }
         self.control.set_seq(seq);
         next.populate(tail, POPULATE);
         *self.cached() = Some(Arc::clone(&next));
+        self.want_keeper();
         Ok(next)
     }
 
-    /// Makes a segment's file and gives it its name.
-    fn place(&self, head: Head) -> Result<Segment, JournalError> {
+    /// Makes a segment's file, or takes the one that was prepared, and gives it its name. Where the disk
+    /// has no room for it, a smaller one, down to what is needed.
+    fn place(&self, mut head: Head, need: u64) -> Result<Segment, JournalError> {
         let path = segment::path(&self.dir, head.seq);
+        if let Some(segment) = self.take_spare(head, &path)? {
+            return Ok(segment);
+        }
         let temporary = self.temporary();
-        let file = segment::allocate(&temporary, head.capacity)?;
+        let file = loop {
+            match segment::allocate(&temporary, head.capacity) {
+                Err(JournalError::NoRoom { .. }) if head.capacity > need.max(MIN_SEGMENT_BYTES) => {
+                    head.capacity = (head.capacity / 2).max(need).max(MIN_SEGMENT_BYTES);
+                }
+                other => break other?,
+            }
+        };
         let segment = Segment::create(&file, head, &temporary)?;
         fs::rename(&temporary, &path).at("name", &path)?;
         Ok(segment)
+    }
+
+    fn take_spare(&self, head: Head, path: &Path) -> Result<Option<Segment>, JournalError> {
+        let (number, capacity) = self.control.spare();
+        if number == 0 || capacity < head.capacity {
+            return Ok(None);
+        }
+        let spare = self.spare_path(number);
+        self.control.set_spare(0, 0);
+        let file = match OpenOptions::new().read(true).write(true).open(&spare) {
+            Err(_) => return Ok(None),
+            Ok(file) => file,
+        };
+        if file.metadata().at("look at", &spare)?.len() != segment::HEADER_BYTES + capacity {
+            return Ok(None);
+        }
+        let segment = Segment::create(&file, Head { capacity, ..head }, &spare)?;
+        fs::rename(&spare, path).at("name", path)?;
+        Ok(Some(segment))
+    }
+
+    fn want_keeper(&self) {
+        self.wants_keeper.store(true, Relaxed);
+        if self.shared.options.maintenance == Maintenance::Background {
+            self.shared.keeper.want();
+        }
     }
 
     /// A file name of this process's own, for what is not in place yet.
@@ -364,7 +406,18 @@ impl Partition {
     pub(crate) fn prefault(&self, segment: &Segment, from: u64, to: u64) {
         let rel = |pos: u64| (pos - segment.head.base_pos) / POPULATE;
         if rel(from) != rel(to) {
-            segment.populate(to, 2 * POPULATE);
+            self.prefault_next(segment, to);
+        }
+    }
+
+    #[cold]
+    fn prefault_next(&self, segment: &Segment, pos: u64) {
+        segment.populate(pos, 2 * POPULATE);
+        let used = pos - segment.head.base_pos;
+        let half = segment.head.capacity / 2;
+        // Once a segment, halfway: the next one is made ready while there is time.
+        if used >= half && used - half < 2 * POPULATE && self.control.spare().0 == 0 {
+            self.want_keeper();
         }
     }
 }

@@ -49,7 +49,7 @@ impl Place {
             self.segment = partition.segment_at(pos)?;
         }
         let Some(segment) = &self.segment else { return Ok(Err(Fault::Gone)) };
-        Ok(segment.check(pos, limit, &mut self.scratch).map(|(header, _)| header))
+        Ok(segment.check(pos, limit, &mut self.scratch))
     }
 
     fn body(&self, pos: u64, header: &FrameHeader) -> &[u8] {

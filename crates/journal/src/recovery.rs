@@ -151,7 +151,10 @@ impl Partition {
 
     fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, Found)>, JournalError> {
         let Some(segment) = self.segment(c.seq)? else { return Ok(None) };
-        let inside = (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
+        // Compaction has moved what lay there: then all of that segment is looked at.
+        let moved = segment.head.compacted
+            && segment.sealed().ok().flatten().is_none_or(|s| s.end != c.pos);
+        let inside = !moved && (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
         let time = Tai::from_nanos(c.time);
         let found = Found { seq: c.seq, pos: c.pos, end: c.end, time };
         Ok(inside.then_some((segment, found)))
@@ -182,7 +185,7 @@ impl Partition {
                 found.end = found.end.max(seal.map_or(0, |s| s.offset));
                 return;
             }
-            let Ok((header, _)) = segment.check(found.pos, limit, &mut scratch) else { return };
+            let Ok(header) = segment.check(found.pos, limit, &mut scratch) else { return };
             let fits =
                 header.offset == found.end || segment.head.compacted && header.offset > found.end;
             if !fits {
@@ -222,7 +225,7 @@ impl Partition {
 fn follows(next: &Segment, segment: &Segment, found: &Found) -> bool {
     next.head.base_pos == found.pos
         && next.head.base_offset == found.end
-        && next.head.prev_id == segment.head.id
+        && (next.head.prev_id == segment.head.id || segment.head.compacted)
 }
 
 impl Partition {
@@ -237,11 +240,9 @@ impl Partition {
         let mut at = from;
         while at < to {
             let Some(segment) = self.segment_at(at)? else { return Ok(()) };
+            // In a compacted segment a position from before the compaction is no frame's start.
+            at = if segment.head.compacted { segment.head.base_pos } else { at };
             at = at.max(segment.head.base_pos);
-            if segment.head.compacted && at > segment.head.base_pos && from <= segment.head.base_pos
-            {
-                at = segment.head.base_pos;
-            }
             let end = match segment.sealed() {
                 Ok(Some(seal)) => seal.end,
                 _ => match self.segment(segment.head.seq + 1)? {
@@ -252,8 +253,10 @@ impl Partition {
             let limit = end.min(to);
             while at < limit {
                 match segment.check(at, limit, &mut scratch) {
-                    Ok((header, _)) => {
-                        each(at, &header, segment.body(at, &header, &scratch));
+                    Ok(header) => {
+                        if at >= from {
+                            each(at, &header, segment.body(at, &header, &scratch));
+                        }
                         at += header.stride() as u64;
                     }
                     Err(_) => at = segment.resume(at, limit).map_or(limit, |r| r.0),

@@ -1,24 +1,341 @@
-//! What is kept, and until when.
+//! What is kept, and until when; and what becomes of files that are no longer needed.
+//!
+//! Constraints: whole segments go, the oldest first, never the current one. Where the newest record of
+//! each key is kept for ever, the segments that go are replaced by one *compacted* segment with just
+//! those records, verbatim, under the number of the last one that it replaces and at positions within
+//! their range: so positions and offsets stay in order, and a reader needs no second way to read.
+//!
+//! Operation: the compacted file is written and synced under a temporary name. In the lock it gets its
+//! name in one rename, then the index is told the new places, then the first segment's number is moved.
+//! `compacting` names the segment meanwhile, so that whoever takes over from a holder that died goes on.
+//! A retired file is used again, while its pages are warm, unless a reader has it pinned.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use helio_core::Tai;
 
 use crate::JournalError;
-use crate::partition::Partition;
+use crate::error::At;
+use crate::frame::{self, FrameHeader, HEADER};
+use crate::partition::{Guard, Partition};
+use crate::segment::{self, Head, Hold, Seal, Segment};
 
 /// How much log may lie behind the newest snapshot of the keys index: what recovery replays.
 const SNAPSHOT_BYTES: u64 = 32 << 20;
+/// Segments from this size on are prepared ahead of their use; smaller ones are made at once.
+pub(crate) const PREPARE_BYTES: u64 = 1 << 20;
+/// Populated at one go while preparing, so that the keeper can be interrupted in between.
+const CHUNK: u64 = 4 << 20;
+
+/// A record that stays, on its way into a compacted segment.
+struct Kept {
+    header: FrameHeader,
+    body: Vec<u8>,
+}
 
 impl Partition {
-    /// Prepares what the next append may need.
+    /// Does what a writer has asked the keeper for.
     pub(crate) fn prepare(&self) -> Result<(), JournalError> {
-        Ok(())
+        if !self.wants_keeper.swap(false, Relaxed) {
+            return Ok(());
+        }
+        self.retire()?;
+        self.prepare_spare()
     }
 
     /// Applies retention, and keeps the way back after power loss short.
     pub(crate) fn keep(&self) -> Result<(), JournalError> {
-        let upto = self.control.keys_upto().load(std::sync::atomic::Ordering::Acquire);
-        let saved = self.control.snap_pos().load(std::sync::atomic::Ordering::Acquire);
-        if upto > saved.saturating_add(SNAPSHOT_BYTES) {
+        self.retire()?;
+        let upto = self.control.keys_upto().load(Acquire);
+        if upto > self.control.snap_pos().load(Acquire).saturating_add(SNAPSHOT_BYTES) {
             self.save_keys()?;
         }
         Ok(())
+    }
+
+    /// Makes the next segment's file ahead of its use, so that no writer waits for the disk.
+    fn prepare_spare(&self) -> Result<(), JournalError> {
+        let (first, last) = self.segments();
+        if last < first || self.control.spare().0 != 0 {
+            return Ok(());
+        }
+        let Some(current) = self.segment(last)? else { return Ok(()) };
+        let largest = self.config.largest_segment();
+        let capacity = current.head.capacity.saturating_mul(2).min(largest);
+        if capacity < PREPARE_BYTES {
+            return Ok(());
+        }
+        let temporary = self.temporary();
+        let file = segment::allocate(&temporary, capacity)?;
+        let blank = Head { id: 1, seq: 0, base_pos: 0, capacity, ..current.head };
+        let made = Segment::create(&file, blank, &temporary)?;
+        (0..capacity).step_by(CHUNK as usize).for_each(|pos| made.populate(pos, CHUNK));
+        made.retire();
+        let _guard = self.lock()?;
+        self.offer_spare(&temporary, capacity)
+    }
+
+    /// Puts a file by for the next roll; removes it where there is one already. In the lock.
+    fn offer_spare(&self, file: &std::path::Path, capacity: u64) -> Result<(), JournalError> {
+        if self.control.spare().0 != 0 {
+            return fs::remove_file(file).at("remove", file);
+        }
+        let number = self.shared.random() | 1;
+        let spare = self.spare_path(number);
+        fs::rename(file, &spare).at("name", &spare)?;
+        self.control.set_spare(number, capacity);
+        Ok(())
+    }
+
+    pub(crate) fn spare_path(&self, number: u64) -> std::path::PathBuf {
+        self.dir.join(format!("spare.{number:016x}"))
+    }
+
+    /// The last of the segments that have to go; `None` where all may stay.
+    fn due(&self) -> Result<Option<u64>, JournalError> {
+        let config = &self.config;
+        let (first, last) = self.segments();
+        if config.retention_bytes.is_none() && config.retention_age_ns.is_none() || first >= last {
+            return Ok(None);
+        }
+        let tail = self.tail();
+        let oldest = config.retention_age_ns.map(|age| {
+            let age = i64::try_from(age).unwrap_or(i64::MAX);
+            Tai::from_nanos((self.shared.options.clock)().nanos().saturating_sub(age))
+        });
+        let mut due = None;
+        for seq in first..last {
+            let Some(segment) = self.segment(seq)? else { continue };
+            let Ok(Some(seal)) = segment.sealed() else { break };
+            let too_many = config.retention_bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
+            let too_old = oldest.is_some_and(|oldest| seal.time < oldest);
+            if !too_many && !too_old {
+                break;
+            }
+            // What is compacted already has nothing to lose by itself.
+            due = if segment.head.compacted { due } else { Some(seq) };
+        }
+        Ok(due)
+    }
+
+    fn retire(&self) -> Result<(), JournalError> {
+        self.roll_old()?;
+        match self.due()? {
+            Some(last) => self.retire_upto(last, Worth::Enough),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the current segment where all that it holds is too old, so that it can go.
+    fn roll_old(&self) -> Result<(), JournalError> {
+        let Some(age) = self.config.retention_age_ns else { return Ok(()) };
+        let age = i64::try_from(age).unwrap_or(i64::MAX);
+        let oldest = (self.shared.options.clock)().nanos().saturating_sub(age);
+        let old = || self.control.max_time().nanos() < oldest;
+        if self.control.seq() == 0 || !old() {
+            return Ok(());
+        }
+        let guard = self.lock()?;
+        let mut seen = None;
+        let segment = self.room(&guard, &mut seen, 0)?;
+        if old() && self.tail() > segment.head.base_pos {
+            self.roll(&guard, Some(&segment), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Drops everything below an offset but the newest record of each key, to within a segment.
+    pub(crate) fn compact_below(&self, offset: u64) -> Result<(), JournalError> {
+        let (first, last) = self.segments();
+        let mut due = None;
+        for seq in first..last {
+            let Some(segment) = self.segment(seq)? else { continue };
+            match segment.sealed() {
+                Ok(Some(seal)) if seal.offset <= offset => due = Some((seq, segment.head)),
+                _ => break,
+            }
+        }
+        match due {
+            Some((seq, head)) if !(head.compacted && seq == first) => {
+                self.retire_upto(seq, Worth::Always)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn retire_upto(&self, last: u64, worth: Worth) -> Result<(), JournalError> {
+        // One process at a time: the others' turn comes again.
+        let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
+        let first = self.control.first_seq();
+        if first > last {
+            return Ok(());
+        }
+        let mut kept = Vec::new();
+        if self.keeps_last() {
+            let Some(found) = self.still_last(first, last, worth)? else { return Ok(()) };
+            kept = found;
+        }
+        let Some(end) = self.seal_of(last)? else { return Ok(()) };
+        if kept.is_empty() {
+            let guard = self.lock()?;
+            self.control.set_first(last + 1, end.end, end.offset);
+            drop(guard);
+            return self.dispose(first..=last);
+        }
+        self.compact(first, last, end, &kept)
+    }
+
+    fn seal_of(&self, seq: u64) -> Result<Option<Seal>, JournalError> {
+        Ok(self.segment(seq)?.and_then(|s| s.sealed().ok().flatten()))
+    }
+
+    /// A turn at retiring, across processes: half of the work is done outside the partition's lock.
+    fn housekeeping_turn(&self) -> Result<Option<fs::File>, JournalError> {
+        use rustix::fs::{FlockOperation, flock};
+        let path = self.dir.join("control");
+        let file = fs::File::open(&path).at("open", &path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            other => other.at("lock", &path).map(|()| Some(file)),
+        }
+    }
+
+    /// The records of some segments that are the newest of their keys. `None` where it is not worth the
+    /// copying yet: as much as is kept has to have come in since the last time.
+    fn still_last(
+        &self,
+        first: u64,
+        last: u64,
+        worth: Worth,
+    ) -> Result<Option<Vec<Kept>>, JournalError> {
+        let (Some(start), Some(end)) = (self.segment(first)?, self.seal_of(last)?) else {
+            return Ok(None);
+        };
+        let compacted = match start.sealed() {
+            Ok(Some(seal)) if start.head.compacted => seal.end - start.head.base_pos,
+            _ => 0,
+        };
+        let fresh = (end.end - start.head.base_pos).saturating_sub(compacted);
+        if worth == Worth::Enough && fresh < compacted {
+            return Ok(None);
+        }
+        let Some((places, upto)) = self.last_values()? else { return Ok(None) };
+        if upto < end.end {
+            return Ok(None);
+        }
+        // What supersedes a record must be on the disk before the record goes.
+        self.sync(u64::MAX)?;
+        let newest: std::collections::HashMap<_, _> = places.into_iter().collect();
+        let mut kept = Vec::new();
+        self.walk(start.head.base_pos, end.end, |pos, header, body| {
+            let hash = self.hash(frame::split(header, body).1);
+            if newest.get(&hash) == Some(&pos) {
+                kept.push(Kept { header: *header, body: body.to_vec() });
+            }
+        })?;
+        Ok(Some(kept))
+    }
+
+    fn compact(&self, first: u64, last: u64, end: Seal, kept: &[Kept]) -> Result<(), JournalError> {
+        let bytes: u64 = kept.iter().map(|k| k.header.stride() as u64).sum();
+        let Some(old) = self.segment(last)? else { return Ok(()) };
+        let head = Head {
+            id: self.shared.random() | 1,
+            base_pos: end.end - bytes,
+            base_offset: kept.first().map_or(end.offset, |k| k.header.offset),
+            capacity: bytes.div_ceil(4096) * 4096,
+            compacted: true,
+            ..old.head
+        };
+        let temporary = self.temporary();
+        let file = segment::allocate(&temporary, head.capacity)?;
+        let segment = Segment::create(&file, head, &temporary)?;
+        write_kept(&segment, kept);
+        segment.seal(end);
+        self.shared.sync_file(&temporary)?;
+        let guard = self.lock()?;
+        self.control.compacting().store(last, Release);
+        let target = segment::path(&self.dir, last);
+        if let Err(e) = fs::rename(&temporary, &target) {
+            self.control.compacting().store(0, Release);
+            return Err(JournalError::io("name", &target, e));
+        }
+        self.finish_compaction(&guard)?;
+        drop(guard);
+        if let Some(hook) = &self.shared.options.sync_hook {
+            hook(&target);
+        }
+        self.shared.sync_dir(&self.dir)?;
+        drop(old);
+        self.dispose(first..=last - 1)
+    }
+
+    /// Tells the index and the control page of a compacted segment that is in place. In the lock.
+    pub(crate) fn finish_compaction(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+        let seq = self.control.compacting().load(Acquire);
+        let compacted = match seq {
+            0 => None,
+            seq => self.segment(seq)?.filter(|s| s.head.compacted),
+        };
+        if let Some(segment) = compacted {
+            let end = segment.sealed().ok().flatten().map_or(0, |seal| seal.end);
+            let (mut places, mut keys) = (Vec::new(), None::<Arc<_>>);
+            self.walk(segment.head.base_pos, end, |pos, header, body| {
+                places.push((self.hash(frame::split(header, body).1), pos));
+            })?;
+            for (hash, pos) in places {
+                let keys = self.keys(guard, &mut keys)?;
+                // Whatever the index has in the replaced range is this key's kept record.
+                if keys.get(hash).is_some_and(|old| old < end) {
+                    keys.put(hash, pos);
+                }
+            }
+            let head = segment.head;
+            self.control.set_first(seq, head.base_pos, head.base_offset);
+        }
+        self.control.compacting().store(0, Release);
+        Ok(())
+    }
+
+    /// Puts retired segments' files by for later use, or removes them.
+    fn dispose(&self, retired: std::ops::RangeInclusive<u64>) -> Result<(), JournalError> {
+        for seq in retired {
+            let path = segment::path(&self.dir, seq);
+            let mode = self.shared.mode();
+            let opened = Segment::open(&self.dir, seq, mode, Hold::Loose).ok().flatten();
+            let free = opened.as_ref().filter(|s| s.retire()).map(|s| s.head.capacity);
+            let fits = free.filter(|c| *c == self.config.largest_segment() && *c >= PREPARE_BYTES);
+            let done = match fits {
+                Some(capacity) => {
+                    let _guard = self.lock()?;
+                    self.offer_spare(&path, capacity)
+                }
+                None => fs::remove_file(&path).at("remove", &path),
+            };
+            if done.is_err() && path.exists() {
+                done?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When to compact.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    /// Where as much comes off as is copied.
+    Enough,
+    Always,
+}
+
+fn write_kept(segment: &Segment, kept: &[Kept]) {
+    let mut pos = segment.head.base_pos;
+    for record in kept {
+        let raw: [u8; HEADER] = record.header.seal(crc32c::crc32c(&record.body), segment.head.id);
+        segment.write(pos, &raw, [&record.body, &[], &[]]);
+        segment.note(record.header.offset, pos, record.header.time);
+        pos += record.header.stride() as u64;
     }
 }

@@ -163,13 +163,6 @@ pub(crate) struct Segment {
     hold: Hold,
 }
 
-/// A frame as it lies in a segment.
-pub(crate) struct Frame<'a> {
-    pub header: FrameHeader,
-    pub raw: [u8; HEADER],
-    pub body: &'a [u8],
-}
-
 /// The file of a segment.
 pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{seq:016}.seg"))
@@ -299,7 +292,7 @@ impl Segment {
         pos: u64,
         limit: u64,
         scratch: &mut Vec<u8>,
-    ) -> Result<(FrameHeader, [u8; HEADER]), Fault> {
+    ) -> Result<FrameHeader, Fault> {
         let limit = limit.min(self.head.end());
         let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
         let room = room.filter(|room| *room >= HEADER as u64).ok_or(Fault::Damaged)?;
@@ -314,7 +307,7 @@ impl Segment {
         if !frame::verify(&raw, self.body(pos, &header, scratch), self.head.id) {
             return Err(self.fault());
         }
-        Ok((header, raw))
+        Ok(header)
     }
 
     /// The body of a frame that was just checked, where it lies or in `scratch`.
@@ -333,17 +326,6 @@ impl Segment {
         }
     }
 
-    /// The frame at a position, checked.
-    pub(crate) fn frame<'a>(
-        &'a self,
-        pos: u64,
-        limit: u64,
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<Frame<'a>, Fault> {
-        let (header, raw) = self.check(pos, limit, scratch)?;
-        Ok(Frame { header, raw, body: self.body(pos, &header, scratch) })
-    }
-
     fn fault(&self) -> Fault {
         if self.is_live() { Fault::Damaged } else { Fault::Gone }
     }
@@ -354,11 +336,6 @@ impl Segment {
         self.map.u64(SEAL_TIME).store(seal.time.nanos() as u64, Relaxed);
         self.map.u32(SEAL_CRC).store(self.seal_crc(seal), Relaxed);
         self.map.u64(SEAL_END).store(seal.end, Release);
-    }
-
-    /// Takes the seal off: who sealed it died before the next segment was in place.
-    pub(crate) fn unseal(&self) {
-        self.map.u64(SEAL_END).store(0, Release);
     }
 
     fn seal_crc(&self, seal: Seal) -> u32 {
@@ -420,7 +397,7 @@ impl Segment {
         let mut scratch = Vec::new();
         for (offset, pos, time) in self.entries().rev() {
             if before(offset, time)
-                && self.frame(pos, limit, &mut scratch).is_ok_and(|f| f.header.offset == offset)
+                && self.check(pos, limit, &mut scratch).is_ok_and(|f| f.offset == offset)
             {
                 return pos;
             }
@@ -434,7 +411,7 @@ impl Segment {
         let mut scratch = Vec::new();
         let mut behind = self.entries().filter(|e| e.1 > pos);
         let mut valid = |e: &(u64, u64, Tai)| {
-            self.frame(e.1, limit, &mut scratch).is_ok_and(|f| f.header.offset == e.0)
+            self.check(e.1, limit, &mut scratch).is_ok_and(|f| f.offset == e.0)
         };
         behind.find(|e| valid(e)).map(|e| (e.1, e.0))
     }

@@ -334,6 +334,15 @@ impl Topic {
         Ok(())
     }
 
+    /// Drops everything below an offset, to within a segment, but the newest record of each key where the
+    /// topic keeps those.
+    ///
+    /// # Errors
+    /// [`JournalError`] where files cannot be written.
+    pub fn compact_below(&self, partition: u32, offset: u64) -> Result<(), JournalError> {
+        self.inner.partition(partition)?.compact_below(offset)
+    }
+
     /// What a partition holds.
     ///
     /// # Errors
