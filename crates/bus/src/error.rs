@@ -248,6 +248,9 @@ pub enum PublishError {
     /// The payload could not be encoded.
     #[error("the value cannot be encoded: {0}")]
     Encode(String),
+    /// The publisher could not be opened.
+    #[error("the publisher could not be opened: {0}")]
+    NotOpened(String),
     /// The receipt did not come within the time that the caller gave. The sample may still arrive.
     #[error("no receipt within the time given; the sample may still arrive")]
     Timeout,

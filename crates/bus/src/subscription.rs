@@ -13,21 +13,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use helio_core::TopicName;
 use helio_core::qos::Liveliness;
+use helio_core::{SchemaId, TopicName};
 
 use crate::batch::Batch;
 use crate::bell::Bell;
 use crate::bridge::Bridge;
 use crate::clock::Clock;
 use crate::error::{ReadError, TopicError, TransportError};
-use crate::event::{Event, Fenced, Gap, GapCause, Sample};
+use crate::event::{Event, Fenced, Gap, GapCause, Sample, Undecodable};
+use crate::resolve::Resolver;
 use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
 use crate::topic::{SchemaText, TopicCore};
 use crate::tracker::{Tracker, Verdict};
 use crate::transport::{
     Armed, GroupRequest, HistorySupport, Item, Origin, Position, Reader, ReaderRequest, SampleRef,
-    Support,
+    Support, Transport,
 };
 use crate::watch::{Deadlines, WriterWatch};
 
@@ -72,6 +73,8 @@ struct State {
     lifespan: Option<Duration>,
     deadlines: Option<Deadlines>,
     writers: Option<WriterWatch>,
+    resolver: Option<Resolver>,
+    transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     past_history: bool,
     pending: VecDeque<Event>,
@@ -103,10 +106,16 @@ impl Gathered {
 impl Subscription {
     pub(crate) fn open(
         topic: &Arc<TopicCore>,
-        _schema: Option<&SchemaText>,
+        schema: Option<&SchemaText>,
         options: Subscribe,
     ) -> Result<Self, TopicError> {
         check(topic, &options)?;
+        let resolver = match schema {
+            Some(schema) if !options.as_written.is_yes() && schema.id != SchemaId::BYTES => {
+                Some(Resolver::new(topic, schema)?)
+            }
+            _ => None,
+        };
         let member = topic.bus.producer.as_str();
         let group = options.group.as_deref().map(|name| GroupRequest { name, member });
         let request =
@@ -124,6 +133,8 @@ impl Subscription {
             lifespan: options.lifespan.or(qos.lifespan),
             deadlines: options.deadline.or(qos.deadline).map(Deadlines::new),
             writers: watch,
+            resolver,
+            transport: Arc::clone(&topic.bus.transport),
             clock: Arc::clone(&topic.bus.clock),
             past_history: !matches!(options.start, Start::Last(_) | Start::Earliest),
             pending: VecDeque::new(),
@@ -473,7 +484,6 @@ impl State {
                 self.stats.lost += to - from;
                 let cause = GapCause::Sequence { producer, from, to };
                 let gap = Gap { partition: sample.partition, lost: to - from, cause };
-                // Whoever breaks off at the gap has not seen the sample, so the sample waits.
                 if sink(EventRef::Other(Event::Gap(gap))).is_break() {
                     self.keep(sample);
                     return ControlFlow::Break(());
@@ -494,18 +504,41 @@ impl State {
                 return sink(EventRef::Other(Event::Fenced(fenced)));
             }
         }
-        if self.passes(&sample) {
-            self.stats.received += 1;
-            return sink(EventRef::Sample(sample));
-        }
-        ControlFlow::Continue(())
+        self.hand_out(sample, sink)
     }
 
-    fn keep(&mut self, sample: SampleRef<'_>) {
-        if self.passes(&sample) {
-            self.stats.received += 1;
-            self.pending.push_back(Event::Sample(Sample::copied(&self.name, &sample)));
+    fn hand_out(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
+        let mut sample = sample;
+        if !self.passes(&sample) {
+            return ControlFlow::Continue(());
         }
+        if let Some(resolver) = &mut self.resolver {
+            match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
+                Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
+                Err(reason) => {
+                    self.stats.undecodable += 1;
+                    let (schema, sample) = (sample.schema, Sample::copied(&self.name, &sample));
+                    let event = Event::Undecodable(Undecodable { sample, schema, reason });
+                    return sink(EventRef::Other(event));
+                }
+            }
+        }
+        self.stats.received += 1;
+        sink(EventRef::Sample(sample))
+    }
+
+    /// Whoever broke off before a sample has not seen it: it waits.
+    fn keep(&mut self, sample: SampleRef<'_>) {
+        let name = self.name.clone();
+        let mut kept = None;
+        let _ = self.hand_out(sample, &mut |event| {
+            kept = Some(match event {
+                EventRef::Sample(sample) => Event::Sample(Sample::copied(&name, &sample)),
+                EventRef::Other(event) => event,
+            });
+            ControlFlow::Continue(())
+        });
+        self.pending.extend(kept);
     }
 
     fn passes(&mut self, sample: &SampleRef<'_>) -> bool {

@@ -21,6 +21,7 @@ mod history;
 mod lifecycle;
 mod overload;
 mod receipts;
+mod schemas;
 mod support;
 mod timing;
 
@@ -180,6 +181,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         receipts::CHECKS,
         overload::CHECKS,
         fencing::CHECKS,
+        schemas::CHECKS,
         timing::CHECKS,
         lifecycle::CHECKS,
     ]

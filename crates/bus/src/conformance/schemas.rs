@@ -1,0 +1,275 @@
+//! Schemas travel with the stream: every type, evolution, damaged and unknown bytes.
+
+use std::collections::BTreeMap;
+
+use helio_core::schema::build::{double, int, long, nullable, record, string};
+use helio_core::{HasSchema, Qos, Schema, SchemaError, SchemaId};
+use serde::{Deserialize, Serialize};
+
+use super::support::{Outcome, await_event, ensure, gather, listening, plain, process, unique};
+use super::{Check, Failure, Harness};
+use crate::bus::Bus;
+use crate::error::TopicError;
+use crate::event::Event;
+use crate::publisher::Message;
+use crate::subscribe::{Start, Subscribe};
+use crate::topic::{SchemaText, Topic, TopicSpec};
+use crate::typed::TypedEvent;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "schema_every_type",
+        promise: "values of every type come out as they went in, extremes included",
+        run: every_type,
+    },
+    Check {
+        name: "schema_evolves",
+        promise: "readers get what older and newer writers wrote in their own schema",
+        run: evolves,
+    },
+    Check {
+        name: "schema_incompatible",
+        promise: "a schema that readers could not read is refused at the writer, field named",
+        run: incompatible,
+    },
+    Check {
+        name: "schema_bad_bytes",
+        promise: "bytes that cannot be read are told, counted and passed over",
+        run: bad_bytes,
+    },
+    Check {
+        name: "schema_is_kept",
+        promise: "the text of every schema in use can be had by everybody",
+        run: is_kept,
+    },
+];
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Everything {
+    flag: bool,
+    small: i32,
+    large: i64,
+    single: f32,
+    double: f64,
+    text: String,
+    maybe: Option<f64>,
+    numbers: Vec<f32>,
+    names: Vec<String>,
+    table: BTreeMap<String, i64>,
+    nested: Vec<Inner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Inner {
+    index: i32,
+    value: Option<String>,
+}
+
+helio_core::has_schema!(Inner, "conformance.Inner", { index: i32, value: Option<String> });
+helio_core::has_schema!(Everything, "conformance.Everything", {
+    flag: bool,
+    small: i32,
+    large: i64,
+    single: f32,
+    double: f64 [units("m/s")],
+    text: String,
+    maybe: Option<f64>,
+    numbers: Vec<f32>,
+    names: Vec<String>,
+    table: BTreeMap<String, i64>,
+    nested: Vec<Inner>,
+});
+
+fn values() -> Vec<Everything> {
+    let inner = |index: i32| Inner { index, value: (index % 2 == 0).then(|| index.to_string()) };
+    let of = |small, large, single, double, text: &str, count: usize| Everything {
+        flag: count % 2 == 1,
+        small,
+        large,
+        single,
+        double,
+        text: text.to_owned(),
+        maybe: (count > 0).then_some(double),
+        numbers: (0..count).map(|n| n as f32 * 0.5).collect(),
+        names: (0..count.min(9)).map(|n| format!("name {n}")).collect(),
+        table: (0..count.min(9)).map(|n| (format!("k{n}"), n as i64 - 3)).collect(),
+        nested: (0..count.min(5) as i32).map(inner).collect(),
+    };
+    vec![
+        of(0, 0, 0.0, 0.0, "", 0),
+        of(i32::MIN, i64::MIN, f32::MIN_POSITIVE, f64::MIN, "é \u{1F52D} \0", 1),
+        of(i32::MAX, i64::MAX, f32::INFINITY, f64::EPSILON, "plain", 10_000),
+    ]
+}
+
+fn every_type(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("types");
+    let writing = bus.typed::<Everything>(&name, plain())?;
+    let reading = other.typed::<Everything>(&name, plain())?;
+    let mut samples = reading.subscribe(Subscribe::from(Start::Latest))?;
+    // Only for engines that have to find each other first.
+    let publisher = writing.topic().publisher()?;
+    drop(listening(harness, (reading.topic(), Subscribe::from(Start::Latest)), &publisher)?);
+    for value in values() {
+        writing.publish(&value).wait()?;
+    }
+    for expected in values() {
+        loop {
+            match samples.next_timeout(harness.patience())? {
+                Some(TypedEvent::Value(got)) => {
+                    ensure!(got.value == expected, "{:?} came for {expected:?}", got.value);
+                    break;
+                }
+                Some(TypedEvent::Other(_)) => {}
+                None => ensure!(false, "a value never came"),
+            }
+        }
+    }
+    publisher.publish(Message::new(b"no such value")).wait()?;
+    loop {
+        match samples.next_timeout(harness.patience())? {
+            Some(TypedEvent::Other(Event::Undecodable(told))) => {
+                ensure!(!told.reason.is_empty(), "no reason is told");
+                return Ok(());
+            }
+            Some(TypedEvent::Other(_)) => {}
+            got => ensure!(false, "bytes that are no value gave {got:?}"),
+        }
+    }
+}
+
+impl From<SchemaError> for Failure {
+    fn from(error: SchemaError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+fn opened(bus: &Bus, name: &str, qos: &Qos, schema: &Schema) -> Result<Topic, Failure> {
+    Ok(bus.topic(TopicSpec::new(name)?.qos(qos.clone()).schema(schema))?)
+}
+
+fn encoded(schema: &Schema, json: serde_json::Value) -> Result<Vec<u8>, Failure> {
+    let broken = |error: String| Failure::Broken(error);
+    let codec = helio_core::Codec::new(schema);
+    let value = codec.value_from_json(&json).map_err(|error| broken(error.to_string()))?;
+    let mut bytes = Vec::new();
+    codec.encode(&value, &mut bytes).map_err(|error| broken(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn evolves(harness: &dyn Harness) -> Outcome {
+    let old = record("conformance.Wind").field("speed", int()).schema()?;
+    let new = record("conformance.Wind")
+        .field("gust", nullable(double()))
+        .default(serde_json::Value::Null)
+        .field("speed", int())
+        .schema()?;
+    let (first, second) = (process(harness)?, process(harness)?);
+    let name = unique("evolves");
+    let old_topic = opened(&first, &name, &plain(), &old)?;
+    let old_writer = old_topic.publisher()?;
+    let latest = || Subscribe::from(Start::Latest);
+    let mut old_reader = listening(harness, (&old_topic, latest()), &old_writer)?;
+    let new_topic = opened(&second, &name, &plain(), &new)?;
+    let new_writer = new_topic.publisher()?;
+    let mut new_reader = listening(harness, (&new_topic, latest()), &new_writer)?;
+    let mut raw = new_topic.subscribe(latest().as_written())?;
+    while old_reader.next_timeout(harness.quiet())?.is_some() {}
+    let by_old = encoded(&old, serde_json::json!({"speed": 7}))?;
+    let by_new = encoded(&new, serde_json::json!({"gust": null, "speed": 8}))?;
+    old_writer.publish(Message::new(&by_old)).wait()?;
+    new_writer.publish(Message::new(&by_new)).wait()?;
+    let in_old = [by_old.clone(), encoded(&old, serde_json::json!({"speed": 8}))?];
+    let in_new = [encoded(&new, serde_json::json!({"gust": null, "speed": 7}))?, by_new.clone()];
+    let asked = [(&mut old_reader, in_old, &old), (&mut new_reader, in_new, &new)];
+    for (reader, expected, schema) in asked {
+        let got = gather(harness, reader, 2)?.samples;
+        for (sample, expected) in got.iter().zip(&expected) {
+            ensure!(sample.payload == expected[..], "{:?} for {expected:?}", sample.payload);
+            ensure!(sample.header.schema == schema.id(), "the schema is not the reader's");
+        }
+    }
+    let got = gather(harness, &mut raw, 2)?.samples;
+    let same = got[0].payload == by_old && got[1].payload == by_new;
+    ensure!(same, "as written, other bytes came");
+    ensure!(got[0].header.schema == old.id(), "as written, another schema came");
+    Ok(())
+}
+
+fn incompatible(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let name = unique("incompatible");
+    let wind = |field: &str, unit: &str| {
+        record("conformance.Wind").field("mast", int()).field(field, double()).units(unit).schema()
+    };
+    let first = wind("speed", "m/s")?;
+    opened(&bus, &name, &plain(), &first)?.publisher()?;
+    for (schema, named) in [(wind("gust", "m/s")?, "speed"), (wind("speed", "km/h")?, "speed")] {
+        match opened(&bus, &name, &plain(), &schema)?.publisher() {
+            Err(error @ TopicError::Incompatible { .. }) => {
+                let text = error.to_string();
+                ensure!(text.contains(named), "the field {named} is not named: {text}");
+            }
+            other => ensure!(false, "an incompatible schema gave {other:?}"),
+        }
+    }
+    opened(&bus, &name, &plain(), &first)?.publisher()?;
+    let schemas = bus.topic_info(&name.parse()?)?.map(|info| info.schemas);
+    ensure!(schemas == Some(vec![first.id()]), "the topic's schemas are {schemas:?}");
+    Ok(())
+}
+
+fn bad_bytes(harness: &dyn Harness) -> Outcome {
+    let bus = process(harness)?;
+    let old = record("conformance.Text").field("text", string()).schema()?;
+    let new = record("conformance.Text")
+        .field("text", string())
+        .field("more", long())
+        .default(1)
+        .schema()?;
+    let name = unique("bad-bytes");
+    let topic = opened(&bus, &name, &plain(), &old)?;
+    let publisher = topic.publisher()?;
+    let reading = opened(&bus, &name, &plain(), &new)?;
+    let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
+    let good = encoded(&old, serde_json::json!({"text": "fine"}))?;
+    // Longer than it is, empty, of a schema that nobody knows, of no schema at all.
+    let unknown = SchemaId(0xdead_beef);
+    let bad = [
+        Message::new(b"\xfe\xff\xff\x0fx"),
+        Message::new(b""),
+        Message::new(&good).schema(unknown),
+        Message::new(&good).schema(SchemaId::BYTES),
+    ];
+    let before = samples.stats();
+    for (n, message) in bad.into_iter().enumerate() {
+        publisher.publish(message).wait()?;
+        let what = format!("the bad sample {n}");
+        let reason = await_event(harness, &mut samples, &what, |event| match event {
+            Event::Undecodable(told) => Some(told.reason.clone()),
+            _ => None,
+        })?;
+        ensure!(!reason.is_empty(), "no reason is told");
+    }
+    publisher.publish(Message::new(&good)).wait()?;
+    gather(harness, &mut samples, 1)?;
+    let stats = samples.stats();
+    let (bad, lost) = (stats.undecodable - before.undecodable, stats.lost);
+    ensure!((bad, lost) == (4, 0), "{stats:?}");
+    Ok(())
+}
+
+fn is_kept(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let schema = Everything::schema()?;
+    let name = unique("kept");
+    opened(&bus, &name, &plain(), &schema)?.publisher()?;
+    let text = other.schema(schema.id())?;
+    let text = text.ok_or(Failure::Broken("its text is not there".to_owned()))?;
+    ensure!(Schema::parse(&text)? == schema, "another schema's text is there: {text}");
+    ensure!(SchemaText::from(&schema).id == schema.id(), "the identity differs");
+    let none = other.schema(SchemaId(1))?;
+    ensure!(none.is_none(), "a schema that nobody put is there: {none:?}");
+    Ok(())
+}
