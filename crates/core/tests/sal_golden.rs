@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use common::{files_under, gzip_json_lines, shared_data};
 use helio_core::codec::{Blocks, Codec, EncodeOptions};
+use helio_core::evolution::{Change, Level};
 use helio_core::sal::{Interfaces, SalNaming, TopicKind};
 use serde_json::Value;
 
@@ -107,7 +108,8 @@ fn enumerations_types_and_lengths_are_kept_beside() {
     assert_eq!(test.topic(TopicKind::Event, "summaryState").unwrap().key_fields(), ["salIndex"]);
 }
 
-/// The observatory's own messages: values as JSON, and the bytes that its Avro library made of them.
+/// The observatory's own messages: values as JSON, and the bytes that its Avro library made of
+/// them.
 #[test]
 fn messages_have_the_bytes_of_the_reference_library() {
     let Some(interfaces) = load("v27.1.1") else { return };
@@ -145,4 +147,59 @@ fn base64(text: &str) -> Vec<u8> {
         bytes.extend(&number.to_be_bytes()[1..group.len()]);
     }
     bytes
+}
+
+/// Counts differences of the two releases' golden schemas without the loader: fields removed and
+/// added, units and lengths changed.
+fn differences_of_golden() -> Option<[usize; 4]> {
+    let [old, new] = [golden("v26.0.0")?, golden("v27.1.1")?];
+    let name = |record: &Value| record["kafka_name"].as_str().unwrap().to_owned();
+    let fields = |record: &Value| -> HashMap<String, Value> {
+        let fields = record["schema"]["fields"].as_array().unwrap().iter();
+        fields.map(|field| (field["name"].as_str().unwrap().to_owned(), field.clone())).collect()
+    };
+    let old: HashMap<String, Value> = old.into_iter().map(|r| (name(&r), r)).collect();
+    let mut counts = [0; 4];
+    for record in &new {
+        let Some(before) = old.get(&name(record)) else { continue };
+        let (had, has) = (fields(before), fields(record));
+        counts[0] += had.keys().filter(|name| !has.contains_key(*name)).count();
+        counts[1] += has.keys().filter(|name| !had.contains_key(*name)).count();
+        for (name, field) in has.iter().filter(|(name, _)| had.contains_key(*name)) {
+            counts[2] += usize::from(had[name]["units"] != field["units"]);
+            let lengths = [before, record].map(|record| record["array_fields"].get(name).cloned());
+            counts[3] += usize::from(lengths[0] != lengths[1]);
+        }
+    }
+    Some(counts)
+}
+
+#[test]
+fn what_changed_between_the_releases_is_told() {
+    let (Some(old), Some(new)) = (load("v26.0.0"), load("v27.1.1")) else { return };
+    let Some(expected) = differences_of_golden() else { return };
+    let diff = old.diff(&new).unwrap();
+    let kinds = [Change::FieldRemoved, Change::FieldAdded, Change::Units, Change::Length];
+    let counts = kinds.map(|kind| {
+        let all = diff.changed.iter().flat_map(|topic| &topic.evolution.differences);
+        all.filter(|difference| difference.change == kind).count()
+    });
+    assert_eq!(counts, expected);
+    assert_eq!(counts, [17, 55, 6, 3]);
+    assert_eq!((diff.topics.added.len(), diff.topics.removed.len()), (116, 81));
+    assert_eq!(diff.components.added, ["AlarmRule"]);
+    assert_eq!(diff.level, Level::Breaking);
+    let text = diff.to_string();
+    for line in [
+        "+ AlarmRule",
+        "- CCCamera/event/rebpower_Reb_GeneralConfiguration",
+        "~ MTCamera/telemetry/refrig_Cryo1: backward",
+        "~ ESS/telemetry/agcGenset150: breaking",
+        "~ GIS/event/effects2: breaking",
+        "~ MTM1M3/event/forceActuatorSettings: full",
+        "topics: 3131 -> 3166 (81 removed, 116 added)",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line}");
+    }
+    assert!(new.diff(&new).unwrap().is_empty());
 }

@@ -182,6 +182,52 @@ fn errors_name_file_line_and_remedy() {
 }
 
 #[test]
+fn a_diff_tells_what_changed_and_what_that_means() {
+    let old = load_with(&[]).unwrap();
+    let subsystems = SUBSYSTEMS
+        .replace("Wind", "Rain")
+        .replace("<IndexEnumeration>Main=1, Aux=2</IndexEnumeration>", INDEX_NO);
+    let commands = COMMANDS
+        .replace("Mode_Fast", "Mode_Fast=3, Mode_Stop")
+        .replace("<Count> 3 </Count>", "<Count>4</Count>")
+        .replace("<Units>deg</Units>", "<Units>rad</Units>")
+        .replace("<EFDB_Name>side<", "<EFDB_Name>edge<")
+        .replace("soon", "later");
+    let files = [
+        ("SALSubsystems.xml", subsystems.as_str()),
+        ("Mount/Mount_Commands.xml", commands.as_str()),
+    ];
+    let new = load_with(&files).unwrap();
+    let diff = old.diff(&new).unwrap();
+    let text = diff.to_string();
+    let expected = "\
+- Wind
++ Rain
+- Wind/ackcmd
+- Wind/event/beat
++ Rain/ackcmd
++ Rain/event/beat
+~ Mount is no longer indexed
+~ enumeration Mount Mode: Fast=17->3 +Stop=4
+~ Mount/ackcmd: backward
+    salIndex: field removed int -> none (backward)
+";
+    assert!(text.starts_with(expected), "{text}");
+    let moved = diff.changed.iter().find(|changed| changed.topic == "Mount/command/move").unwrap();
+    let told: Vec<String> = moved.evolution.differences.iter().map(ToString::to_string).collect();
+    for part in ["target: length 3 -> 4 (breaking)", "target: units deg -> rad (breaking)"] {
+        assert!(told.iter().any(|line| line == part), "{told:?}");
+    }
+    assert_eq!((diff.summary.breaking, diff.summary.backward), (1, 4));
+    let json = serde_json::to_value(&diff).unwrap();
+    assert_eq!(json["level"], "breaking");
+    assert_eq!(json["changed"][0]["differences"][0]["change"], "field_removed");
+    assert!(old.diff(&old).unwrap().is_empty());
+}
+
+const INDEX_NO: &str = "<IndexEnumeration>no</IndexEnumeration>";
+
+#[test]
 fn files_that_would_not_be_read_are_refused() {
     let files = [("SALSubsystems.xml", SUBSYSTEMS)];
     let missing = Interfaces::load(files).unwrap_err();

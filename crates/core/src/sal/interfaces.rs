@@ -91,6 +91,14 @@ pub struct TopicCounts {
     pub ack: usize,
 }
 
+impl TopicCounts {
+    /// Topics of all kinds.
+    #[must_use]
+    pub fn sum(&self) -> usize {
+        self.command + self.event + self.telemetry + self.ack
+    }
+}
+
 /// How much there is in a folder, as `helio schema show FOLDER --json` prints it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {

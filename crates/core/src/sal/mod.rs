@@ -17,6 +17,7 @@
 //! topics; a [`Topic`] then gives its names, its quality of service and its schemas on demand.
 
 mod avsc;
+mod diff;
 mod enumeration;
 mod error;
 mod field;
@@ -27,6 +28,9 @@ mod schema;
 mod topic;
 mod xml;
 
+pub use diff::{
+    ChangedEnumeration, ChangedIndexing, ChangedTopic, InterfacesDiff, Presence, Summary,
+};
 pub use enumeration::Enumeration;
 pub use error::{SalCause, SalError};
 pub use field::{Field, FieldType, SalType};
