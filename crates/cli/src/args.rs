@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use helio_bus::Start;
+use helio_core::qos::Guarantee;
 
+use crate::container::Compression;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -38,6 +41,23 @@ pub(crate) struct Cli {
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// List the topics of the bus, with their partitions, sizes and schemas.
+    Topics(TopicsArgs),
+    /// Publish values: of the command line, of files, or one a line of standard input.
+    Pub(PubArgs),
+    /// Subscribe, and print what comes.
+    Sub(SubArgs),
+    /// Count what comes: rates, bandwidth, losses.
+    Hz(HzArgs),
+    /// Publish the samples of files: Avro containers, Confluent-framed packets, lines of JSON.
+    Play(PlayArgs),
+    /// Write a topic to an Avro container file.
+    Record(RecordArgs),
+    /// Run a small observatory in separate processes, and account for every sample.
+    Demo(DemoArgs),
+    /// Look at schemas and interface folders, check and export them.
+    #[command(subcommand)]
+    Schema(SchemaCommand),
     /// Measure the machine, or a bus, with separate publisher and subscriber processes.
     #[command(subcommand)]
     Bench(Bench),
@@ -58,11 +78,423 @@ pub(crate) struct Output {
     pub(crate) json: bool,
 }
 
+/// `helio topics`.
+#[derive(Debug, Args)]
+pub(crate) struct TopicsArgs {
+    /// Only these; `*` stands for anything.
+    pub(crate) pattern: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio pub`.
+#[derive(Debug, Args)]
+pub(crate) struct PubArgs {
+    /// The topic. Where there is none yet it is created, see --profile.
+    pub(crate) topic: String,
+    /// Values: JSON where the topic has a schema, text where it has none.
+    pub(crate) values: Vec<String>,
+    /// Publish the bytes of a file as they are (encoded already, where the topic has a schema).
+    #[arg(long, value_hint = ValueHint::FilePath)]
+    pub(crate) file: Vec<PathBuf>,
+    /// The key of each sample.
+    #[arg(long, conflicts_with = "key_field")]
+    pub(crate) key: Option<String>,
+    /// The field of a JSON value that is the key; nested fields with dots.
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) key_field: Option<String>,
+    /// The routing byte of each sample.
+    #[arg(long, default_value = "0")]
+    pub(crate) level: u8,
+    /// The Avro schema of what is published (a new topic's, or a new version).
+    #[arg(long, value_name = "AVSC", value_hint = ValueHint::FilePath)]
+    pub(crate) schema: Option<PathBuf>,
+    /// The quality of service profile of a topic that is created (stream unless given).
+    #[arg(long, value_parser = PROFILES)]
+    pub(crate) profile: Option<String>,
+    /// Partitions of a topic that is created (1 unless given).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) partitions: Option<u32>,
+    /// Samples a second, instead of as fast as they come.
+    #[arg(long, value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: Option<f64>,
+    /// Publish the values and files so many times.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) repeat: u64,
+    /// Wait for this of each sample (what the topic says unless given).
+    #[arg(long, value_enum)]
+    pub(crate) guarantee: Option<Receipt>,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long)]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What happens where a subscriber falls behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LaggingArg {
+    /// It reads everything that is still kept.
+    Lossless,
+    /// It passes over the oldest, counted.
+    Drop,
+    /// It gets the newest of each key, counted.
+    Conflate,
+}
+
+/// `helio sub`.
+#[derive(Debug, Args)]
+pub(crate) struct SubArgs {
+    /// The topics.
+    #[arg(required = true, value_name = "TOPIC")]
+    pub(crate) topics: Vec<String>,
+    /// Where to begin: latest, earliest, last (the newest of each key), last:N, offset:N,
+    /// offset:PARTITION:N or time:2026-11-21T03:00:00Z.
+    #[arg(long, default_value = "latest", value_name = "START")]
+    #[arg(value_parser = crate::subscribe::start)]
+    pub(crate) from: Start,
+    /// Only samples of this key; may be repeated.
+    #[arg(long, conflicts_with = "key_prefix")]
+    pub(crate) key: Vec<String>,
+    /// Only samples whose key begins so.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) key_prefix: Option<String>,
+    /// Share the topics with the other members of this group; begins where the group has got to.
+    #[arg(long)]
+    pub(crate) group: Option<String>,
+    /// End after so many samples.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// End after this time, such as 30s.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    /// What happens where it falls behind (what the topic says unless given).
+    #[arg(long, value_enum)]
+    pub(crate) lagging: Option<LaggingArg>,
+    /// Wait for topics that are not there yet.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Tell when writers come and go.
+    #[arg(long)]
+    pub(crate) writers: bool,
+    /// Print payloads as they are, with nothing between them.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio hz`.
+#[derive(Debug, Args)]
+pub(crate) struct HzArgs {
+    /// The topics; `*` stands for anything. All of the bus unless given.
+    #[arg(value_name = "TOPIC")]
+    pub(crate) topics: Vec<String>,
+    /// The time between two lines.
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) every: Duration,
+    /// End after this time, such as 30s.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio play`.
+#[derive(Debug, Args)]
+pub(crate) struct PlayArgs {
+    /// The topic. Where there is none yet it is created, see --profile.
+    pub(crate) topic: String,
+    /// Avro container files, files of Confluent-framed packets, files with a JSON value a line.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<PathBuf>,
+    /// The schema of framed packets and of JSON lines: .avsc files, which may name each other (the
+    /// topic's own unless given). Framed packets without any are published as they are.
+    #[arg(long, value_name = "AVSC", num_args = 1.., value_hint = ValueHint::FilePath)]
+    pub(crate) schema: Vec<PathBuf>,
+    /// Samples a second, instead of as fast as the bus takes them.
+    #[arg(long, value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: Option<f64>,
+    /// Play the files so many times.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) repeat: u64,
+    /// Play the files again and again, until stopped.
+    #[arg(long = "loop", conflicts_with = "repeat")]
+    pub(crate) forever: bool,
+    /// End after so many samples.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// The field that is the key; nested fields with dots.
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) key_field: Option<String>,
+    /// The quality of service profile of a topic that is created (stream unless given).
+    #[arg(long, value_parser = PROFILES)]
+    pub(crate) profile: Option<String>,
+    /// Wait for this of each sample (what the topic says unless given).
+    #[arg(long, value_enum)]
+    pub(crate) guarantee: Option<Receipt>,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long)]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// How a recorded file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CodecArg {
+    /// Not at all.
+    Null,
+    /// Smaller and slower.
+    Deflate,
+    /// A little smaller, fast.
+    Snappy,
+}
+
+impl From<CodecArg> for Compression {
+    fn from(codec: CodecArg) -> Self {
+        match codec {
+            CodecArg::Null => Self::Null,
+            CodecArg::Deflate => Self::Deflate,
+            CodecArg::Snappy => Self::Snappy,
+        }
+    }
+}
+
+/// `helio record`.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// The topic.
+    pub(crate) topic: String,
+    /// The file. It lies beside its place, as FILE.partial, until it is whole.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Where to begin; see `helio help sub`.
+    #[arg(long, default_value = "latest", value_name = "START")]
+    #[arg(value_parser = crate::subscribe::start)]
+    pub(crate) from: Start,
+    /// End after so many samples.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// End after this time, such as 30s. Without --count and --for it ends with SIGINT or SIGTERM.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    /// Begin a new file, NAME.1.avro, NAME.2.avro and so on, when one has this size.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) rotate: Option<usize>,
+    /// How blocks are compressed.
+    #[arg(long, value_enum, default_value_t = CodecArg::Null)]
+    pub(crate) codec: CodecArg,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How long the schedule runs, such as 30s; a burst follows.
+    #[arg(long, default_value = "30", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) seconds: Duration,
+    /// A folder of SAL interfaces, in place of those that the program carries.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) interfaces: Option<PathBuf>,
+    /// Alert packets (an Avro container or Confluent-framed), in place of synthetic ones.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) alerts: Option<PathBuf>,
+    /// Alert packets a second.
+    #[arg(long, default_value = "10", value_name = "HZ", value_parser = units::rate)]
+    pub(crate) alert_rate: f64,
+    /// Where the demo makes its fresh journal, unless --url is given.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio schema`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchemaCommand {
+    /// Show a schema file, a folder of interfaces, or the schemas of a topic of the bus.
+    Show(ShowArgs),
+    /// Check schema files and folders of interfaces.
+    Check(CheckArgs),
+    /// Write the schemas of all topics of a folder of interfaces, one a line.
+    Export(ExportArgs),
+}
+
+/// `helio schema show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// An .avsc file, a folder of them that name each other, or a folder of SAL interfaces.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: Option<PathBuf>,
+    /// A topic of the bus, instead of a path.
+    #[arg(long, conflicts_with = "path")]
+    pub(crate) topic: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio schema check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// .avsc files, folders of them that name each other, folders of SAL interfaces.
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Whose names and schemas are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Naming {
+    /// Names on the bus, schemas with array lengths, enumerations and SAL types.
+    Helio,
+    /// Kafka names and schemas as the Rubin Observatory registers them.
+    Sal,
+}
+
+/// `helio schema export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// A folder of SAL interfaces.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+    /// Whose names and schemas.
+    #[arg(long, value_enum, default_value_t = Naming::Helio)]
+    pub(crate) naming: Naming,
+    /// With --naming sal: the sub-name in Kafka names (LSST_TOPIC_SUBNAME).
+    #[arg(long, default_value = "sal", value_name = "NAME")]
+    pub(crate) subname: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// The benches.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
+    /// Latency at a rate, from the intended time of each message to its subscriber.
+    Latency(LatencyArgs),
+    /// Messages a second, as fast as the bus takes them, until the subscribers have them all.
+    Throughput(ThroughputArgs),
     /// The machine's own limits for a shared-memory log in a folder, without any engine.
     Floor(FloorArgs),
+}
+
+/// What a receipt promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Receipt {
+    /// The transport took it.
+    Accepted,
+    /// It survives the death of any process.
+    Stored,
+    /// It survives power loss.
+    Durable,
+}
+
+impl From<Receipt> for Guarantee {
+    fn from(receipt: Receipt) -> Self {
+        match receipt {
+            Receipt::Accepted => Self::Accepted,
+            Receipt::Stored => Self::Stored,
+            Receipt::Durable => Self::Durable,
+        }
+    }
+}
+
+impl std::fmt::Display for Receipt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Accepted => "accepted",
+            Self::Stored => "stored",
+            Self::Durable => "durable",
+        })
+    }
+}
+
+/// What `bench latency` and `bench throughput` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Bytes of each message (256 unless --topic is given).
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, conflicts_with = "topic")]
+    pub(crate) payload: Option<usize>,
+    /// Real messages of this topic of --interfaces, encoded and decoded: MTM1M3_forceActuatorData
+    /// or MTM1M3/telemetry/forceActuatorData.
+    #[arg(long, value_name = "NAME", requires = "interfaces")]
+    pub(crate) topic: Option<String>,
+    /// A folder of SAL interface files.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "topic")]
+    pub(crate) interfaces: Option<PathBuf>,
+    /// Subscriber processes that read.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) readers: u32,
+    /// Subscriber processes that never read.
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) stalled: u32,
+    /// Publisher processes, each with the whole count, into one partition.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) writers: u32,
+    /// What each receipt promises.
+    #[arg(long, value_enum, default_value_t = Receipt::Stored)]
+    pub(crate) guarantee: Receipt,
+    /// Messages of a writer that may wait for their receipts; 1 awaits each before the next.
+    #[arg(long, value_name = "N", default_value_t = LoadArgs::WINDOW)]
+    #[arg(value_parser = window)]
+    pub(crate) window: usize,
+    /// The quality of service profile of the bench's topic.
+    #[arg(long, default_value = "stream", value_parser = PROFILES)]
+    pub(crate) profile: String,
+    /// Where the bench makes its fresh journal, unless --url is given.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+impl LoadArgs {
+    /// Bytes of each message where nothing is said.
+    pub(crate) const PAYLOAD: usize = 256;
+    /// Receipts under way where nothing is said: enough to fill any transport's own queue.
+    pub(crate) const WINDOW: usize = 10_000;
+}
+
+/// The names of the quality of service profiles.
+pub(crate) const PROFILES: [&str; 6] = ["telemetry", "event", "command", "stream", "log", "state"];
+
+fn window(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=1_000_000) => Ok(n),
+        _ => Err("1 to 1000000 are possible".to_owned()),
+    }
+}
+
+/// `helio bench latency`.
+#[derive(Debug, Args)]
+pub(crate) struct LatencyArgs {
+    /// Messages a second of each writer.
+    #[arg(long, default_value = "20", value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: f64,
+    /// Number of messages of each writer.
+    #[arg(long, default_value = "400", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+/// `helio bench throughput`.
+#[derive(Debug, Args)]
+pub(crate) struct ThroughputArgs {
+    /// Messages a second of each writer, instead of as fast as possible.
+    #[arg(long, value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: Option<f64>,
+    /// Number of messages of each writer (300 MB of them, a million at most, unless given).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Messages that are handed over at once.
+    #[arg(long, default_value = "1", value_parser = window)]
+    pub(crate) batch: usize,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 }
 
 /// `helio bench floor`.
@@ -75,8 +507,12 @@ pub(crate) struct FloorArgs {
     #[arg(long, default_value = "20", value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: f64,
     /// Latency: number of messages.
-    #[arg(long, default_value = "400", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value = "400")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
+    /// Append rate: number of messages (a million, 50,000 of 6 kB, unless given).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) appends: Option<u32>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -103,10 +539,4 @@ pub(crate) struct WorkerArgs {
     pub(crate) kind: String,
     /// The task as JSON.
     pub(crate) task: String,
-}
-
-/// Parses a duration; the type that clap wants.
-#[allow(dead_code)]
-fn duration(text: &str) -> Result<Duration, String> {
-    units::duration(text)
 }

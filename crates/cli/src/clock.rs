@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long before its time a sender stops sleeping and spins: a sleep overshoots by up to this much.
+/// How long before its time a sender stops sleeping and spins: a sleep overshoots by up to this
+/// much.
 const SPIN_NS: u64 = 200_000;
 
 fn nanos(clock: ClockId) -> u64 {

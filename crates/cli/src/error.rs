@@ -1,5 +1,6 @@
 //! What went wrong, as one line on stderr and one exit code.
 
+use helio_bus::{ConnectError, PublishError, ReadError, TopicError, TransportError};
 use thiserror::Error;
 
 /// Why a command stopped. Each variant has its exit code, which the manual lists.
@@ -23,6 +24,9 @@ pub(crate) enum CliError {
     /// A signal asked to stop before the work was done.
     #[error("interrupted; nothing is left behind")]
     Interrupted,
+    /// A process that was started for a part of the work has failed, and has said why by itself.
+    #[error("a process that was started for this has failed; its message is above")]
+    Worker(u8),
     /// Whoever read our output has gone: not an error.
     #[error("the reader of the output has gone")]
     Pipe,
@@ -33,6 +37,7 @@ impl CliError {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Pipe => 0,
+            Self::Worker(code) => *code,
             Self::Failure(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
@@ -62,3 +67,55 @@ impl CliError {
 
 /// The result of a command.
 pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+
+impl From<ConnectError> for CliError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Transport(error) => error.into(),
+            error => Self::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<TransportError> for CliError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Differs { .. }
+            | TransportError::Owned { .. }
+            | TransportError::Fenced { .. }
+            | TransportError::TooLarge { .. }
+            | TransportError::Unsupported { .. } => Self::Refused(error.to_string()),
+            error => Self::Failure(error.to_string()),
+        }
+    }
+}
+
+impl From<TopicError> for CliError {
+    fn from(error: TopicError) -> Self {
+        match error {
+            TopicError::Transport(error) => error.into(),
+            TopicError::NoSuchTopic(_) => Self::NotFound(error.to_string()),
+            TopicError::Name(_) | TopicError::Invalid { .. } => Self::Usage(error.to_string()),
+            error => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<PublishError> for CliError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Transport(error) => error.into(),
+            PublishError::Full { .. } | PublishError::Encode(_) => Self::Refused(error.to_string()),
+            error => Self::Failure(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for CliError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Transport(error) => error.into(),
+            error => Self::Usage(error.to_string()),
+        }
+    }
+}

@@ -4,13 +4,31 @@
 //! the engine: all it does goes through the bus and the core.
 
 mod args;
+mod base64;
 mod bench;
 mod clock;
+mod container;
+mod demo;
 mod error;
+mod hz;
 mod manual;
+mod open;
 mod out;
+mod packets;
+mod play;
+mod publish;
+mod receipts;
+mod record;
+mod sal;
+mod schema;
+mod show;
+mod site;
 mod stop;
+mod subscribe;
+mod topics;
+mod typed;
 mod units;
+mod value;
 mod worker;
 
 use std::process::ExitCode;
@@ -25,7 +43,7 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if !matches!(error, CliError::Pipe) {
+            if !matches!(error, CliError::Pipe | CliError::Worker(_)) {
                 eprintln!("helio: {error}");
             }
             ExitCode::from(error.code())
@@ -37,9 +55,19 @@ fn run(cli: &Cli) -> CliResult {
     if let Command::Worker(args) = &cli.command {
         return work(args);
     }
-    let stop = Stop::on_signals()?;
+    let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
+        Command::Topics(args) => topics::run(args, url),
+        Command::Pub(args) => publish::run(args, url, &stop),
+        Command::Sub(args) => subscribe::run(args, url, &stop),
+        Command::Hz(args) => hz::run(args, url, &stop),
+        Command::Play(args) => play::run(args, url, &stop),
+        Command::Record(args) => record::run(args, url, &stop),
+        Command::Demo(args) => demo::run(args, url, &stop),
+        Command::Schema(command) => schema::run(command, url),
         Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),
+        Command::Bench(Bench::Latency(args)) => bench::load::latency(args, url, &stop),
+        Command::Bench(Bench::Throughput(args)) => bench::load::throughput(args, url, &stop),
         Command::Man(args) => manual::man(args),
         Command::Completions(args) => manual::completions(args),
         Command::Worker(args) => work(args),
@@ -51,6 +79,10 @@ fn work(args: &WorkerArgs) -> CliResult {
     worker::die_with_starter()?;
     match args.kind.as_str() {
         "floor-reader" => bench::floor::reader(&task(args)?),
+        "bench-publisher" => bench::publisher::run(&task(args)?),
+        "bench-subscriber" => bench::subscriber::run(&task(args)?),
+        "demo-writer" => demo::writer::run(&task(args)?),
+        "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
     }
 }

@@ -19,7 +19,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
 }
 
-/// Parses `6144`, `6k`, `1M`, `1MiB`: powers of 1,024 with `k`, `M`, `G`, and an optional `iB` or `B`.
+/// Parses `6144`, `6k`, `1M`, `1MiB`: powers of 1,024 with `k`, `M`, `G`, and an optional `iB` or
+/// `B`.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let wrong = || format!("{text:?} is no size; write it like 256, 6k or 1M");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -43,7 +44,8 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Prints a number of bytes for people: `139.1 kB`, `3.2 MB` (powers of 1,000, as rates are quoted).
+/// Prints a number of bytes for people: `139.1 kB`, `3.2 MB` (powers of 1,000, as rates are
+/// quoted).
 pub(crate) fn human_bytes(bytes: f64) -> String {
     let (mut value, mut unit) = (bytes, "B");
     for next in ["kB", "MB", "GB", "TB"] {
@@ -60,7 +62,7 @@ pub(crate) fn human_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -1,28 +1,39 @@
 //! Workers: other processes of this same program, started for one task.
 //!
-//! A worker gets its task as JSON in an argument and talks in lines: JSON objects on its stdout, orders
-//! on its stdin. It dies with the process that started it, whatever happens to that one.
+//! A worker gets its task as JSON in an argument and talks in lines: JSON objects on its stdout,
+//! orders on its stdin. It dies with the process that started it, whatever happens to that one.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{CliError, CliResult};
+use crate::stop::{LOOK, Stop};
+
+/// Replies that a worker may be ahead of its starter; further ones wait in the pipe.
+const REPLIES: usize = 256;
 
 /// A running worker, as its starter sees it. Dropping it ends the worker.
 pub(crate) struct Worker {
     name: String,
     child: Child,
     orders: Option<ChildStdin>,
-    replies: BufReader<ChildStdout>,
+    replies: Receiver<String>,
+    stop: Stop,
 }
 
 impl Worker {
     /// Starts this program again with a hidden sub-command `kind` and its task.
-    pub(crate) fn start(kind: &str, name: &str, task: &impl Serialize) -> CliResult<Self> {
+    pub(crate) fn start(
+        kind: &str,
+        name: &str,
+        task: &impl Serialize,
+        stop: &Stop,
+    ) -> CliResult<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             CliError::Failure(format!("cannot start the process {name}: {e}"))
         };
@@ -32,14 +43,11 @@ impl Worker {
         command.args(["worker", kind, &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C on the terminal reaches the starter only, which then ends its workers in order.
         let mut child = command.process_group(0).spawn().map_err(|e| failed(&e))?;
-        let (orders, replies) = (child.stdin.take(), child.stdout.take());
-        let replies = BufReader::new(replies.ok_or_else(|| failed(&"it has no pipe"))?);
-        Ok(Self { name: name.to_owned(), child, orders, replies })
-    }
-
-    /// The worker's process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        let (orders, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or_else(|| failed(&"it has no pipe"))?;
+        let (lines, replies) = sync_channel(REPLIES);
+        std::thread::spawn(move || forward(output, &lines));
+        Ok(Self { name: name.to_owned(), child, orders, replies, stop: stop.clone() })
     }
 
     /// Gives an order.
@@ -52,15 +60,37 @@ impl Worker {
         sent.map_err(|e| self.broken(&e))
     }
 
-    /// Waits for the next reply; a worker that has gone without one is an error.
+    /// Waits for the next reply; a worker that has gone without one is an error, and so is a signal
+    /// to stop.
     pub(crate) fn reply<T: DeserializeOwned>(&mut self) -> CliResult<T> {
-        let mut line = String::new();
-        let read = self.replies.read_line(&mut line).map_err(|e| self.broken(&e))?;
-        if read == 0 {
-            let status = self.child.wait().map_err(|e| self.broken(&e))?;
-            return Err(self.broken(&format!("it ended with {status} before it answered")));
-        }
+        let line = loop {
+            match self.replies.recv_timeout(LOOK) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) => self.stop.check()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+            }
+        };
         serde_json::from_str(&line).map_err(|e| self.broken(&e))
+    }
+
+    fn gone(&mut self) -> CliError {
+        match self.child.wait() {
+            // What it had to say is on standard error already.
+            Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+                Some(code @ 1..) => CliError::Worker(code),
+                _ => self.broken(&format!("it ended with {status} before it answered")),
+            },
+            Err(error) => self.broken(&error),
+        }
+    }
+
+    /// The next reply, if there is one by now; a worker that has gone without one is an error.
+    pub(crate) fn try_reply<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
+        match self.replies.try_recv() {
+            Ok(line) => serde_json::from_str(&line).map(Some).map_err(|e| self.broken(&e)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.gone()),
+        }
     }
 
     /// Ends the worker's orders and waits until it has gone by itself.
@@ -70,13 +100,11 @@ impl Worker {
         if status.success() { Ok(()) } else { Err(self.broken(&format!("it ended with {status}"))) }
     }
 
-    /// Kills the worker (SIGKILL) and collects what it had still said.
-    pub(crate) fn kill(mut self) -> CliResult<String> {
+    /// Kills the worker (SIGKILL) and collects what it had still said, line by line.
+    pub(crate) fn kill(mut self) -> CliResult<Vec<String>> {
         let dead = self.child.kill().and_then(|()| self.child.wait());
         dead.map_err(|e| self.broken(&e))?;
-        let mut rest = String::new();
-        self.replies.read_to_string(&mut rest).map_err(|e| self.broken(&e))?;
-        Ok(rest)
+        Ok(self.replies.iter().collect())
     }
 
     fn broken(&self, cause: &dyn std::fmt::Display) -> CliError {
@@ -89,6 +117,18 @@ impl Drop for Worker {
         // Already gone is as good as ended now.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Passes whole lines on until the worker or its starter has gone.
+fn forward(output: ChildStdout, lines: &SyncSender<String>) {
+    let mut output = BufReader::new(output);
+    let mut line = String::new();
+    while matches!(output.read_line(&mut line), Ok(1..)) {
+        // Half a line is what a killed worker leaves: it was never said.
+        if !line.ends_with('\n') || lines.send(std::mem::take(&mut line)).is_err() {
+            return;
+        }
     }
 }
 
@@ -122,4 +162,18 @@ pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
             .map(Some)
             .map_err(|e| CliError::Failure(format!("the order is no JSON: {e}"))),
     }
+}
+
+/// The worker's own side: orders as they come, for one that has something to do meanwhile. The
+/// channel breaks where the starter closes the pipe or gives an order that is none.
+pub(crate) fn orders<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
+    let (sender, receiver) = sync_channel(REPLIES);
+    std::thread::spawn(move || {
+        while let Ok(Some(order)) = hear() {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }

@@ -1,4 +1,5 @@
 //! The command line itself: help, manual, completions, exit codes, pipes.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

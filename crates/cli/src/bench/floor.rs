@@ -1,11 +1,11 @@
-//! `helio bench floor`: the machine's own limits for a shared-memory log in a folder, with no code of
-//! the engine in it.
+//! `helio bench floor`: the machine's own limits for a shared-memory log in a folder, with no code
+//! of the engine in it.
 //!
 //! One writer process and one reader process over [`super::mapped`]. Latency: a record at each
 //! intended time, woken by futex. Append rate: as fast as possible, on pages touched for the first
-//! time and on warm ones, from the first record's stamp until the reader has the last one; median of
-//! five. Every file stays mapped until the end: memory that the kernel has just got back would be
-//! handed out again, warm, and pass for new.
+//! time and on warm ones, from the first record's stamp until the reader has the last one; median
+//! of five. Every file stays mapped until the end: memory that the kernel has just got back would
+//! be handed out again, warm, and pass for new.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,6 +62,7 @@ struct Report {
 struct Scratch {
     path: PathBuf,
     held: Vec<Mapped>,
+    stop: Stop,
 }
 
 impl Scratch {
@@ -94,7 +95,7 @@ impl Drop for Scratch {
 /// Runs `helio bench floor`.
 pub(crate) fn run(args: &FloorArgs, stop: &Stop) -> CliResult {
     let path = args.dir.join(format!("helio-floor.{}", std::process::id()));
-    let mut scratch = Scratch { path, held: Vec::new() };
+    let mut scratch = Scratch { path, held: Vec::new(), stop: stop.clone() };
     let mut progress = Progress::new();
     let mut report = Report {
         latency_us: BTreeMap::new(),
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &FloorArgs, stop: &Stop) -> CliResult {
             [(Pages::New, &mut report.append_per_s), (Pages::Warm, &mut report.append_warm_per_s)]
         {
             stop.check()?;
-            rates.insert(payload, append_rate(&mut scratch, payload, warm)?);
+            rates.insert(payload, append_rate(&mut scratch, payload, args.appends, warm)?);
         }
     }
     drop(progress);
@@ -150,8 +151,8 @@ enum Pages {
 }
 
 /// Starts the reader, lets `write` run once the reader is ready, and gives the reader's figures.
-fn with_reader(task: &ReaderTask, write: impl FnOnce()) -> CliResult<Vec<u64>> {
-    let mut reader = Worker::start("floor-reader", "floor reader", task)?;
+fn with_reader(task: &ReaderTask, stop: &Stop, write: impl FnOnce()) -> CliResult<Vec<u64>> {
+    let mut reader = Worker::start("floor-reader", "floor reader", task, stop)?;
     reader.reply::<()>()?;
     write();
     let figures = reader.reply()?;
@@ -172,7 +173,7 @@ fn latency(
         count,
         measure: Measure::Latency,
     };
-    let mut latencies = with_reader(&task, || {
+    let mut latencies = with_reader(&task, &scratch.stop, || {
         let (body, step, mut at) = (vec![7; payload], (1e9 / rate) as u64, 0);
         let start = monotonic_ns() + LEAD_NS;
         for i in 0..count as u64 {
@@ -187,8 +188,13 @@ fn latency(
     Ok(Percentiles { p50: us(count / 2), p99: us(count * 99 / 100) })
 }
 
-fn append_rate(scratch: &mut Scratch, payload: usize, pages: Pages) -> CliResult<u64> {
-    let count = if payload > 1000 { 50_000 } else { 1_000_000 };
+fn append_rate(
+    scratch: &mut Scratch,
+    payload: usize,
+    count: Option<u32>,
+    pages: Pages,
+) -> CliResult<u64> {
+    let count = count.unwrap_or(if payload > 1000 { 50_000 } else { 1_000_000 }) as usize;
     let mut rates = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         rates.push(append_once(scratch, payload, count, pages)?);
@@ -210,7 +216,7 @@ fn append_once(
         count,
         measure: Measure::Span,
     };
-    let span = with_reader(&task, || {
+    let span = with_reader(&task, &scratch.stop, || {
         wait_until(monotonic_ns() + LEAD_NS);
         let (body, stamp, mut at) = (vec![7; payload], monotonic_ns(), 0);
         for _ in 0..count {

@@ -2,8 +2,8 @@
 //! reader by futex. No checksum, key, lock, recovery or retention: a measuring rod, not a store.
 //!
 //! Format: a head of 4,096 bytes (the tail's offset at 0, the word to sleep on at 128, "a reader
-//! sleeps" at 132), then records, each a length and a stamp (8 bytes each), the payload, and padding to
-//! eight bytes. Only this module of the program has `unsafe` code.
+//! sleeps" at 132), then records, each a length and a stamp (8 bytes each), the payload, and
+//! padding to eight bytes. Only this module of the program has `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -104,8 +104,8 @@ impl Mapped {
     #[inline]
     pub(crate) fn append(&self, at: u64, stamp: u64, payload: &[u8], wake: Wake) -> u64 {
         let (record, next) = self.record(at, payload.len());
-        // SAFETY: the record lies inside the mapping at a multiple of eight, and readers do not look
-        // there before the tail says so.
+        // SAFETY: the record lies inside the mapping at a multiple of eight, and readers do not
+        // look there before the tail says so.
         unsafe {
             record.cast::<u64>().write(payload.len() as u64);
             record.cast::<u64>().add(1).write(stamp);
@@ -122,8 +122,8 @@ impl Mapped {
         next
     }
 
-    /// Waits for the record at `at`, sleeping after `spins` looks; copies its payload to `out`; gives
-    /// its stamp and the offset behind it.
+    /// Waits for the record at `at`, sleeping after `spins` looks; copies its payload to `out`;
+    /// gives its stamp and the offset behind it.
     #[inline]
     pub(crate) fn take(&self, at: u64, out: &mut [u8], spins: u32) -> (u64, u64) {
         self.wait(at, spins);

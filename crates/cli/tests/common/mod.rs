@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 /// The program, in an environment without a default bus.
-pub fn helio() -> Command {
+pub(crate) fn helio() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_helio"));
     command.env_remove("HELIO_URL");
     command
@@ -13,10 +13,10 @@ pub fn helio() -> Command {
 
 /// What a run gave.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ran {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
@@ -26,30 +26,30 @@ impl Ran {
     }
 
     /// The output, where the run succeeded and had nothing to complain about.
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
         self.out
     }
 
     /// One line of JSON, where the run succeeded.
-    pub fn json(self) -> serde_json::Value {
+    pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("one JSON value")
     }
 
     /// All lines of JSON, where the run succeeded.
-    pub fn lines(self) -> Vec<serde_json::Value> {
+    pub(crate) fn lines(self) -> Vec<serde_json::Value> {
         let parse = |line: &str| serde_json::from_str(line).expect("JSON");
         self.ok().lines().map(parse).collect()
     }
 }
 
 /// Runs with arguments and an empty input.
-pub fn run(args: &[&str]) -> Ran {
+pub(crate) fn run(args: &[&str]) -> Ran {
     run_with(args, b"")
 }
 
 /// Runs with arguments and an input.
-pub fn run_with(args: &[&str], input: &[u8]) -> Ran {
+pub(crate) fn run_with(args: &[&str], input: &[u8]) -> Ran {
     let mut command = helio();
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
@@ -60,4 +60,99 @@ pub fn run_with(args: &[&str], input: &[u8]) -> Ran {
     let output = child.wait_with_output().expect("the program ends");
     writer.join().expect("the input is written");
     Ran::of(output)
+}
+
+/// A bus of its own for a test: a journal in a folder that goes with it.
+pub(crate) struct Site {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) url: String,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("journal:{}", folder.path().join("journal").display());
+        Self { folder, url }
+    }
+
+    /// A path in its folder.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("a text").to_owned()
+    }
+
+    /// Writes a file into its folder and gives its path.
+    pub(crate) fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, contents).expect("the folder is writable");
+        path
+    }
+
+    /// A command on this bus.
+    pub(crate) fn helio(&self, args: &[&str]) -> Command {
+        let mut command = helio();
+        command.args(args).args(["--url", &self.url]);
+        command
+    }
+
+    /// Runs on this bus.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, b"")
+    }
+
+    /// Runs on this bus with an input.
+    pub(crate) fn run_with(&self, args: &[&str], input: &[u8]) -> Ran {
+        let url = ["--url", self.url.as_str()];
+        run_with(&[args, &url].concat(), input)
+    }
+
+    /// Starts on this bus, with its output in a pipe.
+    pub(crate) fn start(&self, args: &[&str]) -> std::process::Child {
+        let mut command = self.helio(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the program starts")
+    }
+}
+
+/// Reads one line of a running program.
+pub(crate) fn line_of(child: &mut std::process::Child) -> String {
+    use std::io::Read as _;
+    let out = child.stdout.as_mut().expect("a pipe");
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while out.read(&mut byte).expect("it can be read") == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).expect("text")
+}
+
+/// Sends SIGINT, as Ctrl-C does, and gives the exit code.
+pub(crate) fn interrupt(child: &mut std::process::Child) -> Option<i32> {
+    use rustix::process::{Pid, Signal, kill_process};
+    kill_process(Pid::from_child(child), Signal::INT).expect("it runs");
+    child.wait().expect("it ends").code()
+}
+
+/// Data that lies beside the repository (`$HELIO_SHARED_DATA`, else `../shared/data`). Where it is
+/// absent the test says that it is skipped.
+pub(crate) fn shared_data(part: &str) -> Option<String> {
+    let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
+        || std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        std::path::PathBuf::from,
+    );
+    let path = root.join(part);
+    if !path.exists() {
+        println!("skipped: {} not found", path.display());
+        return None;
+    }
+    Some(path.to_str().expect("a text").to_owned())
+}
+
+/// The fields of a sample that are the same each time.
+pub(crate) fn steady(sample: &serde_json::Value) -> serde_json::Value {
+    let mut sample = sample.clone();
+    if let Some(object) = sample.as_object_mut() {
+        for changing in ["time", "tai_ns", "producer"] {
+            assert!(object.remove(changing).is_some(), "{changing}: {object:?}");
+        }
+    }
+    sample
 }

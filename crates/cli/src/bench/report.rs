@@ -1,0 +1,139 @@
+//! What a bench prints: the keys of the benchmarks' page, from what the processes reported.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::work::{PublisherReport, STAMP_EVERY, SubscriberReport};
+
+/// The longest latency that is told apart: ten minutes.
+const LONGEST_NS: u64 = 600_000_000_000;
+
+/// An empty histogram of nanoseconds with three significant digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are in order")
+}
+
+/// Latency in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) mean: f64,
+    pub(crate) stdev: f64,
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
+}
+
+impl Latency {
+    /// The figures of a histogram of nanoseconds; none where it is empty.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let us = |ns: f64| (ns / 100.0).round() / 10.0;
+        let at = |quantile: f64| us(histogram.value_at_quantile(quantile) as f64);
+        (!histogram.is_empty()).then(|| Self {
+            mean: us(histogram.mean()),
+            stdev: us(histogram.stdev()),
+            min: us(histogram.min() as f64),
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: us(histogram.max() as f64),
+        })
+    }
+}
+
+/// CPU seconds from the first message's time to the end.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Cpu {
+    /// All publisher processes together.
+    pub(crate) publisher: f64,
+    /// All reading subscriber processes together.
+    pub(crate) subscriber: f64,
+}
+
+/// The one object that a bench prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) workload: &'static str,
+    pub(crate) url: String,
+    pub(crate) payload_bytes: usize,
+    pub(crate) rate_hz: Option<f64>,
+    pub(crate) count: u64,
+    pub(crate) received: u64,
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    pub(crate) latency_us: Option<Latency>,
+    pub(crate) write_per_s: f64,
+    pub(crate) read_per_s: f64,
+    pub(crate) cpu_s: Cpu,
+    pub(crate) rss_mb: f64,
+    pub(crate) load: f64,
+    pub(crate) version: &'static str,
+    pub(crate) receipt: String,
+    #[serde(flatten)]
+    pub(crate) shape: Shape,
+}
+
+/// What departs from one writer, one reader, one message at a time; printed only where it does.
+#[derive(Debug, Default, Clone, Serialize)]
+pub(crate) struct Shape {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) writers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) readers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stalled: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) batch: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) window: Option<usize>,
+}
+
+/// All latencies of all readers. Where there was no schedule, they are those of the first writer's
+/// messages of which both ends have kept the time.
+pub(crate) fn latencies(
+    publishers: &[PublisherReport],
+    subscribers: &[SubscriberReport],
+) -> Histogram<u64> {
+    let mut all = histogram();
+    let sent = publishers.first().map_or(&[][..], |first| &first.stamps);
+    for subscriber in subscribers {
+        for &(value, count) in &subscriber.latencies {
+            all.saturating_record_n(value, count);
+        }
+        for &(sequence, received_ns) in &subscriber.stamps {
+            let at = (sequence / STAMP_EVERY - 1) as usize;
+            if let Some(sent_ns) = sent.get(at) {
+                all.saturating_record(received_ns.saturating_sub(*sent_ns).max(1));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_come_from_the_schedule_or_from_both_ends() {
+        let publisher = PublisherReport {
+            acknowledged: 128,
+            end_ns: 0,
+            stamps: vec![1_000, 2_000],
+            payload_bytes: 8,
+            used: Default::default(),
+        };
+        let scheduled =
+            SubscriberReport { latencies: vec![(500, 2)], ..SubscriberReport::default() };
+        let stamped =
+            SubscriberReport { stamps: vec![(128, 2_900)], ..SubscriberReport::default() };
+        let all = latencies(&[publisher], &[scheduled, stamped]);
+        assert_eq!((all.len(), all.max()), (3, 900));
+        let figures = Latency::of(&all).unwrap();
+        assert_eq!((figures.p50, figures.max), (0.5, 0.9));
+        assert!(Latency::of(&histogram()).is_none());
+    }
+}

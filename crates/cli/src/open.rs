@@ -1,0 +1,94 @@
+//! The way to a bus and its topics, as all commands take it.
+
+use std::path::PathBuf;
+
+use helio_bus::{Bus, SchemaText, Topic, TopicName, TopicSpec};
+use helio_core::Qos;
+
+use crate::error::{CliError, CliResult};
+
+/// The URL that was given, or the default one.
+pub(crate) fn url(given: Option<&str>) -> CliResult<String> {
+    match given {
+        Some(url) => Ok(url.to_owned()),
+        None => Ok(format!("journal:{}", default_folder()?.display())),
+    }
+}
+
+/// `$XDG_STATE_HOME/heliograph/default`, or the same under `~/.local/state`.
+fn default_folder() -> CliResult<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        let text = "no bus is named and there is no home folder; give --url or set HELIO_URL";
+        CliError::Usage(text.to_owned())
+    })?;
+    Ok(state.join("heliograph/default"))
+}
+
+/// Connects, under a producer's name where one is given.
+pub(crate) fn connect(given: Option<&str>, producer: Option<&str>) -> CliResult<Bus> {
+    let url = url(given)?;
+    let builder = match producer {
+        Some(name) => Bus::builder().producer(name),
+        None => Bus::builder(),
+    };
+    Ok(builder.connect(&url)?)
+}
+
+/// A topic's name, as the command line has it.
+pub(crate) fn name(text: &str) -> CliResult<TopicName> {
+    TopicName::new(text).map_err(|e| CliError::Usage(e.to_string()))
+}
+
+/// A quality of service profile by name.
+pub(crate) fn profile(name: &str) -> CliResult<Qos> {
+    Qos::profile(name).ok_or_else(|| {
+        CliError::Usage(format!("no profile is called {name:?}; `helio help pub` lists them"))
+    })
+}
+
+/// Opens a topic as it is, with the newest schema that was declared for it.
+pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
+    let Some(info) = bus.topic_info(name)? else { return Ok(None) };
+    let mut spec = TopicSpec::of(name.clone());
+    if let Some(&id) = info.schemas.last()
+        && let Some(text) = bus.schema(id)?
+    {
+        spec = spec.schema(SchemaText { id, text: text.into() });
+    }
+    Ok(Some(bus.topic(spec)?))
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything, also for nothing and for `/`.
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_names() {
+        for pattern in ["a/b/c", "*", "a/*", "*/c", "a*b*c", "**", "a/b/c*"] {
+            assert!(fits(pattern, "a/b/c"), "{pattern}");
+        }
+        for pattern in ["", "a", "a/b", "b*", "*b", "a*x*c", "a/b/c/*"] {
+            assert!(!fits(pattern, "a/b/c"), "{pattern}");
+        }
+        assert!(!fits("ab*ba", "aba"), "the ends may not overlap");
+    }
+}

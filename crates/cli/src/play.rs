@@ -1,0 +1,170 @@
+//! `helio play`: publishes the samples of files.
+
+use std::path::Path;
+
+use helio_bus::{Message, Publisher, Topic, TopicSpec};
+use helio_core::schema::Schema;
+use serde_json::json;
+
+use crate::args::PlayArgs;
+use crate::clock::monotonic_ns;
+use crate::error::{CliError, CliResult};
+use crate::open::{connect, existing, name, profile};
+use crate::out::{Out, Progress};
+use crate::packets::{Packet, Packets, Reading};
+use crate::publish::pause;
+use crate::receipts::Receipts;
+use crate::schema;
+use crate::stop::Stop;
+use crate::units::{human_bytes, human_count};
+use crate::value::schema_text;
+
+/// Samples that may wait for their receipts.
+const WINDOW: usize = 1_000;
+
+/// Runs `helio play`.
+pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let bus = connect(url, args.producer.as_deref())?;
+    let given = match args.schema.as_slice() {
+        [] => None,
+        paths => Some(schema::files(paths)?),
+    };
+    let known = existing(&bus, &name(&args.topic)?)?;
+    let fallback = match (&given, &known) {
+        (Some(schema), _) => Some(schema.clone()),
+        (None, Some(topic)) => topic.schema().map(|s| parse(&s.text)).transpose()?,
+        (None, None) => None,
+    };
+    let reading = Reading { schema: fallback, key_field: args.key_field.clone() };
+    // The first file says what the topic carries.
+    let first = args.files.first().map(|path| Packets::open(path, &reading)).transpose()?;
+    let schema = first.as_ref().and_then(Packets::schema).cloned();
+    drop(first);
+    let topic = open(&bus, args, known, schema.as_ref())?;
+    let mut player = Player {
+        args,
+        stop,
+        reading,
+        schema,
+        publisher: topic.publisher()?,
+        receipts: Receipts::new(WINDOW),
+        progress: Progress::new(),
+        begun_ns: monotonic_ns(),
+        samples: 0,
+        bytes: 0,
+    };
+    let ended = player.all();
+    let acknowledged = player.receipts.finish();
+    player.told(acknowledged?)?;
+    ended
+}
+
+fn parse(text: &str) -> CliResult<Schema> {
+    Schema::parse(text).map_err(|e| CliError::Refused(e.to_string()))
+}
+
+/// The topic as it is, or created for what the first file has.
+fn open(
+    bus: &helio_bus::Bus,
+    args: &PlayArgs,
+    known: Option<Topic>,
+    schema: Option<&Schema>,
+) -> CliResult<Topic> {
+    let mut spec = TopicSpec::of(name(&args.topic)?);
+    if let Some(schema) = schema {
+        spec = spec.schema(schema_text(schema));
+    }
+    if known.is_none() || args.profile.is_some() {
+        spec = spec.qos(profile(args.profile.as_deref().unwrap_or("stream"))?);
+    }
+    Ok(bus.topic(spec)?)
+}
+
+struct Player<'a> {
+    args: &'a PlayArgs,
+    stop: &'a Stop,
+    reading: Reading,
+    schema: Option<Schema>,
+    publisher: Publisher,
+    receipts: Receipts,
+    progress: Progress,
+    begun_ns: u64,
+    samples: u64,
+    bytes: u64,
+}
+
+impl Player<'_> {
+    fn all(&mut self) -> CliResult {
+        let mut round = 0;
+        loop {
+            let before = self.samples;
+            for path in &self.args.files {
+                self.file(path)?;
+            }
+            round += 1;
+            let again = self.args.forever || round < self.args.repeat;
+            if !again || self.samples == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> CliResult {
+        let mut packets = Packets::open(path, &self.reading)?;
+        if packets.schema().map(Schema::id) != self.schema.as_ref().map(Schema::id) {
+            return Err(CliError::Refused(format!(
+                "{} has another schema than the files before; play it in a run of its own",
+                path.display()
+            )));
+        }
+        while let Some(packet) = packets.next()? {
+            if self.args.count.is_some_and(|count| self.samples >= count) {
+                return Ok(());
+            }
+            self.sample(&packet)?;
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, packet: &Packet) -> CliResult {
+        self.stop.check()?;
+        if let Some(rate) = self.args.rate {
+            pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
+        }
+        let key = packet.key.as_deref().unwrap_or("").as_bytes();
+        let mut message = Message::new(&packet.payload).key(key);
+        if let Some(guarantee) = self.args.guarantee {
+            message = message.guarantee(guarantee.into());
+        }
+        self.receipts.take(self.publisher.publish(message))?;
+        self.samples += 1;
+        self.bytes += packet.payload.len() as u64;
+        let (samples, bytes) = (self.samples, self.bytes);
+        self.progress
+            .show(|| format!("{} samples, {}", human_count(samples), human_bytes(bytes as f64)));
+        Ok(())
+    }
+
+    /// What was published, whatever happened afterwards.
+    fn told(&mut self, acknowledged: u64) -> CliResult {
+        let seconds = (monotonic_ns() - self.begun_ns) as f64 * 1e-9;
+        let rate = acknowledged as f64 / seconds.max(1e-9);
+        let mut out = Out::new();
+        if self.args.output.json {
+            out.json(&json!({
+                "topic": self.args.topic,
+                "samples": acknowledged,
+                "bytes": self.bytes,
+                "seconds": (seconds * 1e6).round() / 1e6,
+                "rate_hz": (rate * 1e3).round() / 1e3,
+            }))?;
+        } else {
+            out.line(&format!(
+                "{} samples, {} in {seconds:.3} s ({rate:.1} Hz)",
+                human_count(acknowledged),
+                human_bytes(self.bytes as f64)
+            ))?;
+        }
+        out.flush()
+    }
+}

@@ -1,0 +1,201 @@
+//! `helio pub`: publishes values from the command line, a file or standard input.
+
+use std::io::BufRead;
+
+use helio_bus::{Bus, Message, Publisher, Receipt, SchemaText, Topic, TopicSpec};
+use serde_json::{Value, json};
+
+use crate::args::PubArgs;
+use crate::clock::{monotonic_ns, wait_until};
+use crate::error::{CliError, CliResult};
+use crate::open::{connect, existing, name, profile};
+use crate::out::Out;
+use crate::stop::Stop;
+use crate::value::{Encoder, schema_file};
+
+/// The longest line of standard input.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// Runs `helio pub`.
+pub(crate) fn run(args: &PubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let bus = connect(url, args.producer.as_deref())?;
+    let topic = open(&bus, args)?;
+    let encoder = topic.schema().map(|schema| Encoder::new(&schema.text)).transpose()?;
+    let mut sender = Sender {
+        args,
+        stop,
+        publisher: topic.publisher()?,
+        encoder,
+        out: Out::new(),
+        payload: Vec::new(),
+        sent: 0,
+        start_ns: monotonic_ns(),
+    };
+    let ended = sender.all();
+    sender.out.flush()?;
+    ended
+}
+
+/// The topic as it is, or created as the arguments say.
+fn open(bus: &Bus, args: &PubArgs) -> CliResult<Topic> {
+    let name = name(&args.topic)?;
+    let schema = args.schema.as_deref().map(schema_file).transpose()?;
+    if args.profile.is_none() && args.partitions.is_none() {
+        let found = existing(bus, &name)?;
+        match (found, &schema) {
+            (Some(topic), None) => return Ok(topic),
+            (Some(_), Some(schema)) => {
+                return Ok(bus.topic(TopicSpec::of(name).schema(schema.clone()))?);
+            }
+            (None, _) => {}
+        }
+    }
+    let mut qos = profile(args.profile.as_deref().unwrap_or("stream"))?;
+    qos.partitions = args.partitions.unwrap_or(1);
+    let spec = TopicSpec::of(name).qos(qos);
+    Ok(bus.topic(with(spec, schema))?)
+}
+
+fn with(spec: TopicSpec, schema: Option<SchemaText>) -> TopicSpec {
+    match schema {
+        Some(schema) => spec.schema(schema),
+        None => spec,
+    }
+}
+
+struct Sender<'a> {
+    args: &'a PubArgs,
+    stop: &'a Stop,
+    publisher: Publisher,
+    encoder: Option<Encoder>,
+    out: Out,
+    payload: Vec<u8>,
+    sent: u64,
+    start_ns: u64,
+}
+
+impl Sender<'_> {
+    fn all(&mut self) -> CliResult {
+        for _ in 0..self.args.repeat {
+            for value in &self.args.values {
+                self.text(value)?;
+            }
+            for path in &self.args.file {
+                let bytes = std::fs::read(path).map_err(|e| CliError::file(path, &e))?;
+                self.encoder.as_ref().map_or(Ok(()), |encoder| encoder.check(&bytes))?;
+                self.send(&bytes, None)?;
+            }
+        }
+        if self.args.values.is_empty() && self.args.file.is_empty() {
+            self.input()?;
+        }
+        Ok(())
+    }
+
+    /// One sample a line.
+    fn input(&mut self) -> CliResult {
+        let mut input = std::io::stdin().lock();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut bounded = std::io::Read::take(&mut input, LINE_BYTES_MAX);
+            let read = bounded.read_until(b'\n', &mut line);
+            read.map_err(|e| CliError::Failure(format!("standard input: {e}")))?;
+            if line.is_empty() {
+                return Ok(());
+            }
+            if line.last() == Some(&b'\n') {
+                line.pop();
+            }
+            match std::str::from_utf8(&line) {
+                Ok(text) => self.text(text)?,
+                Err(_) if self.encoder.is_none() => self.send(&line, None)?,
+                Err(_) => {
+                    return Err(CliError::Refused(format!("line {}: no text", self.sent + 1)));
+                }
+            }
+        }
+    }
+
+    /// A value as text: JSON where the topic is typed, itself where it is not.
+    fn text(&mut self, text: &str) -> CliResult {
+        let at = || format!("sample {}", self.sent + 1);
+        if self.encoder.is_none() && self.args.key_field.is_none() {
+            return self.send(text.as_bytes(), None);
+        }
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| CliError::Refused(format!("{}: no JSON: {e}", at())))?;
+        let key = self.args.key_field.as_deref().map(|field| key_of(&value, field)).transpose()?;
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        match &self.encoder {
+            Some(encoder) => encoder.encode(&value, &mut payload)?,
+            None => payload.extend_from_slice(text.as_bytes()),
+        }
+        let sent = self.send(&payload, key.as_deref());
+        self.payload = payload;
+        sent
+    }
+
+    fn send(&mut self, payload: &[u8], key: Option<&str>) -> CliResult {
+        self.stop.check()?;
+        if let Some(rate) = self.args.rate {
+            let due = self.start_ns + (self.sent as f64 * 1e9 / rate) as u64;
+            pause(due, self.stop)?;
+        }
+        let key = key.or(self.args.key.as_deref()).unwrap_or("");
+        let mut message = Message::new(payload).key(key.as_bytes()).level(self.args.level);
+        if let Some(guarantee) = self.args.guarantee {
+            message = message.guarantee(guarantee.into());
+        }
+        let receipt = self.publisher.publish(message).wait()?;
+        self.sent += 1;
+        if self.args.output.json { self.told(&receipt) } else { Ok(()) }
+    }
+
+    fn told(&mut self, receipt: &Receipt) -> CliResult {
+        self.out.json(&json!({
+            "partition": receipt.partition,
+            "offset": receipt.offset,
+            "sequence": receipt.sequence,
+            "guarantee": receipt.guarantee,
+        }))?;
+        self.out.flush()
+    }
+}
+
+/// Waits until a time, and looks for signals meanwhile.
+pub(crate) fn pause(due_ns: u64, stop: &Stop) -> CliResult {
+    const SLICE_NS: u64 = 50_000_000;
+    while due_ns > monotonic_ns() + SLICE_NS {
+        stop.check()?;
+        wait_until(monotonic_ns() + SLICE_NS);
+    }
+    wait_until(due_ns);
+    stop.check()
+}
+
+/// The text of a field, for a key; nested fields with dots.
+pub(crate) fn key_of(value: &Value, field: &str) -> CliResult<String> {
+    let found = field.split('.').try_fold(value, |value, name| value.get(name));
+    match found {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
+        Some(_) => Err(CliError::Refused(format!("the field {field} is no text and no number"))),
+        None => Err(CliError::Refused(format!("the value has no field {field} for its key"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_fields() {
+        let value = json!({"salIndex": 2, "origin": {"name": "camera"}, "list": []});
+        assert_eq!(key_of(&value, "salIndex").unwrap(), "2");
+        assert_eq!(key_of(&value, "origin.name").unwrap(), "camera");
+        assert!(key_of(&value, "list").is_err());
+        assert!(key_of(&value, "origin.size").is_err());
+    }
+}

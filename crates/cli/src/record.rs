@@ -1,0 +1,186 @@
+//! `helio record`: writes a topic to Avro container files.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use helio_bus::{Bus, Event, Sample, SchemaId, Subscribe, Subscription, Topic};
+use helio_core::codec::wire::put_bytes;
+use helio_core::schema::Schema;
+use serde_json::json;
+
+use crate::args::RecordArgs;
+use crate::container::Writer;
+use crate::error::{CliError, CliResult};
+use crate::open::{connect, existing, name};
+use crate::out::{Out, Progress};
+use crate::stop::{LOOK, Stop};
+use crate::units::{human_bytes, human_count};
+
+/// Runs `helio record`.
+pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let bus = connect(url, None)?;
+    let name = name(&args.topic)?;
+    let topic = existing(&bus, &name)?.ok_or_else(|| {
+        CliError::NotFound(format!(
+            "there is no topic {name} on {}; start its publisher first",
+            bus.url()
+        ))
+    })?;
+    let mut recorder = Recorder::new(args, &bus, &topic)?;
+    // Samples of older schemas come as the topic's newest one has them.
+    let mut samples = topic.subscribe(Subscribe::from(args.from))?;
+    let ended = recorder.pump(&mut samples, stop);
+    // Whatever happened, what was recorded is a whole file.
+    recorder.finish()?;
+    recorder.told()?;
+    if ended? == End::Asked && (args.count.is_some() || args.duration.is_some()) {
+        return Err(CliError::Interrupted);
+    }
+    match samples.stats().lost + samples.stats().undecodable {
+        0 => Ok(()),
+        lost => Err(CliError::Lost(format!("{lost} samples are lost; they are not in the file"))),
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum End {
+    Done,
+    Asked,
+}
+
+struct Recorder<'a> {
+    args: &'a RecordArgs,
+    schema: Schema,
+    id: SchemaId,
+    writer: Option<Writer>,
+    files: Vec<PathBuf>,
+    samples: u64,
+    bytes: u64,
+    progress: Progress,
+    datum: Vec<u8>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(args: &'a RecordArgs, _bus: &Bus, topic: &Topic) -> CliResult<Self> {
+        let (id, schema) = match topic.schema() {
+            Some(text) => (text.id, Schema::parse(&text.text)),
+            None => (SchemaId::BYTES, Schema::parse(r#""bytes""#)),
+        };
+        let schema = schema.map_err(|e| CliError::Failure(e.to_string()))?;
+        let mut recorder = Self {
+            args,
+            schema,
+            id,
+            writer: None,
+            files: Vec::new(),
+            samples: 0,
+            bytes: 0,
+            progress: Progress::new(),
+            datum: Vec::new(),
+        };
+        recorder.open()?;
+        Ok(recorder)
+    }
+
+    /// Opens the next file: the one that was named, or with --rotate NAME.1.avro and so on.
+    fn open(&mut self) -> CliResult {
+        let number = self.files.len() + 1;
+        let path = match self.args.rotate {
+            None => self.args.file.clone(),
+            Some(_) => numbered(&self.args.file, number),
+        };
+        let compression = self.args.codec.into();
+        self.writer = Some(Writer::create(&path, &self.schema, compression)?);
+        self.files.push(path);
+        Ok(())
+    }
+
+    fn pump(&mut self, samples: &mut Subscription, stop: &Stop) -> CliResult<End> {
+        let until = self.args.duration.and_then(|time| Instant::now().checked_add(time));
+        while self.args.count.is_none_or(|count| self.samples < count) {
+            if stop.asked() {
+                return Ok(End::Asked);
+            }
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+            match samples.next_timeout(left.min(LOOK))? {
+                Some(Event::Sample(sample)) => self.sample(&sample)?,
+                Some(_) => {}
+                None if left.is_zero() => return Ok(End::Done),
+                None => {}
+            }
+        }
+        Ok(End::Done)
+    }
+
+    fn sample(&mut self, sample: &Sample) -> CliResult {
+        if sample.header.schema != self.id {
+            return Err(CliError::Refused(format!(
+                "a sample of schema {} came, the file has {}; record it in a run of its own",
+                sample.header.schema, self.id
+            )));
+        }
+        let datum: &[u8] = if self.id == SchemaId::BYTES {
+            self.datum.clear();
+            put_bytes(&mut self.datum, &sample.payload);
+            &self.datum
+        } else {
+            &sample.payload
+        };
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.append(datum)?;
+        self.samples += 1;
+        let full = self.args.rotate.is_some_and(|bytes| writer.bytes() >= bytes as u64);
+        let (samples, bytes) = (self.samples, self.bytes + writer.bytes());
+        self.progress
+            .show(|| format!("{} samples, {}", human_count(samples), human_bytes(bytes as f64)));
+        if full {
+            self.finish()?;
+            self.open()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> CliResult {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        // A rotation just before the end leaves an empty file, which nobody needs.
+        if writer.datums() == 0 && self.files.len() > 1 {
+            self.files.pop();
+            return Ok(());
+        }
+        self.bytes += writer.finish()?;
+        Ok(())
+    }
+
+    fn told(&self) -> CliResult {
+        let mut out = Out::new();
+        if self.args.output.json {
+            out.json(&json!({
+                "topic": self.args.topic,
+                "samples": self.samples,
+                "bytes": self.bytes,
+                "files": self.files,
+            }))?;
+        } else {
+            let names: Vec<String> = self.files.iter().map(|p| p.display().to_string()).collect();
+            out.line(&format!("{} samples in {}", human_count(self.samples), names.join(", ")))?;
+        }
+        out.flush()
+    }
+}
+
+/// `a.avro` and 2 give `a.2.avro`.
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let extension = path.extension().unwrap_or("avro".as_ref()).to_string_lossy().into_owned();
+    path.with_extension(format!("{number}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotated_files_are_numbered() {
+        assert_eq!(numbered(Path::new("x/a.avro"), 2), Path::new("x/a.2.avro"));
+        assert_eq!(numbered(Path::new("a"), 1), Path::new("a.1.avro"));
+    }
+}

@@ -1,0 +1,132 @@
+//! `helio schema`: looks at schemas and interface folders, checks, compares and exports them.
+
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use helio_core::sal::{Interfaces, SalNaming};
+use helio_core::schema::{Schema, SchemaSet};
+
+use crate::args::{CheckArgs, ExportArgs, Naming, SchemaCommand};
+use crate::error::{CliError, CliResult};
+use crate::out::{Out, table};
+use crate::sal;
+
+/// Runs `helio schema`.
+pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
+    match command {
+        SchemaCommand::Show(args) => show::run(args, url),
+        SchemaCommand::Check(args) => check(args),
+        SchemaCommand::Export(args) => export(args),
+    }
+}
+
+/// What a path holds.
+enum Found {
+    /// A folder of SAL interfaces.
+    Interfaces(Interfaces),
+    /// A schema of one file, or of a folder of files that name each other.
+    Schema(Schema),
+}
+
+/// Reads what a path holds.
+fn read(path: &Path) -> CliResult<Found> {
+    if !path.is_dir() {
+        return Ok(Found::Schema(files(&[path.to_owned()])?));
+    }
+    match sal::folder(path) {
+        Ok(interfaces) => Ok(Found::Interfaces(interfaces)),
+        Err(CliError::NotFound(text)) => match avsc_in(path)? {
+            found if found.is_empty() => Err(CliError::NotFound(text)),
+            found => Ok(Found::Schema(files(&found)?)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// The `.avsc` files of a folder, by name.
+fn avsc_in(folder: &Path) -> CliResult<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(|e| CliError::file(folder, &e))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "avsc"))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// The schema of one file or of several that name each other.
+pub(crate) fn files(paths: &[PathBuf]) -> CliResult<Schema> {
+    let mut texts = Vec::with_capacity(paths.len());
+    for path in paths {
+        let text = std::fs::read_to_string(path).map_err(|e| CliError::file(path, &e))?;
+        texts.push((path.display().to_string(), text));
+    }
+    let named = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let schema = SchemaSet::load(named).and_then(|set| set.root());
+    schema.map_err(|e| CliError::Refused(e.to_string()))
+}
+
+fn check(args: &CheckArgs) -> CliResult {
+    let mut out = Out::new();
+    for path in &args.paths {
+        let what = match read(path)? {
+            Found::Schema(schema) => format!("schema {}", schema.id()),
+            Found::Interfaces(interfaces) => {
+                // Each topic's schema is parsed as anybody's would be.
+                for topic in interfaces.topics() {
+                    topic.schema().map_err(|e| CliError::Refused(format!("{topic}: {e}")))?;
+                }
+                let counts = interfaces.counts();
+                let topics = interfaces.topics().count();
+                format!("{} components, {topics} topics", counts.components)
+            }
+        };
+        if args.output.json {
+            out.json(&serde_json::json!({"path": path, "valid": true, "what": what}))?;
+        } else {
+            out.line(&format!("{}: {what}", path.display()))?;
+        }
+    }
+    out.flush()
+}
+
+fn export(args: &ExportArgs) -> CliResult {
+    let interfaces = sal::folder(&args.folder)?;
+    let naming =
+        SalNaming::new(&args.subname).map_err(|error| CliError::Usage(error.to_string()))?;
+    let mut out = Out::new();
+    let mut rows = Vec::new();
+    for topic in interfaces.topics() {
+        match (args.naming, args.output.json) {
+            (Naming::Sal, true) => out.json(&topic.sal_record(&naming))?,
+            (Naming::Sal, false) => {
+                let record = topic.sal_record(&naming);
+                rows.push(vec![
+                    record.kafka_name,
+                    record.revcode,
+                    topic.fields().len().to_string(),
+                ]);
+            }
+            (Naming::Helio, json) => {
+                let schema = topic.schema();
+                let schema = schema.map_err(|e| CliError::Refused(format!("{topic}: {e}")))?;
+                let value = topic.helio_schema_json();
+                let (name, id) = (topic.topic_name().as_str(), schema.id().to_string());
+                if json {
+                    out.json(&serde_json::json!({"topic": name, "id": id, "schema": value}))?;
+                } else {
+                    rows.push(vec![name.to_owned(), id, topic.fields().len().to_string()]);
+                }
+            }
+        }
+    }
+    if !args.output.json {
+        let head = match args.naming {
+            Naming::Sal => ["topic", "revcode", "fields"],
+            Naming::Helio => ["topic", "schema", "fields"],
+        };
+        table(&head, &rows).iter().try_for_each(|line| out.line(line))?;
+    }
+    out.flush()
+}

@@ -1,0 +1,119 @@
+//! How samples, gaps and what else a subscription tells are printed.
+
+use helio_bus::{Event, GapCause, Origin, Sample};
+use serde_json::{Map, Value, json};
+
+use crate::base64;
+use crate::error::CliResult;
+use crate::value::Values;
+
+/// Bytes as text under `name`, or as base64 under `name_base64` where they are no text.
+fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), text.into()),
+        Err(_) => object.insert(format!("{name}_base64"), base64::encode(bytes).into()),
+    };
+}
+
+/// A sample as one JSON object: its header's fields, then `value` (typed) or `payload` (bytes).
+pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Value> {
+    let header = &sample.header;
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+    put("topic", sample.topic.as_str().into());
+    put("partition", sample.partition.into());
+    put("offset", sample.offset.into());
+    put("producer", header.producer.name.as_str().into());
+    put("incarnation", header.producer.incarnation.into());
+    put("sequence", header.sequence.into());
+    put("time", header.time.to_utc_string().into());
+    put("tai_ns", header.time.nanos().into());
+    if header.schema.0 != 0 {
+        put("schema", header.schema.to_string().into());
+    }
+    if header.level != 0 {
+        put("level", header.level.into());
+    }
+    if let Some(trace) = header.trace {
+        let hex: String = trace.0.iter().map(|b| format!("{b:02x}")).collect();
+        put("trace", hex.into());
+    }
+    if sample.origin == Origin::History {
+        put("history", true.into());
+    }
+    if !sample.key.is_empty() {
+        put_bytes(&mut object, "key", &sample.key);
+    }
+    match values.decode(header.schema, &sample.payload)? {
+        Some(value) => drop(object.insert("value".to_owned(), value)),
+        None => put_bytes(&mut object, "payload", &sample.payload),
+    }
+    Ok(Value::Object(object))
+}
+
+/// A sample as one line for people.
+pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<String> {
+    let header = &sample.header;
+    let producer = &header.producer;
+    let key = match std::str::from_utf8(&sample.key) {
+        Ok("") => String::new(),
+        Ok(text) => format!(" [{}]", text.escape_debug()),
+        Err(_) => format!(" [base64:{}]", base64::encode(&sample.key)),
+    };
+    let value = match values.decode(header.schema, &sample.payload)? {
+        Some(value) => value.to_string(),
+        None => match std::str::from_utf8(&sample.payload) {
+            Ok(text) if !text.contains(char::is_control) => text.to_owned(),
+            _ => format!("{} bytes", sample.payload.len()),
+        },
+    };
+    let (time, name) = (header.time, &producer.name);
+    Ok(format!("{time} {name}#{}.{}{key} {value}", producer.incarnation, header.sequence))
+}
+
+/// What else a subscription tells, as JSON; `None` for what a user needs not know.
+pub(crate) fn event_json(event: &Event) -> Option<Value> {
+    Some(match event {
+        Event::Gap(gap) => {
+            let (cause, from, to) = match &gap.cause {
+                GapCause::Retention { from, to } => ("retention", from, to),
+                GapCause::Overload { from, to } => ("overload", from, to),
+                GapCause::Damaged { from, to } => ("damaged", from, to),
+                GapCause::Sequence { from, to, .. } => ("sequence", from, to),
+                _ => ("other", &0, &0),
+            };
+            let (partition, lost) = (gap.partition, gap.lost);
+            json!({"gap": {
+                "partition": partition, "lost": lost, "cause": cause, "from": from, "to": to,
+            }})
+        }
+        Event::Undecodable(undecodable) => json!({"undecodable": {
+            "partition": undecodable.sample.partition,
+            "offset": undecodable.sample.offset,
+            "schema": undecodable.schema.to_string(),
+            "reason": undecodable.reason,
+        }}),
+        Event::Fenced(fenced) => json!({"fenced": {
+            "partition": fenced.partition,
+            "producer": fenced.producer.name.as_str(),
+            "incarnation": fenced.producer.incarnation,
+            "newer": fenced.newer,
+        }}),
+        Event::DeadlineMissed(missed) => json!({"deadline_missed": {
+            "key": String::from_utf8_lossy(&missed.key),
+            "deadline_s": missed.deadline.as_secs_f64(),
+            "in_a_row": missed.in_a_row,
+        }}),
+        Event::Liveliness(liveliness) => json!({"liveliness": {
+            "producer": liveliness.producer.name.as_str(),
+            "incarnation": liveliness.producer.incarnation,
+            "alive": liveliness.alive == helio_bus::Alive::Yes,
+        }}),
+        Event::Outage(outage) => json!({"outage": match outage {
+            helio_bus::Outage::Lost { cause } => json!({"reachable": false, "cause": cause}),
+            helio_bus::Outage::Restored => json!({"reachable": true}),
+        }}),
+        Event::Assigned(partitions) => json!({"assigned": partitions}),
+        _ => return None,
+    })
+}

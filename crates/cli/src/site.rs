@@ -1,0 +1,39 @@
+//! A bus for one run: the one that was named, or a fresh journal in a folder of its own.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{CliError, CliResult};
+
+/// The bus of a run. A folder that was made for it goes with it.
+pub(crate) struct Site {
+    url: String,
+    scratch: Option<PathBuf>,
+}
+
+impl Site {
+    /// The bus that was named, or a fresh journal in `parent` (the folder for temporary files where
+    /// none is given).
+    pub(crate) fn fresh(what: &str, parent: Option<&Path>, url: Option<&str>) -> CliResult<Self> {
+        if let Some(url) = url {
+            return Ok(Self { url: url.to_owned(), scratch: None });
+        }
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let scratch = parent.join(format!("{what}.{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).map_err(|e| CliError::file(&scratch, &e))?;
+        Ok(Self { url: format!("journal:{}", scratch.display()), scratch: Some(scratch) })
+    }
+
+    /// Its URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(scratch) = &self.scratch {
+            // What cannot be removed stays in a folder for temporary files.
+            let _ = std::fs::remove_dir_all(scratch);
+        }
+    }
+}

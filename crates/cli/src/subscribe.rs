@@ -1,0 +1,202 @@
+//! `helio sub`: prints what comes.
+
+use std::time::{Duration, Instant};
+
+use helio_bus::{Bus, Event, Lagging, Member, Start, Subscribe, Topic, TopicName, WaitSet};
+
+use crate::args::{LaggingArg, SubArgs};
+use crate::error::{CliError, CliResult};
+use crate::open::{connect, existing, name};
+use crate::out::Out;
+use crate::show::{event_json, sample_json, sample_line};
+use crate::stop::{LOOK, Stop};
+use crate::value::Values;
+
+/// How often a topic that is waited for is looked up.
+const LOOK_UP: Duration = Duration::from_millis(100);
+
+/// Runs `helio sub`.
+pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let bus = connect(url, None)?;
+    let mut set = bus.wait_set()?;
+    let mut members = Vec::with_capacity(args.topics.len());
+    for text in &args.topics {
+        let topic = find(&bus, &name(text)?, args, stop)?;
+        members.push(set.add(topic.subscribe(options(args))?));
+    }
+    let mut printer = Printer { args, out: Out::new(), values: Values::new(&bus), printed: 0 };
+    let ended = printer.pump(&mut set, &members, stop);
+    printer.out.flush()?;
+    let limited = args.count.is_some() || args.duration.is_some();
+    match ended? {
+        End::Asked if limited => return Err(CliError::Interrupted),
+        End::Asked | End::Done => {}
+    }
+    lost(&mut set, &members)
+}
+
+fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<Topic> {
+    loop {
+        if let Some(topic) = existing(bus, name)? {
+            return Ok(topic);
+        }
+        if !args.wait {
+            let url = bus.url();
+            return Err(CliError::NotFound(format!(
+                "there is no topic {name} on {url}; start its publisher, or wait for it with --wait"
+            )));
+        }
+        stop.check()?;
+        std::thread::sleep(LOOK_UP);
+    }
+}
+
+fn options(args: &SubArgs) -> Subscribe {
+    let mut options = Subscribe::from(args.from).as_written();
+    if !args.key.is_empty() {
+        options = options.keys(&args.key);
+    }
+    if let Some(prefix) = &args.key_prefix {
+        options = options.key_prefix(prefix.as_bytes());
+    }
+    if let Some(group) = &args.group {
+        options = options.group(group);
+    }
+    if let Some(lagging) = args.lagging {
+        options = options.lagging(match lagging {
+            LaggingArg::Lossless => Lagging::Lossless,
+            LaggingArg::Drop => Lagging::DropOldest { depth: Lagging::DEPTH },
+            LaggingArg::Conflate => Lagging::Conflate,
+        });
+    }
+    if args.writers { options.watch_writers() } else { options }
+}
+
+enum End {
+    Done,
+    Asked,
+}
+
+struct Printer<'a> {
+    args: &'a SubArgs,
+    out: Out,
+    values: Values,
+    printed: u64,
+}
+
+impl Printer<'_> {
+    fn pump(&mut self, set: &mut WaitSet, members: &[Member], stop: &Stop) -> CliResult<End> {
+        let until = self.args.duration.and_then(|time| Instant::now().checked_add(time));
+        while self.args.count.is_none_or(|count| self.printed < count) {
+            if stop.asked() {
+                return Ok(End::Asked);
+            }
+            if let Some((_, event)) = set.try_next()? {
+                self.event(event)?;
+                continue;
+            }
+            // Nothing more for now: hand on what was printed, then keep what was read.
+            self.out.flush()?;
+            self.commit(set, members)?;
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Ok(End::Done);
+            }
+            if let Some((_, event)) = set.next_timeout(left.min(LOOK))? {
+                self.event(event)?;
+            }
+        }
+        self.out.flush()?;
+        self.commit(set, members)?;
+        Ok(End::Done)
+    }
+
+    fn commit(&self, set: &mut WaitSet, members: &[Member]) -> CliResult {
+        if self.args.group.is_none() {
+            return Ok(());
+        }
+        for member in members {
+            if let Some(subscription) = set.get_mut(*member) {
+                subscription.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event) -> CliResult {
+        let Event::Sample(sample) = event else { return self.other(&event) };
+        self.printed += 1;
+        if self.args.raw {
+            self.out.raw(&sample.payload)
+        } else if self.args.output.json {
+            let value = sample_json(&sample, &mut self.values)?;
+            self.out.json(&value)
+        } else {
+            let line = sample_line(&sample, &mut self.values)?;
+            self.out.line(&line)
+        }
+    }
+
+    fn other(&mut self, event: &Event) -> CliResult {
+        let Some(value) = event_json(event) else { return Ok(()) };
+        if self.args.output.json {
+            self.out.json(&value)
+        } else {
+            eprintln!("helio: {value}");
+            Ok(())
+        }
+    }
+}
+
+fn lost(set: &mut WaitSet, members: &[Member]) -> CliResult {
+    let lost = |member: &Member| set.get_mut(*member).map_or(0, |s| s.stats().lost);
+    match members.iter().map(lost).sum::<u64>() {
+        0 => Ok(()),
+        lost => Err(CliError::Lost(format!(
+            "{lost} samples are lost (told as gaps above); read faster, keep more, or \
+             --lagging conflate"
+        ))),
+    }
+}
+
+/// Parses where a subscription begins.
+pub(crate) fn start(text: &str) -> Result<Start, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no start; write latest, earliest, last, last:N, offset:N, \
+             offset:PARTITION:N or time:2026-11-21T03:00:00Z"
+        )
+    };
+    let (word, rest) = text.split_once(':').map_or((text, None), |(w, r)| (w, Some(r)));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    match (word, rest) {
+        ("latest", None) => Ok(Start::Latest),
+        ("earliest", None) => Ok(Start::Earliest),
+        ("last", None) => Ok(Start::Last(1)),
+        ("last", Some(n)) => Ok(Start::Last(n.parse().map_err(|_| wrong())?)),
+        ("time", Some(time)) => Ok(Start::Time(time.parse().map_err(|_| wrong())?)),
+        ("offset", Some(place)) => {
+            let (partition, offset) = place.split_once(':').unwrap_or(("0", place));
+            let partition = partition.parse().map_err(|_| wrong())?;
+            Ok(Start::Offset { partition, offset: number(offset)? })
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_parsed() {
+        assert_eq!(start("last"), Ok(Start::Last(1)));
+        assert_eq!(start("last:5"), Ok(Start::Last(5)));
+        assert_eq!(start("offset:7"), Ok(Start::Offset { partition: 0, offset: 7 }));
+        assert_eq!(start("offset:2:7"), Ok(Start::Offset { partition: 2, offset: 7 }));
+        assert!(matches!(start("time:2026-11-21T03:00:00Z"), Ok(Start::Time(_))));
+        for bad in ["", "first", "last:x", "offset", "time:noon", "latest:1"] {
+            assert!(start(bad).is_err(), "{bad}");
+        }
+    }
+}

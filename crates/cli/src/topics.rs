@@ -1,0 +1,112 @@
+//! `helio topics`: what is on the bus.
+
+use helio_bus::{TopicInfo, TopicName};
+use serde::Serialize;
+
+use crate::args::TopicsArgs;
+use crate::error::{CliError, CliResult};
+use crate::open::{connect, fits};
+use crate::out::{Out, table};
+use crate::units::{human_bytes, human_count};
+
+#[derive(Serialize)]
+struct Line {
+    topic: String,
+    partitions: Vec<Partition>,
+    samples: u64,
+    bytes: u64,
+    last_time: Option<String>,
+    schemas: Vec<String>,
+    writers: Vec<Writer>,
+    qos: helio_core::Qos,
+}
+
+#[derive(Serialize)]
+struct Partition {
+    partition: u32,
+    first: u64,
+    end: u64,
+    durable: u64,
+    bytes: u64,
+    last_time: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Writer {
+    producer: String,
+    incarnation: u64,
+    partition: u32,
+    alive: Option<bool>,
+}
+
+impl Line {
+    fn of(info: TopicInfo) -> Self {
+        let partition = |p: &helio_bus::transport::PartitionInfo| Partition {
+            partition: p.partition,
+            first: p.first,
+            end: p.end,
+            durable: p.durable,
+            bytes: p.bytes,
+            last_time: p.last_time.map(|t| t.to_utc_string()),
+        };
+        let writer = |w: &helio_bus::transport::WriterInfo| Writer {
+            producer: w.producer.name.to_string(),
+            incarnation: w.producer.incarnation,
+            partition: w.partition,
+            alive: w.alive.map(|alive| alive == helio_bus::Alive::Yes),
+        };
+        let newest = info.partitions.iter().filter_map(|p| p.last_time).max();
+        Self {
+            topic: info.name.to_string(),
+            samples: info.partitions.iter().map(|p| p.end - p.first).sum(),
+            bytes: info.partitions.iter().map(|p| p.bytes).sum(),
+            last_time: newest.map(|t| t.to_utc_string()),
+            schemas: info.schemas.iter().map(ToString::to_string).collect(),
+            partitions: info.partitions.iter().map(partition).collect(),
+            writers: info.writers.iter().map(writer).collect(),
+            qos: info.qos,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.topic.clone(),
+            self.partitions.len().to_string(),
+            human_count(self.samples),
+            human_bytes(self.bytes as f64),
+            self.writers.iter().filter(|w| w.alive == Some(true)).count().to_string(),
+            self.last_time.as_deref().unwrap_or("-").to_owned(),
+            self.schemas.last().map_or("-", String::as_str).to_owned(),
+        ]
+    }
+}
+
+const HEAD: [&str; 7] =
+    ["topic", "partitions", "samples", "bytes", "live writers", "last sample", "schema"];
+
+/// Runs `helio topics`.
+pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
+    let bus = connect(url, None)?;
+    let pattern = args.pattern.as_deref().unwrap_or("*");
+    let wanted = |name: &TopicName| fits(pattern, name.as_str());
+    let names: Vec<TopicName> = bus.topics()?.into_iter().filter(wanted).collect();
+    let mut lines = Vec::with_capacity(names.len());
+    for name in &names {
+        // A topic may have gone since the list was made.
+        lines.extend(bus.topic_info(name)?.map(Line::of));
+    }
+    if lines.is_empty() && args.pattern.is_some() {
+        return Err(CliError::NotFound(format!(
+            "no topic of {} fits {pattern:?}; `helio topics` lists them",
+            bus.url()
+        )));
+    }
+    let mut out = Out::new();
+    if args.output.json {
+        lines.iter().try_for_each(|line| out.json(line))?;
+    } else if !lines.is_empty() {
+        let rows: Vec<Vec<String>> = lines.iter().map(Line::row).collect();
+        table(&HEAD, &rows).iter().try_for_each(|line| out.line(line))?;
+    }
+    out.flush()
+}

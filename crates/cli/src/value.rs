@@ -1,0 +1,104 @@
+//! Values as JSON: what payloads mean under their schemas.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use helio_bus::{Bus, SchemaId, SchemaText};
+use helio_core::codec::Codec;
+use helio_core::schema::Schema;
+use serde_json::Value;
+
+use crate::error::{CliError, CliResult};
+
+/// Decodes payloads by the schemas that the bus keeps; each schema is looked up and compiled once.
+pub(crate) struct Values {
+    bus: Bus,
+    codecs: HashMap<SchemaId, Codec>,
+}
+
+impl Values {
+    /// Values of a bus.
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self { bus: bus.clone(), codecs: HashMap::new() }
+    }
+
+    /// The value of a payload; `None` where it has no schema.
+    pub(crate) fn decode(&mut self, schema: SchemaId, payload: &[u8]) -> CliResult<Option<Value>> {
+        if schema == SchemaId::BYTES {
+            return Ok(None);
+        }
+        let codec = self.codec(schema)?;
+        let value = codec.decode(payload).map_err(|e| damaged(schema, &e))?;
+        codec.value_to_json(&value).map(Some).map_err(|e| damaged(schema, &e))
+    }
+
+    /// Decodes a payload whole and forgets it.
+    pub(crate) fn check(&mut self, schema: SchemaId, payload: &[u8]) -> CliResult {
+        match self.codec(schema)?.decode(payload) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(damaged(schema, &error)),
+        }
+    }
+
+    /// The codec of a schema.
+    pub(crate) fn codec(&mut self, schema: SchemaId) -> CliResult<&Codec> {
+        // Two look-ups, because a borrow from the first would last to the end.
+        if !self.codecs.contains_key(&schema) {
+            let text = self.bus.schema(schema)?.ok_or_else(|| {
+                CliError::NotFound(format!(
+                    "the bus has no schema {schema}; its publisher did not declare it"
+                ))
+            })?;
+            self.codecs.insert(schema, Codec::new(&parse(&text)?));
+        }
+        Ok(&self.codecs[&schema])
+    }
+}
+
+fn damaged(schema: SchemaId, error: &dyn std::fmt::Display) -> CliError {
+    CliError::Failure(format!("a payload is no value of its schema {schema}: {error}"))
+}
+
+fn parse(text: &str) -> CliResult<Schema> {
+    Schema::parse(text).map_err(|e| CliError::Refused(e.to_string()))
+}
+
+/// Encodes values by one schema.
+pub(crate) struct Encoder(Codec);
+
+impl Encoder {
+    /// Compiles a schema.
+    pub(crate) fn new(text: &str) -> CliResult<Self> {
+        Ok(Self(Codec::new(&parse(text)?)))
+    }
+
+    /// Compiles a schema that was parsed before.
+    pub(crate) fn of(schema: &Schema) -> Self {
+        Self(Codec::new(schema))
+    }
+
+    /// Appends a value's Avro bytes.
+    pub(crate) fn encode(&self, value: &Value, to: &mut Vec<u8>) -> CliResult {
+        let refused = |e: &dyn std::fmt::Display| {
+            CliError::Refused(format!("the value does not fit its schema: {e}"))
+        };
+        let value = self.0.value_from_json(value).map_err(|e| refused(&e))?;
+        self.0.encode(&value, to).map_err(|e| refused(&e))
+    }
+
+    /// Checks that bytes are a datum.
+    pub(crate) fn check(&self, payload: &[u8]) -> CliResult {
+        let checked = self.0.check(payload);
+        checked.map_err(|e| CliError::Refused(format!("the bytes do not fit the schema: {e}")))
+    }
+}
+
+/// Reads an Avro schema from a file.
+pub(crate) fn schema_file(path: &Path) -> CliResult<SchemaText> {
+    Ok(schema_text(&crate::schema::files(&[path.to_owned()])?))
+}
+
+/// A schema as the bus keeps it.
+pub(crate) fn schema_text(schema: &Schema) -> SchemaText {
+    SchemaText { id: schema.id(), text: schema.to_json().to_string().into() }
+}

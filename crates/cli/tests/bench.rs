@@ -1,0 +1,96 @@
+//! `helio bench latency` and `throughput`: the keys of the benchmarks' page, and nothing lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Site, run, shared_data};
+use serde_json::Value;
+
+const KEYS: [&str; 16] = [
+    "workload",
+    "url",
+    "payload_bytes",
+    "rate_hz",
+    "count",
+    "received",
+    "lost",
+    "duplicated",
+    "latency_us",
+    "write_per_s",
+    "read_per_s",
+    "cpu_s",
+    "rss_mb",
+    "load",
+    "version",
+    "receipt",
+];
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn latency_has_its_keys() {
+    let args =
+        ["bench", "latency", "--rate", "1000", "--count", "100", "--payload", "64", "--json"];
+    let report = Site::new().run(&args).json();
+    assert_eq!(keys(&report), KEYS);
+    assert_eq!(keys(&report["latency_us"]), ["mean", "stdev", "min", "p50", "p99", "p999", "max"]);
+    assert_eq!(keys(&report["cpu_s"]), ["publisher", "subscriber"]);
+    let number = |key: &str| report[key].as_u64().unwrap();
+    assert_eq!((number("count"), number("received")), (100, 100));
+    assert_eq!((number("lost"), number("duplicated"), number("payload_bytes")), (0, 0, 64));
+    assert_eq!(
+        (report["workload"].as_str(), report["receipt"].as_str()),
+        (Some("latency"), Some("stored"))
+    );
+}
+
+#[test]
+fn throughput_has_its_keys() {
+    let args = ["bench", "throughput", "--count", "20000", "--payload", "256", "--json"];
+    let report = Site::new().run(&args).json();
+    assert_eq!(keys(&report), KEYS);
+    assert_eq!((report["received"].as_u64(), report["lost"].as_u64()), (Some(20_000), Some(0)));
+    assert!(report["write_per_s"].as_f64().unwrap() > 0.0);
+    assert!(report["latency_us"]["max"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn writers_readers_batches_and_guarantees_can_be_chosen() {
+    let site = Site::new();
+    let args = ["bench", "throughput", "--count", "2000", "--writers", "2", "--readers", "2"];
+    let more = ["--stalled", "1", "--batch", "50", "--json"];
+    let report = site.run(&[&args[..], &more].concat()).json();
+    assert_eq!((report["count"].as_u64(), report["received"].as_u64()), (Some(4_000), Some(4_000)));
+    assert_eq!((report["writers"].as_u64(), report["stalled"].as_u64()), (Some(2), Some(1)));
+}
+
+#[test]
+fn without_a_bus_a_fresh_journal_is_made_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "throughput", "--count", "100", "--json", "--dir"];
+    run(&[&args[..], &[dir.path().to_str().unwrap()]].concat()).json();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn real_messages_are_encoded_and_decoded() {
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
+    let real = shared_data("sal-interfaces/v27.1.1");
+    for folder in [Some(own.to_owned()), real].into_iter().flatten() {
+        for topic in ["MTM1M3_forceActuatorData", "MTMount/command/trackTarget"] {
+            let args = ["bench", "latency", "--rate", "500", "--count", "50", "--json"];
+            let typed = ["--interfaces", &folder, "--topic", topic];
+            let report = Site::new().run(&[&args[..], &typed].concat()).json();
+            assert_eq!((report["received"].as_u64(), report["lost"].as_u64()), (Some(50), Some(0)));
+            assert_eq!(report["topic"], topic);
+        }
+    }
+}
+
+#[test]
+fn one_process_is_not_enough() {
+    let ran = run(&["bench", "latency", "--url", "memory:", "--count", "1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""));
+}
