@@ -4,6 +4,7 @@
 //! by text and by simulation.
 
 pub mod codec;
+pub mod container;
 pub mod evolution;
 pub mod name;
 pub mod qos;

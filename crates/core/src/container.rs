@@ -1,0 +1,496 @@
+//! Avro object container files, on bytes: no file is opened here.
+//!
+//! Format (Avro specification 1.11, "Object Container Files"): the header is `Obj` 1, a map of
+//! metadata (`avro.schema`, `avro.codec`) and a sync marker of 16 bytes; each block is its number
+//! of datums, its size in bytes, the datums (compressed), and the sync marker again. Compression is
+//! `null`, `deflate` (RFC 1951) or `snappy` (with the CRC-32 of the datums behind it, big-endian).
+//!
+//! Datums are handed over as bytes, found by skipping and not decoded.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use miniz_oxide::{deflate, inflate};
+use thiserror::Error;
+
+use crate::codec::wire::{put_bytes, put_length};
+use crate::codec::{Codec, DecodeError, Reader, WireError};
+use crate::schema::{Schema, SchemaError};
+
+/// The most bytes of datums in one block once it is decompressed: other libraries write 16 kB to 1
+/// MB, and a few hostile bytes must not become a full memory.
+pub const MAX_BLOCK_BYTES: usize = 64 << 20;
+/// Bytes of datums after which a writer ends a block: as other libraries do.
+pub const BLOCK_BYTES: usize = 64 << 10;
+
+const MAGIC: &[u8; 4] = b"Obj\x01";
+
+/// How blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    Null,
+    /// Deflate, RFC 1951.
+    Deflate,
+    /// Snappy with a CRC-32.
+    Snappy,
+}
+
+impl Compression {
+    /// Its name in files.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Deflate => "deflate",
+            Self::Snappy => "snappy",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Null, Self::Deflate, Self::Snappy].into_iter().find(|c| c.as_str() == name)
+    }
+}
+
+/// Why bytes are no container file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ContainerError {
+    /// The first bytes are others.
+    #[error("no Avro object container file: it does not begin with \"Obj\" and 1")]
+    Magic,
+    /// There is no schema in the header.
+    #[error("the header names no schema (avro.schema)")]
+    NoSchema,
+    /// The schema in the header is wrong.
+    #[error("the schema in the header: {0}")]
+    Schema(#[from] SchemaError),
+    /// The compression is none that is known here.
+    #[error("the compression {0:?} is not supported; write the file with null, deflate or snappy")]
+    Compression(String),
+    /// The bytes end, or are damaged, at that place.
+    #[error("at byte {offset}: {error}")]
+    Wire {
+        /// Bytes before it.
+        offset: usize,
+        /// What is wrong.
+        error: WireError,
+    },
+    /// A block does not end with the file's sync marker.
+    #[error("at byte {offset}: the block does not end with the file's sync marker: damaged")]
+    Sync {
+        /// Bytes before it.
+        offset: usize,
+    },
+    /// A block cannot be decompressed.
+    #[error("at byte {offset}: the block cannot be decompressed ({problem}): damaged")]
+    Compressed {
+        /// Bytes before it.
+        offset: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A block is larger than [`MAX_BLOCK_BYTES`].
+    #[error("at byte {offset}: the block has more than {MAX_BLOCK_BYTES} bytes of datums")]
+    Size {
+        /// Bytes before it.
+        offset: usize,
+    },
+    /// A block's datums are not of the file's schema.
+    #[error("in the block at byte {offset}, datum {index}: {error}")]
+    Datum {
+        /// Bytes before the block.
+        offset: usize,
+        /// The datum's place in the block.
+        index: usize,
+        /// What is wrong.
+        error: DecodeError,
+    },
+}
+
+/// A container file that is being read.
+///
+/// ```
+/// use helio_core::Schema;
+/// use helio_core::container::{Compression, Container, Writer};
+///
+/// let schema = Schema::parse("\"string\"")?;
+/// let mut writer = Writer::new(&schema, Compression::Deflate, [7; 16]);
+/// writer.append(b"\x02a");
+/// writer.append(b"\x02b");
+/// let bytes = writer.finish();
+///
+/// let mut file = Container::open(&bytes)?;
+/// let mut datums = Vec::new();
+/// while let Some(datum) = file.next_datum()? {
+///     datums.push(datum.to_vec());
+/// }
+/// assert_eq!(datums, [b"\x02a", b"\x02b"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Container<'a> {
+    bytes: &'a [u8],
+    codec: Codec,
+    compression: Compression,
+    metadata: Vec<(String, &'a [u8])>,
+    sync: [u8; 16],
+    /// Where the next block begins.
+    next: usize,
+    block: Block<'a>,
+}
+
+/// The block that is being read.
+#[derive(Debug, Default)]
+struct Block<'a> {
+    offset: usize,
+    datums: Cow<'a, [u8]>,
+    /// What is read of `datums`.
+    at: usize,
+    index: usize,
+    count: usize,
+    /// Datums without bytes so far.
+    empty: usize,
+}
+
+/// Datums without bytes that one block may have: more is hostile.
+const MAX_EMPTY_DATUMS: usize = 1 << 16;
+
+impl<'a> Container<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// [`ContainerError`] where it is none, or where schema or compression are wrong.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, ContainerError> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(ContainerError::Magic)?;
+        let mut reader = Reader::new(rest);
+        let header = header(&mut reader);
+        let next = bytes.len() - reader.rest().len();
+        let (metadata, sync) =
+            header.map_err(|error| ContainerError::Wire { offset: next, error })?;
+        let text = |name: &str| {
+            let value = metadata.iter().rev().find(|(key, _)| key == name);
+            value.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        };
+        let schema = Schema::parse(&text("avro.schema").ok_or(ContainerError::NoSchema)?)?;
+        let name = text("avro.codec").unwrap_or_else(|| "null".to_owned());
+        let compression = Compression::named(&name).ok_or(ContainerError::Compression(name))?;
+        let codec = Codec::new(&schema);
+        Ok(Self { bytes, codec, compression, metadata, sync, next, block: Block::default() })
+    }
+
+    /// The schema of the datums.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        self.codec.schema()
+    }
+
+    /// How the file is compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// The header's entries, `avro.schema` and `avro.codec` among them.
+    #[must_use]
+    pub fn metadata(&self) -> &[(String, &'a [u8])] {
+        &self.metadata
+    }
+
+    /// The next datum's bytes; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// [`ContainerError`] where the file is damaged; what comes after it is not read.
+    pub fn next_datum(&mut self) -> Result<Option<&[u8]>, ContainerError> {
+        match self.advance() {
+            Ok(Some(range)) => Ok(Some(&self.block.datums[range])),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.next = self.bytes.len();
+                self.block = Block::default();
+                Err(error)
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Range<usize>>, ContainerError> {
+        while self.block.index == self.block.count {
+            let offset = self.block.offset;
+            let left = self.block.datums.len() - self.block.at;
+            if left > 0 {
+                return Err(ContainerError::Wire { offset, error: WireError::Trailing(left) });
+            }
+            if self.next >= self.bytes.len() {
+                return Ok(None);
+            }
+            self.block = self.read_block()?;
+        }
+        let Block { offset, index, .. } = self.block;
+        let wrong = |error| ContainerError::Datum { offset, index, error };
+        let mut reader = Reader::new(&self.block.datums[self.block.at..]);
+        self.codec.skip(&mut reader).map_err(wrong)?;
+        let end = self.block.datums.len() - reader.rest().len();
+        let datum = self.block.at..end;
+        if datum.is_empty() {
+            self.block.empty += 1;
+            if self.block.empty > MAX_EMPTY_DATUMS {
+                return Err(wrong(WireError::Budget.into()));
+            }
+        }
+        self.block.at = end;
+        self.block.index += 1;
+        Ok(Some(datum))
+    }
+
+    fn read_block(&mut self) -> Result<Block<'a>, ContainerError> {
+        let offset = self.next;
+        let wire = |error| ContainerError::Wire { offset, error };
+        let mut reader = Reader::new(&self.bytes[offset..]);
+        let count = reader.long().map_err(wire)?;
+        let count = usize::try_from(count).map_err(|_| wire(WireError::Negative))?;
+        let packed = reader.bytes().map_err(wire)?;
+        if reader.take(16).map_err(wire)? != self.sync {
+            return Err(ContainerError::Sync { offset });
+        }
+        self.next = self.bytes.len() - reader.rest().len();
+        let datums = unpack(self.compression, packed, offset)?;
+        Ok(Block { offset, datums, at: 0, index: 0, count, empty: 0 })
+    }
+}
+
+type Header<'a> = (Vec<(String, &'a [u8])>, [u8; 16]);
+
+fn header<'a>(reader: &mut Reader<'a>) -> Result<Header<'a>, WireError> {
+    let mut metadata = Vec::new();
+    while let Some(block) = reader.block(2)? {
+        for _ in 0..block.count {
+            metadata.push((reader.string()?.to_owned(), reader.bytes()?));
+        }
+    }
+    let mut sync = [0; 16];
+    sync.copy_from_slice(reader.take(16)?);
+    Ok((metadata, sync))
+}
+
+fn unpack(
+    compression: Compression,
+    packed: &[u8],
+    offset: usize,
+) -> Result<Cow<'_, [u8]>, ContainerError> {
+    let damaged = |problem: String| ContainerError::Compressed { offset, problem };
+    match compression {
+        Compression::Null => Ok(Cow::Borrowed(packed)),
+        Compression::Deflate => {
+            match inflate::decompress_to_vec_with_limit(packed, MAX_BLOCK_BYTES) {
+                Ok(datums) => Ok(Cow::Owned(datums)),
+                Err(error) if error.status == inflate::TINFLStatus::HasMoreOutput => {
+                    Err(ContainerError::Size { offset })
+                }
+                Err(error) => Err(damaged(format!("{:?}", error.status))),
+            }
+        }
+        Compression::Snappy => {
+            let short = || damaged("no checksum".to_owned());
+            let (packed, sum) = packed.split_last_chunk::<4>().ok_or_else(short)?;
+            let size = snap::raw::decompress_len(packed).map_err(|e| damaged(e.to_string()))?;
+            // Snappy makes at most 64 bytes of 3; a length beyond is a lie.
+            if size > MAX_BLOCK_BYTES || size / 32 > packed.len() {
+                return Err(ContainerError::Size { offset });
+            }
+            let datums = snap::raw::Decoder::new().decompress_vec(packed);
+            let datums = datums.map_err(|error| damaged(error.to_string()))?;
+            if crc32(&datums) != u32::from_be_bytes(*sum) {
+                return Err(damaged("the checksum is another".to_owned()));
+            }
+            Ok(Cow::Owned(datums))
+        }
+    }
+}
+
+/// A container file that is being written: what is finished can be [taken](Writer::take) at any
+/// time.
+#[derive(Debug)]
+pub struct Writer {
+    out: Vec<u8>,
+    block: Vec<u8>,
+    count: usize,
+    compression: Compression,
+    sync: [u8; 16],
+}
+
+impl Writer {
+    /// Begins with the header. `sync` is the marker between blocks: random bytes.
+    #[must_use]
+    pub fn new(schema: &Schema, compression: Compression, sync: [u8; 16]) -> Self {
+        let mut out = MAGIC.to_vec();
+        put_length(&mut out, 2);
+        put_bytes(&mut out, b"avro.schema");
+        put_bytes(&mut out, schema.to_string().as_bytes());
+        put_bytes(&mut out, b"avro.codec");
+        put_bytes(&mut out, compression.as_str().as_bytes());
+        out.push(0);
+        out.extend_from_slice(&sync);
+        Self { out, block: Vec::new(), count: 0, compression, sync }
+    }
+
+    /// Adds the bytes of one datum of the schema (which is not checked). A block ends by itself
+    /// after [`BLOCK_BYTES`].
+    pub fn append(&mut self, datum: &[u8]) {
+        self.block.extend_from_slice(datum);
+        self.count += 1;
+        if self.block.len() >= BLOCK_BYTES {
+            self.end_block();
+        }
+    }
+
+    /// Ends the block, so that [`Writer::take`] gives all datums so far.
+    pub fn end_block(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        put_length(&mut self.out, self.count);
+        put_bytes(&mut self.out, &pack(self.compression, &self.block));
+        self.out.extend_from_slice(&self.sync);
+        self.block.clear();
+        self.count = 0;
+    }
+
+    /// Takes the bytes of the header and of all ended blocks that were not taken before: to be
+    /// written at the end of the file.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Ends the file, and gives the bytes that were not taken before.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        self.end_block();
+        self.out
+    }
+}
+
+fn pack(compression: Compression, datums: &[u8]) -> Cow<'_, [u8]> {
+    match compression {
+        Compression::Null => Cow::Borrowed(datums),
+        Compression::Deflate => Cow::Owned(deflate::compress_to_vec(datums, 6)),
+        Compression::Snappy => {
+            let mut packed = vec![0; snap::raw::max_compress_len(datums.len())];
+            let size = snap::raw::Encoder::new().compress(datums, &mut packed);
+            packed.truncate(size.expect("the buffer has the size that snappy asks for"));
+            packed.extend(crc32(datums).to_be_bytes());
+            Cow::Owned(packed)
+        }
+    }
+}
+
+/// CRC-32 as in ISO 3309 and zlib, which Avro's snappy blocks end with.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut sum = i as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                sum = (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+                bit += 1;
+            }
+            table[i] = sum;
+            i += 1;
+        }
+        table
+    };
+    let step = |sum: u32, byte: &u8| (sum >> 8) ^ TABLE[usize::from(sum as u8 ^ byte)];
+    !bytes.iter().fold(!0, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, ContainerError> {
+        let mut file = Container::open(bytes)?;
+        let mut out = Vec::new();
+        while let Some(datum) = file.next_datum()? {
+            out.push(datum.to_vec());
+        }
+        Ok(out)
+    }
+
+    fn file(compression: Compression, count: usize) -> Vec<u8> {
+        let schema = Schema::parse(r#"{"type": "array", "items": "int"}"#).unwrap();
+        let codec = Codec::new(&schema);
+        let mut writer = Writer::new(&schema, compression, [9; 16]);
+        let mut bytes = Vec::new();
+        for i in 0..count {
+            let mut datum = Vec::new();
+            codec.encode(&vec![i as i32; 100].into(), &mut datum).unwrap();
+            writer.append(&datum);
+            bytes.extend(writer.take());
+        }
+        bytes.extend(writer.finish());
+        bytes
+    }
+
+    #[test]
+    fn files_survive_every_compression() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        for compression in [Compression::Null, Compression::Deflate, Compression::Snappy] {
+            let bytes = file(compression, 2000);
+            let datums = all(&bytes).unwrap();
+            assert_eq!(datums.len(), 2000);
+            let file = Container::open(&bytes).unwrap();
+            assert_eq!(file.compression(), compression);
+            let codec = Codec::new(file.schema());
+            assert_eq!(codec.decode(&datums[1999]).unwrap(), vec![1999; 100].into());
+            assert_eq!(all(&file_of_none(compression)), Ok(vec![]));
+        }
+    }
+
+    fn file_of_none(compression: Compression) -> Vec<u8> {
+        file(compression, 0)
+    }
+
+    #[test]
+    fn damage_is_found() {
+        for compression in [Compression::Null, Compression::Deflate, Compression::Snappy] {
+            let bytes = file(compression, 3);
+            let header = file_of_none(compression).len();
+            for end in 0..bytes.len() {
+                assert!(end == header || all(&bytes[..end]).is_err(), "{end}");
+            }
+            let mut changed = bytes.clone();
+            let last = changed.len() - 1;
+            changed[last] ^= 1;
+            assert_eq!(all(&changed), Err(ContainerError::Sync { offset: header }));
+        }
+        let mut snappy = file(Compression::Snappy, 3);
+        let place = snappy.len() - 17;
+        snappy[place] ^= 1;
+        assert!(matches!(all(&snappy), Err(ContainerError::Compressed { .. })));
+        assert_eq!(all(b"Obj\x02"), Err(ContainerError::Magic));
+        assert_eq!(all(&[&b"Obj\x01\0"[..], &[0; 16]].concat()), Err(ContainerError::NoSchema));
+    }
+
+    #[test]
+    fn a_bomb_does_not_go_off() {
+        let schema = Schema::parse("\"bytes\"").unwrap();
+        for compression in [Compression::Deflate, Compression::Snappy] {
+            let mut bytes = Writer::new(&schema, compression, [9; 16]).finish();
+            let packed = pack(compression, &vec![0; MAX_BLOCK_BYTES + 1]).into_owned();
+            put_length(&mut bytes, 1);
+            put_bytes(&mut bytes, &packed);
+            bytes.extend([9; 16]);
+            assert!(matches!(all(&bytes), Err(ContainerError::Size { .. })), "{compression:?}");
+        }
+        let nulls = Schema::parse("\"null\"").unwrap();
+        let mut bytes = Writer::new(&nulls, Compression::Null, [9; 16]).finish();
+        put_length(&mut bytes, usize::MAX >> 1);
+        bytes.push(0);
+        bytes.extend([9; 16]);
+        assert!(matches!(all(&bytes), Err(ContainerError::Datum { .. })));
+    }
+}
