@@ -252,4 +252,7 @@ class Subscription(SubscriptionBase[_T]):
         if until is None:
             return self._raw.wait()
         left = until - _time.monotonic()
-        return left > 0 and (self._raw.wait(left) or True)
+        if left <= 0:
+            return False
+        self._raw.wait(left)
+        return True

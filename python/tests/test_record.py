@@ -249,7 +249,7 @@ def test_what_cannot_be_a_schema_is_refused_with_the_field() -> None:
 
 def test_positional_arguments_are_refused() -> None:
     with pytest.raises(TypeError):
-        Point(1.0)  # type: ignore[misc]
+        Point(1.0)  # type: ignore[call-arg]
 
 
 def test_sources_of_schemas(tmp_path: Any) -> None:

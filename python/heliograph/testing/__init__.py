@@ -12,8 +12,9 @@
                 assert (await testing.next_value(samples)).speed == 7.5
                 await testing.assert_silent(samples)
 
-With pytest, the fixtures ``helio_url`` (a bus in memory, one a test) and ``helio_bus`` (its
-synchronous bus) are there without an import.
+``testing.memory_bus(testing.fault_url(drop=0.1, seed=1))`` loses one sample in ten, the same ones
+each time. With pytest, the fixtures ``helio_url`` (a bus in memory, one a test) and ``helio_bus``
+(its synchronous bus) are there without an import.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ManualClock",
     "assert_silent",
+    "fault_url",
     "memory_bus",
     "memory_url",
     "next_sample",
@@ -50,6 +52,18 @@ PATIENCE_S = 10.0
 def memory_url() -> str:
     """Return the URL of a bus in memory that nobody else has: for several connections to one."""
     return f"memory:heliograph-testing-{next(_NUMBERS)}"
+
+
+def fault_url(url: str | None = None, /, **faults: float) -> str:
+    """Return the URL of a bus (by default a new one in memory) with faults injected.
+
+    The ``faults`` are probabilities from 0 to 1. To readers: ``drop``, ``duplicate``, ``reorder``,
+    ``delay``, ``corrupt``, ``disconnect``, ``amnesia`` (an old incarnation). To publishers:
+    ``refuse`` (the queue is full), ``lie`` (acknowledged, not stored), ``doubt`` (stored, reported
+    as unknown). ``seed`` makes a sequence repeatable; ``pending=1`` has every receipt come late.
+    """
+    options = "&".join(f"{name}={value:g}" for name, value in faults.items())
+    return f"fault:{url or memory_url()}?{options}"
 
 
 def memory_bus(
