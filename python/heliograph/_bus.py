@@ -9,7 +9,7 @@ the loop, however many tasks wait.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
 from heliograph._errors import ClosedError, WaitTimeout
@@ -68,7 +68,7 @@ class Bus:
     def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
     @overload
     def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:  # noqa: A002
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:
         """Open a topic: create it, or check that it is what is asked for.
 
         ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
@@ -200,7 +200,7 @@ class Topic(TopicBase[_T]):
         lagging: Lagging | None = None,
         deadline: timedelta | None = None,
         lifespan: timedelta | None = None,
-        watch_writers: Any = False,
+        watch: Literal["writers"] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Subscription[_T]:
         """Open a subscription, an asynchronous iterator and context manager.
@@ -208,7 +208,8 @@ class Topic(TopicBase[_T]):
         ``start``: :func:`latest` (the default), :func:`earliest`, :func:`last`,
         :func:`from_offset`, :func:`since`. ``keys``, ``key_prefix`` and ``partitions`` choose what
         is wanted. Members of a ``group`` share the partitions and begin where it has committed.
-        ``lagging``: what happens when it falls behind, if not what the topic says.
+        ``lagging``: what happens when it falls behind, if not what the topic says; ``deadline``
+        and ``lifespan`` likewise. ``watch="writers"`` tells when writers come and go.
         ``on_event(event)`` hears of gaps, missed deadlines and so on while samples are iterated
         over (else they are logged); :meth:`Subscription.events` gives them in order.
 
@@ -223,7 +224,7 @@ class Topic(TopicBase[_T]):
             lagging,
             deadline,
             lifespan,
-            watch_writers,
+            watch,
         )
         return Subscription(raw, group, on_event, self._bus)
 
@@ -300,7 +301,7 @@ class Subscription(SubscriptionBase[_T]):
         except TimeoutError:
             raise WaitTimeout(f"no sample within {timeout} s") from None
 
-    async def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:  # noqa: A002
+    async def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:
         """Return what there is, up to ``max`` samples, waiting for the first one.
 
         An empty list means that ``timeout`` seconds went by.

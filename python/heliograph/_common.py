@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from heliograph import _qos
 from heliograph._errors import ConnectError, SubscribeError
@@ -139,7 +139,7 @@ class TopicBase(Generic[_T]):
         lagging: Lagging | None,
         deadline: timedelta | None,
         lifespan: timedelta | None,
-        watch_writers: Any,
+        watch: Literal["writers"] | None,
     ) -> RawSubscription:
         start = start or latest()
         wishes: Wishes = {
@@ -151,7 +151,7 @@ class TopicBase(Generic[_T]):
             "lagging": None if lagging is None else (lagging.kind, lagging.depth),
             "deadline": deadline,
             "lifespan": lifespan,
-            "watch_writers": bool(watch_writers),
+            "watch_writers": watch == "writers",
         }
         return self._raw.subscribe(wishes)
 

@@ -62,7 +62,7 @@ class DeadlineMissed(Event):
 
 @dataclass(frozen=True)
 class LivelinessChanged(Event):
-    """A writer came (``alive``) or went; asked for with ``watch_writers``."""
+    """A writer came (``alive``) or went; asked for with ``watch="writers"``."""
 
     producer: str
     incarnation: int

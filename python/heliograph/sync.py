@@ -18,7 +18,7 @@ many threads, a subscription from one at a time.
 from __future__ import annotations
 
 import time as _time
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
 from heliograph._errors import ClosedError, WaitTimeout
@@ -71,7 +71,7 @@ class Bus:
     def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
     @overload
     def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:  # noqa: A002
+    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:
         """Open a topic; see :meth:`heliograph.Bus.topic`."""
         return Topic(open_topic(self._raw, name, type, qos), self)
 
@@ -137,7 +137,7 @@ class Topic(TopicBase[_T]):
         lagging: Lagging | None = None,
         deadline: timedelta | None = None,
         lifespan: timedelta | None = None,
-        watch_writers: Any = False,
+        watch: Literal["writers"] | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Subscription[_T]:
         """Open a subscription, an iterator; see :meth:`heliograph.Topic.subscribe`."""
@@ -150,7 +150,7 @@ class Topic(TopicBase[_T]):
             lagging,
             deadline,
             lifespan,
-            watch_writers,
+            watch,
         )
         return Subscription(raw, group, on_event, self._bus)
 
@@ -213,7 +213,7 @@ class Subscription(SubscriptionBase[_T]):
             self._tell(item)
         raise WaitTimeout(f"no sample within {timeout} s")
 
-    def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:  # noqa: A002
+    def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:
         """Return what there is, up to ``max`` samples, waiting for the first one.
 
         An empty list means that ``timeout`` seconds went by.

@@ -132,8 +132,8 @@ impl RawBus {
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
-    /// The texts of the schemas that were declared for a topic, oldest first; `None` where there is no
-    /// such topic.
+    /// The texts of the schemas that were declared for a topic, oldest first; `None` where there
+    /// is no such topic.
     fn schemas(&self, py: Python<'_>, name: &str) -> PyResult<Option<Vec<String>>> {
         let bus = self.bus(py)?;
         let name = TopicName::new(name);

@@ -1,7 +1,8 @@
 //! What must not be used, or tidied up, in a child that was forked.
 //!
-//! A forked child has its parent's memory but not its threads: closing the parent's writers, groups and
-//! bells from there would harm the parent. So the child forgets them, and whoever uses them is told.
+//! A forked child has its parent's memory but not its threads: closing the parent's writers, groups
+//! and bells from there would harm the parent. So the child forgets them, and whoever uses them is
+//! told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -84,8 +84,8 @@ impl RawInterfaces {
     }
 }
 
-/// The schema that several texts (name for messages, text) make together; without a root's full name,
-/// the one that no other uses.
+/// The schema that several texts (name for messages, text) make together; without a root's full
+/// name, the one that no other uses.
 #[pyfunction]
 #[pyo3(signature = (texts, root = None))]
 pub(crate) fn schema_set(

@@ -67,8 +67,8 @@ impl Notifier {
 
     /// The tokens that were woken since the last call.
     fn drain(&self) -> Vec<u64> {
-        // First the descriptor, then the list: what is woken in between makes it readable again only if
-        // the list is empty by then, and otherwise is in what is taken here.
+        // First the descriptor, then the list: what is woken in between makes it readable again
+        // only if the list is empty by then, and otherwise is in what is taken here.
         let _ = rustix::io::read(&self.0.event, &mut [0_u8; 8]);
         std::mem::take(&mut *self.0.woken.lock().unwrap_or_else(PoisonError::into_inner))
     }

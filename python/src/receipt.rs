@@ -14,14 +14,15 @@ use pyo3::sync::MutexExt;
 use crate::errors;
 use crate::notify::Notifier;
 
-/// How long a thread waits before it looks whether a signal (Ctrl-C) has come: Rust's waits go on after
-/// a signal by themselves.
+/// How long a thread waits before it looks whether a signal (Ctrl-C) has come: Rust's waits go on
+/// after a signal by themselves.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// What a publish was acknowledged with.
 ///
-/// ``offset`` is the place in the partition (``None`` where the engine has no places), ``sequence`` the
-/// number among the producer's samples there, ``guarantee`` what holds: accepted, stored or durable.
+/// ``offset`` is the place in the partition (``None`` where the engine has no places), ``sequence``
+/// the number among the producer's samples there, ``guarantee`` what holds: accepted, stored or
+/// durable.
 #[pyclass(frozen, module = "heliograph", name = "Receipt")]
 #[derive(Debug, Clone)]
 pub(crate) struct Receipt(helio_bus::Receipt);

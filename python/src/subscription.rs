@@ -113,8 +113,8 @@ const WHAT: &str = "subscription";
 
 #[pymethods]
 impl RawSubscription {
-    /// The next sample or other event, `None` where there is none now, `...` where many were passed
-    /// over and there may be more.
+    /// The next sample or other event, `None` where there is none now, `...` where many were
+    /// passed over and there may be more.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut guard = self.lock(py);
         let inner = guard.get_mut(WHAT)?;
@@ -131,7 +131,8 @@ impl RawSubscription {
         Ok(PyEllipsis::get(py).to_owned().into_any().unbind())
     }
 
-    /// Up to `max` samples, and what else happened before or between them; whether there may be more.
+    /// Up to `max` samples, what else happened before or between them, and how many items the
+    /// transport had.
     fn take_many<'py>(
         &self,
         py: Python<'py>,

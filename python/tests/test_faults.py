@@ -43,7 +43,7 @@ def test_repeated_and_reordered_samples_come_once() -> None:
     with testing.sync_memory_bus(testing.fault_url(duplicate=0.5, seed=1)) as bus:
         wind = fill(bus, 100)
         with wind.subscribe(start=helio.earliest()) as samples:
-            speeds = []
+            speeds: list[float] = []
             while len(speeds) < 100:
                 speeds += [each.value.speed for each in samples.batch(timeout=1.0)]
             assert speeds == list(range(100))

@@ -34,12 +34,7 @@ url = sys.argv[1]
 
 @pytest.fixture
 def journal(tmp_path: Path) -> str:
-    url = f"journal:{tmp_path / 'journal'}"
-    try:
-        sync.connect(url).close()
-    except helio.ConnectError as error:
-        pytest.skip(str(error))
-    return url
+    return f"journal:{tmp_path / 'journal'}"
 
 
 def start(program: str, *arguments: str) -> subprocess.Popen[str]:

@@ -88,15 +88,21 @@ def test_every_sal_message_goes_through_the_bus(shared_data: Path) -> None:
 def test_an_lsst_alert_goes_through_the_bus(shared_data: Path) -> None:
     packet = (shared_data / "alerts" / "lsst-v9_0-confluent-framed.bin").read_bytes()
     assert packet[:5] == b"\0" + (900).to_bytes(4, "big")
-    _through_the_bus(_lsst_schema(), packet[5:])
+    folder = f"{_lsst_schemas()}/schema/9/0"
+    reference = fastavro.schema.load_schema(f"{folder}/lsst.v9_0.alert.avsc")
+    _through_the_bus(reference, packet[5:])
+    schema = helio.load_schema(folder)
+    assert schema.name == "lsst.v9_0.alert"
+    read: Any = fastavro.schemaless_reader(io.BytesIO(packet[5:]), reference, None)
+    assert _plain(schema.decode(packet[5:])) == _plain(read)
 
 
-def _lsst_schema() -> Any:
-    """Schema 9.0 from the files of the package lsst-alert-packet; its code is not imported."""
+def _lsst_schemas() -> str:
+    """The folder of the package lsst-alert-packet; its code is not imported."""
     spec = importlib.util.find_spec("lsst.alert.packet")
     assert spec is not None, "install lsst-alert-packet (--no-deps is enough)"
     (folder,) = spec.submodule_search_locations or []
-    return fastavro.schema.load_schema(f"{folder}/schema/9/0/lsst.v9_0.alert.avsc")
+    return folder
 
 
 def test_a_ztf_alert_goes_through_the_bus(shared_data: Path) -> None:

@@ -1,4 +1,4 @@
-//! Where a value and its schema disagree: the path to the place is built while the error travels up.
+//! Where a value and its schema disagree: the path is built while the error travels up.
 
 use pyo3::prelude::*;
 

@@ -142,8 +142,8 @@ impl Node {
 }
 
 impl Plan {
-    /// Shows the garbage collector every Python object that the plan holds: a record class holds its
-    /// schema, which holds the class.
+    /// Shows the garbage collector every Python object that the plan holds: a record class holds
+    /// its schema, which holds the class.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         for node in &self.nodes {
             match node {
