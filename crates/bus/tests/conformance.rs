@@ -17,12 +17,7 @@ fn memory_keeps_every_promise() {
 fn the_journal_keeps_every_promise() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("journal:{}", folder.path().display());
-    // The journal's own work on these goes on.
-    let later = ["start_last", "start_last_quiet_keys", "history_outlives_writers"];
-    let wanted = |check: &conformance::Check| {
-        !later.contains(&check.name) && check.name != "retention_is_a_gap"
-    };
-    let report = conformance::run(&Connecting::to(&url), wanted);
+    let report = conformance::run_all(&Connecting::to(&url));
     assert!(report.is_conformant(), "{report}");
 }
 

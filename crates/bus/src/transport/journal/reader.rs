@@ -3,14 +3,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use helio_core::{Producer, ProducerName};
-use helio_journal::{From, Topic};
+use helio_journal::{From, Group, JournalError, Member, Topic};
 
 use super::super::{
-    Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, SampleRef, not_ours,
+    Armed, Begin, GroupRequest, Item, Origin, Position, Reader, ReaderRequest, SampleRef, not_ours,
 };
 use super::bell::JournalBell;
+use super::topic::group_name;
 use super::{SCHEME, Shared, failed};
 use crate::bell::Bell;
 use crate::error::TransportError;
@@ -22,6 +24,43 @@ pub(super) struct JournalReader {
     turn: usize,
     shared: Arc<Shared>,
     armed: Option<(Arc<dyn Bell>, u64)>,
+    group: Option<Membership>,
+}
+
+/// Membership of a group: its partitions are this reader's.
+struct Membership {
+    group: Group,
+    member: Member,
+    /// Where to begin in partitions of which nothing is committed.
+    from: Begin,
+    /// The group as it was when it was last looked at, and when that was.
+    seen: Option<(u64, Instant)>,
+}
+
+/// How often a member looks whether another one has died.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Membership {
+    fn join(topic: &Topic, group: &GroupRequest<'_>, from: &Begin) -> Result<Self, TransportError> {
+        let name = group_name(group.name)?;
+        let member = group_name(group.member)?;
+        let group = topic.group(&name).map_err(failed("open the group"))?;
+        let member = group.join(&member).map_err(failed("join the group"))?;
+        Ok(Self { group, member, from: from.clone(), seen: None })
+    }
+
+    /// The partitions that are this member's, where it is time to look.
+    fn look(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
+        let due = self.seen.is_none_or(|(generation, at)| {
+            generation != self.group.generation() || at.elapsed() >= LOOK
+        });
+        if !due {
+            return Ok(None);
+        }
+        let own = self.member.assigned().map_err(failed("look at the group"))?;
+        self.seen = Some((self.group.generation(), Instant::now()));
+        Ok(Some(own))
+    }
 }
 
 struct Cursor {
@@ -53,8 +92,10 @@ impl Cursor {
         };
         let reader = topic.reader(partition, begin).map_err(failed("open a reader"))?;
         let history = matches!(from, Begin::LastPerKey(_));
-        let history_below = if history { reader.end_offset() } else { 0 };
-        let mapping = Mapping { partition, producer: None, history_below, expected: None };
+        // The journal's reader goes on at its offset when the history has been read.
+        let history_below = if history { reader.offset() } else { 0 };
+        let expected = history.then_some(history_below);
+        let mapping = Mapping { partition, producer: None, history_below, expected };
         Ok(Self { partition, reader, mapping })
     }
 }
@@ -68,7 +109,7 @@ impl Mapping {
         match item {
             helio_journal::Item::Sample(sample) => self.sample(&sample, visit),
             helio_journal::Item::Gap(gap) => {
-                self.expected = Some(gap.to);
+                self.expected = Some(gap.to.max(self.history_below));
                 visit(Item::Gap(told(self.partition, gap)))
             }
         }
@@ -80,10 +121,13 @@ impl Mapping {
         sample: &helio_journal::SampleRef<'_>,
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let whole = self.expected.is_none_or(|expected| expected == sample.offset);
-        self.expected = Some(sample.offset + 1);
-        let in_order = whole && sample.offset >= self.history_below;
-        let origin = if in_order { Origin::Log } else { Origin::History };
+        let origin = if sample.offset < self.history_below {
+            Origin::History
+        } else {
+            let whole = self.expected.is_none_or(|expected| expected == sample.offset);
+            self.expected = Some(sample.offset + 1);
+            if whole { Origin::Log } else { Origin::History }
+        };
         let producer = match &mut self.producer {
             Some(last) if same(last, sample.producer, sample.incarnation) => last,
             last => last.insert(Producer {
@@ -129,12 +173,45 @@ impl JournalReader {
         request: &ReaderRequest<'_>,
         shared: &Arc<Shared>,
     ) -> Result<Self, TransportError> {
+        let mut reader = Self {
+            topic: topic.clone(),
+            cursors: Vec::new(),
+            turn: 0,
+            shared: Arc::clone(shared),
+            armed: None,
+            group: None,
+        };
+        if let Some(group) = &request.group {
+            reader.group = Some(Membership::join(topic, group, &request.from)?);
+            return Ok(reader);
+        }
         let all: Vec<u32> = (0..topic.config().partitions).collect();
         let wanted = if request.partitions.is_empty() { &all } else { request.partitions };
         let open = |partition: &u32| Cursor::open(topic, *partition, &request.from);
-        let cursors = wanted.iter().map(open).collect::<Result<_, _>>()?;
-        let (topic, shared) = (topic.clone(), Arc::clone(shared));
-        Ok(Self { topic, cursors, turn: 0, shared, armed: None })
+        reader.cursors = wanted.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(reader)
+    }
+
+    /// Takes over what the group has assigned, if that has changed; tells which partitions there are.
+    fn reassign(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
+        let Some(membership) = &mut self.group else { return Ok(None) };
+        let Some(own) = membership.look()? else { return Ok(None) };
+        let before = self.cursors.len();
+        self.cursors.retain(|cursor| own.contains(&cursor.partition));
+        let mut changed = self.cursors.len() != before;
+        for partition in &own {
+            if self.cursors.iter().any(|cursor| cursor.partition == *partition) {
+                continue;
+            }
+            changed = true;
+            let committed = membership.group.committed(*partition);
+            let from = match committed.map_err(failed("read a position"))? {
+                Some(offset) => Begin::Offset(*partition, offset),
+                None => membership.from.clone(),
+            };
+            self.cursors.push(Cursor::open(&self.topic, *partition, &from)?);
+        }
+        Ok(changed.then_some(own))
     }
 
     fn cursor(&mut self, partition: u32) -> Result<&mut Cursor, TransportError> {
@@ -150,10 +227,16 @@ impl Reader for JournalReader {
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError> {
         if self.shared.closed.load(Ordering::Acquire) {
+            // A connection that is closed is no member any more, whoever still holds the reader.
+            self.group = None;
             return Err(TransportError::Closed);
         }
         let mut seen = 0;
         let mut stopped = false;
+        if let Some(own) = self.reassign()? {
+            seen = 1;
+            stopped = visit(Item::Assigned(&own)).is_break();
+        }
         for _ in 0..self.cursors.len() {
             if seen == max || stopped {
                 break;
@@ -187,7 +270,14 @@ impl Reader for JournalReader {
         let ready = own.arm(token, self.cursors.iter_mut().map(|cursor| &mut cursor.reader));
         // Closing rings those who are armed; look again in case it came between.
         let closed = self.shared.closed.load(Ordering::Acquire);
-        Ok(if ready || closed { Armed::Ready } else { Armed::Waiting })
+        Ok(match &self.group {
+            _ if ready || closed => Armed::Ready,
+            None => Armed::Waiting,
+            Some(membership) => Armed::Recheck(match membership.seen {
+                Some((_, at)) => LOOK.saturating_sub(at.elapsed()),
+                None => Duration::ZERO,
+            }),
+        })
     }
 
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
@@ -204,8 +294,12 @@ impl Reader for JournalReader {
         Ok(())
     }
 
-    fn commit(&mut self, partition: u32, _offset: u64) -> Result<(), TransportError> {
-        Err(not_ours(SCHEME, partition))
+    fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        let membership = self.group.as_ref().ok_or_else(|| not_ours(SCHEME, partition))?;
+        membership.member.commit(partition, offset).map_err(|error| match error {
+            JournalError::NotAssigned { .. } => not_ours(SCHEME, partition),
+            error => failed("commit a position")(error),
+        })
     }
 }
 

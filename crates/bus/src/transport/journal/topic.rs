@@ -75,6 +75,15 @@ impl JournalTopic {
     }
 }
 
+/// A group's name follows the rules of producers' names.
+pub(super) fn group_name(name: &str) -> Result<ProducerName, TransportError> {
+    ProducerName::new(name).map_err(|error| TransportError::Unsupported {
+        transport: SCHEME.to_owned(),
+        what: format!("have a group of that name: {error}"),
+        remedy: "choose another name".to_owned(),
+    })
+}
+
 impl TransportTopic for JournalTopic {
     fn qos(&self) -> &Qos {
         &self.qos
@@ -134,7 +143,13 @@ impl TransportTopic for JournalTopic {
         Ok(producers.into_iter().map(info).collect())
     }
 
-    fn committed(&self, _group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
-        Ok(Vec::new())
+    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        let group = self.topic.group(&group_name(group)?).map_err(failed("open the group"))?;
+        let mut all = Vec::new();
+        for partition in 0..self.qos.partitions {
+            let offset = group.committed(partition).map_err(failed("read a position"))?;
+            all.extend(offset.map(|offset| (partition, offset)));
+        }
+        Ok(all)
     }
 }

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use helio_core::Producer;
 use helio_core::qos::Guarantee;
-use helio_journal::{AppendError, ProducerClaim, Topic};
+use helio_journal::{AppendError, JournalError, ProducerClaim, Topic};
 
 use super::super::{BatchError, Published, Receipt, Record, Writer};
 use super::topic::Claims;
-use super::{SCHEME, Shared};
+use super::{SCHEME, Shared, failed};
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError, engine};
-use crate::publishing::PendingReceipt;
+use crate::publishing::{PendingReceipt, pending_receipt};
 
 pub(super) struct JournalWriter {
     writer: helio_journal::Writer,
@@ -59,12 +59,14 @@ impl JournalWriter {
 
     /// A receipt for when everything up to an offset is on the disk.
     fn durable(&self, offset: u64, sequence: u64) -> Result<PendingReceipt, PublishError> {
-        let _ = self.receipt(offset, sequence, Guarantee::Durable);
-        Err(PublishError::Transport(TransportError::Unsupported {
-            transport: SCHEME.to_owned(),
-            what: "sync".to_owned(),
-            remedy: "ask for stored".to_owned(),
-        }))
+        let (ticket, pending) = pending_receipt();
+        let receipt = self.receipt(offset, sequence, Guarantee::Durable);
+        let call = Box::new(move |outcome: Result<(), JournalError>| {
+            ticket.complete(outcome.map(|()| receipt).map_err(not_synced));
+        });
+        let asked = self.topic.on_durable(self.partition, offset, call);
+        asked.map_err(|error| PublishError::Transport(failed("sync")(error)))?;
+        Ok(pending)
     }
 
     fn refused(&self, error: AppendError) -> PublishError {
@@ -78,6 +80,11 @@ impl JournalWriter {
         };
         PublishError::Transport(error)
     }
+}
+
+/// The record is in the log, but nobody knows whether it outlives the power.
+fn not_synced(error: JournalError) -> PublishError {
+    PublishError::Unknown { cause: error.to_string() }
 }
 
 fn too_large(what: &'static str, bytes: usize) -> TransportError {
