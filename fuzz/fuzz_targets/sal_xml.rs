@@ -32,4 +32,5 @@ fuzz_target!(|data: &[u8]| {
         let sal = topic.sal_schema().expect("a small topic's schema is legal");
         assert_eq!(schema.canonical_form(), sal.canonical_form());
     }
+    assert!(interfaces.diff(&interfaces).is_ok_and(|diff| diff.is_empty()));
 });
