@@ -7,8 +7,8 @@ use helio_core::{Producer, SchemaId, Tai, TraceId};
 use crate::event::Event;
 use crate::transport::{Origin, SampleRef};
 
-/// Samples copied into one arena, and the other events that came between them. After the first rounds
-/// it allocates nothing.
+/// Samples copied into one arena, and the other events that came between them. After the first
+/// rounds it allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
 //! Waiting: one bell a waiting thread, rung by whoever has something for one of its readers.
 //!
-//! A reader that has nothing is *armed* with a bell and a token. What comes later rings the bell, and
-//! the thread learns which tokens may have something. Rings are remembered, so nothing is missed between
-//! the look and the wait; they may be spurious, so whoever wakes looks again.
+//! A reader that has nothing is *armed* with a bell and a token. What comes later rings the bell,
+//! and the thread learns which tokens may have something. Rings are remembered, so nothing is
+//! missed between the look and the wait; they may be spurious, so whoever wakes looks again.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 /// What a thread waits on for any number of readers of one transport.
 pub trait Bell: Send + Sync + 'static {
-    /// Waits until it rings or `timeout` is over (`None`: no limit), and adds the tokens of the readers
-    /// that may have something to `ready`, each once.
+    /// Waits until it rings or `timeout` is over (`None`: no limit), and adds the tokens of the
+    /// readers that may have something to `ready`, each once.
     fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>);
     /// Rings from this process; with a token, as if that reader had something.
     fn ring(&self, token: Option<u64>);
@@ -75,7 +75,8 @@ impl Bell for LocalBell {
     }
 }
 
-/// Readers that were armed, each once: what transports in this process's memory keep beside their samples.
+/// Readers that were armed, each once: what transports in this process's memory keep beside their
+/// samples.
 #[derive(Default)]
 pub struct Waiters(HashMap<(usize, u64), Arc<dyn Bell>>);
 
@@ -112,7 +113,8 @@ fn address(bell: &Arc<dyn Bell>) -> usize {
     Arc::as_ptr(bell).cast::<()>() as usize
 }
 
-/// Takes a lock whose holder may have panicked: the state behind our locks is whole between statements.
+/// Takes a lock whose holder may have panicked: the state behind our locks is whole between
+/// statements.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -52,13 +52,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The producer's name: who publishes, stable over restarts. A second running process of the same
-    /// name takes over from the first (or is refused, where a topic is exclusive), so choose one that
-    /// belongs to the component, such as `MTMount` or `Script:12`.
+    /// The producer's name: who publishes, stable over restarts. A second running process of the
+    /// same name takes over from the first (or is refused, where a topic is exclusive), so choose
+    /// one that belongs to the component, such as `MTMount` or `Script:12`.
     ///
     /// Without it the name is made of program, host and process: `helio@summit1:4711`, and
-    /// `helio@summit1:4711.2` for the second bus of the process. Such a name is unique while the process
-    /// lives, and therefore fences nobody, but says nothing after a restart.
+    /// `helio@summit1:4711.2` for the second bus of the process. Such a name is unique while the
+    /// process lives, and therefore fences nobody, but says nothing after a restart.
     #[must_use]
     pub fn producer(mut self, name: &str) -> Self {
         self.producer = Some(name.to_owned());

@@ -1,4 +1,5 @@
-//! The time of day, as a value that is passed in: the system's clock, or one that a test turns by hand.
+//! The time of day, as a value that is passed in: the system's clock, or one that a test turns by
+//! hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,8 +15,8 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
 }
 
-/// For how long a looked-up difference between TAI and UTC is trusted: leap seconds come at the end of
-/// an hour at the earliest, so the cache never reaches over one.
+/// For how long a looked-up difference between TAI and UTC is trusted: leap seconds come at the end
+/// of an hour at the earliest, so the cache never reaches over one.
 const OFFSET_FOR: i64 = 3600 * 1_000_000_000;
 
 /// The operating system's clock (`CLOCK_REALTIME`), with the leap second offset cached by the hour.

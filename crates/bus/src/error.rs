@@ -55,7 +55,8 @@ pub enum TransportError {
     },
     /// A newer incarnation of this producer has taken over: this writer is a zombie.
     #[error(
-        "{producer:?} was fenced: a newer incarnation ({newer}) of that producer writes this topic; \
+        "{producer:?} was fenced: a newer incarnation ({newer}) of that producer writes this \
+         topic; \
          give each running producer a name of its own"
     )]
     Fenced {

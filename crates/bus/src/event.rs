@@ -17,7 +17,8 @@ pub enum Event {
     Gap(Gap),
     /// A sample that cannot be read with the subscription's schema.
     Undecodable(Undecodable),
-    /// Samples of a replaced incarnation are being dropped (told once an incarnation, counted each).
+    /// Samples of a replaced incarnation are being dropped (told once an incarnation, counted
+    /// each).
     Fenced(Fenced),
     /// No sample of a key came within the deadline.
     DeadlineMissed(DeadlineMissed),
@@ -51,7 +52,8 @@ pub struct Sample {
     pub offset: u64,
     /// The key; empty is none.
     pub key: Bytes,
-    /// Producer, sequence, time, schema, level, trace. The schema is that of `payload` as it is here.
+    /// Producer, sequence, time, schema, level, trace. The schema is that of `payload` as it is
+    /// here.
     pub header: Header,
     /// The encoded value.
     pub payload: Bytes,

@@ -1,9 +1,10 @@
-//! What applications hold: Bus, Publisher, Subscription; the Transport trait and its conformance suite.
+//! What applications hold: Bus, Publisher, Subscription; the Transport trait and its conformance
+//! suite.
 //!
-//! The middleware is a URL: a [`Bus`] is connected to one, topics are opened on it with the quality of
-//! service that they need, and what the transport cannot do is refused there and then. The bus knows no
-//! transport's name outside its URL registry ([`transport::register`]), decodes nothing in order to route
-//! it, and has no queue without a bound.
+//! The middleware is a URL: a [`Bus`] is connected to one, topics are opened on it with the quality
+//! of service that they need, and what the transport cannot do is refused there and then. The bus
+//! knows no transport's name outside its URL registry ([`transport::register`]), decodes nothing in
+//! order to route it, and has no queue without a bound.
 //!
 //! ```
 //! use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};

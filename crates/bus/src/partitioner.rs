@@ -1,7 +1,7 @@
 //! Which partition a key falls in: the same in every language and on every transport.
 //!
-//! Kafka's default: 32-bit MurmurHash2 (Austin Appleby, public domain) with Kafka's seed, made positive,
-//! modulo the number of partitions. Thus a plain Kafka client agrees with us about keys.
+//! Kafka's default: 32-bit MurmurHash2 (Austin Appleby, public domain) with Kafka's seed, made
+//! positive, modulo the number of partitions. Thus a plain Kafka client agrees with us about keys.
 
 const SEED: u32 = 0x9747_b28c;
 const M: u32 = 0x5bd1_e995;

@@ -14,8 +14,8 @@ use crate::room::{Counters, Slot};
 use crate::topic::TopicCore;
 use crate::transport::{Receipt, Record, WriterRequest};
 
-/// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee, the
-/// partition that the key falls in.
+/// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee,
+/// the partition that the key falls in.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     payload: &'a [u8],
@@ -44,7 +44,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its key: samples of a key stay in order, and the newest of each key is what late joiners get.
+    /// Its key: samples of a key stay in order, and the newest of each key is what late joiners
+    /// get.
     #[must_use]
     pub const fn key(mut self, key: &'a [u8]) -> Self {
         self.key = key;
@@ -86,8 +87,8 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// The payload's schema, if not the topic's: for forwarding what others wrote. It is on the caller
-    /// that the transport has its text (`Bus::put_schema`).
+    /// The payload's schema, if not the topic's: for forwarding what others wrote. It is on the
+    /// caller that the transport has its text (`Bus::put_schema`).
     #[must_use]
     pub const fn schema(mut self, schema: SchemaId) -> Self {
         self.schema = Some(schema);
@@ -112,7 +113,8 @@ impl Writers {
             opening: std::sync::Mutex::default(),
             counters: Arc::default(),
         };
-        // An exclusive topic is claimed whole, so that a second writer is refused here and not later.
+        // An exclusive topic is claimed whole, so that a second writer is refused here and not
+        // later.
         let at_once = if qos.ownership == Ownership::Exclusive { qos.partitions } else { 1 };
         for partition in 0..at_once {
             writers.slot(partition)?;
@@ -183,8 +185,9 @@ impl Publisher {
         Self { writers, topic, schema, turn: Arc::default() }
     }
 
-    /// Publishes one sample. The transport has taken it, or it is decided that it does not, when this
-    /// returns; only with the policy `block` and a full queue the sample waits in what is returned.
+    /// Publishes one sample. The transport has taken it, or it is decided that it does not, when
+    /// this returns; only with the policy `block` and a full queue the sample waits in what is
+    /// returned.
     pub fn publish(&self, message: Message<'_>) -> Publishing {
         let qos = self.topic.transport.qos();
         let slot = match self.partition(&message).and_then(|p| Ok(self.writers.slot(p)?)) {
@@ -199,9 +202,9 @@ impl Publisher {
         slot.publish(&self.record(&message), guarantee, qos.overload)
     }
 
-    /// Publishes samples in order with one look at the clock and, where the transport can, one append a
-    /// partition. Each partition's samples are taken up to the first that cannot be; the guarantee is
-    /// the topic's.
+    /// Publishes samples in order with one look at the clock and, where the transport can, one
+    /// append a partition. Each partition's samples are taken up to the first that cannot be; the
+    /// guarantee is the topic's.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
         let qos = self.topic.transport.qos();
         let mut batching = Batching::default();
@@ -313,8 +316,8 @@ impl Publisher {
         self.writers.open_slots().try_for_each(|slot| slot.assert_alive())
     }
 
-    /// Waits until everything taken so far is under a guarantee. What still stands in line for room is
-    /// not taken: that is an error, for its own receipts tell of it.
+    /// Waits until everything taken so far is under a guarantee. What still stands in line for room
+    /// is not taken: that is an error, for its own receipts tell of it.
     ///
     /// # Errors
     /// [`PublishError::Timeout`], [`PublishError::Full`], or the first failure.

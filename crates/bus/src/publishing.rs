@@ -71,9 +71,9 @@ impl PendingReceipt {
 
 /// A publish under way: await it, or [`wait`](Publishing::wait) for it.
 ///
-/// Where the transport took the sample, dropping this changes nothing: the receipt is just not looked
-/// at. Where the queue is full and the policy is to block, the sample waits in line, and dropping this
-/// gives it up (counted as `abandoned`).
+/// Where the transport took the sample, dropping this changes nothing: the receipt is just not
+/// looked at. Where the queue is full and the policy is to block, the sample waits in line, and
+/// dropping this gives it up (counted as `abandoned`).
 #[must_use = "without the receipt nobody knows whether the sample was taken"]
 #[derive(Debug)]
 pub struct Publishing(Stage);

@@ -12,8 +12,8 @@ use crate::transport::Transport;
 
 /// Declares a publisher's schema for a topic, after holding it against those that the topic has.
 ///
-/// Existing readers must be able to read what it writes; where the topic keeps a history, its own readers
-/// must be able to read what is there.
+/// Existing readers must be able to read what it writes; where the topic keeps a history, its own
+/// readers must be able to read what is there.
 pub(crate) fn declare(topic: &Arc<TopicCore>, schema: &SchemaText) -> Result<(), TopicError> {
     if schema.id == SchemaId::BYTES {
         return Ok(());

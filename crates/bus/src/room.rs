@@ -1,8 +1,8 @@
 //! One writer, and the line of those who wait for room in its transport's queue.
 //!
-//! A full queue never reorders: while somebody waits, later publishes stand in line behind. The line is
-//! bounded, and moves on by itself in the thread that tells of room, whether or not anybody looks at
-//! the receipts.
+//! A full queue never reorders: while somebody waits, later publishes stand in line behind. The
+//! line is bounded, and moves on by itself in the thread that tells of room, whether or not anybody
+//! looks at the receipts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,8 +200,8 @@ impl Slot {
         Publishing::done(Err(PublishError::Dropped { level: record.level }))
     }
 
-    /// Lets the line move on if there is room. Whoever holds the line calls this after letting go, so
-    /// that no telling of room is missed: who finds it held may leave it to the holder.
+    /// Lets the line move on if there is room. Whoever holds the line calls this after letting go,
+    /// so that no telling of room is missed: who finds it held may leave it to the holder.
     fn move_on(&self) {
         while self.room.load(Ordering::SeqCst) {
             let mut line = match self.line.try_lock() {

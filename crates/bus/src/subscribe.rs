@@ -53,8 +53,8 @@ pub enum Lagging {
     },
     /// It gets only the newest of what it has not read of each key; the others are counted.
     Conflate,
-    /// It passes over the lowest levels, counted: level 0 beyond `depth` samples behind, level 1 too
-    /// beyond twice that, level 2 beyond four times, and so on.
+    /// It passes over the lowest levels, counted: level 0 beyond `depth` samples behind, level 1
+    /// too beyond twice that, level 2 beyond four times, and so on.
     ShedByLevel {
         /// Samples over all partitions.
         depth: u64,
@@ -62,8 +62,8 @@ pub enum Lagging {
 }
 
 impl Lagging {
-    /// How far behind a subscription may fall where the topic's policy is to drop or to shed and the
-    /// subscription names no depth.
+    /// How far behind a subscription may fall where the topic's policy is to drop or to shed and
+    /// the subscription names no depth.
     pub const DEPTH: u64 = 65_536;
 
     /// What a topic's policy means for its subscribers.
@@ -155,8 +155,8 @@ impl Subscribe {
         self
     }
 
-    /// As a member of a group, whose live members share the partitions. It begins where the group has
-    /// committed; where it has committed nothing, at the start.
+    /// As a member of a group, whose live members share the partitions. It begins where the group
+    /// has committed; where it has committed nothing, at the start.
     #[must_use]
     pub fn group(mut self, name: &str) -> Self {
         self.group = Some(name.to_owned());

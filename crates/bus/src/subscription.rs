@@ -1,8 +1,8 @@
 //! Reading: what a transport hands out, made into what an application was promised.
 //!
-//! Everything happens in the caller's thread: the transport's reader is polled, each item is held against
-//! the policies (fencing, repeats, losses, lifespan, keys, levels, schema), and what remains is handed
-//! out. Where there is nothing, the thread waits on the transport's own bell.
+//! Everything happens in the caller's thread: the transport's reader is polled, each item is held
+//! against the policies (fencing, repeats, losses, lifespan, keys, levels, schema), and what
+//! remains is handed out. Where there is nothing, the thread waits on the transport's own bell.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -50,8 +50,9 @@ type Sink<'a> = &'a mut dyn FnMut(EventRef<'_>) -> ControlFlow<()>;
 
 /// A subscription to one topic: a cursor of its own, counted and bounded.
 ///
-/// Blocking ([`Subscription::next_timeout`]), asynchronous ([`Subscription::next`], or as a stream), and
-/// without copies ([`Subscription::visit`]); all three see the same sequence of events.
+/// Blocking ([`Subscription::next_timeout`]), asynchronous ([`Subscription::next`], or as a
+/// stream), and without copies ([`Subscription::visit`]); all three see the same sequence of
+/// events.
 pub struct Subscription {
     reader: Box<dyn Reader>,
     state: State,
@@ -198,7 +199,8 @@ impl Subscription {
         }
     }
 
-    /// Blocks until there is a sample; passes over other events, which stay counted in the statistics.
+    /// Blocks until there is a sample; passes over other events, which stay counted in the
+    /// statistics.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -217,8 +219,8 @@ impl Subscription {
     }
 
     /// Visits what there is now, without copies and without allocation: at most `max` items of the
-    /// transport, until the visitor breaks off. Returns how many the transport had, 0 where there was
-    /// nothing.
+    /// transport, until the visitor breaks off. Returns how many the transport had, 0 where there
+    /// was nothing.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -231,7 +233,8 @@ impl Subscription {
         state.pump(&mut **reader, topic, max, &mut visitor)
     }
 
-    /// Fills a batch with what there is now, at most `max` items. Returns how many samples it holds.
+    /// Fills a batch with what there is now, at most `max` items. Returns how many samples it
+    /// holds.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -412,8 +415,8 @@ pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 }
 
 impl State {
-    /// Takes up to `max` items and hands out what the policies let through, until the sink breaks off;
-    /// what it leaves is kept. Returns how many items there were.
+    /// Takes up to `max` items and hands out what the policies let through, until the sink breaks
+    /// off; what it leaves is kept. Returns how many items there were.
     fn pump(
         &mut self,
         reader: &mut dyn Reader,

@@ -121,8 +121,8 @@ impl TopicCore {
         Self { name, transport, bus, writers: Mutex::default() }
     }
 
-    /// The writers of this bus on this topic: shared, so that two publishers of one bus do not fence
-    /// each other.
+    /// The writers of this bus on this topic: shared, so that two publishers of one bus do not
+    /// fence each other.
     fn writers(self: &Arc<Self>) -> Result<Arc<Writers>, TopicError> {
         let mut shared = locked(&self.writers);
         if let Some(open) = shared.upgrade() {
@@ -167,12 +167,13 @@ impl Topic {
         self.schema.as_ref()
     }
 
-    /// Opens a publisher. All publishers of one bus on one topic share one incarnation, which ends with
-    /// the last of them: keep one, do not open one for each sample.
+    /// Opens a publisher. All publishers of one bus on one topic share one incarnation, which ends
+    /// with the last of them: keep one, do not open one for each sample.
     ///
     /// # Errors
     /// [`TopicError::Incompatible`] where existing readers could not read the schema;
-    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has a live writer.
+    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
+    /// a live writer.
     pub fn publisher(&self) -> Result<Publisher, TopicError> {
         let schema = match &self.schema {
             None => SchemaId::BYTES,

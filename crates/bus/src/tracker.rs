@@ -1,9 +1,9 @@
 //! Who has been read up to where: fencing, repeats and losses, by producer and partition.
 //!
-//! Order is (incarnation, sequence). A sample of an older incarnation than one that was read is dropped;
-//! a number that was passed is dropped as a repeat; a number that is skipped is a loss. After something
-//! that explains a jump (a gap that the transport told, history by key, a seek), the next number is taken
-//! as it comes.
+//! Order is (incarnation, sequence). A sample of an older incarnation than one that was read is
+//! dropped; a number that was passed is dropped as a repeat; a number that is skipped is a loss.
+//! After something that explains a jump (a gap that the transport told, history by key, a seek),
+//! the next number is taken as it comes.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use helio_core::ProducerName;
 
 use crate::transport::{Origin, SampleRef};
 
-/// The most producers remembered a partition; beyond it the half that was silent longest is forgotten.
+/// The most producers remembered a partition; beyond it the half that was silent longest is
+/// forgotten.
 const MAX_PRODUCERS: usize = 16_384;
 
 /// What to do with a sample.

@@ -270,7 +270,8 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.inner.next_timeout(timeout)?.map(|event| self.typed(event)))
     }
 
-    /// Blocks until there is a value; passes over other events, which stay counted in the statistics.
+    /// Blocks until there is a value; passes over other events, which stay counted in the
+    /// statistics.
     ///
     /// # Errors
     /// [`ReadError`].

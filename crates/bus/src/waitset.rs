@@ -87,8 +87,8 @@ impl WaitSet {
         self.members.is_empty()
     }
 
-    /// Blocks until one of them has an event, at most for `timeout`; they take turns. `None` where the
-    /// time is over.
+    /// Blocks until one of them has an event, at most for `timeout`; they take turns. `None` where
+    /// the time is over.
     ///
     /// # Errors
     /// [`ReadError`] of any of them.

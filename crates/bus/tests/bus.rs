@@ -23,7 +23,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread: an executor of ten lines, to show that none in particular is needed.
+/// Runs a future in this thread: an executor of ten lines, to show that none in particular is
+/// needed.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);

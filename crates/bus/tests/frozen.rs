@@ -1,4 +1,5 @@
-//! An engine that stops answering: bounded queues, waiting without a thread, nothing lost or reordered.
+//! An engine that stops answering: bounded queues, waiting without a thread, nothing lost or
+//! reordered.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::future::Future;

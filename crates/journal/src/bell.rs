@@ -3,11 +3,11 @@
 //! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
 //! counts rings, a flag that says someone sleeps on it, and the owner.
 //!
-//! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by counting
-//! the word up, and calls the kernel only where the sleeping flag is set. A bell remembers the count up
-//! to which it has answered, so a ring between two waits is never lost. A writer that was killed between
-//! its commit and its ring leaves sleepers behind: the journal's maintenance looks after them within
-//! [`SWEEP`].
+//! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by
+//! counting the word up, and calls the kernel only where the sleeping flag is set. A bell remembers
+//! the count up to which it has answered, so a ring between two waits is never lost. A writer that
+//! was killed between its commit and its ring leaves sleepers behind: the journal's maintenance
+//! looks after them within [`SWEEP`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,13 +79,14 @@ impl Bell {
         Ok(Self { inner })
     }
 
-    /// Wakes the thread that waits on this bell, or the next wait where none does. Any thread may call it.
+    /// Wakes the thread that waits on this bell, or the next wait where none does. Any thread may
+    /// call it.
     pub fn ring(&self) {
         self.inner.ring();
     }
 
-    /// Sleeps until someone rings, at most `timeout` (`None`: as long as it takes). Returns at once where
-    /// someone rang since the last wait. One thread waits at a time.
+    /// Sleeps until someone rings, at most `timeout` (`None`: as long as it takes). Returns at once
+    /// where someone rang since the last wait. One thread waits at a time.
     pub fn wait(&self, timeout: Option<Duration>) -> Wake {
         self.inner.wait(timeout)
     }

@@ -1,13 +1,13 @@
 //! A partition's control page: where the log ends, who waits, what is durable.
 //!
-//! Constraints: one page, mapped by everyone. Its first 64 bytes are fixed and have a checksum; the rest
-//! are words that change, and none of them is trusted after power loss (see `recovery`).
+//! Constraints: one page, mapped by everyone. Its first 64 bytes are fixed and have a checksum; the
+//! rest are words that change, and none of them is trusted after power loss (see `recovery`).
 //!
 //! Format: the constants below; `docs/formats/journal.md` has them as a table.
 //!
-//! Operation: the log's end is a pair, the tail (a byte position) and the end offset. A writer puts the
-//! new pair into the slot that does not belong to the present tail, then stores the tail: the pair
-//! changes in one step, for readers and for whoever takes over from a writer that died.
+//! Operation: the log's end is a pair, the tail (a byte position) and the end offset. A writer puts
+//! the new pair into the slot that does not belong to the present tail, then stores the tail: the
+//! pair changes in one step, for readers and for whoever takes over from a writer that died.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -73,7 +73,8 @@ pub struct RecoveryReport {
     pub count: u64,
     /// The first offset that was cut off; the next record got it.
     pub cut_at: u64,
-    /// Bytes behind the cut that were there but not whole; 0 where nothing was lost that the system knew of.
+    /// Bytes behind the cut that were there but not whole; 0 where nothing was lost that the system
+    /// knew of.
     pub cut_bytes: u64,
 }
 
@@ -212,7 +213,8 @@ impl Control {
         self.word(TAIL).store(tail, Release);
     }
 
-    /// The latest time of any frame: what time seeks go by, so that a clock stepped back does no harm.
+    /// The latest time of any frame: what time seeks go by, so that a clock stepped back does no
+    /// harm.
     pub(crate) fn max_time(&self) -> Tai {
         Tai::from_nanos(self.word(MAX_TIME).load(Relaxed) as i64)
     }

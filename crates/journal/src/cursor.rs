@@ -1,8 +1,8 @@
 //! A place in a partition's log, and how it moves: over frames, segments, holes and damage.
 //!
-//! Constraints: every offset from the start on comes out once and in order, as a frame or in a gap. Bytes
-//! at or above the committed tail are never looked at. Whatever the files hold, each step either moves on
-//! or says that there is nothing.
+//! Constraints: every offset from the start on comes out once and in order, as a frame or in a gap.
+//! Bytes at or above the committed tail are never looked at. Whatever the files hold, each step
+//! either moves on or says that there is nothing.
 
 use helio_core::Tai;
 
@@ -29,7 +29,8 @@ pub(crate) struct Cursor {
     pub(crate) next: u64,
     /// Up to here frames are known to lie in this segment, and the offset of what follows.
     limit: (u64, u64),
-    /// Holes in compacted segments below this offset are nobody's loss: they were there at the start.
+    /// Holes in compacted segments below this offset are nobody's loss: they were there at the
+    /// start.
     promised: u64,
     /// A gap to tell before going on.
     pending: Option<Gap>,
@@ -216,9 +217,8 @@ impl Cursor {
             return true;
         }
         let first = partition.control.first_seq();
-        let dropped = |s: &Segment| {
-            s.head.compacted || s.head.base_pos == self.pos && s.head.seq <= first
-        };
+        let dropped =
+            |s: &Segment| s.head.compacted || s.head.base_pos == self.pos && s.head.seq <= first;
         let retention = self.segment.as_ref().is_some_and(dropped);
         let cause = if retention { GapCause::Retention } else { GapCause::Damaged };
         self.pending = Some(Gap { from, to: header.offset, cause });
@@ -292,7 +292,8 @@ impl Cursor {
         let head = segment.head;
         self.pos = self.pos.max(head.base_pos);
         if head.compacted {
-            // Frames may lie anywhere in it: all are looked at, those before `next` are passed over.
+            // Frames may lie anywhere in it: all are looked at, those before `next` are passed
+            // over.
             self.pos = head.base_pos;
         } else {
             let first = head.seq <= partition.control.first_seq();

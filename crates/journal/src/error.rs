@@ -23,7 +23,10 @@ pub enum JournalError {
         source: Arc<io::Error>,
     },
     /// The user may not write there.
-    #[error("{}: no permission to write; use Access::ReadOnly, or ask its owner for access", path.display())]
+    #[error(
+        "{}: no permission to write; use Access::ReadOnly, or ask its owner for access",
+        path.display()
+    )]
     NotPermitted {
         /// The file or folder.
         path: PathBuf,
@@ -42,7 +45,8 @@ pub enum JournalError {
     },
     /// The file is of a version that this program does not know.
     #[error(
-        "{}: format version {found}, this program knows up to {known}; use a newer program, nothing was changed",
+        "{}: format version {found}, this program knows up to {known}; use a newer program, \
+         nothing was changed",
         path.display()
     )]
     Version {
@@ -99,7 +103,10 @@ pub enum JournalError {
         partitions: u32,
     },
     /// A lock's holder is stopped: alive, but it does not go on.
-    #[error("{}: process {holder} holds the lock for over {waited:?}; continue or kill it", path.display())]
+    #[error(
+        "{}: process {holder} holds the lock for over {waited:?}; continue or kill it",
+        path.display()
+    )]
     Stuck {
         /// The locked file.
         path: PathBuf,
@@ -110,8 +117,8 @@ pub enum JournalError {
     },
     /// Another live producer has the claim.
     #[error(
-        "topic {topic} has the live producer {producer:?} (incarnation {incarnation}, process {pid}) and \
-         takes one at a time; stop that one first"
+        "topic {topic} has the live producer {producer:?} (incarnation {incarnation}, process \
+         {pid}) and takes one at a time; stop that one first"
     )]
     Claimed {
         /// The topic.
@@ -134,7 +141,10 @@ pub enum JournalError {
         limit: usize,
     },
     /// Writing back to the disk failed, so nothing later can be promised.
-    #[error("{}: writing to the disk failed ({reason}); check the disk, then restart all users", path.display())]
+    #[error(
+        "{}: writing to the disk failed ({reason}); check the disk, then restart all users",
+        path.display()
+    )]
     SyncFailed {
         /// The partition.
         path: PathBuf,
@@ -184,8 +194,8 @@ impl JournalError {
 pub enum AppendError {
     /// A newer incarnation of the producer has taken over.
     #[error(
-        "producer {producer} has the newer incarnation {newer}, this one is {own}: another process took \
-         over; stop this one"
+        "producer {producer} has the newer incarnation {newer}, this one is {own}: another \
+         process took over; stop this one"
     )]
     Fenced {
         /// The producer's name.

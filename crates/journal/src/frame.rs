@@ -1,10 +1,10 @@
 //! Frames: one sample as it lies in a segment. Pure: bytes in, bytes out.
 //!
-//! A frame is 8-aligned and starts with a header of [`HEADER`] bytes, then trace (16 bytes, if flagged),
-//! key, payload, and zero to seven bytes that do not count. The checksum (CRC-32C) runs over the body
-//! first and the header last, because the body is known before the lock is taken and the header is not.
-//! It ends with the segment's id, so that bytes left over from a former use of a recycled file never
-//! pass. `docs/formats/journal.md` has the byte table.
+//! A frame is 8-aligned and starts with a header of [`HEADER`] bytes, then trace (16 bytes, if
+//! flagged), key, payload, and zero to seven bytes that do not count. The checksum (CRC-32C) runs
+//! over the body first and the header last, because the body is known before the lock is taken and
+//! the header is not. It ends with the segment's id, so that bytes left over from a former use of a
+//! recycled file never pass. `docs/formats/journal.md` has the byte table.
 
 use helio_core::{SchemaId, Tai, TraceId};
 
@@ -169,7 +169,8 @@ mod tests {
         let crc = 0;
         #[rustfmt::skip]
         let header = FrameHeader {
-            len, crc, offset, time, sequence, schema, incarnation, link, producer, key_len, level, flags,
+            len, crc, offset, time, sequence, schema, incarnation, link, producer, key_len, level,
+            flags,
         };
         header
     }

@@ -1,4 +1,5 @@
-//! Sleeping on a word in shared memory, and waking who sleeps there (Linux futex, shared between processes).
+//! Sleeping on a word in shared memory, and waking who sleeps there (Linux futex, shared between
+//! processes).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU32;

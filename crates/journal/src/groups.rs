@@ -1,16 +1,17 @@
 //! Groups: members share a topic's partitions; each partition is one member's at a time.
 //!
-//! Constraints: a partition has at most one owner. A new one takes it only after the former one gave it
-//! back, left, or died; it goes on at the committed position. So records are processed at least once, and
-//! only those behind the last commit may come again.
+//! Constraints: a partition has at most one owner. A new one takes it only after the former one
+//! gave it back, left, or died; it goes on at the committed position. So records are processed at
+//! least once, and only those behind the last commit may come again.
 //!
 //! Format: one file a group: a header of [`HEADER`] bytes, [`MEMBERS`] entries of 128 bytes, and 64
-//! bytes a partition: its owner and two slots {number, offset, check}, of which the valid one with the
-//! higher number counts.
+//! bytes a partition: its owner and two slots {number, offset, check}, of which the valid one with
+//! the higher number counts.
 //!
-//! Operation: live members, in the order in which they joined, get partitions in turn: partition *p* is
-//! for member *p mod n*. Each member finds out when it asks ([`Member::assigned`]), which also removes
-//! dead members; what it loses is given back at that moment, so it commits before it asks.
+//! Operation: live members, in the order in which they joined, get partitions in turn: partition
+//! *p* is for member *p mod n*. Each member finds out when it asks ([`Member::assigned`]), which
+//! also removes dead members; what it loses is given back at that moment, so it commits before it
+//! asks.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
@@ -347,8 +348,8 @@ fn check(number: u64, offset: u64) -> u64 {
 }
 
 impl Member {
-    /// The partitions that are this member's now. Gives back those that have become another's: commit
-    /// before asking. Ask again now and then, or when [`Group::generation`] has grown.
+    /// The partitions that are this member's now. Gives back those that have become another's:
+    /// commit before asking. Ask again now and then, or when [`Group::generation`] has grown.
     ///
     /// # Errors
     /// [`JournalError`] where the group's file cannot be locked.
@@ -378,8 +379,8 @@ impl Member {
         })
     }
 
-    /// Commits that everything before an offset is done. Survives the death of any process at once, and
-    /// power loss after the next background sync.
+    /// Commits that everything before an offset is done. Survives the death of any process at once,
+    /// and power loss after the next background sync.
     ///
     /// # Errors
     /// [`JournalError::NotAssigned`] where the partition is not this member's.

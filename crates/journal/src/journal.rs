@@ -317,7 +317,8 @@ impl Journal {
         self.inner.shared.dir.join("schemas").join(format!("{id}.avsc"))
     }
 
-    /// Keeps a schema's text under its id. The text of an id never changes: it stays as it was first put.
+    /// Keeps a schema's text under its id. The text of an id never changes: it stays as it was
+    /// first put.
     ///
     /// # Errors
     /// [`JournalError`] where it cannot be written.

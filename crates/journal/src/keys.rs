@@ -1,13 +1,14 @@
 //! The keys index: where the newest record of each key lies.
 //!
-//! Constraints: it is derived from the log and can always be made anew. While the system runs it is kept
-//! in step under the partition's lock (`keys_upto` says how far, so that who takes over from a dead
-//! writer goes on from there). After power loss the table is thrown away: a *snapshot*, written whole and
-//! synced, is loaded and the log behind it replayed.
+//! Constraints: it is derived from the log and can always be made anew. While the system runs it is
+//! kept in step under the partition's lock (`keys_upto` says how far, so that who takes over from a
+//! dead writer goes on from there). After power loss the table is thrown away: a *snapshot*,
+//! written whole and synced, is loaded and the log behind it replayed.
 //!
 //! Format: a table file `keys.N` is a header of 64 bytes and a power of two of 32-byte slots, open
-//! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free), 8 bytes unused. A slot's
-//! hash never changes; its position changes in one store. A larger table is a new file with the next N.
+//! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free), 8 bytes unused. A
+//! slot's hash never changes; its position changes in one store. A larger table is a new file with
+//! the next N.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, OpenOptions};
@@ -107,7 +108,8 @@ impl Keys {
         self.find(hash).map(|(_, pos)| pos).filter(|pos| *pos != 0)
     }
 
-    /// Where a key's newest record lies now. The caller holds the lock and has seen to there being room.
+    /// Where a key's newest record lies now. The caller holds the lock and has seen to there being
+    /// room.
     pub(crate) fn put(&self, hash: KeyHash, pos: u64) {
         let Some((at, old)) = self.find(hash) else { return };
         if old == 0 {
@@ -267,7 +269,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Makes the table after power loss: from what was compacted, the snapshot, and the log behind it.
+    /// Makes the table after power loss: from what was compacted, the snapshot, and the log behind
+    /// it.
     pub(crate) fn recover_keys(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         let (tail, mut from) = (self.tail(), 0);
         let mut found: HashMap<KeyHash, u64> = HashMap::new();
@@ -309,8 +312,8 @@ impl Partition {
         Ok(())
     }
 
-    /// The newest record of every key by the index: hash and position, complete up to the position that
-    /// comes with it. `None` where there is no index, or none to be believed.
+    /// The newest record of every key by the index: hash and position, complete up to the position
+    /// that comes with it. `None` where there is no index, or none to be believed.
     pub(crate) fn last_values(&self) -> Result<Option<LastValues>, JournalError> {
         if self.keeps_last() && self.recovered_view().is_none() {
             for _ in 0..100 {

@@ -1,12 +1,13 @@
 //! The embedded engine: a crash-safe, memory-mapped, multi-process log in a folder.
 //!
-//! It knows files, locks and clocks; it knows nothing of quality of service, of schemas' contents, or of
-//! any transport. Many processes open one folder; there is no server. `docs/formats/journal.md` is the
-//! format byte by byte, `docs/adr/0004-journal.md` says why it is so.
+//! It knows files, locks and clocks; it knows nothing of quality of service, of schemas' contents,
+//! or of any transport. Many processes open one folder; there is no server.
+//! `docs/formats/journal.md` is the format byte by byte, `docs/adr/0004-journal.md` says why it is
+//! so.
 //!
 //! - A [`Journal`] has topics, a [`Topic`] has partitions, a partition is a log of records.
-//! - A [`Writer`] appends under a producer's claim; when it returns, the record is *stored*: it survives
-//!   the death of any process.
+//! - A [`Writer`] appends under a producer's claim; when it returns, the record is *stored*: it
+//!   survives the death of any process.
 //! - A [`Reader`] gives records, in place, or tells what it could not give as a [`Gap`].
 //! - A [`Bell`] makes a thread sleep until any of its readers has something.
 

@@ -1,12 +1,12 @@
 //! A lock between processes that survives its holder: POSIX robust mutexes in a mapped file.
 //!
-//! Constraints: a lock lies in a map and stays at its place; it is made once, before the file gets its
-//! name. All processes that share a journal use the same C library (its mutex is the format), and the
-//! same process-id namespace.
+//! Constraints: a lock lies in a map and stays at its place; it is made once, before the file gets
+//! its name. All processes that share a journal use the same C library (its mutex is the format),
+//! and the same process-id namespace.
 //!
-//! Operation: [`lock`] tells whether the former holder died inside. Then what it guarded may be half
-//! done, and the new holder repairs before it goes on. A holder that is stopped (not dead) makes the
-//! others wait up to a limit and then fail with its process id.
+//! Operation: [`lock`] tells whether the former holder died inside. Then what it guarded may be
+//! half done, and the new holder repairs before it goes on. A holder that is stopped (not dead)
+//! makes the others wait up to a limit and then fail with its process id.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -47,7 +47,8 @@ pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
     let a = attributes.as_mut_ptr();
     map.write(at, &[0; LOCK_BYTES]);
-    // SAFETY: the attributes live on this frame; the mutex lies inside the map, unused by anyone yet.
+    // SAFETY: the attributes live on this frame; the mutex lies inside the map, unused by anyone
+    // yet.
     unsafe {
         check(libc::pthread_mutexattr_init(a))?;
         check(libc::pthread_mutexattr_settype(a, libc::PTHREAD_MUTEX_ERRORCHECK))?;
@@ -58,8 +59,9 @@ pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
     }
 }
 
-/// What a fresh lock's constant bytes look like: compared before use, so that damage is an error instead
-/// of undefined behaviour in the C library. Only the words that locking never changes are compared.
+/// What a fresh lock's constant bytes look like: compared before use, so that damage is an error
+/// instead of undefined behaviour in the C library. Only the words that locking never changes are
+/// compared.
 fn looks_sound(map: &Map, at: usize) -> bool {
     // __kind of glibc's and musl's mutex: type, robust and shared bits.
     let kind = map.u32(at + KIND_AT).load(std::sync::atomic::Ordering::Relaxed);
@@ -94,7 +96,8 @@ fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
     match code {
         0 => Ok(Acquired::Clean),
         libc::EOWNERDEAD => {
-            // SAFETY: we hold the mutex; the caller repairs what it guards before anyone else may see it.
+            // SAFETY: we hold the mutex; the caller repairs what it guards before anyone else may
+            // see it.
             unsafe { libc::pthread_mutex_consistent(mutex(map, at)) };
             Ok(Acquired::OwnerDied)
         }

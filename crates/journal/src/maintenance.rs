@@ -1,7 +1,8 @@
 //! Keeping house: two threads a journal, or the caller's where it prefers so.
 //!
-//! The *syncer* serves those who wait for durability, and syncs in the background. The *keeper* wakes
-//! whom a killed writer did not, and sees to segments, snapshots and retention. Both end with the journal.
+//! The *syncer* serves those who wait for durability, and syncs in the background. The *keeper*
+//! wakes whom a killed writer did not, and sees to segments, snapshots and retention. Both end with
+//! the journal.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -116,7 +117,8 @@ fn run_keeper(weak: &Weak<Shared>, signal: &Signal) {
 /// Does a piece of work for each partition; what cannot be done now is tried again later.
 fn each(shared: &Shared, work: impl Fn(&Partition) -> Result<(), crate::JournalError>) {
     for partition in shared.partitions() {
-        // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers themselves.
+        // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers
+        // themselves.
         let _ = work(&partition);
     }
 }

@@ -1,8 +1,9 @@
 //! Mapped files: the only place where bytes shared with other processes are touched.
 //!
-//! Constraints: no `&mut`, and no plain `&[u8]` over bytes that another process may still write, is ever
-//! formed here. Words are reached as atomics; bytes are copied in and out through raw pointers; a plain
-//! slice is handed out only by [`Map::stable`], whose caller vouches that the bytes no longer change.
+//! Constraints: no `&mut`, and no plain `&[u8]` over bytes that another process may still write, is
+//! ever formed here. Words are reached as atomics; bytes are copied in and out through raw
+//! pointers; a plain slice is handed out only by [`Map::stable`], whose caller vouches that the
+//! bytes no longer change.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -29,7 +30,8 @@ pub(crate) struct Map {
     mode: Mode,
 }
 
-// SAFETY: a map is an address range that lives until drop; all access goes through atomics or raw copies.
+// SAFETY: a map is an address range that lives until drop; all access goes through atomics or raw
+// copies.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
@@ -101,7 +103,8 @@ impl Map {
     #[inline]
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) {
         let from = self.at(at, out.len(), 1);
-        // SAFETY: the source lies within the mapping; `out` is ours alone. Torn contents are expected.
+        // SAFETY: the source lies within the mapping; `out` is ours alone. Torn contents are
+        // expected.
         unsafe { ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
@@ -116,8 +119,8 @@ impl Map {
     /// Borrows bytes where they lie.
     ///
     /// # Safety
-    /// The bytes must not change while the slice lives: they lie below the committed tail of a segment
-    /// that is pinned against recycling.
+    /// The bytes must not change while the slice lives: they lie below the committed tail of a
+    /// segment that is pinned against recycling.
     #[inline]
     pub(crate) unsafe fn stable(&self, at: usize, len: usize) -> &[u8] {
         let from = self.at(at, len, 1);
@@ -130,8 +133,8 @@ impl Map {
         self.at(at, len, 8)
     }
 
-    /// Makes the pages present and writable, so that a later write does not fault. Best effort: older
-    /// kernels lack it, and then the first touch costs what it costs.
+    /// Makes the pages present and writable, so that a later write does not fault. Best effort:
+    /// older kernels lack it, and then the first touch costs what it costs.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         let advice = match self.mode {
             Mode::Read => libc::MADV_POPULATE_READ,
@@ -154,8 +157,8 @@ impl Drop for Map {
     }
 }
 
-/// Reserves room on the disk for the whole file, so that a full disk is an error here and not a signal
-/// at some later write through a map.
+/// Reserves room on the disk for the whole file, so that a full disk is an error here and not a
+/// signal at some later write through a map.
 pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     loop {

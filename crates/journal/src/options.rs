@@ -46,7 +46,8 @@ pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
 pub struct JournalOptions {
     /// Reading and writing, or reading only.
     pub access: Access,
-    /// The longest that an appended record stays unsynced, in topics with [`SyncPolicy::Background`].
+    /// The longest that an appended record stays unsynced, in topics with
+    /// [`SyncPolicy::Background`].
     pub sync_interval: Duration,
     /// Who keeps house.
     pub maintenance: Maintenance,
@@ -116,8 +117,8 @@ pub enum SyncPolicy {
 pub struct TopicConfig {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
     pub partitions: u32,
-    /// The size that segments grow to, in bytes, [`MIN_SEGMENT_BYTES`] to [`MAX_SEGMENT_BYTES`]. A longer
-    /// record gets a larger one.
+    /// The size that segments grow to, in bytes, [`MIN_SEGMENT_BYTES`] to [`MAX_SEGMENT_BYTES`]. A
+    /// longer record gets a larger one.
     pub segment_bytes: u64,
     /// The most bytes that a partition keeps, to within a segment; `None` for no limit.
     pub retention_bytes: Option<u64>,
@@ -188,7 +189,8 @@ impl TopicConfig {
         Ok(())
     }
 
-    /// The size that this topic's segments grow to: small enough that retention can cut something off.
+    /// The size that this topic's segments grow to: small enough that retention can cut something
+    /// off.
     pub(crate) fn largest_segment(&self) -> u64 {
         let share = self.retention_bytes.map_or(u64::MAX, |bytes| bytes / 4);
         self.segment_bytes.min(share).max(MIN_SEGMENT_BYTES)

@@ -1,12 +1,12 @@
 //! A partition: its control page, its segments, and the lock under which it grows.
 //!
-//! Constraints: everything that changes a partition happens under its lock, by whoever holds it; any
-//! holder may die at any instruction. So each step leaves either the old or the new state, or something
-//! that [`Partition::repair`] recognises.
+//! Constraints: everything that changes a partition happens under its lock, by whoever holds it;
+//! any holder may die at any instruction. So each step leaves either the old or the new state, or
+//! something that [`Partition::repair`] recognises.
 //!
-//! Operation: to append is to write frames behind the tail and then to store the tail. To roll is to put
-//! the next segment's file in place, then to seal the present segment, then to name the next one in the
-//! control page; who finds a sealed current segment finishes the roll.
+//! Operation: to append is to write frames behind the tail and then to store the tail. To roll is
+//! to put the next segment's file in place, then to seal the present segment, then to name the next
+//! one in the control page; who finds a sealed current segment finishes the roll.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -43,7 +43,8 @@ pub(crate) struct Partition {
     waiting: Mutex<Vec<(u64, OnDurable)>>,
     /// The durable position that was last brought to the disk itself.
     pub(crate) checkpoint_saved: AtomicU64,
-    /// The log's end as found by looking, in a journal that may not be recovered for want of access.
+    /// The log's end as found by looking, in a journal that may not be recovered for want of
+    /// access.
     pub(crate) recovered_view: Option<(u64, u64)>,
     pub(crate) opened_at_recovery: u64,
     /// Whether a writer has asked the keeper to prepare the next segment.
@@ -280,8 +281,8 @@ impl Partition {
         Ok(next)
     }
 
-    /// Makes a segment's file, or takes the one that was prepared, and gives it its name. Where the disk
-    /// has no room for it, a smaller one, down to what is needed.
+    /// Makes a segment's file, or takes the one that was prepared, and gives it its name. Where the
+    /// disk has no room for it, a smaller one, down to what is needed.
     fn place(&self, mut head: Head, need: u64) -> Result<Segment, JournalError> {
         let path = segment::path(&self.dir, head.seq);
         if let Some(segment) = self.take_spare(head, &path)? {
@@ -426,7 +427,8 @@ impl Drop for Partition {
     fn drop(&mut self) {
         let background = self.config.sync == SyncPolicy::Background;
         if self.shared.writable() && background && self.is_unsynced() {
-            // Nobody is left to be told; another process's, or the next, background sync tries again.
+            // Nobody is left to be told; another process's, or the next, background sync tries
+            // again.
             let _ = self.sync(u64::MAX);
         }
         for (_, call) in self.waiting_durable().drain(..) {

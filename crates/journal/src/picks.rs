@@ -1,8 +1,10 @@
-//! The newest records of each key, for a reader that joins late: looked up, put in order, read in place.
+//! The newest records of each key, for a reader that joins late: looked up, put in order, read in
+//! place.
 //!
-//! Operation: the keys index names the newest record of each key, complete up to a position; each frame
-//! names its key's frame before it. All places are sorted, which is the order of offsets too, and read one
-//! by one; then the reader goes on behind that position, so that nothing comes twice and nothing is missing.
+//! Operation: the keys index names the newest record of each key, complete up to a position; each
+//! frame names its key's frame before it. All places are sorted, which is the order of offsets too,
+//! and read one by one; then the reader goes on behind that position, so that nothing comes twice
+//! and nothing is missing.
 
 use std::collections::VecDeque;
 
@@ -132,7 +134,8 @@ impl Picks {
         partition.hash(key) == hash
     }
 
-    /// A pick that is damaged: what offset it had is not known any more, so the rest of the picks is.
+    /// A pick that is damaged: what offset it had is not known any more, so the rest of the picks
+    /// is.
     fn gap(&mut self) -> Option<Pick> {
         let from = self.at.segment.as_ref().map(|s| s.head.base_offset)?;
         Some(Pick::Gap(Gap { from, to: from + 1, cause: GapCause::Damaged }))

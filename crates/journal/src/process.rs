@@ -1,4 +1,5 @@
-//! Who is alive: processes told apart by id, start time and boot, so that a reused id is not mistaken.
+//! Who is alive: processes told apart by id, start time and boot, so that a reused id is not
+//! mistaken.
 
 use std::fs;
 
@@ -9,8 +10,8 @@ use crate::hash::mix;
 pub(crate) struct BootId(pub [u8; 16]);
 
 impl BootId {
-    /// Reads the kernel's boot id; where there is none (no `/proc`), every open looks like a new boot, so
-    /// that recovery runs rather than not.
+    /// Reads the kernel's boot id; where there is none (no `/proc`), every open looks like a new
+    /// boot, so that recovery runs rather than not.
     pub(crate) fn current() -> Self {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();

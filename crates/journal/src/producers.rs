@@ -1,12 +1,12 @@
 //! A topic's producers: names, incarnations, and who has the claim to each.
 //!
 //! Constraints: an incarnation is given once, ever: it is on the disk before anyone may use it. A
-//! writer whose incarnation is no longer its name's newest cannot append (checked under the partition's
-//! lock), so no reader gets an older incarnation's sample after a newer one's.
+//! writer whose incarnation is no longer its name's newest cannot append (checked under the
+//! partition's lock), so no reader gets an older incarnation's sample after a newer one's.
 //!
-//! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of the
-//! same size for each name: name, incarnation, claim, checksum over the name. A producer's id is its
-//! place. The file grows by doubling; entries never move.
+//! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of
+//! the same size for each name: name, incarnation, claim, checksum over the name. A producer's id
+//! is its place. The file grows by doubling; entries never move.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -77,7 +77,8 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     lock::init(&map, LOCK).at("prepare", path)
 }
 
-/// Makes the lock anew in a file that was last used under another boot, or is a copy: nobody holds it.
+/// Makes the lock anew in a file that was last used under another boot, or is a copy: nobody holds
+/// it.
 fn refresh_lock(shared: &Shared, path: &Path) -> Result<(), JournalError> {
     let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
     let map = Map::of(&file, ENTRY, Mode::Write).at("map", path)?;
@@ -314,7 +315,8 @@ impl Claim {
     }
 }
 
-/// When a claim's holder last said that it is alive, in an entry's spare bytes: TAI ns, 0 for never.
+/// When a claim's holder last said that it is alive, in an entry's spare bytes: TAI ns, 0 for
+/// never.
 const SEEN: usize = 232;
 
 impl Claim {

@@ -1,8 +1,10 @@
-//! Reading: a position in the log, the segment that it lies in, and nothing else that anyone waits for.
+//! Reading: a position in the log, the segment that it lies in, and nothing else that anyone waits
+//! for.
 //!
-//! Constraints: only bytes below the committed tail are looked at; each frame's checksum is checked; no
-//! system call is made while there is something to read. Damage, retention and compaction turn into
-//! explicit gaps: a reader gets every offset from its start on, as a sample or in a gap, once, in order.
+//! Constraints: only bytes below the committed tail are looked at; each frame's checksum is
+//! checked; no system call is made while there is something to read. Damage, retention and
+//! compaction turn into explicit gaps: a reader gets every offset from its start on, as a sample or
+//! in a gap, once, in order.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -29,7 +31,8 @@ pub enum From {
     Latest,
     /// At the first record of that time or later.
     Time(Tai),
-    /// With the newest `n` records of each key, in the order of their offsets, then all that follows.
+    /// With the newest `n` records of each key, in the order of their offsets, then all that
+    /// follows.
     LastPerKey(usize),
 }
 
@@ -71,7 +74,8 @@ pub struct SampleRef<'a> {
     pub offset: u64,
     /// When it was published.
     pub time: Tai,
-    /// Its number among those of its producer's incarnation in this partition, from 1, without holes.
+    /// Its number among those of its producer's incarnation in this partition, from 1, without
+    /// holes.
     pub sequence: u64,
     /// The payload's schema.
     pub schema: SchemaId,
@@ -109,8 +113,8 @@ pub struct Reader {
     picks: Option<Picks>,
 }
 
-/// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions that
-/// rang, so a thread with many readers arms the others again through their watches.
+/// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions
+/// that rang, so a thread with many readers arms the others again through their watches.
 pub struct Watch {
     partition: Arc<Partition>,
     pos: u64,
@@ -206,8 +210,8 @@ impl Reader {
         self.names.producers.name(id)
     }
 
-    /// Has the bell rung at the next append. True where there is something to read already: then do not
-    /// sleep.
+    /// Has the bell rung at the next append. True where there is something to read already: then do
+    /// not sleep.
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
         self.picks.is_some() || self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
@@ -224,8 +228,9 @@ impl Reader {
     ///
     /// # Errors
     /// [`JournalError`] where files cannot be opened. Damage is no error but a gap.
+    // Items borrow from the reader, which iterators cannot say.
+    #[allow(clippy::should_implement_trait)]
     #[inline]
-    #[allow(clippy::should_implement_trait)] // Items borrow from the reader, which iterators cannot say.
     pub fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
         if self.picks.is_some() {
             return self.next_pick();

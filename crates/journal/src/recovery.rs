@@ -1,13 +1,13 @@
 //! After power loss, or in a copy of a journal: find out anew where the log ends.
 //!
 //! Constraints: pages reach the disk in any order, so nothing that changes is believed: neither the
-//! control page's words nor the seals. What was reported durable is there and whole; recovery never cuts
-//! below it, and never serves what it cut.
+//! control page's words nor the seals. What was reported durable is there and whole; recovery never
+//! cuts below it, and never serves what it cut.
 //!
-//! Operation: from the newest checkpoint on, frames are checked one behind the other, by checksum and by
-//! offset, from segment to segment. At the first that does not fit, the log ends. The segment is sealed
-//! there, so that what comes next goes into a new one: old frames behind the cut can never follow new
-//! ones.
+//! Operation: from the newest checkpoint on, frames are checked one behind the other, by checksum
+//! and by offset, from segment to segment. At the first that does not fit, the log ends. The
+//! segment is sealed there, so that what comes next goes into a new one: old frames behind the cut
+//! can never follow new ones.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -34,7 +34,8 @@ struct Found {
 }
 
 impl Partition {
-    /// Recovers where the page was last used under another boot, or is another file, or contradicts itself.
+    /// Recovers where the page was last used under another boot, or is another file, or contradicts
+    /// itself.
     pub(crate) fn recover_if_needed(
         &mut self,
         file: &File,
@@ -93,7 +94,8 @@ impl Partition {
         control.sync_error().store(0, Release);
         control.clear_checkpoints();
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
-            // In a copy of a journal nothing may be on the disk yet; after a boot this costs nothing.
+            // In a copy of a journal nothing may be on the disk yet; after a boot this costs
+            // nothing.
             self.shared.sync_file(&segment::path(&self.dir, seq))?;
         }
         control.synced_seq().store(found.seq, Release);
@@ -131,7 +133,8 @@ impl Partition {
         };
         let Some((mut segment, mut found)) = start else {
             let (end, time) = (self.control.first_offset(), Tai::from_nanos(i64::MIN));
-            // Nothing is left: offsets must not be given twice, so the page's own end is believed here.
+            // Nothing is left: offsets must not be given twice, so the page's own end is believed
+            // here.
             let (pos, claimed) = self.control.log_end();
             let sane = self.control.is_sound() && pos % 8 == 0 && pos >= FIRST_POS;
             let (pos, end) = if sane { (pos, claimed) } else { (FIRST_POS, end) };
@@ -197,7 +200,8 @@ impl Partition {
         }
     }
 
-    /// Removes segments behind the log's end, and before a compacted one; gives the first that stays.
+    /// Removes segments behind the log's end, and before a compacted one; gives the first that
+    /// stays.
     fn drop_strays(&self, last: u64) -> Result<Option<Segment>, JournalError> {
         let files = self.files()?;
         let kept =

@@ -1,14 +1,16 @@
 //! What is kept, and until when; and what becomes of files that are no longer needed.
 //!
-//! Constraints: whole segments go, the oldest first, never the current one. Where the newest record of
-//! each key is kept for ever, the segments that go are replaced by one *compacted* segment with just
-//! those records, verbatim, under the number of the last one that it replaces and at positions within
-//! their range: so positions and offsets stay in order, and a reader needs no second way to read.
+//! Constraints: whole segments go, the oldest first, never the current one. Where the newest record
+//! of each key is kept for ever, the segments that go are replaced by one *compacted* segment with
+//! just those records, verbatim, under the number of the last one that it replaces and at positions
+//! within their range: so positions and offsets stay in order, and a reader needs no second way to
+//! read.
 //!
-//! Operation: the compacted file is written and synced under a temporary name. In the lock it gets its
-//! name in one rename, then the index is told the new places, then the first segment's number is moved.
-//! `compacting` names the segment meanwhile, so that whoever takes over from a holder that died goes on.
-//! A retired file is used again, while its pages are warm, unless a reader has it pinned.
+//! Operation: the compacted file is written and synced under a temporary name. In the lock it gets
+//! its name in one rename, then the index is told the new places, then the first segment's number
+//! is moved. `compacting` names the segment meanwhile, so that whoever takes over from a holder
+//! that died goes on. A retired file is used again, while its pages are warm, unless a reader has
+//! it pinned.
 
 use std::fs;
 use std::sync::Arc;
@@ -202,8 +204,8 @@ impl Partition {
         }
     }
 
-    /// The records of some segments that are the newest of their keys. `None` where it is not worth the
-    /// copying yet: as much as is kept has to have come in since the last time.
+    /// The records of some segments that are the newest of their keys. `None` where it is not worth
+    /// the copying yet: as much as is kept has to have come in since the last time.
     fn still_last(
         &self,
         first: u64,

@@ -1,16 +1,16 @@
 //! Segments: files of frames, each a contiguous range of the log's positions.
 //!
-//! Constraints: a segment's file is fully allocated before it is mapped, and never truncated while it may
-//! be mapped. Bytes below the committed tail do not change while anyone pins the segment. File contents
-//! are untrusted: everything is bounds-checked, and frames are checked by their CRC.
+//! Constraints: a segment's file is fully allocated before it is mapped, and never truncated while
+//! it may be mapped. Bytes below the committed tail do not change while anyone pins the segment.
+//! File contents are untrusted: everything is bounds-checked, and frames are checked by their CRC.
 //!
-//! Format: one header page ([`HEADER_BYTES`]) with the fixed fields, the seal, the pin count and a sparse
-//! index of up to [`INDEX_ENTRIES`] places; then the frames.
+//! Format: one header page ([`HEADER_BYTES`]) with the fixed fields, the seal, the pin count and a
+//! sparse index of up to [`INDEX_ENTRIES`] places; then the frames.
 //!
-//! Operation: *live* holds the segment's id while its contents are valid, and 0 from the moment that it
-//! is retired. A reader pins, then looks at *live*; who retires clears *live*, then looks at the pins:
-//! one of the two always sees the other. A pinned segment is unlinked instead of recycled, so that a
-//! pin that was left by a killed reader costs nothing but one recycling.
+//! Operation: *live* holds the segment's id while its contents are valid, and 0 from the moment
+//! that it is retired. A reader pins, then looks at *live*; who retires clears *live*, then looks
+//! at the pins: one of the two always sees the other. A pinned segment is unlinked instead of
+//! recycled, so that a pin that was left by a killed reader costs nothing but one recycling.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -174,7 +174,8 @@ pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError>
     let file = options.read(true).write(true).create_new(true).open(path);
     let file = file.at("create", path)?;
     if let Err(e) = reserve(&file, HEADER_BYTES + capacity) {
-        // What cannot be whole must not stay; a failure to remove it is no worse than the first one.
+        // What cannot be whole must not stay; a failure to remove it is no worse than the first
+        // one.
         let _ = std::fs::remove_file(path);
         return Err(JournalError::io("allocate", path, e));
     }
@@ -253,7 +254,8 @@ impl Segment {
         self.map.u64(LIVE).load(SeqCst) == self.head.id
     }
 
-    /// Ends the segment's life. True where nobody has it pinned, so that the file may be used again.
+    /// Ends the segment's life. True where nobody has it pinned, so that the file may be used
+    /// again.
     pub(crate) fn retire(&self) -> bool {
         self.map.u64(LIVE).store(0, SeqCst);
         fence(SeqCst);
@@ -265,7 +267,8 @@ impl Segment {
         (HEADER_BYTES + (pos - self.head.base_pos)) as usize
     }
 
-    /// Writes a frame at a position. The caller holds the partition's lock and has checked the room.
+    /// Writes a frame at a position. The caller holds the partition's lock and has checked the
+    /// room.
     #[inline]
     pub(crate) fn write(&self, pos: u64, header: &[u8; HEADER], parts: [&[u8]; 3]) {
         let mut at = self.place(pos);
@@ -284,8 +287,8 @@ impl Segment {
         }
     }
 
-    /// Checks the frame at a position, in a log that ends at `limit`; a loose segment's body comes to lie
-    /// in `scratch`.
+    /// Checks the frame at a position, in a log that ends at `limit`; a loose segment's body comes
+    /// to lie in `scratch`.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -391,8 +394,8 @@ impl Segment {
         self.map.u32(INDEX_COUNT).store(keep as u32, Release);
     }
 
-    /// A position, at which a valid frame lies, that is at or before the wanted one; by the index where it
-    /// holds true, else the segment's start.
+    /// A position, at which a valid frame lies, that is at or before the wanted one; by the index
+    /// where it holds true, else the segment's start.
     pub(crate) fn seek(&self, limit: u64, before: impl Fn(u64, Tai) -> bool) -> u64 {
         let mut scratch = Vec::new();
         for (offset, pos, time) in self.entries().rev() {
@@ -405,8 +408,8 @@ impl Segment {
         self.head.base_pos
     }
 
-    /// The first place behind `pos` where the index knows a valid frame, with its offset: where reading
-    /// goes on after damage.
+    /// The first place behind `pos` where the index knows a valid frame, with its offset: where
+    /// reading goes on after damage.
     pub(crate) fn resume(&self, pos: u64, limit: u64) -> Option<(u64, u64)> {
         let mut scratch = Vec::new();
         let mut behind = self.entries().filter(|e| e.1 > pos);

@@ -1,13 +1,13 @@
 //! Durability: the disk is asked once for all who wait.
 //!
-//! Constraints: what is reported durable has been through fdatasync, its file's name through a sync of the
-//! folder, and its producer's incarnation before that. A failed sync is not forgotten: what the kernel
-//! dropped would pass the next one (it marks the pages clean), so the partition reports the error until
-//! the next boot.
+//! Constraints: what is reported durable has been through fdatasync, its file's name through a sync
+//! of the folder, and its producer's incarnation before that. A failed sync is not forgotten: what
+//! the kernel dropped would pass the next one (it marks the pages clean), so the partition reports
+//! the error until the next boot.
 //!
 //! Operation: one sync lock a partition, across processes. Who gets it syncs up to the tail of that
-//! moment; those who waited meanwhile find their records durable. Each sync leaves a checkpoint from
-//! which recovery starts.
+//! moment; those who waited meanwhile find their records durable. Each sync leaves a checkpoint
+//! from which recovery starts.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};

@@ -228,8 +228,8 @@ impl Topic {
     /// Claims a producer's name: gives its next incarnation, and fences the former one's writers.
     ///
     /// # Errors
-    /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive and
-    /// any is.
+    /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive
+    /// and any is.
     pub fn claim(&self, options: &WriterOptions) -> Result<ProducerClaim, JournalError> {
         let producers = self.inner.producers()?;
         let inner = Arc::new(producers.claim(&options.producer, options.ownership)?);
@@ -245,8 +245,8 @@ impl Topic {
         self.writer_with(partition, &self.claim(options)?)
     }
 
-    /// A writer to one partition, under a claim that it shares with writers to other partitions. One
-    /// writer at a time for each partition and claim.
+    /// A writer to one partition, under a claim that it shares with writers to other partitions.
+    /// One writer at a time for each partition and claim.
     ///
     /// # Errors
     /// [`JournalError`] where the partition cannot be opened.
@@ -267,8 +267,8 @@ impl Topic {
         Reader::open(self.inner.partition(partition)?, self.inner.producers()?, from)
     }
 
-    /// A group whose members share this topic's partitions; made where there is none. The name follows the
-    /// rules of producers' names.
+    /// A group whose members share this topic's partitions; made where there is none. The name
+    /// follows the rules of producers' names.
     ///
     /// # Errors
     /// [`JournalError`] where its file cannot be made or used.
@@ -295,9 +295,9 @@ impl Topic {
         Ok(self.inner.partition(partition)?.durable())
     }
 
-    /// Brings the record at an offset to the disk, or waits until another thread or process, which is
-    /// at it already, has done so: it survives power loss then. All who wait share one request to the
-    /// disk.
+    /// Brings the record at an offset to the disk, or waits until another thread or process, which
+    /// is at it already, has done so: it survives power loss then. All who wait share one request
+    /// to the disk.
     ///
     /// # Errors
     /// [`JournalError::TimedOut`], [`JournalError::SyncFailed`].
@@ -319,8 +319,8 @@ impl Topic {
         self.on_durable(partition, end.saturating_sub(1), Box::new(|_| {}))
     }
 
-    /// Calls back when the record at an offset is durable, or will not become so: at once, or from the
-    /// journal's own thread, which the call must not block.
+    /// Calls back when the record at an offset is durable, or will not become so: at once, or from
+    /// the journal's own thread, which the call must not block.
     ///
     /// # Errors
     /// [`JournalError`] where the partition cannot be opened; then it is not called.
@@ -334,8 +334,8 @@ impl Topic {
         Ok(())
     }
 
-    /// Drops everything below an offset, to within a segment, but the newest record of each key where the
-    /// topic keeps those.
+    /// Drops everything below an offset, to within a segment, but the newest record of each key
+    /// where the topic keeps those.
     ///
     /// # Errors
     /// [`JournalError`] where files cannot be written.

@@ -1,4 +1,5 @@
-//! Appending: serialise and checksum outside the lock; under it, copy behind the tail and move the tail.
+//! Appending: serialise and checksum outside the lock; under it, copy behind the tail and move the
+//! tail.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ impl Writer {
         self.sequence
     }
 
-    /// Appends one record; gives its offset. It is *stored* then: it survives the death of any process.
+    /// Appends one record; gives its offset. It is *stored* then: it survives the death of any
+    /// process.
     ///
     /// # Errors
     /// [`AppendError`]; nothing of the record is in the log then.

@@ -44,7 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "delivery_large",
-        promise: "payloads up to the limit come whole, larger ones are refused with the limit named",
+        promise: "payloads up to the limit come whole, larger ones are refused with the limit \
+             named",
         run: large,
     },
     Check {

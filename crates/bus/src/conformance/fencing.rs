@@ -22,7 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "fencing_exclusive",
-        promise: "the second live writer of an exclusive topic is refused, and let in when it is free",
+        promise: "the second live writer of an exclusive topic is refused, and let in when it is \
+             free",
         run: exclusive,
     },
     Check {
@@ -55,7 +56,11 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
     for number in 100..110_u64 {
         let late = publisher_outcome(&zombie, number);
         if fencing == Fencing::RefuseAndDrop {
-            let told = matches!(&late, Err(PublishError::Transport(TransportError::Fenced { newer, .. })) if *newer == after);
+            let told = matches!(
+                &late,
+                Err(PublishError::Transport(TransportError::Fenced { newer, .. }))
+                    if *newer == after
+            );
             ensure!(told, "the zombie's publish gave {late:?}");
         }
     }

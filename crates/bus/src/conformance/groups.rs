@@ -20,7 +20,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "group_takes_over",
-        promise: "what a member that went away had not committed goes to the others: nothing is lost",
+        promise: "what a member that went away had not committed goes to the others: nothing is \
+             lost",
         run: takes_over,
     },
     Check {

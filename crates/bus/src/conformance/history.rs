@@ -28,7 +28,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "start_last_quiet_keys",
-        promise: "the last value of a key stays, however much others publish and whatever is removed",
+        promise: "the last value of a key stays, however much others publish and whatever is \
+             removed",
         run: quiet_keys,
     },
     Check {
@@ -53,7 +54,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "retention_is_a_gap",
-        promise: "what is removed under a slow reader is an explicit gap: received + lost = published",
+        promise: "what is removed under a slow reader is an explicit gap: received + lost = \
+             published",
         run: retention,
     },
 ];

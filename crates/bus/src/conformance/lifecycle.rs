@@ -24,7 +24,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "open_checks",
-        promise: "a topic opened again with another quality of service is an error naming the field",
+        promise: "a topic opened again with another quality of service is an error naming the \
+             field",
         run: checks,
     },
     Check {

@@ -1,8 +1,9 @@
 //! The suite that every transport is held to.
 //!
-//! A transport brings a [`Harness`]: how to connect to its real engine, and how to stop and start it. Each
-//! [`Check`] holds one promise of the bus against it. What a transport cannot do, it has to refuse by
-//! name: a check then counts as [`Verdict::Refused`], provided that the capabilities say the same.
+//! A transport brings a [`Harness`]: how to connect to its real engine, and how to stop and start
+//! it. Each [`Check`] holds one promise of the bus against it. What a transport cannot do, it has
+//! to refuse by name: a check then counts as [`Verdict::Refused`], provided that the capabilities
+//! say the same.
 //!
 //! That the checks can fail is proved by running them on the fault injector.
 //!

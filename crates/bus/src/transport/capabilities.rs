@@ -58,8 +58,8 @@ pub enum HistorySupport {
     KeepAll,
 }
 
-/// What a transport declares of itself. What is not in here is done by the bus, the same everywhere:
-/// deadlines, lifespans, key filters, overload at the subscriber.
+/// What a transport declares of itself. What is not in here is done by the bus, the same
+/// everywhere: deadlines, lifespans, key filters, overload at the subscriber.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// The scheme, for messages.
@@ -99,7 +99,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Compares with what a topic needs: all or an error that names the first policy that cannot be met.
+    /// Compares with what a topic needs: all or an error that names the first policy that cannot be
+    /// met.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -190,7 +191,8 @@ impl Ask<'_> {
             asked,
             offered,
             remedy: format!(
-                "override {policy} in the topic's quality of service, or use a transport that has it"
+                "override {policy} in the topic's quality of service, or use a transport that has \
+                 it"
             ),
         })
     }

@@ -1,12 +1,13 @@
 //! What a transport is: the few things that differ between a journal, Kafka and DDS.
 //!
-//! Constraints. The traits are small and object-safe; nothing in them blocks, except for opening and
-//! closing; whatever has a queue bounds it and says `Full`. What can be done the same way everywhere
-//! (key filters, overload at the subscriber, deadlines, lifespans, fencing at the reader, counting of
-//! losses and repeats, resolution of schemas) is not here but in the bus. ADR 5 says how Kafka and DDS fit.
+//! Constraints. The traits are small and object-safe; nothing in them blocks, except for opening
+//! and closing; whatever has a queue bounds it and says `Full`. What can be done the same way
+//! everywhere (key filters, overload at the subscriber, deadlines, lifespans, fencing at the
+//! reader, counting of losses and repeats, resolution of schemas) is not here but in the bus. ADR 5
+//! says how Kafka and DDS fit.
 //!
-//! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and producer, and
-//! [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
+//! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and
+//! producer, and [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
 
 mod capabilities;
 pub mod fault;
@@ -43,10 +44,12 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         name: &TopicName,
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError>;
-    /// Creates a topic, or opens the one that was created meanwhile with the same quality of service.
+    /// Creates a topic, or opens the one that was created meanwhile with the same quality of
+    /// service.
     ///
     /// # Errors
-    /// [`TransportError::Differs`] where it exists with another quality of service; what the engine says.
+    /// [`TransportError::Differs`] where it exists with another quality of service; what the engine
+    /// says.
     fn create_topic(
         &self,
         name: &TopicName,
@@ -229,7 +232,8 @@ pub enum Begin {
     Latest,
     /// At the oldest sample that is kept.
     Earliest,
-    /// With the newest `n` samples of each key, marked [`Origin::History`], then at the tail as it was.
+    /// With the newest `n` samples of each key, marked [`Origin::History`], then at the tail as it
+    /// was.
     LastPerKey(u32),
     /// At an offset; other partitions at their earliest.
     Offset(u32, u64),
@@ -257,7 +261,8 @@ pub struct GroupRequest<'a> {
     pub member: &'a str,
 }
 
-/// Whether a sample comes from the log in order or from the last values that a late joiner asked for.
+/// Whether a sample comes from the log in order or from the last values that a late joiner asked
+/// for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// From the log: the producer's numbers have no holes.

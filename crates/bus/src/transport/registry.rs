@@ -30,7 +30,8 @@ fn registry() -> &'static Mutex<BTreeMap<String, Connect>> {
     })
 }
 
-/// Makes a transport known under a scheme, for this process; the last registration of a scheme holds.
+/// Makes a transport known under a scheme, for this process; the last registration of a scheme
+/// holds.
 pub fn register(scheme: &str, connect: Connect) {
     locked(registry()).insert(scheme.to_ascii_lowercase(), connect);
 }

@@ -242,8 +242,8 @@ impl Conversion<'_> {
         self.bare(at, branches, json, depth)
     }
 
-    /// The first branch that JSON fits; whole numbers go to `int` or `long`, and those that a `float`
-    /// has not exactly to a `double`, where there is one.
+    /// The first branch that JSON fits; whole numbers go to `int` or `long`, and those that a
+    /// `float` has not exactly to a `double`, where there is one.
     fn bare(&mut self, at: usize, branches: &[usize], json: &Json, depth: usize) -> Result<Value> {
         let mut rough = None;
         let mut error = None;

@@ -1,8 +1,8 @@
 //! `fault:URL`: any transport, with faults injected by a plan that a seed makes repeatable.
 //!
-//! For two uses: users see what their own program does when samples are lost, late or refused, and we see
-//! that the conformance suite notices a transport that breaks its promises. Nothing in here waits for
-//! time: a delay is a number of polls.
+//! For two uses: users see what their own program does when samples are lost, late or refused, and
+//! we see that the conformance suite notices a transport that breaks its promises. Nothing in here
+//! waits for time: a delay is a number of polls.
 //!
 //! The options are probabilities from 0 to 1, each applied on its own:
 //!
@@ -19,12 +19,12 @@
 //! | `doubt` | a publish is stored and reported as unknown |
 //! | `amnesia` | a sample is shown as of incarnation 1, whoever wrote it |
 //!
-//! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen and
-//! thawed (one that is there and does not answer): publishes then queue up, `queue` of them a writer
-//! (1,000), and further ones find the queue full.
+//! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen
+//! and thawed (one that is there and does not answer): publishes then queue up, `queue` of them a
+//! writer (1,000), and further ones find the queue full.
 //!
-//! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by completion
-//! instead of at once. Options that are not in this table go to the transport behind.
+//! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by
+//! completion instead of at once. Options that are not in this table go to the transport behind.
 
 mod reader;
 mod writer;
@@ -194,7 +194,8 @@ impl Cable {
         self.ring();
     }
 
-    /// The engine stops answering: publishes queue up, and readers get nothing, though nothing says why.
+    /// The engine stops answering: publishes queue up, and readers get nothing, though nothing says
+    /// why.
     pub fn freeze(&self) {
         self.0.frozen.store(true, Ordering::Release);
     }

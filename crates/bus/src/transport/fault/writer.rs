@@ -35,7 +35,8 @@ impl Backlog {
         for (kept, guarantee, ticket) in self.queue.drain(..) {
             match self.inner.publish(&kept.record(), guarantee) {
                 Ok(Published::Done(receipt)) => ticket.complete(Ok(receipt)),
-                // The queue stands still until the engine behind has answered, as an engine's own does.
+                // The queue stands still until the engine behind has answered, as an engine's own
+                // does.
                 Ok(Published::Pending(pending)) => {
                     let unknown = PublishError::Unknown { cause: "no answer".to_owned() };
                     ticket.complete(pending.wait(None).unwrap_or(Err(unknown)));

@@ -1,8 +1,8 @@
 //! The journal's doorbell, which says that something came, made into one that says for whom.
 //!
-//! A doorbell rings for all readers of a thread together, and a ring takes it off the partition that
-//! rang. So each armed reader leaves watches behind, and after a ring all of them are armed again: those
-//! that find something are ready, the others are sure to ring next time.
+//! A doorbell rings for all readers of a thread together, and a ring takes it off the partition
+//! that rang. So each armed reader leaves watches behind, and after a ring all of them are armed
+//! again: those that find something are ready, the others are sure to ring next time.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};

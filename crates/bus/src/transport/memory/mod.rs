@@ -1,13 +1,14 @@
 //! `memory:NAME`: the journal's semantics inside one process, without files.
 //!
-//! Constraints. A named instance lives until the process ends or [`forget`] is called; `memory:` alone is
-//! a new private one. Each connection stands for a process of its own: what it leaves open dies with it.
-//! *Stored* and *durable* both mean that the process's memory has it: it outlives buses, not the process.
-//! `memory:NAME?strict=1` therefore refuses what only a disk can promise; without it the six profiles can
-//! be tested unchanged. A partition keeps at most [`MAX_PARTITION_BYTES`], whatever its retention says.
+//! Constraints. A named instance lives until the process ends or [`forget`] is called; `memory:`
+//! alone is a new private one. Each connection stands for a process of its own: what it leaves open
+//! dies with it. *Stored* and *durable* both mean that the process's memory has it: it outlives
+//! buses, not the process. `memory:NAME?strict=1` therefore refuses what only a disk can promise;
+//! without it the six profiles can be tested unchanged. A partition keeps at most
+//! [`MAX_PARTITION_BYTES`], whatever its retention says.
 //!
-//! Operation. A partition is a deque of shared samples behind a mutex, with the newest ones of each key
-//! beside it. Readers copy out references and visit them outside the lock.
+//! Operation. A partition is a deque of shared samples behind a mutex, with the newest ones of each
+//! key beside it. Readers copy out references and visit them outside the lock.
 
 mod group;
 mod partition;

@@ -116,7 +116,8 @@ impl Partition {
         self.log.back().map(|stored| stored.time)
     }
 
-    /// Registers a writer: the next incarnation of its name. The one before it is fenced from now on.
+    /// Registers a writer: the next incarnation of its name. The one before it is fenced from now
+    /// on.
     pub(super) fn claim(
         &mut self,
         topic: &TopicName,
