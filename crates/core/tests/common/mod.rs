@@ -1,6 +1,7 @@
 //! Data that lies beside the repository, for tests that are skipped where it is absent.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The folder of shared test data: `$HELIO_SHARED_DATA`, else `../shared/data` beside the
@@ -12,7 +13,8 @@ pub(crate) fn shared_data(part: &str) -> Option<PathBuf> {
     );
     let path = root.join(part);
     if !path.exists() {
-        println!("skipped: {} not found", path.display());
+        // Not by println!, which the test runner keeps to itself.
+        let _ = writeln!(std::io::stderr(), "skipped: {} not found", path.display());
         return None;
     }
     Some(path)
