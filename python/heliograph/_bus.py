@@ -121,6 +121,8 @@ class Bus:
     def _future(self, token: int) -> asyncio.Future[None]:
         if self._closed:
             raise ClosedError("the bus is closed")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("the bus was connected in another event loop; connect in this one")
         future = self._loop.create_future()
         self._waiting[token] = future
         return future

@@ -1,11 +1,11 @@
 //! The bus and its topics for Python.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Clock, Lagging, Message, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName,
-    TopicSpec, TraceId,
+    Bus, Clock, Lagging, Message, PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic,
+    TopicName, TopicSpec, TraceId,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::errors;
 use crate::fork::Owned;
-use crate::receipt::{Pending, Receipt, guarantee, seconds};
+use crate::receipt::{Pending, Receipt, SIGNALS_EVERY, guarantee, seconds};
 use crate::sample::Shared;
 use crate::schema::{Schema, with_scratch};
 use crate::subscription::RawSubscription;
@@ -158,6 +158,9 @@ impl RawBus {
     }
 }
 
+/// From this payload on other threads run while it is copied: it takes longer than letting them.
+const DETACHED_BYTES: usize = 64 << 10;
+
 struct Opened {
     topic: Topic,
     publisher: OnceLock<Publisher>,
@@ -277,7 +280,11 @@ impl RawTopic {
                 Some(choices) => choices.apply(message)?,
                 None => message,
             };
-            PyResult::Ok(publisher.publish(message))
+            PyResult::Ok(if payload.len() < DETACHED_BYTES {
+                publisher.publish(message)
+            } else {
+                py.detach(|| publisher.publish(message))
+            })
         })?;
         match publishing.outcome() {
             Some(Ok(receipt)) => Ok(Py::new(py, Receipt::from(receipt))?.into_any()),
@@ -360,9 +367,17 @@ impl RawTopic {
     fn flush(&self, py: Python<'_>, name: &str, timeout_s: f64) -> PyResult<()> {
         let publisher = self.publisher(py)?;
         let guarantee = guarantee(name)?;
-        let timeout = seconds(Some(timeout_s))?.unwrap_or_default();
-        let done = py.detach(|| publisher.flush(guarantee, timeout));
-        done.map_err(|error| errors::publish(&error))
+        let until = Instant::now().checked_add(seconds(Some(timeout_s))?.unwrap_or_default());
+        loop {
+            let left =
+                until.map_or(SIGNALS_EVERY, |at| at.saturating_duration_since(Instant::now()));
+            let done = py.detach(|| publisher.flush(guarantee, left.min(SIGNALS_EVERY)));
+            py.check_signals()?;
+            match done {
+                Err(PublishError::Timeout) if left > SIGNALS_EVERY => {}
+                done => return done.map_err(|error| errors::publish(&error)),
+            }
+        }
     }
 
     /// Shows that this writer is alive though it has nothing to say.

@@ -21,6 +21,9 @@ use crate::sample::{self, Sample, Shared};
 /// How many items are passed over (keys that are not wanted, say) before the caller gets its turn.
 const PASSED_MAX: usize = 1024;
 
+/// How many bytes are taken at once, so that an event loop is not held up by a batch of large samples.
+const AT_ONCE_BYTES: usize = 4 << 20;
+
 /// A subscription, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawSubscription")]
 pub(crate) struct RawSubscription(Mutex<Owned<Inner>>);
@@ -89,12 +92,16 @@ impl Inner {
             return Ok(1);
         }
         let shared = &mut self.shared;
+        let mut bytes = 0;
         self.subscription.visit(max, |event| {
             sink(match event {
-                EventRef::Sample(sample) => Found::Sample(shared.sample(py, &sample)),
+                EventRef::Sample(sample) => {
+                    bytes += sample.payload.len();
+                    Found::Sample(shared.sample(py, &sample))
+                }
                 EventRef::Other(event) => Found::Other(event),
             });
-            ControlFlow::Continue(())
+            if bytes < AT_ONCE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
     }
 }

@@ -7,7 +7,7 @@ use helio_core::Tai;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::PyDateTime;
+use pyo3::types::{PyDateTime, PyFloat};
 
 /// An instant of International Atomic Time (TAI), in nanoseconds.
 ///
@@ -27,6 +27,19 @@ impl Time {
 
     pub(crate) const fn nanos(self) -> i64 {
         self.0.nanos()
+    }
+}
+
+impl Time {
+    fn later(self, seconds: f64) -> PyResult<Self> {
+        let nanos = (seconds * 1e9).round();
+        let wrong = || PyOverflowError::new_err(format!("{seconds} s from {}", self.0));
+        // A power of two, so that the comparison is exact.
+        let limit = 2_f64.powi(63);
+        if !(-limit..limit).contains(&nanos) {
+            return Err(wrong());
+        }
+        self.0.nanos().checked_add(nanos as i64).map(Self::from_nanos).ok_or_else(wrong)
     }
 }
 
@@ -133,9 +146,26 @@ impl Time {
         Ok(pyo3::types::PyBool::new(py, same).to_owned().into_any().unbind())
     }
 
-    /// The seconds from ``other`` to this time.
-    fn __sub__(&self, other: &Self) -> f64 {
-        (i128::from(self.0.nanos()) - i128::from(other.0.nanos())) as f64 * 1e-9
+    /// The seconds from another time to this one; or the time that many seconds before.
+    fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        if let Ok(other) = other.cast::<Self>() {
+            let nanos = i128::from(self.0.nanos()) - i128::from(other.get().0.nanos());
+            return Ok(PyFloat::new(py, nanos as f64 * 1e-9).into_any().unbind());
+        }
+        match other.extract::<f64>() {
+            Ok(seconds) => Ok(Bound::new(py, self.later(-seconds)?)?.into_any().unbind()),
+            Err(_) => Ok(py.NotImplemented()),
+        }
+    }
+
+    /// The time that many seconds later.
+    fn __add__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        match other.extract::<f64>() {
+            Ok(seconds) => Ok(Bound::new(py, self.later(seconds)?)?.into_any().unbind()),
+            Err(_) => Ok(py.NotImplemented()),
+        }
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (i64,)) {

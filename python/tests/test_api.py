@@ -65,6 +65,12 @@ def test_time_is_tai() -> None:
     later = helio.Time(time.tai_ns + 1_500_000_000)
     assert later - time == 1.5
     assert later > time >= time
+    assert time + 1.5 == later
+    assert later - 1.5 == time
+    with pytest.raises(OverflowError):
+        time + 1e10
+    with pytest.raises(TypeError):
+        time - "x"  # type: ignore[operator]
     assert len({time, later, helio.Time(time.tai_ns)}) == 2
     assert pickle.loads(pickle.dumps(time)) == time
     with pytest.raises(ValueError, match="yesterday"):

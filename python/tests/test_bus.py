@@ -337,6 +337,53 @@ def test_dictionaries_bytes_and_text_schemas(bus: sync.Bus) -> None:
     assert "weather/wind" in repr(wind)
 
 
+def test_a_schema_may_grow_while_readers_of_the_old_one_read_on(bus: sync.Bus) -> None:
+    @helio.record(name="Wind")
+    class Grown:
+        mast: helio.Int32 = helio.field(key=True, default=0)
+        speed: helio.Float64 = helio.field(unit="m/s")
+        gusts: helio.Array[helio.Float32, 4] = helio.field(default=np.zeros(4, dtype="f4"))
+        direction: helio.Float64 = helio.field(unit="deg", default=-1.0)
+
+    old = bus.topic("weather/wind", Wind, qos=helio.STREAM)
+    new = bus.topic("weather/wind", Grown, qos=helio.STREAM)
+    old.publish(Wind(speed=1.0))
+    new.publish(Grown(speed=2.0, direction=90.0))
+    with new.subscribe(start=helio.earliest()) as samples:
+        found = [samples.next(timeout=PATIENCE_S).value for _ in range(2)]
+        assert found == [Grown(speed=1.0), Grown(speed=2.0, direction=90.0)]
+    with old.subscribe(start=helio.earliest()) as others:
+        assert [others.next(timeout=PATIENCE_S).value for _ in range(2)] == [
+            Wind(speed=1.0),
+            Wind(speed=2.0),
+        ]
+
+
+def test_a_schema_that_readers_cannot_read_is_refused_with_the_field(bus: sync.Bus) -> None:
+    @helio.record(name="Wind")
+    class Other:
+        mast: helio.Int32 = helio.field(key=True, default=0)
+        speed: helio.String
+
+    bus.topic("weather/wind", Wind, qos=helio.STREAM).publish(Wind(speed=1.0))
+    with pytest.raises(helio.IncompatibleSchema, match="speed"):
+        bus.topic("weather/wind", Other, qos=helio.STREAM).publish(Other(speed="fast"))
+
+
+def test_large_samples_go_in_batches_of_bounded_size(bus: sync.Bus) -> None:
+    frames = bus.topic("frames", bytes, qos=helio.STREAM)
+    frame = bytes(range(256)) * 4096
+    with frames.subscribe() as samples:
+        for _ in range(12):
+            frames.publish(frame)
+        sizes: list[int] = []
+        while sum(sizes) < 12:
+            batch = samples.batch(timeout=PATIENCE_S)
+            assert all(each.value == frame for each in batch)
+            sizes.append(len(batch))
+    assert max(sizes) <= 4
+
+
 def test_the_twin_speaks_the_same_words() -> None:
     for name in ("Bus", "Topic", "Subscription"):
         words = {word for word in dir(getattr(helio, name)) if not word.startswith("_")}
