@@ -26,27 +26,30 @@ pub(super) struct Decoder<'a, 'de> {
     codec: &'a Codec,
     reader: &'a mut Reader<'de>,
     at: usize,
+    step: &'a Step,
     depth: usize,
 }
 
 impl<'a, 'de> Decoder<'a, 'de> {
     pub(super) fn new(codec: &'a Codec, reader: &'a mut Reader<'de>) -> Self {
-        Self { codec, reader, at: 0, depth: 0 }
+        Self { codec, reader, at: 0, step: &codec.plan[0], depth: 0 }
     }
 
     /// In a union, goes on with its branch.
     fn branch(self, branches: &[usize]) -> Result<Self> {
         deeper(self.reader, self.depth)?;
         let branch = self.reader.branch(branches.len())?;
-        Ok(Self { at: branches[branch], depth: self.depth + 1, ..self })
+        let at = branches[branch];
+        Ok(Self { at, step: &self.codec.plan[at], depth: self.depth + 1, ..self })
     }
 
     fn array<V: Visitor<'de>>(self, array: &'a ArrayStep, visitor: V) -> Result<V::Value> {
         deeper(self.reader, self.depth)?;
         let Decoder { codec, reader, depth, .. } = self;
         let mut blocks = Blocks::new(reader, array.least);
+        let step = &codec.plan[array.items];
         let mut elements =
-            Elements { codec, blocks: &mut blocks, at: array.items, depth: depth + 1 };
+            Elements { codec, blocks: &mut blocks, at: array.items, step, depth: depth + 1 };
         let value = visitor.visit_seq(&mut elements)?;
         let all = blocks.finish()?;
         check_length(array.length, all)?;
@@ -66,7 +69,7 @@ impl<'a, 'de> Decoder<'a, 'de> {
 
     fn record<V: Visitor<'de>>(self, steps: &'a [usize], visitor: V) -> Result<V::Value> {
         deeper(self.reader, self.depth)?;
-        let Decoder { codec, reader, at, depth } = self;
+        let Decoder { codec, reader, at, depth, .. } = self;
         let mut fields = Fields { codec, reader, at, depth: depth + 1, steps, next: 0 };
         let value = visitor.visit_map(&mut fields)?;
         while fields.next < steps.len() {
@@ -93,8 +96,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value> {
-        let codec = self.codec;
-        match &codec.plan[self.at] {
+        match self.step {
             Step::Null => {
                 self.reader.spend(1)?;
                 visitor.visit_unit()
@@ -118,13 +120,46 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
         }
     }
 
+    // What long arrays are made of comes without a look at all other types.
+
+    #[inline]
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        match self.step {
+            Step::Float => visitor.visit_f32(self.reader.float()?),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    #[inline]
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        match self.step {
+            Step::Double => visitor.visit_f64(self.reader.double()?),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    #[inline]
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        match self.step {
+            Step::Int => visitor.visit_i32(self.reader.int()?),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    #[inline]
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        match self.step {
+            Step::Long => visitor.visit_i64(self.reader.long()?),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        let codec = self.codec;
-        let this = match &codec.plan[self.at] {
+        let this = match self.step {
             Step::Union(branches) => self.branch(branches)?,
             _ => self,
         };
-        match &codec.plan[this.at] {
+        match this.step {
             Step::Null => {
                 this.reader.spend(1)?;
                 visitor.visit_none()
@@ -134,8 +169,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        let codec = self.codec;
-        let bytes = match &codec.plan[self.at] {
+        let bytes = match self.step {
             Step::Union(branches) => return self.branch(branches)?.deserialize_seq(visitor),
             Step::Bytes => self.reader.bytes()?,
             Step::Fixed(size) => self.reader.take(*size)?,
@@ -175,7 +209,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
         visitor: V,
     ) -> Result<V::Value> {
         let codec = self.codec;
-        match &codec.plan[self.at] {
+        match self.step {
             Step::Enum(symbols) => {
                 let symbol = self.symbol(*symbols)?;
                 visitor.visit_enum(IntoDeserializer::<DecodeError>::into_deserializer(symbol))
@@ -186,7 +220,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
             }
             Step::Union(branches) => {
                 let inner = self.branch(branches)?;
-                if matches!(codec.plan[inner.at], Step::Enum(_) | Step::String) {
+                if matches!(inner.step, Step::Enum(_) | Step::String) {
                     return inner.deserialize_enum(_name, variants, visitor);
                 }
                 let place = branches.iter().position(|at| *at == inner.at).unwrap_or_default();
@@ -207,7 +241,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        bool i8 i16 i128 u8 u16 u32 u64 u128 char str string bytes byte_buf unit
         unit_struct map struct identifier
     }
 }
@@ -268,6 +302,7 @@ struct Elements<'b, 'a, 'de> {
     codec: &'a Codec,
     blocks: &'b mut Blocks<'a, 'de>,
     at: usize,
+    step: &'a Step,
     depth: usize,
 }
 
@@ -279,10 +314,12 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, '_, 'de> {
         if !self.blocks.more()? {
             return Ok(None);
         }
-        let Elements { codec, blocks, at, depth } = &mut **self;
-        let decoder = Decoder { codec, reader: blocks.reader, at: *at, depth: *depth };
-        let element = seed.deserialize(decoder);
-        element.map(Some).map_err(|error| error.in_element(blocks.all - 1))
+        let Elements { codec, blocks, at, step, depth } = &mut **self;
+        let decoder = Decoder { codec, reader: blocks.reader, at: *at, step, depth: *depth };
+        match seed.deserialize(decoder) {
+            Ok(element) => Ok(Some(element)),
+            Err(error) => Err(error.in_element(blocks.all - 1)),
+        }
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -311,7 +348,8 @@ impl<'de> MapAccess<'de> for &mut Entries<'_, '_, 'de> {
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value> {
         let Entries { codec, blocks, at, depth, key } = &mut **self;
-        let decoder = Decoder { codec, reader: blocks.reader, at: *at, depth: *depth };
+        let step = &codec.plan[*at];
+        let decoder = Decoder { codec, reader: blocks.reader, at: *at, step, depth: *depth };
         seed.deserialize(decoder).map_err(|error| error.in_key(key))
     }
 
@@ -346,7 +384,8 @@ impl<'de> MapAccess<'de> for &mut Fields<'_, 'de> {
         let at = self.steps[self.next];
         self.next += 1;
         let Fields { codec, reader, depth, .. } = &mut **self;
-        let value = seed.deserialize(Decoder { codec, reader, at, depth: *depth });
+        let step = &codec.plan[at];
+        let value = seed.deserialize(Decoder { codec, reader, at, step, depth: *depth });
         value.map_err(|error| error.in_field(self.codec.field_name(self.at, self.next - 1)))
     }
 

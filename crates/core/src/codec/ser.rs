@@ -140,6 +140,9 @@ impl<'a> Encoder<'a> {
 
     fn sequence(self, length: Option<usize>) -> Result<Sequence<'a>> {
         let this = self.enter(&[is_array, is_bytes], "a sequence")?;
+        if this.depth + 1 >= MAX_VALUE_DEPTH {
+            return Err(EncodeError::new(EncodeProblem::Depth));
+        }
         let start = this.out.len();
         let form = match this.step {
             Step::Array(array) => {
@@ -151,7 +154,8 @@ impl<'a> Encoder<'a> {
                 if let (Some(count @ 1..), Some(width)) = (announced, width(array)) {
                     put_block(this.out, this.codec.options.blocks, count, count * width);
                 }
-                Form::Array { array, announced }
+                let items = array.items;
+                Form::Array { array, items, step: &this.codec.plan[items], announced }
             }
             Step::Bytes => Form::Bytes(Vec::new(), None),
             Step::Fixed(size) => Form::Bytes(Vec::new(), Some(*size)),
@@ -205,6 +209,9 @@ impl<'a> Serializer for Encoder<'a> {
         false
     }
 
+    // The plain cases come first: they are what long arrays are made of.
+
+    #[inline]
     fn serialize_bool(self, value: bool) -> Result<()> {
         let this = self.enter(&[is_boolean], "a boolean")?;
         match this.step {
@@ -222,11 +229,21 @@ impl<'a> Serializer for Encoder<'a> {
         self.serialize_i32(number.into())
     }
 
+    #[inline]
     fn serialize_i32(self, number: i32) -> Result<()> {
+        if let Step::Int | Step::Long = self.step {
+            put_long(self.out, number.into());
+            return Ok(());
+        }
         self.whole(number.into(), &[is_int, is_long], "a 32-bit number")
     }
 
+    #[inline]
     fn serialize_i64(self, number: i64) -> Result<()> {
+        if let Step::Long = self.step {
+            put_long(self.out, number);
+            return Ok(());
+        }
         self.whole(number, &[is_long, is_int], "a 64-bit number")
     }
 
@@ -248,7 +265,12 @@ impl<'a> Serializer for Encoder<'a> {
         self.serialize_i64(signed)
     }
 
+    #[inline]
     fn serialize_f32(self, number: f32) -> Result<()> {
+        if let Step::Float = self.step {
+            self.out.extend_from_slice(&number.to_le_bytes());
+            return Ok(());
+        }
         let this = self.enter(&[is_float, is_double], "a 32-bit real number")?;
         match this.step {
             Step::Float => this.out.extend_from_slice(&number.to_le_bytes()),
@@ -258,7 +280,12 @@ impl<'a> Serializer for Encoder<'a> {
         Ok(())
     }
 
+    #[inline]
     fn serialize_f64(self, number: f64) -> Result<()> {
+        if let Step::Double = self.step {
+            self.out.extend_from_slice(&number.to_le_bytes());
+            return Ok(());
+        }
         let this = self.enter(&[is_double], "a 64-bit real number")?;
         match this.step {
             Step::Double => this.out.extend_from_slice(&number.to_le_bytes()),
@@ -412,6 +439,8 @@ enum Form<'a> {
     /// `announced` is the number of elements whose block is written already.
     Array {
         array: &'a ArrayStep,
+        items: usize,
+        step: &'a Step,
         announced: Option<usize>,
     },
     Bytes(Vec<u8>, Option<usize>),
@@ -421,28 +450,32 @@ impl Sequence<'_> {
     #[inline]
     fn element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, out, depth, form, count, .. } = self;
-        match form {
-            Form::Array { array, .. } => {
-                let encoder = Encoder::part(codec, out, array.items, *depth + 1)?;
-                value.serialize(encoder).map_err(|error| error.in_element(*count))?;
-            }
-            Form::Bytes(bytes, _) => {
-                let mut number = Vec::new();
-                let step = &Step::Int;
-                let encoder = Encoder { codec, out: &mut number, at: 0, step, depth: *depth };
-                value.serialize(encoder).map_err(|error| error.in_element(*count))?;
-                let number = Reader::new(&number).int().unwrap_or(-1);
-                let byte = u8::try_from(number);
-                bytes.push(byte.map_err(|_| EncodeProblem::Range(number.to_string()))?);
-            }
+        let Form::Array { items, step, .. } = *form else { return self.byte(value) };
+        let encoder = Encoder { codec, out, at: items, step, depth: *depth + 1 };
+        if let Err(error) = value.serialize(encoder) {
+            return Err(error.in_element(*count));
         }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// A number that is one of the bytes of `bytes` or `fixed`.
+    fn byte<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+        let Self { codec, depth, form, count, .. } = self;
+        let Form::Bytes(bytes, _) = form else { return Ok(()) };
+        let mut number = Vec::new();
+        let encoder = Encoder { codec, out: &mut number, at: 0, step: &Step::Int, depth: *depth };
+        value.serialize(encoder).map_err(|error| error.in_element(*count))?;
+        let number = Reader::new(&number).int().unwrap_or(-1);
+        let byte = u8::try_from(number);
+        bytes.push(byte.map_err(|_| EncodeProblem::Range(number.to_string()))?);
         self.count += 1;
         Ok(())
     }
 
     fn finish(self) -> Result<()> {
         match self.form {
-            Form::Array { array, announced: None } => {
+            Form::Array { array, announced: None, .. } => {
                 check_length(array.length, self.count)?;
                 close_block(self.out, self.codec.options.blocks, self.count, self.start);
             }
