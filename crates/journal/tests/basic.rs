@@ -134,8 +134,8 @@ fn a_bell_wakes_the_thread_that_waits_for_many_readers() {
     while seen < 200 {
         let got: usize = readers.iter_mut().map(|r| drain(r).len()).sum();
         seen += got;
-        let more = readers.iter_mut().fold(false, |more, r| r.arm(&bell) || more);
-        if !more && seen < 200 {
+        let ready = readers.iter_mut().filter_map(|r| r.arm(&bell).then_some(())).count();
+        if ready == 0 && seen < 200 {
             assert_eq!(bell.wait(Some(Duration::from_secs(60))), Wake::Rung);
         }
     }
