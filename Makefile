@@ -37,7 +37,7 @@ test-rust: $(venv)/.rust
 
 test-python: python
 	$(bin)/pytest -q bench
-	cd python && $(bin)/pytest
+	$(bin)/pytest --config-file python/pyproject.toml python/tests
 
 bench: build ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
 	bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
