@@ -7,6 +7,16 @@ use std::time::Instant;
 
 use helio_bus::{Batch, Bus, EventRef, Lagging, Message, Qos, Start, Subscribe, TopicSpec};
 
+/// What this thread has computed so far, as Linux counts it.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+fn start() -> (Instant, u64) {
+    (Instant::now(), cpu_ns())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().unwrap_or_else(|| "memory:".to_owned());
@@ -20,31 +30,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut single, mut batched, mut visited) =
         (topic.subscribe(options())?, topic.subscribe(options())?, topic.subscribe(options())?);
     let payload = vec![7; bytes];
-    let told = |what: &str, since: Instant| {
-        let ns = since.elapsed().as_nanos() as f64 / count as f64;
-        println!("{what:34} {ns:8.0} ns a message");
+    let told = |what: &str, since: (Instant, u64)| {
+        let wall = since.0.elapsed().as_nanos() as f64 / count as f64;
+        let cpu = (cpu_ns() - since.1) as f64 / count as f64;
+        println!("{what:34} {wall:8.0} ns a message, {cpu:8.0} ns of CPU");
     };
 
-    let since = Instant::now();
+    let since = start();
     for _ in 0..count {
         publisher.publish(Message::new(&payload)).wait()?;
     }
     told("publish, one by one", since);
 
-    let since = Instant::now();
+    let since = start();
     for _ in 0..count {
         single.next_sample()?;
     }
     told("next_sample, owned", since);
 
     let mut batch = Batch::new();
-    let (mut seen, since) = (0, Instant::now());
+    let (mut seen, since) = (0, start());
     while seen < count {
         seen += batched.poll_batch(1_000, &mut batch)?;
     }
     told("poll_batch, into an arena", since);
 
-    let (mut sum, since) = (0, Instant::now());
+    let (mut sum, since) = (0, start());
     while visited.visit(1_000, |event| {
         if let EventRef::Sample(sample) = event {
             sum += sample.payload.len();
@@ -56,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(sum, count * bytes, "every byte was seen");
 
     let messages = vec![Message::new(&payload); 100];
-    let since = Instant::now();
+    let since = start();
     for _ in 0..count / 100 {
         publisher.publish_batch(&messages).wait()?;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use helio_core::qos::Liveliness as Policy;
-use helio_core::{ProducerName, Tai};
+use helio_core::{Producer, ProducerName, Tai};
 
 use crate::event::{DeadlineMissed, Event, Liveliness};
 use crate::transport::{Alive, WriterInfo};
@@ -70,13 +70,21 @@ impl Deadlines {
     }
 }
 
-/// The writers that a subscription knows to live.
+/// The writers that a subscription knows, and whether they live.
 #[derive(Debug)]
 pub(crate) struct WriterWatch {
     lease: Option<Duration>,
     every: Duration,
     next: Duration,
-    known: HashMap<ProducerName, u64>,
+    /// Unknown before the first look: who was gone by then is not told.
+    known: Option<HashMap<ProducerName, Known>>,
+}
+
+/// A writer's newest incarnation, as it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    incarnation: u64,
+    alive: Alive,
 }
 
 impl WriterWatch {
@@ -86,14 +94,15 @@ impl WriterWatch {
             Policy::Automatic => None,
         };
         let every = lease.map_or(WRITERS_EVERY, |lease| (lease / 4).min(WRITERS_EVERY));
-        Self { lease, every, next: Duration::ZERO, known: HashMap::new() }
+        Self { lease, every, next: Duration::ZERO, known: None }
     }
 
     pub(crate) fn next(&self) -> Duration {
         self.next
     }
 
-    /// Compares with what the transport knows.
+    /// Compares with what the transport knows. A writer that came and went between two looks is told
+    /// twice: that it came, and that it went.
     pub(crate) fn check(
         &mut self,
         writers: &[WriterInfo],
@@ -101,26 +110,44 @@ impl WriterWatch {
         mut tell: impl FnMut(Event),
     ) {
         self.next = now.saturating_add(self.every);
-        let mut alive: HashMap<ProducerName, u64> = HashMap::new();
-        for writer in writers.iter().filter(|writer| self.lives(writer, time)) {
-            let newest = alive.entry(writer.producer.name.clone()).or_default();
-            *newest = writer.producer.incarnation.max(*newest);
+        let mut newest: HashMap<ProducerName, Known> = HashMap::new();
+        for writer in writers {
+            let alive = if self.lives(writer, time) { Alive::Yes } else { Alive::No };
+            let incarnation = writer.producer.incarnation;
+            let is = Known { incarnation, alive };
+            let entry = newest.entry(writer.producer.name.clone()).or_insert(is);
+            let replaces = incarnation > entry.incarnation
+                || incarnation == entry.incarnation && alive == Alive::Yes;
+            if replaces {
+                *entry = is;
+            }
         }
-        let told = |name: &ProducerName, incarnation: u64, alive| {
-            let producer = helio_core::Producer { name: name.clone(), incarnation };
-            Event::Liveliness(Liveliness { producer, alive })
+        let mut told = |name: &ProducerName, incarnation: u64, alive| {
+            let producer = Producer { name: name.clone(), incarnation };
+            tell(Event::Liveliness(Liveliness { producer, alive }));
         };
-        for (name, incarnation) in &self.known {
-            if alive.get(name) != Some(incarnation) {
-                tell(told(name, *incarnation, Alive::No));
+        let first = self.known.is_none();
+        let known = self.known.take().unwrap_or_default();
+        for (name, is) in &newest {
+            let was = known.get(name);
+            if was == Some(is) || was.is_none() && first && is.alive == Alive::No {
+                continue;
+            }
+            if let Some(was) = was.filter(|was| was.alive == Alive::Yes)
+                && (was.incarnation != is.incarnation || is.alive == Alive::No)
+            {
+                told(name, was.incarnation, Alive::No);
+            }
+            if was.map(|was| was.incarnation) != Some(is.incarnation) {
+                told(name, is.incarnation, Alive::Yes);
+                if is.alive == Alive::No {
+                    told(name, is.incarnation, Alive::No);
+                }
+            } else if is.alive == Alive::Yes {
+                told(name, is.incarnation, Alive::Yes);
             }
         }
-        for (name, incarnation) in &alive {
-            if self.known.get(name) != Some(incarnation) {
-                tell(told(name, *incarnation, Alive::Yes));
-            }
-        }
-        self.known = alive;
+        self.known = Some(newest);
     }
 
     fn lives(&self, writer: &WriterInfo, time: Tai) -> bool {
@@ -133,5 +160,62 @@ impl WriterWatch {
             (Some(_), None) => false,
         };
         in_lease && writer.alive != Some(Alive::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(name: &str, incarnation: u64, alive: Alive) -> WriterInfo {
+        let name = ProducerName::new(name).unwrap();
+        let producer = Producer { name, incarnation };
+        WriterInfo { producer, partition: 0, alive: Some(alive), seen: None }
+    }
+
+    fn look(watch: &mut WriterWatch, writers: &[WriterInfo]) -> Vec<(u64, Alive)> {
+        let mut told = Vec::new();
+        watch.check(writers, (Duration::ZERO, Tai::from_nanos(0)), |event| match event {
+            Event::Liveliness(is) => told.push((is.producer.incarnation, is.alive)),
+            other => panic!("{other:?}"),
+        });
+        told
+    }
+
+    #[test]
+    fn writers_are_told_once_even_if_they_came_and_went_unseen() {
+        use Alive::{No, Yes};
+        let mut watch = WriterWatch::new(Policy::Automatic);
+        assert_eq!(look(&mut watch, &[writer("gone", 4, No), writer("a", 1, Yes)]), [(1, Yes)]);
+        assert_eq!(look(&mut watch, &[writer("gone", 4, No), writer("a", 1, Yes)]), []);
+        assert_eq!(look(&mut watch, &[writer("a", 1, No)]), [(1, No)]);
+        assert_eq!(look(&mut watch, &[writer("a", 2, No)]), [(2, Yes), (2, No)]);
+        assert_eq!(look(&mut watch, &[writer("a", 3, Yes)]), [(3, Yes)]);
+        assert_eq!(look(&mut watch, &[writer("a", 4, Yes)]), [(3, No), (4, Yes)]);
+        // In several partitions the newest incarnation counts, and it lives if it lives in one.
+        let several = [writer("a", 4, No), writer("a", 4, Yes), writer("a", 3, Yes)];
+        assert_eq!(look(&mut watch, &several), []);
+    }
+
+    #[test]
+    fn a_key_is_told_once_a_deadline() {
+        let second = Duration::from_secs(1);
+        let mut deadlines = Deadlines::new(second);
+        let told = |deadlines: &mut Deadlines, at: Duration| {
+            let mut told = Vec::new();
+            deadlines.check(at, |event| match event {
+                Event::DeadlineMissed(missed) => told.push((missed.key, missed.in_a_row)),
+                other => panic!("{other:?}"),
+            });
+            told
+        };
+        deadlines.saw(b"a", Duration::ZERO);
+        deadlines.saw(b"b", second / 2);
+        assert_eq!(told(&mut deadlines, second * 9 / 10), []);
+        assert_eq!(told(&mut deadlines, second), [(Bytes::from_static(b"a"), 1)]);
+        assert_eq!(deadlines.next(), second * 3 / 2);
+        deadlines.saw(b"b", second);
+        assert_eq!(told(&mut deadlines, second * 19 / 10), []);
+        assert_eq!(told(&mut deadlines, second * 2).len(), 2);
     }
 }
