@@ -1,6 +1,6 @@
 //! Holds a transport to the conformance suite and prints what it passes, refuses and breaks.
 //!
-//! `cargo run --release -p helio-bus --example conformance -- journal:/tmp/held [NAME-PREFIX] [--json]`
+//! `cargo run -p helio-bus --example conformance -- journal:/tmp/held [NAME-PREFIX] [--json]`
 
 use std::time::Instant;
 

@@ -101,8 +101,8 @@ impl WriterWatch {
         self.next
     }
 
-    /// Compares with what the transport knows. A writer that came and went between two looks is told
-    /// twice: that it came, and that it went.
+    /// Compares with what the transport knows. A writer that came and went between two looks is
+    /// told twice: that it came, and that it went.
     pub(crate) fn check(
         &mut self,
         writers: &[WriterInfo],

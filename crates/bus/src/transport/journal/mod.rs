@@ -5,9 +5,9 @@
 //! | `sync_ms` | the longest that a record of a persistent topic stays unsynced (100) |
 //! | `access=read` | change nothing in the folder: topics can be read only |
 //!
-//! Each connection opens the journal for itself, so that its claims, group memberships and bells end with
-//! it. Topics below `_helio/` are the bus's own and not listed: `_helio/schemas` tells which schemas a
-//! topic has.
+//! Each connection opens the journal for itself, so that its claims, group memberships and bells
+//! end with it. Topics below `_helio/` are the bus's own and not listed: `_helio/schemas` tells
+//! which schemas a topic has.
 
 mod bell;
 mod reader;

@@ -192,7 +192,7 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Takes over what the group has assigned, if that has changed; tells which partitions there are.
+    /// Takes over what the group has assigned; tells which partitions there are, if that changed.
     fn reassign(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let Some(membership) = &mut self.group else { return Ok(None) };
         let Some(own) = membership.look()? else { return Ok(None) };
