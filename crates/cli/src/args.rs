@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use helio_bus::Start;
+use helio_core::container::Compression;
 use helio_core::qos::Guarantee;
 
-use crate::container::Compression;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -318,6 +318,8 @@ pub(crate) enum SchemaCommand {
     Show(ShowArgs),
     /// Check schema files and folders of interfaces.
     Check(CheckArgs),
+    /// Tell what changed between two versions, and who can still read whom.
+    Diff(DiffArgs),
     /// Write the schemas of all topics of a folder of interfaces, one a line.
     Export(ExportArgs),
 }
@@ -341,6 +343,33 @@ pub(crate) struct CheckArgs {
     /// .avsc files, folders of them that name each other, folders of SAL interfaces.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What a change must leave possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Require {
+    /// New readers read old data.
+    Backward,
+    /// Old readers read new data.
+    Forward,
+    /// Both.
+    Full,
+}
+
+/// `helio schema diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The older .avsc file, or folder of .avsc files or SAL interfaces.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) old: PathBuf,
+    /// The newer one.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) new: PathBuf,
+    /// Exit with 4 where a change does not leave this possible.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) require: Option<Require>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -12,6 +12,9 @@ use crate::out::{Out, table};
 use crate::stop::{LOOK, Stop};
 use crate::units::{human_bytes, human_count};
 
+/// The shortest time between two lines that makes sense.
+const EVERY_MIN: Duration = Duration::from_millis(10);
+
 /// One topic's count since the last line.
 struct Counted {
     topic: TopicName,
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &HzArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let (mut total_lost, mut ended) = (0, false);
     while !ended {
         let begun = Instant::now();
-        let line_due = begun.checked_add(args.every);
+        let line_due = begun.checked_add(args.every.max(EVERY_MIN));
         let due = until.into_iter().chain(line_due).min();
         count(&mut set, &mut counted, due, stop)?;
         total_lost += print(&mut out, &mut set, &mut counted, begun.elapsed(), args)?;

@@ -76,8 +76,22 @@ impl Drop for Progress {
     }
 }
 
-/// Columns aligned for people: the first is text, the others are set to the right.
+/// Columns of figures for people: the first is text, the others are set to the right.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    aligned(head, rows, |column| if column == 0 { Side::Left } else { Side::Right })
+}
+
+/// Columns of text for people, all set to the left.
+pub(crate) fn text_table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    aligned(head, rows, |_| Side::Left)
+}
+
+enum Side {
+    Left,
+    Right,
+}
+
+fn aligned(head: &[&str], rows: &[Vec<String>], side: fn(usize) -> Side) -> Vec<String> {
     let head: Vec<String> = head.iter().map(|h| (*h).to_owned()).collect();
     let all = || std::iter::once(&head).chain(rows);
     let width =
@@ -85,9 +99,9 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(i, (cell, width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        let cells = cells.map(|(i, (cell, width))| match side(i) {
+            Side::Left => format!("{cell:<width$}"),
+            Side::Right => format!("{cell:>width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
@@ -102,5 +116,7 @@ mod tests {
     fn tables_are_aligned() {
         let rows = vec![vec!["a/b".into(), "1".into()], vec!["c".into(), "1,000".into()]];
         assert_eq!(table(&["topic", "n"], &rows), ["topic      n", "a/b        1", "c      1,000"]);
+        let rows = vec![vec!["a".into(), "long text".into(), "x".into()]];
+        assert_eq!(text_table(&["k", "v", ""], &rows), ["k  v", "a  long text  x"]);
     }
 }

@@ -2,27 +2,25 @@
 //! they begin.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
 use helio_bus::SchemaText;
 use helio_core::codec::{Codec, wire};
+use helio_core::container::Container;
 use helio_core::schema::Schema;
 use serde_json::Value;
 
-use crate::container::{self, MAGIC};
 use crate::error::{CliError, CliResult};
 use crate::publish::key_of;
 use crate::value::{Encoder, schema_text};
 
+/// What a container file begins with.
+const MAGIC: &[u8] = b"Obj\x01";
 /// A Confluent frame: a zero, and the schema's number in a registry, big-endian.
 const FRAME_BYTES: usize = 5;
-/// The largest file of framed packets: they have no marks between them, so it is read whole.
-const FRAMED_BYTES_MAX: u64 = 1 << 30;
-/// The longest line of JSON.
-const LINE_BYTES_MAX: u64 = 64 << 20;
-/// The most bytes of packets that are kept in memory to be played again and again.
-const KEPT_BYTES_MAX: usize = 1 << 30;
+/// The largest file: it is read whole, so it must fit the memory.
+const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// One sample of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,47 +40,63 @@ pub(crate) struct Reading {
     pub(crate) key_field: Option<String>,
 }
 
-enum Kind {
-    Container(Box<container::Reader>),
-    /// All packets, and how far they are read.
-    Framed(Vec<u8>, usize),
-    Lines(BufReader<File>, u64),
+/// A file's contents.
+pub(crate) struct Input {
+    name: String,
+    bytes: Vec<u8>,
 }
 
-/// An open file of samples.
-pub(crate) struct Packets {
-    name: String,
-    kind: Kind,
+impl Input {
+    /// Reads a file whole.
+    pub(crate) fn read(path: &Path) -> CliResult<Self> {
+        let failed = |e: std::io::Error| CliError::file(path, &e);
+        let file = File::open(path).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let name = path.display().to_string();
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(CliError::Refused(format!(
+                "{name} has more than {FILE_BYTES_MAX} bytes; split it (record has --rotate)"
+            )));
+        }
+        Ok(Self { name, bytes })
+    }
+}
+
+enum Kind<'a> {
+    Container(Box<Container<'a>>),
+    Framed,
+    Lines(u64),
+}
+
+/// The samples of a file, one after the other.
+pub(crate) struct Packets<'a> {
+    name: &'a str,
+    rest: &'a [u8],
+    kind: Kind<'a>,
     codec: Option<Codec>,
     encoder: Option<Encoder>,
     key_field: Option<String>,
 }
 
-impl Packets {
-    /// Opens a file.
-    pub(crate) fn open(path: &Path, reading: &Reading) -> CliResult<Self> {
-        let failed = |e: std::io::Error| CliError::file(path, &e);
-        let mut file = BufReader::new(File::open(path).map_err(failed)?);
-        let head = file.fill_buf().map_err(failed)?;
-        let (is_container, is_framed) = (head.starts_with(&MAGIC), head.first() == Some(&0));
+impl<'a> Packets<'a> {
+    /// Looks what a file has.
+    pub(crate) fn of(input: &'a Input, reading: &Reading) -> CliResult<Self> {
         let mut schema = reading.schema.clone();
-        let kind = if is_container {
-            let reader = container::Reader::open(path)?;
-            schema = Some(reader.schema().clone());
-            Kind::Container(Box::new(reader))
-        } else if is_framed {
-            let mut bytes = Vec::new();
-            file.take(FRAMED_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-            if bytes.len() as u64 > FRAMED_BYTES_MAX {
-                let text = format!("{}: more than {FRAMED_BYTES_MAX} bytes", path.display());
-                return Err(CliError::Refused(text));
-            }
-            Kind::Framed(bytes, 0)
+        let kind = if input.bytes.starts_with(MAGIC) {
+            let container = Container::open(&input.bytes);
+            let container =
+                container.map_err(|e| CliError::Failure(format!("{}: {e}", input.name)))?;
+            schema = Some(container.schema().clone());
+            Kind::Container(Box::new(container))
+        } else if input.bytes.first() == Some(&0) {
+            Kind::Framed
         } else {
-            Kind::Lines(file, 0)
+            Kind::Lines(0)
         };
         Ok(Self {
-            name: path.display().to_string(),
+            name: &input.name,
+            rest: &input.bytes,
             kind,
             codec: schema.as_ref().map(Codec::new),
             encoder: schema.as_ref().map(Encoder::of),
@@ -106,28 +120,27 @@ impl Packets {
     }
 
     fn payload(&mut self) -> CliResult<Option<Vec<u8>>> {
+        let name = self.name;
         match &mut self.kind {
-            Kind::Container(reader) => Ok(reader.next()?.map(<[u8]>::to_vec)),
-            Kind::Framed(bytes, at) => {
-                let rest = &bytes[*at..];
-                if rest.is_empty() {
-                    return Ok(None);
-                }
-                let packet = framed(rest, self.codec.as_ref());
-                let (packet, length) = packet.map_err(|what| {
-                    CliError::Refused(format!("{} at byte {at}: {what}", self.name))
-                })?;
-                *at += length;
+            Kind::Container(container) => match container.next_datum() {
+                Ok(datum) => Ok(datum.map(<[u8]>::to_vec)),
+                Err(error) => Err(CliError::Failure(format!("{name}: {error}"))),
+            },
+            Kind::Framed if self.rest.is_empty() => Ok(None),
+            Kind::Framed => {
+                let (packet, length) = framed(self.rest, self.codec.as_ref())
+                    .map_err(|what| CliError::Refused(format!("{name}: {what}")))?;
+                self.rest = &self.rest[length..];
                 Ok(Some(packet))
             }
-            Kind::Lines(file, number) => {
-                *number += 1;
-                let line = line(file).and_then(|line| match (line, &self.encoder) {
-                    (None, _) => Ok(None),
-                    (Some(text), None) => Ok(Some(text)),
-                    (Some(text), Some(encoder)) => datum(&text, encoder).map(Some),
-                });
-                line.map_err(|e| CliError::Refused(format!("{}, line {number}: {e}", self.name)))
+            Kind::Lines(number) => {
+                let Some(line) = line(&mut self.rest, number) else { return Ok(None) };
+                match &self.encoder {
+                    None => Ok(Some(line.to_vec())),
+                    Some(encoder) => datum(line, encoder)
+                        .map(Some)
+                        .map_err(|e| CliError::Refused(format!("{name}, line {number}: {e}"))),
+                }
             }
         }
     }
@@ -142,27 +155,25 @@ fn framed(bytes: &[u8], codec: Option<&Codec>) -> Result<(Vec<u8>, usize), Strin
         return Err("a packet's frame does not begin with a zero".to_owned());
     }
     let mut reader = wire::Reader::new(rest);
-    codec.skip(&mut reader).map_err(|e| format!("it does not fit the schema: {e}"))?;
+    codec.skip(&mut reader).map_err(|e| format!("a packet does not fit the schema: {e}"))?;
     let length = rest.len() - reader.rest().len();
-    codec.check(&rest[..length]).map_err(|e| format!("it does not fit the schema: {e}"))?;
+    let checked = codec.check(&rest[..length]);
+    checked.map_err(|e| format!("a packet does not fit the schema: {e}"))?;
     Ok((rest[..length].to_vec(), FRAME_BYTES + length))
 }
 
-/// The next line that is not empty.
-fn line(file: &mut BufReader<File>) -> CliResult<Option<Vec<u8>>> {
-    loop {
-        let mut line = Vec::new();
-        let read = file.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        if read.map_err(|e| CliError::Failure(e.to_string()))? == 0 {
-            return Ok(None);
-        }
-        while line.last().is_some_and(u8::is_ascii_whitespace) {
-            line.pop();
-        }
+/// The next line that is not empty, without the white space at its end.
+fn line<'a>(rest: &mut &'a [u8], number: &mut u64) -> Option<&'a [u8]> {
+    while !rest.is_empty() {
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+        let line = rest[..end].trim_ascii_end();
+        *rest = rest.get(end + 1..).unwrap_or_default();
+        *number += 1;
         if !line.is_empty() {
-            return Ok(Some(line));
+            return Some(line);
         }
     }
+    None
 }
 
 fn datum(text: &[u8], encoder: &Encoder) -> CliResult<Vec<u8>> {
@@ -185,16 +196,12 @@ fn key(codec: Option<&Codec>, payload: &[u8], field: &str) -> CliResult<String> 
     key_of(&json, field)
 }
 
-/// All samples of a file that is small enough to be played again and again.
+/// All samples of a file, to be played again and again.
 pub(crate) fn read_all(path: &Path) -> CliResult<(Option<SchemaText>, Vec<Packet>)> {
-    let mut file = Packets::open(path, &Reading::default())?;
-    let (mut packets, mut bytes) = (Vec::new(), 0);
+    let input = Input::read(path)?;
+    let mut file = Packets::of(&input, &Reading::default())?;
+    let mut packets = Vec::new();
     while let Some(packet) = file.next()? {
-        bytes += packet.payload.len();
-        if bytes > KEPT_BYTES_MAX {
-            let text = format!("{}: more than {KEPT_BYTES_MAX} bytes", path.display());
-            return Err(CliError::Refused(text));
-        }
         packets.push(packet);
     }
     if packets.is_empty() {
@@ -211,9 +218,8 @@ mod tests {
         {"name": "id", "type": "long"}, {"name": "text", "type": "string"}]}"#;
 
     fn read(bytes: &[u8], reading: &Reading) -> CliResult<Vec<Packet>> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), bytes).unwrap();
-        let mut packets = Packets::open(file.path(), reading)?;
+        let input = Input { name: "a file".to_owned(), bytes: bytes.to_vec() };
+        let mut packets = Packets::of(&input, reading)?;
         let mut all = Vec::new();
         while let Some(packet) = packets.next()? {
             all.push(packet);
@@ -242,9 +248,9 @@ mod tests {
         let lines = b"{\"id\": 1, \"text\": \"ab\"}\n\n{\"id\": 2, \"text\": \"c\"}";
         let packets = read(lines, &reading()).unwrap();
         assert_eq!((packets.len(), &packets[0].payload[..]), (2, &b"\x02\x04ab"[..]));
-        let plain = read(b"one\ntwo\n", &Reading::default()).unwrap();
-        assert_eq!(plain[1].payload, b"two");
-        let told = read(b"{\"id\": 1}\n", &reading()).unwrap_err().to_string();
-        assert!(told.contains("line 1") && told.contains("text"), "{told}");
+        let plain = read(b"one\r\ntwo\n", &Reading::default()).unwrap();
+        assert_eq!((&plain[0].payload[..], &plain[1].payload[..]), (&b"one"[..], &b"two"[..]));
+        let told = read(b"\n{\"id\": 1}\n", &reading()).unwrap_err().to_string();
+        assert!(told.contains("line 2") && told.contains("text"), "{told}");
     }
 }

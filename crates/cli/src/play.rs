@@ -11,7 +11,7 @@ use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, existing, name, profile};
 use crate::out::{Out, Progress};
-use crate::packets::{Packet, Packets, Reading};
+use crate::packets::{Input, Packet, Packets, Reading};
 use crate::publish::pause;
 use crate::receipts::Receipts;
 use crate::schema;
@@ -37,9 +37,10 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     };
     let reading = Reading { schema: fallback, key_field: args.key_field.clone() };
     // The first file says what the topic carries.
-    let first = args.files.first().map(|path| Packets::open(path, &reading)).transpose()?;
-    let schema = first.as_ref().and_then(Packets::schema).cloned();
-    drop(first);
+    let schema = match args.files.first() {
+        Some(path) => Packets::of(&Input::read(path)?, &reading)?.schema().cloned(),
+        None => None,
+    };
     let topic = open(&bus, args, known, schema.as_ref())?;
     let mut player = Player {
         args,
@@ -110,7 +111,8 @@ impl Player<'_> {
     }
 
     fn file(&mut self, path: &Path) -> CliResult {
-        let mut packets = Packets::open(path, &self.reading)?;
+        let input = Input::read(path)?;
+        let mut packets = Packets::of(&input, &self.reading)?;
         if packets.schema().map(Schema::id) != self.schema.as_ref().map(Schema::id) {
             return Err(CliError::Refused(format!(
                 "{} has another schema than the files before; play it in a run of its own",

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use helio_bus::{Bus, Event, Sample, SchemaId, Subscribe, Subscription, Topic};
+use helio_bus::{Event, Sample, SchemaId, Subscribe, Subscription, Topic};
 use helio_core::codec::wire::put_bytes;
 use helio_core::schema::Schema;
 use serde_json::json;
 
 use crate::args::RecordArgs;
-use crate::container::Writer;
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, existing, name};
 use crate::out::{Out, Progress};
+use crate::recording::Recording;
 use crate::stop::{LOOK, Stop};
 use crate::units::{human_bytes, human_count};
 
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResul
             bus.url()
         ))
     })?;
-    let mut recorder = Recorder::new(args, &bus, &topic)?;
+    let mut recorder = Recorder::new(args, &topic)?;
     // Samples of older schemas come as the topic's newest one has them.
     let mut samples = topic.subscribe(Subscribe::from(args.from))?;
     let ended = recorder.pump(&mut samples, stop);
@@ -52,7 +52,7 @@ struct Recorder<'a> {
     args: &'a RecordArgs,
     schema: Schema,
     id: SchemaId,
-    writer: Option<Writer>,
+    recording: Option<Recording>,
     files: Vec<PathBuf>,
     samples: u64,
     bytes: u64,
@@ -61,7 +61,7 @@ struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    fn new(args: &'a RecordArgs, _bus: &Bus, topic: &Topic) -> CliResult<Self> {
+    fn new(args: &'a RecordArgs, topic: &Topic) -> CliResult<Self> {
         let (id, schema) = match topic.schema() {
             Some(text) => (text.id, Schema::parse(&text.text)),
             None => (SchemaId::BYTES, Schema::parse(r#""bytes""#)),
@@ -71,7 +71,7 @@ impl<'a> Recorder<'a> {
             args,
             schema,
             id,
-            writer: None,
+            recording: None,
             files: Vec::new(),
             samples: 0,
             bytes: 0,
@@ -89,8 +89,8 @@ impl<'a> Recorder<'a> {
             None => self.args.file.clone(),
             Some(_) => numbered(&self.args.file, number),
         };
-        let compression = self.args.codec.into();
-        self.writer = Some(Writer::create(&path, &self.schema, compression)?);
+        let codec = self.args.codec.into();
+        self.recording = Some(Recording::create(&path, &self.schema, codec)?);
         self.files.push(path);
         Ok(())
     }
@@ -126,11 +126,11 @@ impl<'a> Recorder<'a> {
         } else {
             &sample.payload
         };
-        let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.append(datum)?;
+        let Some(recording) = &mut self.recording else { return Ok(()) };
+        recording.append(datum)?;
         self.samples += 1;
-        let full = self.args.rotate.is_some_and(|bytes| writer.bytes() >= bytes as u64);
-        let (samples, bytes) = (self.samples, self.bytes + writer.bytes());
+        let full = self.args.rotate.is_some_and(|bytes| recording.bytes() >= bytes as u64);
+        let (samples, bytes) = (self.samples, self.bytes + recording.bytes());
         self.progress
             .show(|| format!("{} samples, {}", human_count(samples), human_bytes(bytes as f64)));
         if full {
@@ -141,13 +141,13 @@ impl<'a> Recorder<'a> {
     }
 
     fn finish(&mut self) -> CliResult {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some(recording) = self.recording.take() else { return Ok(()) };
         // A rotation just before the end leaves an empty file, which nobody needs.
-        if writer.datums() == 0 && self.files.len() > 1 {
+        if recording.datums() == 0 && self.files.len() > 1 {
             self.files.pop();
             return Ok(());
         }
-        self.bytes += writer.finish()?;
+        self.bytes += recording.finish()?;
         Ok(())
     }
 

@@ -140,11 +140,13 @@ impl Printer<'_> {
     fn other(&mut self, event: &Event) -> CliResult {
         let Some(value) = event_json(event) else { return Ok(()) };
         if self.args.output.json {
-            self.out.json(&value)
-        } else {
-            eprintln!("helio: {value}");
-            Ok(())
+            return self.out.json(&value);
         }
+        // Which partitions a member has is for programs; what goes wrong is for people too.
+        if !matches!(event, Event::Assigned(_)) {
+            eprintln!("helio: {value}");
+        }
+        Ok(())
     }
 }
 

@@ -64,6 +64,12 @@ fn writers_readers_batches_and_guarantees_can_be_chosen() {
     let report = site.run(&[&args[..], &more].concat()).json();
     assert_eq!((report["count"].as_u64(), report["received"].as_u64()), (Some(4_000), Some(4_000)));
     assert_eq!((report["writers"].as_u64(), report["stalled"].as_u64()), (Some(2), Some(1)));
+    let args = ["bench", "throughput", "--count", "50", "--guarantee", "durable", "--window", "1"];
+    let report = site.run(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (report["received"].as_u64(), report["receipt"].as_str()),
+        (Some(50), Some("durable"))
+    );
 }
 
 #[test]

@@ -146,6 +146,15 @@ fn a_subscriber_can_wait_for_its_topic() {
 }
 
 #[test]
+fn a_group_s_members_go_on_where_the_last_one_stopped() {
+    let site = Site::new();
+    site.run(&["pub", "work", "a", "b", "c"]).ok();
+    let args = ["sub", "work", "--group", "g", "--from", "earliest", "--raw", "--count"];
+    assert_eq!(site.run(&[&args[..], &["2"]].concat()).ok(), "ab");
+    assert_eq!(site.run(&[&args[..], &["1"]].concat()).ok(), "c");
+}
+
+#[test]
 fn rates_are_counted() {
     let site = Site::new();
     site.run(&["pub", "busy", "first"]).ok();

@@ -20,6 +20,8 @@ use crate::worker::Worker;
 const LEAD_NS: u64 = 100_000_000;
 /// A throughput run publishes about this much, unless a count is given.
 const VOLUME_BYTES: usize = 300 << 20;
+/// What a message of a topic is taken for there: the largest that the benchmarks name.
+const TYPED_BYTES: usize = 3_333;
 /// …and at most this many messages.
 const COUNT_MAX: usize = 1_000_000;
 
@@ -48,7 +50,10 @@ pub(crate) fn latency(args: &LatencyArgs, url: Option<&str>, stop: &Stop) -> Cli
 
 /// Runs `helio bench throughput`.
 pub(crate) fn throughput(args: &ThroughputArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let payload = args.load.payload.unwrap_or(LoadArgs::PAYLOAD).max(1);
+    let payload = match (&args.load.topic, args.load.payload) {
+        (Some(_), _) => TYPED_BYTES,
+        (None, payload) => payload.unwrap_or(LoadArgs::PAYLOAD).max(1),
+    };
     let count = args.count.unwrap_or((VOLUME_BYTES / payload).clamp(100, COUNT_MAX) as u64);
     let load = Load {
         workload: "throughput",

@@ -9,7 +9,7 @@ use super::cast::{LateJoin, Newest, Play};
 use super::scene::Scene;
 use crate::bench::report::{Latency, histogram};
 use crate::error::{CliError, CliResult};
-use crate::out::table;
+use crate::out::{table, text_table};
 use crate::units::{human_bytes, human_count};
 
 /// The requirements that the observatory's bus was held to (Rubin's).
@@ -182,7 +182,7 @@ impl Report {
             ]
         });
         let rows: Vec<Vec<String>> = rows.collect();
-        lines.extend(table(&["requirement", "", "measured"], &rows));
+        lines.extend(text_table(&["requirement", "", "measured"], &rows));
         lines
     }
 }

@@ -4,10 +4,11 @@ mod show;
 
 use std::path::{Path, PathBuf};
 
+use helio_core::evolution::{Level, compare};
 use helio_core::sal::{Interfaces, SalNaming};
 use helio_core::schema::{Schema, SchemaSet};
 
-use crate::args::{CheckArgs, ExportArgs, Naming, SchemaCommand};
+use crate::args::{CheckArgs, DiffArgs, ExportArgs, Naming, Require, SchemaCommand};
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, table};
 use crate::sal;
@@ -17,6 +18,7 @@ pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
     match command {
         SchemaCommand::Show(args) => show::run(args, url),
         SchemaCommand::Check(args) => check(args),
+        SchemaCommand::Diff(args) => diff(args),
         SchemaCommand::Export(args) => export(args),
     }
 }
@@ -89,6 +91,54 @@ fn check(args: &CheckArgs) -> CliResult {
         }
     }
     out.flush()
+}
+
+fn diff(args: &DiffArgs) -> CliResult {
+    let mut out = Out::new();
+    let json = args.output.json;
+    let level = match (read(&args.old)?, read(&args.new)?) {
+        (Found::Interfaces(old), Found::Interfaces(new)) => {
+            let diff = old.diff(&new).map_err(|e| CliError::Refused(e.to_string()))?;
+            if json {
+                out.json(&diff)?
+            } else {
+                out.raw(diff.to_string().as_bytes())?
+            }
+            diff.level
+        }
+        (Found::Schema(old), Found::Schema(new)) => {
+            let evolution = compare(&old, &new);
+            if json {
+                out.json(&evolution)?;
+            } else {
+                evolution.differences.iter().try_for_each(|one| out.line(&one.to_string()))?;
+                out.line(&evolution.level.to_string())?;
+            }
+            evolution.level
+        }
+        _ => {
+            let text = "a schema and a folder of interfaces cannot be compared; give two of a kind";
+            return Err(CliError::Usage(text.to_owned()));
+        }
+    };
+    out.flush()?;
+    required(args.require, level)
+}
+
+/// An error where a change does not leave possible what is required.
+fn required(require: Option<Require>, level: Level) -> CliResult {
+    let (met, what) = match require {
+        None => return Ok(()),
+        Some(Require::Backward) => (level.is_backward(), "new readers to read old data"),
+        Some(Require::Forward) => (level.is_forward(), "old readers to read new data"),
+        Some(Require::Full) => (level == Level::Full, "old and new to read each other"),
+    };
+    match met {
+        true => Ok(()),
+        false => Err(CliError::Refused(format!(
+            "the change is {level}, which does not allow {what}; see the differences above"
+        ))),
+    }
 }
 
 fn export(args: &ExportArgs) -> CliResult {

@@ -9,7 +9,7 @@ use super::{Found, read};
 use crate::args::ShowArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, name};
-use crate::out::{Out, table};
+use crate::out::{Out, table, text_table};
 use crate::units::human_count;
 
 /// Runs `helio schema show`.
@@ -71,25 +71,10 @@ fn print(out: &mut Out, schema: &Schema) -> CliResult {
         return out.line(schema.canonical_form());
     }
     let head = ["field", "type", "units", "description"];
-    for (n, line) in left(&head, &rows).iter().enumerate() {
+    for (n, line) in text_table(&head, &rows).iter().enumerate() {
         out.line(&format!("{}{line}", if n == 0 { "" } else { "  " }))?;
     }
     Ok(())
-}
-
-/// Columns of text, all set to the left.
-fn left(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let width = |i: usize| {
-        let cells = rows.iter().map(|row| row[i].chars().count());
-        cells.chain([head[i].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let cells = cells.into_iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
-    std::iter::once(line(head.to_vec())).chain(rows).collect()
 }
 
 fn row(schema: &Schema, field: &Field) -> Vec<String> {
