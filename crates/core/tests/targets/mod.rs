@@ -1,0 +1,123 @@
+//! What is done with hostile input: by the fuzzer (fuzz/fuzz_targets), and by `hostile.rs` in every
+//! test run. Each target takes any bytes and must neither panic nor hang nor allocate much.
+
+#![allow(clippy::unwrap_used, reason = "a failure is to panic")]
+
+use helio_core::codec::{Blocks, Codec, DecodeProblem, EncodeOptions, Reader};
+use helio_core::container::Container;
+use helio_core::evolution::{Level, compare};
+use helio_core::resolve::Resolution;
+use helio_core::schema::Schema;
+
+/// Schemas whose datums are attacked; each is also resolved into the next.
+pub(crate) const SCHEMAS: [&str; 8] = [
+    r#"{"type": "record", "name": "T", "fields": [
+        {"name": "a", "type": "int"}, {"name": "b", "type": "string"},
+        {"name": "c", "type": {"type": "array", "items": "float"}},
+        {"name": "d", "type": ["null", "T", "double"]}, {"name": "e", "type": "bytes"},
+        {"name": "f", "type": {"type": "map", "values": {"type": "array", "items": "long"}}},
+        {"name": "g", "type": {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}},
+        {"name": "h", "type": {"type": "fixed", "name": "F", "size": 3}},
+        {"name": "i", "type": {"type": "array", "items": "boolean"}, "length": 2}]}"#,
+    r#"{"type": "record", "name": "T", "fields": [
+        {"name": "g", "type": {"type": "enum", "name": "E", "symbols": ["C", "A"]}},
+        {"name": "x", "type": {"type": "array", "items": "double"}, "default": [1, 2]},
+        {"name": "a", "type": "double"}, {"name": "b", "type": "bytes"},
+        {"name": "c", "type": {"type": "array", "items": "double"}, "length": 3},
+        {"name": "d", "type": ["double", "T", "null"]}, {"name": "e", "type": "string"},
+        {"name": "f", "type": {"type": "map", "values": {"type": "array", "items": "double"}}},
+        {"name": "i", "type": {"type": "array", "items": "boolean"}}]}"#,
+    r#"{"type": "array", "items": {"type": "record", "name": "E", "fields": []}}"#,
+    r#"{"type": "array", "items": {"type": "record", "name": "E", "fields": [
+        {"name": "s", "type": "string", "default": "a default"}]}}"#,
+    r#"["null", {"type": "map", "values": "null"}, "string", {"type": "array", "items": "int"}]"#,
+    r#"["string", "null", {"type": "map", "values": "null"}, {"type": "array", "items": "long"}]"#,
+    r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}"#,
+    r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["L", "null"]}]}"#,
+];
+
+/// Any bytes as a schema's text.
+pub(crate) fn schema(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(schema) = Schema::parse(text) else { return };
+    let canonical = Schema::parse(schema.canonical_form()).unwrap();
+    assert_eq!(canonical.fingerprint(), schema.fingerprint());
+    let again = Schema::parse(&schema.to_string()).unwrap();
+    assert_eq!(again.id(), schema.id());
+    let same = compare(&schema, &again);
+    assert_eq!((same.level, same.differences.len()), (Level::Full, 0));
+    if let Ok(resolution) = Resolution::new(&schema, &schema) {
+        let _ = resolution.transcode(&[], &mut Vec::new());
+    }
+    datum(&Codec::new(&schema), &[]);
+}
+
+/// Any bytes as a datum of the schema that the first byte names.
+pub(crate) fn codec(data: &[u8]) {
+    let Some((first, datum_bytes)) = data.split_first() else { return };
+    let schema = Schema::parse(SCHEMAS[usize::from(*first) % SCHEMAS.len()]).unwrap();
+    datum(&Codec::new(&schema), datum_bytes);
+}
+
+fn datum(codec: &Codec, bytes: &[u8]) {
+    let decoded = codec.decode(bytes);
+    assert_eq!(decoded.is_ok(), codec.check(bytes).is_ok());
+    let Ok(value) = decoded else { return };
+    let mut reader = Reader::new(bytes);
+    codec.skip(&mut reader).unwrap();
+    assert!(reader.finish().is_ok());
+    let plain = Codec::with_options(codec.schema(), EncodeOptions { blocks: Blocks::Plain });
+    for writer in [codec, &plain] {
+        // NaN is not equal to itself, so bytes are compared.
+        let (mut once, mut twice) = (Vec::new(), Vec::new());
+        if writer.encode(&value, &mut once).is_err() {
+            continue;
+        }
+        let read = codec.decode(&once).unwrap();
+        writer.encode(&read, &mut twice).unwrap();
+        assert_eq!(once, twice);
+        let json = codec.value_to_json(&value).unwrap();
+        codec.value_from_json(&json).unwrap();
+    }
+}
+
+/// Any bytes as a datum that is resolved from the schema that the first byte names to the next.
+pub(crate) fn resolution(data: &[u8]) {
+    let Some((first, bytes)) = data.split_first() else { return };
+    let place = usize::from(*first) % SCHEMAS.len();
+    let writer = Schema::parse(SCHEMAS[place]).unwrap();
+    let reader = Schema::parse(SCHEMAS[place ^ 1]).unwrap();
+    let Ok(resolution) = Resolution::new(&writer, &reader) else { return };
+    let mut out = Vec::new();
+    let done = resolution.transcode(bytes, &mut out);
+    assert!(out.len() <= 5 << 20 || out.len() < 1000 * bytes.len());
+    if Codec::new(&writer).check(bytes).is_err() {
+        return;
+    }
+    match done {
+        Ok(()) => Codec::new(&reader).check(&out).unwrap(),
+        Err(error) => assert!(
+            matches!(
+                error.problem(),
+                DecodeProblem::NoCounterpart(_)
+                    | DecodeProblem::Length { .. }
+                    | DecodeProblem::Wire(_)
+            ),
+            "{error}"
+        ),
+    }
+}
+
+/// Any bytes as a container file.
+pub(crate) fn container(data: &[u8]) {
+    let Ok(mut file) = Container::open(data) else { return };
+    let codec = Codec::new(file.schema());
+    let mut count = 0;
+    while let Ok(Some(bytes)) = file.next_datum() {
+        let _ = codec.check(bytes);
+        count += 1;
+        if count > 100_000 {
+            break;
+        }
+    }
+}

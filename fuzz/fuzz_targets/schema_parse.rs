@@ -1,0 +1,10 @@
+//! Any text as a schema: parsed or refused, written and read again the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "each target is one of several")]
+#[path = "../../crates/core/tests/targets/mod.rs"]
+mod targets;
+
+fuzz_target!(|data: &[u8]| targets::schema(data));
