@@ -337,6 +337,11 @@ impl GroupInner {
         let changes = self.map.u64(CHANGES).load(Acquire);
         if changes != self.synced.load(Relaxed) {
             self.shared.sync_file(&self.path)?;
+            if self.synced.load(Relaxed) == 0 {
+                // The file may be new: its folder, and the folder's own name.
+                let above = self.path.ancestors().skip(1).take(2);
+                above.into_iter().try_for_each(|dir| self.shared.sync_dir(dir))?;
+            }
             self.synced.store(changes, Relaxed);
         }
         Ok(())

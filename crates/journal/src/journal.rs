@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use helio_core::{SchemaId, TopicName};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::bell::{self, Bell, BellInner, SLOTS};
 use crate::error::At;
@@ -264,20 +265,41 @@ impl Journal {
         config: &TopicConfig,
     ) -> Result<Topic, JournalError> {
         config.check()?;
-        if let Some(topic) = self.topic(name)? {
-            topic.config().same_as(config, name.as_str())?;
-            return Ok(topic);
+        match self.topic(name) {
+            Ok(Some(topic)) => {
+                topic.config().same_as(config, name.as_str())?;
+                return Ok(topic);
+            }
+            Err(e) if !matches!(e, JournalError::Damaged { .. }) => return Err(e),
+            _ if !self.inner.shared.writable() => return Err(JournalError::ReadOnly),
+            _ => {}
         }
-        if !self.inner.shared.writable() {
-            return Err(JournalError::ReadOnly);
-        }
-        topic::create(&self.inner.shared, name, config)?;
+        self.make_topic(name, config)?;
         let made = self.topic(name)?.ok_or_else(|| {
             JournalError::damaged(&topic::dir(&self.inner.shared, name), "topic vanished")
         })?;
         // Another process may have been faster, with another configuration.
         made.config().same_as(config, name.as_str())?;
         Ok(made)
+    }
+
+    /// Makes a topic, one process at a time.
+    fn make_topic(&self, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
+        let shared = &self.inner.shared;
+        let folder = shared.dir.join("topics");
+        let lock = File::open(&folder).at("open", &folder)?;
+        // Released when `lock` is closed.
+        flock(&lock, FlockOperation::LockExclusive).at("lock", &folder)?;
+        match TopicInner::open(shared, name) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if !topic::dir(shared, name).exists() => {}
+            Ok(None) | Err(JournalError::Damaged { .. }) => {
+                // Made shortly before power was lost, and never whole on the disk: begun anew.
+                topic::remove_unborn(shared, name)?;
+            }
+            Err(e) => return Err(e),
+        }
+        topic::create(shared, name, config)
     }
 
     /// Opens a topic if there is one of that name.

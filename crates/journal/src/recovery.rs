@@ -80,7 +80,10 @@ impl Partition {
             Some(s) => control.set_first(s.head.seq, s.head.base_pos, s.head.base_offset),
             None => control.set_first(found.seq + 1, found.pos, found.end),
         }
-        if let Some(last) = Segment::open(&self.dir, found.seq, self.shared.mode(), Hold::Loose)? {
+        if found.seq != 0
+            && let Some(last) =
+                Segment::open(&self.dir, found.seq, self.shared.mode(), Hold::Loose)?
+        {
             last.forget_index(found.pos);
             last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
         }
@@ -132,13 +135,10 @@ impl Partition {
             None => self.start_first(&files)?,
         };
         let Some((mut segment, mut found)) = start else {
-            let (end, time) = (self.control.first_offset(), Tai::from_nanos(i64::MIN));
-            // Nothing is left: offsets must not be given twice, so the page's own end is believed
-            // here.
-            let (pos, claimed) = self.control.log_end();
-            let sane = self.control.is_sound() && pos % 8 == 0 && pos >= FIRST_POS;
-            let (pos, end) = if sane { (pos, claimed) } else { (FIRST_POS, end) };
-            return Ok(Found { seq: files.last().copied().unwrap_or(0), pos, end, time });
+            // No segment is left. Offsets that were durable must not be given twice.
+            let c = self.control.checkpoint().unwrap_or_default();
+            let (pos, time) = (c.pos.max(FIRST_POS), Tai::from_nanos(i64::MIN));
+            return Ok(Found { seq: 0, pos, end: c.end, time });
         };
         loop {
             self.scan_segment(&segment, &mut found);

@@ -168,6 +168,13 @@ pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{seq:016}.seg"))
 }
 
+/// Whether a file begins like a segment.
+pub(crate) fn is_valid(path: &Path) -> bool {
+    let mut bytes = [0; FIXED + 4];
+    let read = File::open(path).and_then(|mut f| io::Read::read_exact(&mut f, &mut bytes));
+    read.is_ok() && Head::parse(&bytes, path).is_ok()
+}
+
 /// Opens, and allocates, a file for a segment's frames under a name of its own.
 pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use crate::JournalError;
 use crate::control::{Checkpoint, SYNC_LOCK};
-use crate::error::At;
 use crate::partition::Partition;
 use crate::segment;
 
@@ -54,6 +53,10 @@ impl Partition {
         let time = control.max_time().nanos();
         let (first, last) = self.segments();
         let synced = control.synced_seq().load(Acquire);
+        if synced == 0 {
+            // Without these the records would be nobody's.
+            self.sync_topic()?;
+        }
         for seq in synced.max(first)..=last {
             match self.shared.sync_file(&segment::path(&self.dir, seq)) {
                 // Retired meanwhile: nobody will ask for it again.
@@ -62,7 +65,7 @@ impl Partition {
             }
         }
         if last > synced {
-            self.sync_names(synced == 0)?;
+            self.shared.sync_dir(&self.dir)?;
         }
         control.synced_seq().store(last, Release);
         control.set_durable(tail, end);
@@ -70,10 +73,15 @@ impl Partition {
         Ok(())
     }
 
-    fn sync_names(&self, first_time: bool) -> Result<(), JournalError> {
+    /// Brings to the disk what the topic was made with.
+    fn sync_topic(&self) -> Result<(), JournalError> {
+        let Some(topic) = self.dir.parent() else { return Ok(()) };
+        self.shared.sync_file(&self.dir.join("control"))?;
+        self.shared.sync_file(&topic.join("topic.json"))?;
+        self.shared.sync_file(&topic.join("producers"))?;
         self.shared.sync_dir(&self.dir)?;
-        let above = if first_time { 2 } else { 0 };
-        self.dir.ancestors().skip(1).take(above).try_for_each(|dir| self.shared.sync_dir(dir))
+        self.shared.sync_dir(topic)?;
+        topic.parent().map_or(Ok(()), |topics| self.shared.sync_dir(topics))
     }
 
     /// Brings the control page itself to the disk where recovery would otherwise have far to go.
@@ -165,8 +173,6 @@ impl Partition {
 
     /// Syncs the control page's file (after recovery).
     pub(crate) fn sync_control(&self) -> Result<(), JournalError> {
-        let path = self.dir.join("control");
-        self.shared.sync_file(&path)?;
-        std::fs::File::open(&path).map(|_| ()).at("open", &path)
+        self.shared.sync_file(&self.dir.join("control"))
     }
 }

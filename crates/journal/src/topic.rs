@@ -110,6 +110,43 @@ pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalErro
     Ok(Some(config))
 }
 
+/// Takes away the folder of a topic that cannot be opened: its description is on the disk before any of
+/// its records is durable, so it was made shortly before power was lost. Where it has a valid segment
+/// all the same, it is put aside under another name, so that it can be looked at.
+pub(crate) fn remove_unborn(shared: &Shared, name: &TopicName) -> Result<(), JournalError> {
+    let dir = dir(shared, name);
+    if has_segment(&dir)? {
+        let aside = dir.with_file_name(format!(".lost-{:016x}", shared.random()));
+        return fs::rename(&dir, &aside).at("put aside", &dir);
+    }
+    fs::remove_dir_all(&dir).at("remove", &dir)
+}
+
+fn has_segment(dir: &Path) -> Result<bool, JournalError> {
+    for entry in fs::read_dir(dir).at("list", dir)? {
+        let path = entry.at("list", dir)?.path();
+        let found = match path.extension().is_some_and(|e| e == "seg") {
+            true => crate::segment::is_valid(&path),
+            false => path.is_dir() && has_segment(&path)?,
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a topic is whole enough to be used: one whose making was cut short by power loss is not.
+fn is_whole(dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
+    let control = (0..config.partitions).map(|p| dir.join(p.to_string()).join("control"));
+    for path in control.chain([dir.join("producers")]) {
+        if !fs::metadata(&path).is_ok_and(|m| m.len() >= 4096) {
+            return Err(JournalError::damaged(&path, "missing or short"));
+        }
+    }
+    Ok(())
+}
+
 /// Makes a topic's folder, whole or not at all. Losing a race against another process is no error.
 pub(crate) fn create(
     shared: &Shared,
@@ -148,6 +185,7 @@ impl TopicInner {
     ) -> Result<Option<Self>, JournalError> {
         let dir = dir(shared, name);
         let Some(config) = read_config(&dir)? else { return Ok(None) };
+        is_whole(&dir, &config)?;
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
         let (shared, name, config) = (Arc::clone(shared), name.clone(), Arc::new(config));
         let producers = OnceLock::new();

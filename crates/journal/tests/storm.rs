@@ -41,7 +41,8 @@ impl Dice {
         Self(seed ^ u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
     fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -221,7 +222,10 @@ fn contents(topic: &Topic, partition: u32) -> Vec<(String, u64, u64)> {
     while let Some(item) = reader.next().unwrap() {
         let Item::Sample(s) = item else { panic!("{item:?}") };
         assert_eq!(s.offset, out.len() as u64);
-        assert_eq!(s.payload, body(s.producer.as_str(), s.incarnation, s.sequence, s.payload.len()));
+        assert_eq!(
+            s.payload,
+            body(s.producer.as_str(), s.incarnation, s.sequence, s.payload.len())
+        );
         out.push((s.producer.to_string(), s.incarnation, s.sequence));
     }
     out

@@ -1,0 +1,354 @@
+//! Random operations against a simple model, and power cuts: every page that was not synced is, one by one,
+//! the old or the new one, and every name that was not synced is there or not. What was reported durable
+//! must be there, and what is there must be the log's beginning, untouched.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use helio_core::{ProducerName, Tai, TopicName};
+use helio_journal::{
+    From, Item, Journal, JournalOptions, Maintenance, Ownership, Record, Topic, TopicConfig,
+    Writer, WriterOptions,
+};
+use proptest::prelude::*;
+
+const PAGE: usize = 4096;
+
+/// A file for its whole life, whatever its name: number and time of birth.
+type Inode = (u64, std::time::SystemTime);
+
+/// What the disk has for sure: files as last synced, and folders' names as last synced.
+#[derive(Default)]
+struct Disk {
+    files: HashMap<Inode, Vec<u8>>,
+    names: HashMap<PathBuf, BTreeMap<PathBuf, Inode>>,
+    syncs: u64,
+    /// The number of the sync before which the power is cut, and with what luck.
+    cut_at: Option<(u64, u64)>,
+    image: Option<tempfile::TempDir>,
+}
+
+fn inode(path: &Path) -> Inode {
+    let data = fs::metadata(path).unwrap();
+    (data.ino(), data.created().unwrap())
+}
+
+fn list(dir: &Path) -> BTreeMap<PathBuf, Inode> {
+    let paths = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    paths.map(|p| (p.clone(), inode(&p))).collect()
+}
+
+struct Luck(u64);
+
+impl Luck {
+    fn coin(&mut self) -> bool {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 40 & 1 == 1
+    }
+}
+
+impl Disk {
+    fn sync(&mut self, path: &Path, root: &Path) {
+        self.syncs += 1;
+        if let Some((at, luck)) = self.cut_at
+            && at == self.syncs
+        {
+            self.image = Some(self.cut(root, luck));
+        }
+        if path.is_dir() {
+            self.names.insert(path.to_owned(), list(path));
+        } else if let Ok(bytes) = fs::read(path) {
+            self.files.insert(inode(path), bytes);
+        }
+    }
+
+    /// A folder as the disk may have it after the power was cut now.
+    fn cut(&self, root: &Path, luck: u64) -> tempfile::TempDir {
+        let target = tempfile::tempdir().unwrap();
+        self.cut_dir(root, &target.path().join("j"), &mut Luck(luck));
+        target
+    }
+
+    fn cut_dir(&self, from: &Path, to: &Path, luck: &mut Luck) {
+        fs::create_dir(to).unwrap();
+        let (now, synced) = (list(from), self.names.get(from).cloned().unwrap_or_default());
+        let paths: BTreeSet<_> = now.keys().chain(synced.keys()).collect();
+        for path in paths {
+            let (new, old) = (now.get(path), synced.get(path));
+            let name = if new == old || luck.coin() { new } else { old };
+            let Some(inode) = name else { continue };
+            let target = to.join(path.file_name().unwrap());
+            if path.is_dir() {
+                self.cut_dir(path, &target, luck);
+            } else {
+                let current = now.iter().find(|n| n.1 == inode).map(|n| fs::read(n.0).unwrap());
+                fs::write(&target, self.cut_file(inode, current, luck)).unwrap();
+            }
+        }
+    }
+
+    fn cut_file(&self, inode: &Inode, current: Option<Vec<u8>>, luck: &mut Luck) -> Vec<u8> {
+        let synced = self.files.get(inode).cloned();
+        let Some(mut new) = current else { return synced.unwrap_or_default() };
+        if synced.is_none() && luck.coin() {
+            return Vec::new();
+        }
+        let old = synced.unwrap_or_default();
+        for (i, page) in new.chunks_mut(PAGE).enumerate() {
+            if luck.coin() {
+                match old.get(i * PAGE..i * PAGE + page.len()) {
+                    Some(before) => page.copy_from_slice(before),
+                    None => page.fill(0),
+                }
+            }
+        }
+        new
+    }
+}
+
+fn options(disk: &Arc<Mutex<Disk>>, root: &Path, boot: u8) -> JournalOptions {
+    let (disk, root) = (Arc::clone(disk), root.to_owned());
+    JournalOptions {
+        maintenance: Maintenance::Manual,
+        boot_id: Some([boot; 16]),
+        clock: Arc::new(|| Tai::from_nanos(0)),
+        sync_hook: Some(Arc::new(move |path| disk.lock().unwrap().sync(path, &root))),
+        ..JournalOptions::default()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Append { key: u8, len: u16 },
+    Batch { count: u8 },
+    Sync,
+    Maintain,
+    Compact { share: u8 },
+    Reopen,
+    Cut { luck: u64 },
+    CutWithin { syncs: u64, luck: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        20 => (0..12_u8, 0..6000_u16).prop_map(|(key, len)| Op::Append { key, len }),
+        5 => (1..40_u8).prop_map(|count| Op::Batch { count }),
+        4 => Just(Op::Sync),
+        3 => Just(Op::Maintain),
+        3 => (0..=100_u8).prop_map(|share| Op::Compact { share }),
+        2 => Just(Op::Reopen),
+        3 => any::<u64>().prop_map(|luck| Op::Cut { luck }),
+        3 => (1..8_u64, any::<u64>()).prop_map(|(syncs, luck)| Op::CutWithin { syncs, luck }),
+    ]
+}
+
+type Entry = (u8, Vec<u8>);
+
+/// What ought to be there.
+#[derive(Default)]
+struct Model {
+    log: Vec<Entry>,
+    durable: u64,
+    /// Below this, only the newest of each key is sure to be there.
+    dropped: u64,
+    incarnation: u64,
+}
+
+struct Site {
+    root: tempfile::TempDir,
+    disk: Arc<Mutex<Disk>>,
+    boot: u8,
+    topic: Topic,
+    journal: Journal,
+    writer: Option<Writer>,
+}
+
+fn config() -> TopicConfig {
+    TopicConfig {
+        segment_bytes: 64 << 10,
+        retention_bytes: Some(512 << 10),
+        ..TopicConfig::default()
+    }
+}
+
+impl Site {
+    fn new(root: tempfile::TempDir, boot: u8) -> Self {
+        let disk = Arc::new(Mutex::new(Disk::default()));
+        let dir = root.path().join("j");
+        if dir.exists() {
+            // What survived the cut is what the disk has.
+            let mut disk = disk.lock().unwrap();
+            survey(&mut disk, &dir);
+        }
+        let journal = Journal::open(&dir, options(&disk, &dir, boot)).unwrap();
+        let topic = journal.create_topic(&TopicName::new("t").unwrap(), &config()).unwrap();
+        if disk.lock().unwrap().names.is_empty() {
+            let mut disk = disk.lock().unwrap();
+            disk.sync(&dir, &dir);
+            disk.sync(&dir.join("journal.hj"), &dir);
+        }
+        Self { root, disk, boot, topic, journal, writer: None }
+    }
+
+    fn writer(&mut self, model: &mut Model) -> &mut Writer {
+        let topic = &self.topic;
+        self.writer.get_or_insert_with(|| {
+            let producer = ProducerName::new("me").unwrap();
+            let options = WriterOptions { producer, ownership: Ownership::Shared };
+            let writer = topic.writer(0, &options).unwrap();
+            let incarnation = writer.producer().incarnation;
+            if model.durable > 0 {
+                assert!(incarnation > model.incarnation, "an incarnation was given twice");
+            }
+            model.incarnation = incarnation;
+            writer
+        })
+    }
+
+    fn append(&mut self, model: &mut Model, key: u8, len: usize) {
+        let payload = vec![model.log.len() as u8; len];
+        let key_bytes = [key];
+        let record = Record { key: &key_bytes, payload: &payload, ..Record::default() };
+        let offset = self.writer(model).append(&record).unwrap();
+        assert_eq!(offset, model.log.len() as u64);
+        model.log.push((key, payload));
+    }
+
+    fn apply(self, model: &mut Model, op: &Op) -> Self {
+        let mut site = self;
+        match op {
+            Op::Append { key, len } => site.append(model, *key, (*len).into()),
+            Op::Batch { count } => (0..*count).for_each(|i| site.append(model, i % 5, 300)),
+            Op::Sync => {
+                if let Some(last) = (model.log.len() as u64).checked_sub(1) {
+                    site.topic.wait_durable(0, last, None).unwrap();
+                    model.durable = last + 1;
+                }
+            }
+            Op::Maintain => {
+                site.journal.maintain();
+                model.durable = model.durable.max(site.topic.durable(0).unwrap());
+                // The segment that goes ends at most here.
+                model.dropped = model.dropped.max(model.log.len() as u64);
+            }
+            Op::Compact { share } => {
+                let below = model.log.len() as u64 * u64::from(*share) / 100;
+                site.topic.compact_below(0, below).unwrap();
+                model.dropped = model.dropped.max(below);
+            }
+            Op::Reopen => {
+                let (root, disk, boot) = (site.root, site.disk, site.boot);
+                drop((site.writer, site.topic, site.journal));
+                let dir = root.path().join("j");
+                let journal = Journal::open(&dir, options(&disk, &dir, boot)).unwrap();
+                let topic = journal.topic(&TopicName::new("t").unwrap()).unwrap().unwrap();
+                site = Self { root, disk, boot, topic, journal, writer: None };
+            }
+            Op::Cut { luck } => {
+                let image = {
+                    let disk = site.disk.lock().unwrap();
+                    disk.cut(&site.root.path().join("j"), *luck)
+                };
+                let boot = site.boot + 1;
+                drop(site);
+                site = Self::new(image, boot);
+                let end = site.topic.info(0).unwrap().end_offset;
+                assert!(end >= model.durable, "cut at {end}, durable was {}", model.durable);
+                model.log.truncate(end as usize);
+                model.durable = end;
+            }
+            Op::CutWithin { syncs, luck } => site.cut_within(model, *syncs, *luck),
+        }
+        site
+    }
+
+    /// Cuts the power in the middle of housekeeping, and looks at what is left, apart.
+    fn cut_within(&mut self, model: &mut Model, syncs: u64, luck: u64) {
+        let dir = self.root.path().join("j");
+        {
+            let mut disk = self.disk.lock().unwrap();
+            disk.cut_at = Some((disk.syncs + syncs, luck));
+        }
+        let below = model.log.len() as u64 / 2;
+        self.topic.compact_below(0, below).unwrap();
+        self.journal.maintain();
+        let image = self.disk.lock().unwrap().image.take();
+        self.disk.lock().unwrap().cut_at = None;
+        let sure = model.durable;
+        model.durable = model.durable.max(self.topic.durable(0).unwrap());
+        model.dropped = model.dropped.max(model.log.len() as u64);
+        if let Some(image) = image {
+            let site = Self::new(image, self.boot + 100);
+            let end = site.topic.info(0).unwrap().end_offset;
+            assert!(end >= sure, "cut within at {end}, durable was {sure} in {}", dir.display());
+            let log = model.log[..end as usize].to_vec();
+            let (dropped, incarnation) = (model.dropped, 0);
+            site.check(&Model { log, durable: sure, dropped, incarnation });
+        }
+    }
+
+    fn read(&self, from: From) -> Vec<(u64, Entry)> {
+        let mut reader = self.topic.reader(0, from).unwrap();
+        let mut out = Vec::new();
+        while let Some(item) = reader.next().unwrap() {
+            let Item::Sample(s) = item else { panic!("{item:?}") };
+            out.push((s.offset, (s.key[0], s.payload.to_vec())));
+        }
+        out
+    }
+
+    fn check(&self, model: &Model) {
+        let all = self.read(From::Earliest);
+        let end = model.log.len() as u64;
+        let newest: BTreeMap<u8, u64> = (0..).zip(&model.log).map(|(o, (k, _))| (*k, o)).collect();
+        for (offset, entry) in &all {
+            assert!(model.log.get(*offset as usize) == Some(entry), "offset {offset} is wrong");
+        }
+        let present: BTreeSet<u64> = all.iter().map(|e| e.0).collect();
+        assert_eq!(present.len(), all.len(), "something came twice");
+        let sure = (model.dropped..end).chain(newest.values().copied());
+        sure.for_each(|offset| assert!(present.contains(&offset), "offset {offset} is missing"));
+        let last: BTreeMap<u8, u64> =
+            self.read(From::LastPerKey(1)).into_iter().map(|(o, (k, _))| (k, o)).collect();
+        assert_eq!(last, newest);
+    }
+}
+
+/// Takes everything that is in a folder as synced.
+fn survey(disk: &mut Disk, dir: &Path) {
+    disk.names.insert(dir.to_owned(), list(dir));
+    for (path, inode) in list(dir) {
+        if path.is_dir() {
+            survey(disk, &path);
+        } else {
+            disk.files.insert(inode, fs::read(&path).unwrap());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("HELIO_POWER_CASES").map_or(60, |c| c.parse().unwrap()),
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn what_was_durable_is_there_after_power_loss(ops in prop::collection::vec(op(), 1..60)) {
+        let mut site = Site::new(tempfile::tempdir().unwrap(), 1);
+        let mut model = Model::default();
+        for op in &ops {
+            site = site.apply(&mut model, op);
+            if !matches!(op, Op::Append { .. }) {
+                site.check(&model);
+            }
+        }
+        site.check(&model);
+    }
+}
