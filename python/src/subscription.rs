@@ -21,7 +21,7 @@ use crate::sample::{self, Sample, Shared};
 /// How many items are passed over (keys that are not wanted, say) before the caller gets its turn.
 const PASSED_MAX: usize = 1024;
 
-/// How many bytes are taken at once, so that an event loop is not held up by a batch of large samples.
+/// How many bytes are taken at once: a batch of large samples must not hold up an event loop.
 const AT_ONCE_BYTES: usize = 4 << 20;
 
 /// A subscription, driven by the package's own classes.

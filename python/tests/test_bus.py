@@ -57,12 +57,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"journal:{tmp_path / 'journal'}"
 
 
-@pytest.fixture(params=["memory"])
-def complete_url(request: pytest.FixtureRequest) -> str:
-    """A transport with durable receipts and groups."""
-    return testing.memory_url()
-
-
 @pytest.fixture
 def bus(url: str) -> Iterator[sync.Bus]:
     with sync.connect(url) as opened:
@@ -233,8 +227,8 @@ async def test_two_tasks_cannot_wait_on_one_subscription(url: str) -> None:
 
 
 @asynchronous
-async def test_batches_and_receipts(complete_url: str) -> None:
-    async with helio.connect(complete_url) as bus:
+async def test_batches_and_receipts(url: str) -> None:
+    async with helio.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.STREAM.replace(partitions=4))
         values = [Wind(mast=number % 8, speed=number) for number in range(1000)]
         receipts = await wind.publish_many(values)
@@ -508,10 +502,10 @@ def test_urls_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         assert bus.url == "memory:from-the-environment"
 
 
-def test_an_exclusive_topic_has_one_owner(complete_url: str) -> None:
+def test_an_exclusive_topic_has_one_owner(url: str) -> None:
     with (
-        sync.connect(complete_url, producer="One") as one,
-        sync.connect(complete_url, producer="Two") as two,
+        sync.connect(url, producer="One") as one,
+        sync.connect(url, producer="Two") as two,
     ):
         qos = helio.STATE
         first = one.topic("state", Wind, qos=qos)
@@ -530,8 +524,8 @@ def test_a_zombie_is_told(url: str) -> None:
             before.publish(Wind(speed=1.0))
 
 
-def test_groups_share_and_commit(complete_url: str) -> None:
-    with sync.connect(complete_url) as bus:
+def test_groups_share_and_commit(url: str) -> None:
+    with sync.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.STREAM)
         for number in range(10):
             wind.publish(Wind(speed=number))
