@@ -170,6 +170,10 @@ class Builder:
 
     def _generic(self, hint: Any, attributes: dict[str, Any], where: str) -> Any:
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if hasattr(hint, "__value__"):  # an alias by the statement `type`; numpy has such ones too
+            value = hint.__value__
+            inner = value[arguments] if origin is not None else value
+            return self.schema_of(inner, attributes, where)
         if origin in (typing.Union, types.UnionType):
             branches = [self.schema_of(branch, attributes, where) for branch in arguments]
             return sorted(branches, key=lambda branch: branch != "null")

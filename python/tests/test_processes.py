@@ -133,9 +133,9 @@ def test_a_writer_that_is_killed_harms_nobody(journal: str) -> None:
 
 
 WAITS = {
-    "iteration": "for s in samples: pass",
-    "next": "samples.next()",
-    "batch": "samples.batch()",
+    "iteration": "synchronously(lambda: list(samples))",
+    "next": "synchronously(samples.next)",
+    "batch": "synchronously(samples.batch)",
     "asyncio": "asyncio.run(asynchronously())",
 }
 
@@ -148,13 +148,18 @@ def test_ctrl_c_ends_a_wait(scheme: str, wait: str, request: pytest.FixtureReque
         f"""
         async def asynchronously():
             async with helio.connect(url) as bus:
-                async for s in bus.topic("wind", Wind, qos=helio.STREAM).subscribe():
+                samples = bus.topic("wind", Wind, qos=helio.STREAM).subscribe()
+                print("ready", flush=True)
+                async for s in samples:
                     pass
+
+        def synchronously(wait):
+            print("ready", flush=True)
+            wait()
 
         with sync.connect(url) as bus:
             samples = bus.topic("wind", Wind, qos=helio.STREAM).subscribe()
             try:
-                print("ready", flush=True)
                 {wait}
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
