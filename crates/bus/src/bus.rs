@@ -239,6 +239,8 @@ impl Bus {
     /// completed. Publishers that want a guarantee for what is under way call `flush` first.
     pub fn close(&self) {
         self.core.transport.close();
+        let open: Vec<_> = locked(&self.core.topics).values().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|topic| topic.close());
         if let Some(bridge) = locked(&self.core.bridge).take() {
             bridge.stop();
         }

@@ -139,6 +139,10 @@ impl Writers {
         Ok(cell.get_or_init(|| slot))
     }
 
+    pub(crate) fn close(&self) {
+        self.open_slots().for_each(|slot| slot.close());
+    }
+
     fn open_slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
         self.slots.iter().filter_map(OnceLock::get)
     }

@@ -164,6 +164,18 @@ impl Slot {
         locked(&self.line).writer.flush(guarantee)
     }
 
+    /// Tells all who stand in line that there will be no room any more.
+    pub(crate) fn close(&self) {
+        let mut line = locked(&self.line);
+        line.bytes = 0;
+        let waiting = std::mem::take(&mut line.waiting);
+        drop(line);
+        self.counters.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
+        for gone in waiting {
+            gone.promise.keep(Err(TransportError::Closed.into()));
+        }
+    }
+
     /// Whether nobody stands in line.
     pub(crate) fn is_clear(&self) -> bool {
         locked(&self.line).waiting.is_empty()

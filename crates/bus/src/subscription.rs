@@ -58,6 +58,7 @@ pub struct Subscription {
     state: State,
     topic: Arc<TopicCore>,
     token: u64,
+    in_group: Support,
     bell: Option<Arc<dyn Bell>>,
     bridge: Option<Arc<Bridge>>,
     ended: bool,
@@ -143,7 +144,9 @@ impl Subscription {
         };
         let token = topic.bus.token();
         let topic = Arc::clone(topic);
-        Ok(Self { reader, state, topic, token, bell: None, bridge: None, ended: false })
+        let in_group = if options.group.is_some() { Support::Yes } else { Support::No };
+        let (bell, bridge, ended) = (None, None, false);
+        Ok(Self { reader, state, topic, token, in_group, bell, bridge, ended })
     }
 
     /// The next event if there is one now.
@@ -354,6 +357,9 @@ impl Subscription {
     /// # Errors
     /// [`ReadError::NoGroup`]; what the transport says.
     pub fn commit(&mut self) -> Result<(), ReadError> {
+        if !self.in_group.is_yes() {
+            return Err(ReadError::NoGroup);
+        }
         let waiting = self.state.pending.iter().filter_map(|event| match event {
             Event::Sample(sample) if sample.origin == Origin::Log => Some(sample),
             _ => None,
@@ -375,6 +381,9 @@ impl Subscription {
     /// # Errors
     /// [`ReadError::NoGroup`]; what the transport says.
     pub fn commit_at(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
+        if !self.in_group.is_yes() {
+            return Err(ReadError::NoGroup);
+        }
         Ok(self.reader.commit(partition, offset)?)
     }
 }

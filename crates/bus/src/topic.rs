@@ -121,6 +121,13 @@ impl TopicCore {
         Self { name, transport, bus, writers: Mutex::default() }
     }
 
+    /// Ends the waiting of those who stand in line for room.
+    pub(crate) fn close(&self) {
+        if let Some(writers) = locked(&self.writers).upgrade() {
+            writers.close();
+        }
+    }
+
     /// The writers of this bus on this topic: shared, so that two publishers of one bus do not
     /// fence each other.
     fn writers(self: &Arc<Self>) -> Result<Arc<Writers>, TopicError> {

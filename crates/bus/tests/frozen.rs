@@ -12,10 +12,16 @@ use std::time::Duration;
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{
     Bus, Message, PublishError, Publisher, Qos, Start, Subscribe, Subscription, TopicSpec,
+    TransportError,
 };
 use helio_core::qos::Overload;
 
 fn frozen(overload: Overload) -> (Cable, Publisher, Subscription) {
+    let (_, cable, publisher, samples) = frozen_bus(overload);
+    (cable, publisher, samples)
+}
+
+fn frozen_bus(overload: Overload) -> (Bus, Cable, Publisher, Subscription) {
     let plan = FaultPlan { queue: 3, ..FaultPlan::default() };
     let transport = FaultTransport::connect("memory:", plan).unwrap();
     let cable = transport.cable();
@@ -25,7 +31,7 @@ fn frozen(overload: Overload) -> (Cable, Publisher, Subscription) {
     let samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let publisher = topic.publisher().unwrap();
     cable.freeze();
-    (cable, publisher, samples)
+    (bus, cable, publisher, samples)
 }
 
 fn drain(samples: &mut Subscription) -> Vec<u8> {
@@ -107,6 +113,20 @@ fn waiting_for_room_ends_with_the_caller_s_patience() {
     let late = publisher.publish(Message::new(&[3])).wait_timeout(Duration::from_millis(1));
     assert!(matches!(late, Err(PublishError::Timeout)));
     assert_eq!(publisher.stats().abandoned, 1);
+    drop(first);
+}
+
+#[test]
+fn closing_ends_the_waiting_for_room() {
+    let (bus, _cable, publisher, _samples) = frozen_bus(Overload::Block);
+    let queued = publisher.publish(Message::new(b"queued"));
+    let first: Vec<_> = (0..2).map(|n| publisher.publish(Message::new(&[n]))).collect();
+    let in_line = publisher.publish(Message::new(b"in line"));
+    let blocked = std::thread::spawn(move || in_line.wait());
+    bus.close();
+    let closed = blocked.join().unwrap().unwrap_err();
+    assert!(matches!(closed, PublishError::Transport(TransportError::Closed)), "{closed}");
+    assert!(matches!(queued.wait(), Err(PublishError::Unknown { .. })));
     drop(first);
 }
 

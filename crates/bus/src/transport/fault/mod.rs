@@ -329,6 +329,9 @@ impl Transport for FaultTransport {
 
     fn close(&self) {
         self.inner.close();
+        for backlog in locked(&self.faults.backlogs).iter().filter_map(Weak::upgrade) {
+            locked(&backlog).give_up();
+        }
     }
 }
 

@@ -47,6 +47,13 @@ impl Backlog {
     }
 }
 
+impl Backlog {
+    /// Says of what queued up that nobody knows what became of it.
+    pub(super) fn give_up(&mut self) {
+        self.queue.clear();
+    }
+}
+
 impl FaultyWriter {
     pub(super) fn new(inner: Box<dyn Writer>, faults: &Arc<Faults>, partition: u32) -> Self {
         let (dice, faults) = (faults.dice(), Arc::clone(faults));

@@ -13,6 +13,9 @@ use crate::bell::locked;
 use crate::error::{PublishError, TransportError, engine};
 use crate::publishing::{PendingReceipt, pending_receipt};
 
+/// The most records appended under one taking of a partition's lock.
+const BATCH: usize = 256;
+
 pub(super) struct JournalWriter {
     writer: helio_journal::Writer,
     topic: Topic,
@@ -67,6 +70,16 @@ impl JournalWriter {
         let asked = self.topic.on_durable(self.partition, offset, call);
         asked.map_err(|error| PublishError::Transport(failed("sync")(error)))?;
         Ok(pending)
+    }
+
+    /// Appends records in parts, so that other writers get their turn.
+    fn append(&mut self, records: &[Record<'_>]) -> Result<(), AppendError> {
+        for part in records.chunks(BATCH) {
+            let batch: Vec<_> = part.iter().map(record).collect();
+            let offsets = self.writer.append_batch(&batch)?;
+            self.newest = offsets.end.checked_sub(1).or(self.newest);
+        }
+        Ok(())
     }
 
     fn refused(&self, error: AppendError) -> PublishError {
@@ -143,20 +156,19 @@ impl Writer for JournalWriter {
         let fitting = records.iter().position(|record| check_size(record).is_err());
         let fitting = &records[..fitting.unwrap_or(records.len())];
         let before = self.writer.sequence();
-        let batch: Vec<_> = fitting.iter().map(record).collect();
-        let cause = match self.writer.append_batch(&batch) {
-            Ok(offsets) => {
-                self.newest = offsets.end.checked_sub(1).or(self.newest);
-                records.get(fitting.len()).and_then(|record| check_size(record).err())
-            }
-            Err(error) => Some(self.refused(error)),
-        };
+        let appended = self.append(fitting);
         let taken = (self.writer.sequence() - before) as usize;
+        if let Err(error) = appended {
+            // Of those before the one that failed only the number is known.
+            let cause = self.refused(error);
+            return Err(Box::new(BatchError { taken, last: None, cause }));
+        }
         let last = match self.newest {
             Some(offset) if taken > 0 => self.published(offset, guarantee).map(Some),
             _ => Ok(None),
         };
-        match (cause, last) {
+        let too_large = records.get(taken).and_then(|record| check_size(record).err());
+        match (too_large, last) {
             (None, Ok(last)) => Ok(last),
             (Some(cause), last) => {
                 Err(Box::new(BatchError { taken, last: last.ok().flatten(), cause }))
