@@ -127,6 +127,11 @@ class Bus:
         self._waiting[token] = future
         return future
 
+    async def _breathe(self) -> None:
+        """Let other tasks run: this one has gone on for a while without waiting."""
+        self._turn = _TURN
+        await asyncio.sleep(0)
+
     async def _finish(self, pending: Pending) -> list[Receipt]:
         """Wait for receipts that have not come yet."""
         token = self._token()
@@ -173,8 +178,7 @@ class Topic(TopicBase[_T]):
         bus = self._bus
         bus._turn -= 1
         if bus._turn <= 0:
-            bus._turn = _TURN
-            await asyncio.sleep(0)
+            await bus._breathe()
         if isinstance(outcome, Receipt):
             return outcome
         return (await bus._finish(outcome))[0]
@@ -185,7 +189,9 @@ class Topic(TopicBase[_T]):
         All values are encoded before the first is published, so an :class:`EncodeError` means that
         none was. Any other error means that later ones of a partition were not.
         """
-        return await self._bus._finish(self._raw.publish_many(values))
+        pending = self._raw.publish_many(values)
+        await self._bus._breathe()
+        return await self._bus._finish(pending)
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
         """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
@@ -275,12 +281,12 @@ class Subscription(SubscriptionBase[_T]):
     async def __anext__(self) -> Sample[_T]:
         try:
             while True:
+                # Before a sample is taken: what is taken cannot be lost by a cancellation.
+                self._turn -= 1
+                if self._turn <= 0:
+                    await self._breathe()
                 item = self._take()
                 if type(item) is _Sample:
-                    self._turn -= 1
-                    if self._turn <= 0:
-                        self._turn = _TURN
-                        await asyncio.sleep(0)
                     return item
                 await self._other(item)
         except ClosedError:
@@ -311,10 +317,13 @@ class Subscription(SubscriptionBase[_T]):
         try:
             async with asyncio.timeout(timeout):
                 while True:
+                    if self._turn <= 0:
+                        await self._breathe()
                     samples, events, seen = self._raw.take_many(max)
                     for event in events:
                         self._tell(event)
                     if samples:
+                        self._turn -= len(samples)
                         return samples
                     await (asyncio.sleep(0) if seen else self._wait())
         except TimeoutError:
@@ -324,6 +333,9 @@ class Subscription(SubscriptionBase[_T]):
         """Iterate over samples and everything else, in order."""
         while True:
             try:
+                self._turn -= 1
+                if self._turn <= 0:
+                    await self._breathe()
                 item = self._take()
                 if item is None:
                     await self._wait()
@@ -335,6 +347,11 @@ class Subscription(SubscriptionBase[_T]):
                 await asyncio.sleep(0)
             elif item is not None:
                 yield item
+
+    async def _breathe(self) -> None:
+        """Let other tasks run: this one has gone on for a while without waiting."""
+        self._turn = _TURN
+        await asyncio.sleep(0)
 
     async def _other(self, item: Any) -> None:
         """Do what is to be done where there is no sample right now."""
@@ -391,10 +408,11 @@ class Connecting:
 def connect(url: str | None = None, *, producer: str | None = None) -> Connecting:
     """Connect to a bus: enter it with ``async with``, or await it and close it later.
 
-    ``url`` names the transport: ``journal:/var/lib/helio``, ``memory:``, and so on; without it,
-    the environment's ``HELIO_URL`` does. ``producer`` is who publishes, stable over restarts: a
-    second running process of the same name takes over from the first. Without it the name is made
-    of program, host and process.
+    ``url`` names the transport: ``journal:/var/lib/helio``, ``memory:``, and so on. Without it the
+    environment's ``HELIO_URL`` does, else it is the journal ``heliograph/default`` in
+    ``$XDG_STATE_HOME`` (``~/.local/state``), as for the program `helio`. ``producer`` is who
+    publishes, stable over restarts: a second running process of the same name takes over from the
+    first. Without it the name is made of program, host and process.
 
     Raises :class:`ConnectError`, :class:`NameRefused`.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from heliograph import _qos
@@ -31,11 +32,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_bus(url: str | None, producer: str | None, clock: ManualClock | None) -> RawBus:
-    """Connect to ``url``, or to what ``HELIO_URL`` says."""
-    url = url or os.environ.get("HELIO_URL")
-    if not url:
-        raise ConnectError("no URL: give one, like journal:/var/lib/helio, or set HELIO_URL")
+    """Connect to ``url``, or to what ``HELIO_URL`` says, or to the user's own journal."""
+    url = url or os.environ.get("HELIO_URL") or f"journal:{_default_folder()}"
     return RawBus(url, producer, clock)
+
+
+def _default_folder() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    try:
+        return Path(state).expanduser() / "heliograph" / "default"
+    except RuntimeError as error:
+        raise ConnectError("no URL and no home folder: give one, or set HELIO_URL") from error
 
 
 def open_topic(bus: RawBus, name: str, kind: Any, qos: Qos | None) -> RawTopic:

@@ -175,6 +175,27 @@ async def test_cancelling_a_wait_loses_nothing_and_leaves_nothing(url: str) -> N
 
 
 @asynchronous
+async def test_cancelling_a_busy_iteration_loses_nothing(url: str) -> None:
+    async with helio.connect(url) as bus:
+        wind = bus.topic("weather/wind", Wind, qos=helio.STREAM)
+        await wind.publish_many([Wind(speed=number) for number in range(3000)])
+        found: list[float] = []
+
+        async def read(samples: helio.Subscription[Wind]) -> None:
+            async for sample in samples:
+                found.append(sample.value.speed)
+
+        async with wind.subscribe(start=helio.earliest()) as samples:
+            while len(found) < 3000:
+                task = asyncio.create_task(read(samples))
+                await asyncio.sleep(0)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        assert found == list(range(3000))
+
+
+@asynchronous
 async def test_a_wait_may_end_by_time(url: str) -> None:
     async with helio.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
@@ -487,19 +508,25 @@ def test_quality_of_service_that_cannot_be_is_refused(bus: sync.Bus) -> None:
         bus.topic("a//b", Wind)
 
 
-def test_urls_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HELIO_URL", raising=False)
-    with pytest.raises(helio.ConnectError, match="HELIO_URL"):
-        sync.connect()
+def test_urls_that_cannot_be_are_refused() -> None:
     with pytest.raises(helio.ConnectError, match='no transport is called "nowhere"'):
         sync.connect("nowhere:x")
     with pytest.raises(helio.ConnectError):
         sync.connect("no url at all")
     with pytest.raises(helio.NameRefused):
         sync.connect("memory:", producer="a b")
+
+
+def test_without_a_url_the_environment_chooses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HELIO_URL", "memory:from-the-environment")
     with sync.connect() as bus:
         assert bus.url == "memory:from-the-environment"
+    monkeypatch.delenv("HELIO_URL")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with sync.connect() as bus:
+        assert bus.url == f"journal:{tmp_path}/heliograph/default"
 
 
 def test_an_exclusive_topic_has_one_owner(url: str) -> None:
