@@ -1,8 +1,8 @@
 //! How fast the journal is by itself, with a separate process for each side.
 //!
-//! `journal_speed DIR latency PAYLOAD RATE_HZ COUNT` prints the one-way latency from the intended send time;
-//! `journal_speed DIR throughput PAYLOAD COUNT [WRITERS [READERS [STALLED]]]` the rate, from the first append
-//! until the reader has received the last record, and CPU time a record;
+//! `journal_speed DIR latency PAYLOAD RATE_HZ COUNT` prints the one-way latency from the intended
+//! send time; `journal_speed DIR throughput PAYLOAD COUNT [WRITERS [READERS [STALLED]]]` the rate,
+//! from the first append until the reader has received the last record, and CPU time a record;
 //! `journal_speed DIR keys COUNT` how long a late joiner takes for the newest record of each key.
 
 use std::io::{BufRead, BufReader, Write};
@@ -170,7 +170,8 @@ fn throughput(dir: &str, payload: usize, count: usize, more: &[usize]) -> Result
         let words: Vec<&str> = line.split_whitespace().collect();
         let end: u64 = words[0].parse()?;
         println!(
-            "throughput {payload} x{writers}: write/s {write_rate:.0} read/s {:.0} cpu_us w {:.3} r {:.3} \
+            "throughput {payload} x{writers}: write/s {write_rate:.0} read/s {:.0} cpu_us w {:.3} \
+             r {:.3} \
              lost {} waits {}",
             total * 1e9 / (end - start) as f64,
             cpu as f64 / total / 1e3,

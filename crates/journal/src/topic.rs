@@ -110,9 +110,9 @@ pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalErro
     Ok(Some(config))
 }
 
-/// Takes away the folder of a topic that cannot be opened: its description is on the disk before any of
-/// its records is durable, so it was made shortly before power was lost. Where it has a valid segment
-/// all the same, it is put aside under another name, so that it can be looked at.
+/// Takes away the folder of a topic that cannot be opened: its description is on the disk before
+/// any of its records is durable, so it was made shortly before power was lost. Where it has a
+/// valid segment all the same, it is put aside under another name, so that it can be looked at.
 pub(crate) fn remove_unborn(shared: &Shared, name: &TopicName) -> Result<(), JournalError> {
     let dir = dir(shared, name);
     if has_segment(&dir)? {

@@ -1,6 +1,6 @@
-//! Random operations against a simple model, and power cuts: every page that was not synced is, one by one,
-//! the old or the new one, and every name that was not synced is there or not. What was reported durable
-//! must be there, and what is there must be the log's beginning, untouched.
+//! Random operations against a simple model, and power cuts: every page that was not synced is, one
+//! by one, the old or the new one, and every name that was not synced is there or not. What was
+//! reported durable must be there, and what is there must be the log's beginning, untouched.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! A storm: writers, readers and group members are killed with SIGKILL at random moments and started
-//! again; afterwards every acknowledged record is accounted for.
+//! A storm: writers, readers and group members are killed with SIGKILL at random moments and
+//! started again; afterwards every acknowledged record is accounted for.
 //!
 //! `HELIO_STORM_SECONDS` sets how long it takes (20 by default). The child processes are this test
 //! binary itself, with a role in the environment.
@@ -144,7 +144,8 @@ fn share(dir: &Path, name: &str) {
     }
 }
 
-/// Not a test by itself: where the environment names a role, this process plays it until it is killed.
+/// Not a test by itself: where the environment names a role, this process plays it until it is
+/// killed.
 #[test]
 fn child() {
     let (Ok(role), Ok(dir)) = (std::env::var("HELIO_STORM_ROLE"), std::env::var("HELIO_STORM_DIR"))
