@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use crate::codec::decode::{Care, check_length, deeper};
+use crate::codec::decode::{Care, check_length, deeper, enter};
 use crate::codec::wire::{Blocks, close_block, put_length, put_long};
 use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step, WireError};
 use crate::schema::{Field, LogicalType, NodeId, Record, Schema, Type};
@@ -761,13 +761,13 @@ impl Run<'_> {
                 put_long(self.out, symbols.places[symbol].ok_or_else(lost)? as i64);
             }
             Op::Array { item, least, length, .. } => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 let all =
                     self.blocks(*least, reader, |this, reader| this.op(*item, reader, depth + 1))?;
                 check_length(*length, all)?;
             }
             Op::Map { value, least, .. } => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 self.blocks(*least, reader, |this, reader| {
                     let key = reader.bytes()?;
                     put_length(this.out, key.len());
@@ -776,7 +776,7 @@ impl Run<'_> {
                 })?;
             }
             Op::Branches { branches, .. } => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 let branch = reader.branch(branches.len())?;
                 self.op(branches[branch], reader, depth + 1)?;
             }
@@ -828,9 +828,10 @@ impl Run<'_> {
         reader: &mut Reader<'_>,
         depth: usize,
     ) -> Done {
-        deeper(reader, depth)?;
         let of = self.of;
-        let Step::Record(steps) = &of.writer.plan[from] else { return Ok(()) };
+        let Step::Record(record) = &of.writer.plan[from] else { return Ok(()) };
+        enter(record, reader, depth)?;
+        let steps = &record.fields;
         for part in parts {
             let (place, done) = match part {
                 Part::Field(place, op) => (*place, self.op(*op, reader, depth + 1)),
@@ -851,9 +852,10 @@ impl Run<'_> {
         reader: &mut Reader<'_>,
         depth: usize,
     ) -> Done {
-        deeper(reader, depth)?;
         let of = self.of;
-        let Step::Record(steps) = &of.writer.plan[from] else { return Ok(()) };
+        let Step::Record(record) = &of.writer.plan[from] else { return Ok(()) };
+        enter(record, reader, depth)?;
+        let steps = &record.fields;
         let mut starts = Vec::with_capacity(steps.len());
         for (place, step) in steps.iter().enumerate() {
             starts.push(reader.clone());

@@ -7,10 +7,10 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::decode::{Care, check_length, deeper};
+use super::decode::{Care, check_length, deeper, enter};
 use super::ser::branch_of_variant;
 use super::wire::{Block, Reader};
-use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Step};
+use super::{ArrayStep, Codec, DecodeError, DecodeProblem, RecordStep, Step};
 use crate::schema::Type;
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -37,14 +37,14 @@ impl<'a, 'de> Decoder<'a, 'de> {
 
     /// In a union, goes on with its branch.
     fn branch(self, branches: &[usize]) -> Result<Self> {
-        deeper(self.reader, self.depth)?;
+        deeper(self.depth)?;
         let branch = self.reader.branch(branches.len())?;
         let at = branches[branch];
         Ok(Self { at, step: &self.codec.plan[at], depth: self.depth + 1, ..self })
     }
 
     fn array<V: Visitor<'de>>(self, array: &'a ArrayStep, visitor: V) -> Result<V::Value> {
-        deeper(self.reader, self.depth)?;
+        deeper(self.depth)?;
         let Decoder { codec, reader, depth, .. } = self;
         let mut blocks = Blocks::new(reader, array.least);
         let step = &codec.plan[array.items];
@@ -57,7 +57,7 @@ impl<'a, 'de> Decoder<'a, 'de> {
     }
 
     fn map<V: Visitor<'de>>(self, values: usize, least: usize, visitor: V) -> Result<V::Value> {
-        deeper(self.reader, self.depth)?;
+        deeper(self.depth)?;
         let Decoder { codec, reader, depth, .. } = self;
         let mut blocks = Blocks::new(reader, least);
         let mut entries =
@@ -67,8 +67,9 @@ impl<'a, 'de> Decoder<'a, 'de> {
         Ok(value)
     }
 
-    fn record<V: Visitor<'de>>(self, steps: &'a [usize], visitor: V) -> Result<V::Value> {
-        deeper(self.reader, self.depth)?;
+    fn record<V: Visitor<'de>>(self, record: &'a RecordStep, visitor: V) -> Result<V::Value> {
+        enter(record, self.reader, self.depth)?;
+        let steps = &record.fields;
         let Decoder { codec, reader, at, depth, .. } = self;
         let mut fields = Fields { codec, reader, at, depth: depth + 1, steps, next: 0 };
         let value = visitor.visit_map(&mut fields)?;
@@ -97,10 +98,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
 
     fn deserialize_any<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value> {
         match self.step {
-            Step::Null => {
-                self.reader.spend(1)?;
-                visitor.visit_unit()
-            }
+            Step::Null => visitor.visit_unit(),
             Step::Boolean => visitor.visit_bool(self.reader.boolean()?),
             Step::Int => visitor.visit_i32(self.reader.int()?),
             Step::Long => visitor.visit_i64(self.reader.long()?),
@@ -108,15 +106,12 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
             Step::Double => visitor.visit_f64(self.reader.double()?),
             Step::Bytes => visitor.visit_borrowed_bytes(self.reader.bytes()?),
             Step::String => visitor.visit_borrowed_str(self.reader.string()?),
-            Step::Fixed(size) => {
-                self.reader.spend(1)?;
-                visitor.visit_borrowed_bytes(self.reader.take(*size)?)
-            }
+            Step::Fixed(size) => visitor.visit_borrowed_bytes(self.reader.take(*size)?),
             Step::Enum(symbols) => visitor.visit_str(self.symbol(*symbols)?),
             Step::Array(array) => self.array(array, visitor),
             Step::Map { values, least } => self.map(*values, *least, visitor),
             Step::Union(branches) => self.branch(branches)?.deserialize_any(visitor),
-            Step::Record(steps) => self.record(steps, visitor),
+            Step::Record(record) => self.record(record, visitor),
         }
     }
 
@@ -160,10 +155,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
             _ => self,
         };
         match this.step {
-            Step::Null => {
-                this.reader.spend(1)?;
-                visitor.visit_none()
-            }
+            Step::Null => visitor.visit_none(),
             _ => visitor.visit_some(this),
         }
     }

@@ -1,7 +1,7 @@
 //! Bytes to dynamic values, and past datums.
 
 use super::wire::{MAX_VALUE_DEPTH, Reader, WireError};
-use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Items, Step, Value};
+use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Items, RecordStep, Step, Value};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -22,10 +22,7 @@ impl Codec {
         depth: usize,
     ) -> Result<Value> {
         Ok(match &self.plan[at] {
-            Step::Null => {
-                reader.spend(1)?;
-                Value::Null
-            }
+            Step::Null => Value::Null,
             Step::Boolean => Value::Boolean(reader.boolean()?),
             Step::Int => Value::Int(reader.int()?),
             Step::Long => Value::Long(reader.long()?),
@@ -33,22 +30,19 @@ impl Codec {
             Step::Double => Value::Double(reader.double()?),
             Step::Bytes => Value::Bytes(reader.bytes()?.to_vec()),
             Step::String => Value::String(reader.string()?.to_owned()),
-            Step::Fixed(size) => {
-                reader.spend(1)?;
-                Value::Bytes(reader.take(*size)?.to_vec())
-            }
+            Step::Fixed(size) => Value::Bytes(reader.take(*size)?.to_vec()),
             Step::Enum(symbols) => Value::Enum(reader.symbol(*symbols)? as u32),
             Step::Array(array) => self.get_array(array, reader, depth)?,
             Step::Map { values, least } => self.get_map(*values, *least, reader, depth)?,
             Step::Union(branches) => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 let branch = reader.branch(branches.len())?;
                 let inner = self.get_value(branches[branch], reader, depth + 1)?;
                 Value::Union(branch as u32, Box::new(inner))
             }
-            Step::Record(fields) => {
-                deeper(reader, depth)?;
-                reader.spend(fields.len())?;
+            Step::Record(record) => {
+                enter(record, reader, depth)?;
+                let fields = &record.fields;
                 let mut values = Vec::with_capacity(fields.len());
                 for (place, step) in fields.iter().enumerate() {
                     let value = self.get_value(*step, reader, depth + 1);
@@ -67,7 +61,7 @@ impl Codec {
             Items::Floats => Value::Floats(reader.floats()?),
             Items::Doubles => Value::Doubles(reader.doubles()?),
             Items::Others => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 let mut all = Vec::new();
                 while let Some(block) = reader.block(array.least)? {
                     let start = reader.rest().len();
@@ -91,7 +85,7 @@ impl Codec {
         reader: &mut Reader<'_>,
         depth: usize,
     ) -> Result<Value> {
-        deeper(reader, depth)?;
+        deeper(depth)?;
         let mut all = Vec::new();
         while let Some(block) = reader.block(least)? {
             let start = reader.rest().len();
@@ -114,7 +108,7 @@ impl Codec {
         care: Care,
     ) -> Result<()> {
         match &self.plan[at] {
-            Step::Null => reader.spend(1)?,
+            Step::Null => {}
             Step::Boolean => drop(reader.boolean()?),
             Step::Int => drop(reader.int()?),
             Step::Long => drop(reader.long()?),
@@ -123,27 +117,24 @@ impl Codec {
             Step::Bytes => drop(reader.bytes()?),
             Step::String if care == Care::Skip => drop(reader.bytes()?),
             Step::String => drop(reader.string()?),
-            Step::Fixed(size) => {
-                reader.spend(1)?;
-                reader.take(*size)?;
-            }
+            Step::Fixed(size) => drop(reader.take(*size)?),
             Step::Enum(symbols) => drop(reader.symbol(*symbols)?),
             Step::Array(array) => self.pass_array(array, reader, depth, care)?,
             Step::Map { values, least } => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 pass_blocks(reader, *least, care, |reader| {
                     reader.string()?;
                     self.pass(*values, reader, depth + 1, care)
                 })?;
             }
             Step::Union(branches) => {
-                deeper(reader, depth)?;
+                deeper(depth)?;
                 let branch = reader.branch(branches.len())?;
                 self.pass(branches[branch], reader, depth + 1, care)?;
             }
-            Step::Record(fields) => {
-                deeper(reader, depth)?;
-                for (place, step) in fields.iter().enumerate() {
+            Step::Record(record) => {
+                enter(record, reader, depth)?;
+                for (place, step) in record.fields.iter().enumerate() {
                     self.pass(*step, reader, depth + 1, care)
                         .map_err(|error| error.in_field(self.field_name(at, place)))?;
                 }
@@ -159,7 +150,7 @@ impl Codec {
         depth: usize,
         care: Care,
     ) -> Result<()> {
-        deeper(reader, depth)?;
+        deeper(depth)?;
         let found = match array.kind {
             Items::Floats => reader.raw_array(4)?.len() / 4,
             Items::Doubles => reader.raw_array(8)?.len() / 8,
@@ -198,13 +189,24 @@ fn pass_blocks<'a>(
     Ok(all)
 }
 
-/// What has values in it takes one from the budget, and has a depth.
+/// Checks the depth of what has values in it.
 #[inline]
-pub(crate) fn deeper(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+pub(crate) fn deeper(depth: usize) -> Result<()> {
     if depth >= MAX_VALUE_DEPTH {
         return Err(DecodeError::new(WireError::Depth));
     }
-    Ok(reader.spend(1)?)
+    Ok(())
+}
+
+/// The same for a record, whose fields without bytes are taken from the budget. What is left must
+/// be able to hold it, before room for its fields is made.
+#[inline]
+pub(crate) fn enter(record: &RecordStep, reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+    deeper(depth)?;
+    if reader.rest().len() < record.least {
+        return Err(DecodeError::new(WireError::Truncated));
+    }
+    Ok(reader.spend(record.free)?)
 }
 
 pub(crate) fn check_length(expected: Option<usize>, found: usize) -> Result<()> {

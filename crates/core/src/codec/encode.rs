@@ -34,8 +34,8 @@ impl Codec {
             (Step::Enum(_), Value::Enum(_) | Value::String(_)) => {
                 self.put_symbol(at, value, out)?
             }
-            (Step::Record(fields), Value::Record(values)) => {
-                self.put_record(at, fields, values, out, depth)?;
+            (Step::Record(record), Value::Record(values)) => {
+                self.put_record(at, &record.fields, values, out, depth)?;
             }
             (Step::Array(array), value) if value.elements().is_some() => {
                 self.put_array(at, array, value, out, depth)?;
@@ -159,7 +159,7 @@ impl Codec {
             (Step::Long, Value::Int(_)) | (Step::Double, Value::Float(_)) => exact == Exact::No,
             (Step::Enum(_), Value::String(_)) => exact == Exact::No,
             (Step::Array(_), value) => value.elements().is_some(),
-            (Step::Record(fields), Value::Record(values)) => fields.len() == values.len(),
+            (Step::Record(record), Value::Record(values)) => record.fields.len() == values.len(),
             _ => false,
         }
     }

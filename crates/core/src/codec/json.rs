@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::ser::branch_of_variant;
 use super::wire::MAX_VALUE_DEPTH;
-use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, Place, Step, Value};
+use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, Place, RecordStep, Step, Value};
 use crate::schema::{Type, number_word, shorten};
 
 /// The most steps of one conversion: JSON of a few megabytes, or a union's branches tried in vain.
@@ -101,7 +101,7 @@ impl Codec {
     ) -> std::result::Result<(), EncodeError> {
         let value = Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(at, place, 0)?;
         match &self.plan[at] {
-            Step::Record(steps) => self.put_value(steps[place], &value, out, 0),
+            Step::Record(record) => self.put_value(record.fields[place], &value, out, 0),
             _ => Ok(()),
         }
     }
@@ -147,8 +147,8 @@ impl Conversion<'_> {
                 Some(Value::Map(all))
             }
             (Step::Union(branches), json) => return self.union(at, branches, json, depth),
-            (Step::Record(steps), Json::Object(object)) => {
-                return self.record(at, steps, object, depth);
+            (Step::Record(record), Json::Object(object)) => {
+                return self.record(at, &record.fields, object, depth);
             }
             _ => None,
         };
@@ -214,7 +214,7 @@ impl Conversion<'_> {
 
     fn default(&mut self, at: usize, place: usize, depth: usize) -> Result<Value> {
         let missing = || JsonError::new(JsonProblem::Missing);
-        let (Type::Record(record), Step::Record(steps)) =
+        let (Type::Record(record), Step::Record(RecordStep { fields: steps, .. })) =
             (self.codec.kind(at), &self.codec.plan[at])
         else {
             return Err(missing());
@@ -300,7 +300,9 @@ impl Conversion<'_> {
                 }
                 Json::Object(all)
             }
-            (Step::Record(steps), Value::Record(values)) if steps.len() == values.len() => {
+            (Step::Record(RecordStep { fields: steps, .. }), Value::Record(values))
+                if steps.len() == values.len() =>
+            {
                 let mut all = Map::new();
                 for (place, (step, value)) in steps.iter().zip(values).enumerate() {
                     let name = codec.field_name(at, place);

@@ -87,7 +87,7 @@ use serde::de::Deserialize;
 use thiserror::Error;
 
 use crate::Schema;
-use crate::schema::{NodeId, Type};
+use crate::schema::{Field, NodeId, Type};
 
 pub use json::{JsonError, JsonProblem};
 pub use value::Value;
@@ -111,6 +111,8 @@ pub use wire::{Blocks, Reader, WireError};
 pub struct Codec {
     schema: Schema,
     pub(crate) plan: Arc<[Step]>,
+    /// Whether values without bytes may be many, so that what is written must be counted.
+    free: bool,
     options: EncodeOptions,
 }
 
@@ -137,7 +139,18 @@ pub(crate) enum Step {
     Array(ArrayStep),
     Map { values: usize, least: usize },
     Union(Box<[usize]>),
-    Record(Box<[usize]>),
+    Record(RecordStep),
+}
+
+/// What is done for a record.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordStep {
+    /// The fields' steps.
+    pub(crate) fields: Box<[usize]>,
+    /// The fewest bytes of a value.
+    pub(crate) least: usize,
+    /// Number of fields that never have bytes.
+    pub(crate) free: usize,
 }
 
 /// What is done for an array.
@@ -221,6 +234,9 @@ pub enum EncodeProblem {
     /// Nested deeper than a decoder would follow.
     #[error("nested deeper than {}", wire::MAX_VALUE_DEPTH)]
     Depth,
+    /// More values without bytes than a decoder would take.
+    #[error("more than {} values without bytes (nulls, empty records)", wire::FREE_VALUES)]
+    Free,
     /// What a serde type says.
     #[error("{0}")]
     Other(String),
@@ -301,7 +317,13 @@ impl Codec {
     /// Compiles a schema, to be written in a certain way.
     #[must_use]
     pub fn with_options(schema: &Schema, options: EncodeOptions) -> Self {
-        Self { schema: schema.clone(), plan: compile(schema).into(), options }
+        let plan = compile(schema);
+        let free = plan.iter().any(|step| match step {
+            Step::Array(array) => array.least == 0,
+            Step::Record(record) => record.free > 0,
+            _ => false,
+        });
+        Self { schema: schema.clone(), plan: plan.into(), free, options }
     }
 
     /// The schema.
@@ -316,7 +338,16 @@ impl Codec {
     /// [`EncodeError`] names the field whose value does not fit.
     pub fn encode(&self, value: &Value, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let start = out.len();
-        self.put_value(0, value, out, 0).inspect_err(|_| out.truncate(start))
+        let done = self.put_value(0, value, out, 0).and_then(|()| self.count_free(&out[start..]));
+        done.inspect_err(|_| out.truncate(start))
+    }
+
+    /// Refuses a datum with more values without bytes than a decoder takes.
+    fn count_free(&self, datum: &[u8]) -> Result<(), EncodeError> {
+        if self.free && self.check(datum).is_err() {
+            return Err(EncodeError::new(EncodeProblem::Free));
+        }
+        Ok(())
     }
 
     /// Decodes a datum that is all of `bytes`.
@@ -370,7 +401,9 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         let start = out.len();
-        value.serialize(ser::Encoder::new(self, out)).inspect_err(|_| out.truncate(start))
+        let done = value.serialize(ser::Encoder::new(self, out));
+        let done = done.and_then(|()| self.count_free(&out[start..]));
+        done.inspect_err(|_| out.truncate(start))
     }
 
     /// Decodes a datum that is all of `bytes` into a serde value, which may borrow from them.
@@ -416,7 +449,8 @@ impl fmt::Debug for Codec {
 }
 
 fn compile(schema: &Schema) -> Vec<Step> {
-    let mut plan: Vec<Step> = schema.nodes().iter().map(|node| step(schema, &node.kind)).collect();
+    let ids = (0..schema.len()).map(|i| NodeId(i as u32));
+    let mut plan: Vec<Step> = ids.map(|id| step(schema, id)).collect();
     for node in schema.nodes() {
         let Type::Record(record) = &node.kind else { continue };
         for field in &record.fields {
@@ -428,8 +462,8 @@ fn compile(schema: &Schema) -> Vec<Step> {
     plan
 }
 
-fn step(schema: &Schema, kind: &Type) -> Step {
-    match kind {
+fn step(schema: &Schema, id: NodeId) -> Step {
+    match &schema.node(id).kind {
         Type::Null => Step::Null,
         Type::Boolean => Step::Boolean,
         Type::Int => Step::Int,
@@ -458,7 +492,12 @@ fn step(schema: &Schema, kind: &Type) -> Step {
         }
         Type::Union(branches) => Step::Union(branches.iter().map(|id| id.index()).collect()),
         Type::Record(record) => {
-            Step::Record(record.fields.iter().map(|field| field.kind.index()).collect())
+            let fields: Box<[usize]> =
+                record.fields.iter().map(|field| field.kind.index()).collect();
+            let least = schema.least_bytes(id);
+            let empty = |field: &&Field| schema.least_bytes(field.kind) == 0;
+            let free = record.fields.iter().filter(empty).count();
+            Step::Record(RecordStep { fields, least, free })
         }
     }
 }

@@ -9,7 +9,7 @@ use super::encode::{check_length, put_fixed, unknown};
 use super::wire::{
     MAX_VALUE_DEPTH, Reader, close_block, put_block, put_bytes, put_length, put_long,
 };
-use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, Step};
+use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, RecordStep, Step};
 use crate::schema::Type;
 
 type Result<T> = std::result::Result<T, EncodeError>;
@@ -167,7 +167,7 @@ impl<'a> Encoder<'a> {
 
     fn fields(self) -> Result<Fields<'a>> {
         match self.step {
-            Step::Record(steps) => {
+            Step::Record(RecordStep { fields: steps, .. }) => {
                 let Encoder { codec, out, at, depth, .. } = self;
                 Ok(Fields { codec, out, at, depth, steps, next: 0, early: Vec::new() })
             }

@@ -470,3 +470,30 @@ fn a_value_that_is_written_can_be_read() {
         value = Value::Record(vec![0.0.into(), Value::Union(1, value.into())]);
     }
 }
+
+#[test]
+fn what_is_written_never_has_more_values_without_bytes_than_are_read() {
+    let nulls = Codec::new(&array(null()).schema().unwrap());
+    let value = |count: usize| Value::Array(vec![Value::Null; count]);
+    let most = encoded(&nulls, &value(wire::FREE_VALUES));
+    assert_eq!(nulls.decode(&most).unwrap(), value(wire::FREE_VALUES));
+    let error = nulls.encode(&value(wire::FREE_VALUES + 100), &mut vec![]).unwrap_err();
+    assert_eq!(*error.problem(), EncodeProblem::Free);
+    assert!(nulls.serialize(&vec![(); wire::FREE_VALUES + 100], &mut vec![]).is_err());
+    // A union's null has a byte.
+    let maybe = Codec::new(&array(nullable(int())).schema().unwrap());
+    let many = Value::Array(vec![Value::Union(0, Value::Null.into()); 2 * wire::FREE_VALUES]);
+    assert_eq!(maybe.decode(&encoded(&maybe, &many)).unwrap(), many);
+}
+
+#[test]
+fn room_for_fields_is_made_only_where_the_bytes_can_hold_them() {
+    let mut wide = record("W").field("next", nullable(crate::schema::build::named("W")));
+    for i in 0..20_000 {
+        wide = wide.field(&format!("f{i}"), int());
+    }
+    let codec = Codec::new(&wide.schema().unwrap());
+    let error = codec.decode(&[2; 200]).unwrap_err();
+    assert_eq!(error.at(), "");
+    assert_eq!(*error.problem(), DecodeProblem::Wire(WireError::Truncated));
+}

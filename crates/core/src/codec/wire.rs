@@ -8,11 +8,9 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Values that take no bytes which one datum may hold beside [`VALUES_PER_BYTE`] for each of its
-/// bytes.
+/// Values without bytes (nulls, empty records, of which an array may announce 2^60) that one datum
+/// may hold beside one for each of its bytes. Encoding refuses more, too.
 pub const FREE_VALUES: usize = 65_536;
-/// Values for each byte of a datum: records and unions around a value take no bytes of their own.
-pub const VALUES_PER_BYTE: usize = 16;
 /// The deepest nesting of values, arrays, maps, unions and records counted: recursion stays on the
 /// stack.
 pub const MAX_VALUE_DEPTH: usize = 256;
@@ -47,8 +45,8 @@ pub enum WireError {
     /// A sized block whose size is not that of its elements.
     #[error("a block's size is not that of its elements: damaged")]
     BlockSize,
-    /// More values without bytes than [`FREE_VALUES`] and [`VALUES_PER_BYTE`] allow.
-    #[error("more values than the bytes can sensibly hold: damaged or hostile")]
+    /// More values without bytes than [`FREE_VALUES`] allows.
+    #[error("more values without bytes than {FREE_VALUES}: damaged or hostile")]
     Budget,
     /// Nested deeper than [`MAX_VALUE_DEPTH`].
     #[error("values are nested deeper than {MAX_VALUE_DEPTH}: damaged or hostile")]
@@ -77,7 +75,7 @@ impl<'a> Reader<'a> {
     /// Starts at the first of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        let budget = bytes.len().saturating_mul(VALUES_PER_BYTE).saturating_add(FREE_VALUES);
+        let budget = bytes.len().saturating_add(FREE_VALUES);
         Self { bytes, budget }
     }
 
@@ -98,7 +96,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `values` from the budget: to be called for what may take no bytes.
+    /// Takes `values` that have no bytes from the budget: a record's nulls and the like. (Those of
+    /// an array are taken by [`Reader::block`]; a union's null has a byte.)
     ///
     /// # Errors
     /// [`WireError::Budget`] where it is used up.
