@@ -100,9 +100,10 @@ pub(crate) struct PubArgs {
     /// The key of each sample.
     #[arg(long, conflicts_with = "key_field")]
     pub(crate) key: Option<String>,
-    /// The field of a JSON value that is the key; nested fields with dots.
+    /// A field of the value that is the key, or a part of it where repeated: its Avro encoding
+    /// where the topic has a schema, its text (nested fields with dots) where it has none.
     #[arg(long, value_name = "FIELD")]
-    pub(crate) key_field: Option<String>,
+    pub(crate) key_field: Vec<String>,
     /// The routing byte of each sample.
     #[arg(long, default_value = "0")]
     pub(crate) level: u8,
@@ -154,8 +155,12 @@ pub(crate) struct SubArgs {
     #[arg(value_parser = crate::subscribe::start)]
     pub(crate) from: Start,
     /// Only samples of this key; may be repeated.
-    #[arg(long, conflicts_with = "key_prefix")]
+    #[arg(long, conflicts_with_all = ["key_prefix", "key_field"])]
     pub(crate) key: Vec<String>,
+    /// Only samples whose key is this field with this value, or these where repeated, such as
+    /// salIndex=1.
+    #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "key_prefix")]
+    pub(crate) key_field: Vec<String>,
     /// Only samples whose key begins so.
     #[arg(long, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
@@ -224,9 +229,9 @@ pub(crate) struct PlayArgs {
     /// End after so many samples.
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// The field that is the key; nested fields with dots.
+    /// A field that is the key, or a part of it where repeated; see `helio help pub`.
     #[arg(long, value_name = "FIELD")]
-    pub(crate) key_field: Option<String>,
+    pub(crate) key_field: Vec<String>,
     /// The quality of service profile of a topic that is created (stream unless given).
     #[arg(long, value_parser = PROFILES)]
     pub(crate) profile: Option<String>,

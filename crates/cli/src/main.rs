@@ -10,6 +10,7 @@ mod clock;
 mod demo;
 mod error;
 mod hz;
+mod key;
 mod manual;
 mod open;
 mod out;

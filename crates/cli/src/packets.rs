@@ -12,7 +12,7 @@ use helio_core::schema::Schema;
 use serde_json::Value;
 
 use crate::error::{CliError, CliResult};
-use crate::publish::key_of;
+use crate::key::KeyFields;
 use crate::value::{Encoder, schema_text};
 
 /// What a container file begins with.
@@ -27,8 +27,8 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub(crate) struct Packet {
     /// The datum, or bytes that have no schema.
     pub(crate) payload: Vec<u8>,
-    /// Its key, where a field was named for it.
-    pub(crate) key: Option<String>,
+    /// Its key, where fields were named for it.
+    pub(crate) key: Vec<u8>,
 }
 
 /// How files are to be read.
@@ -36,8 +36,8 @@ pub(crate) struct Packet {
 pub(crate) struct Reading {
     /// The schema of files that do not carry one.
     pub(crate) schema: Option<Schema>,
-    /// The field that is the key.
-    pub(crate) key_field: Option<String>,
+    /// The fields that are the key.
+    pub(crate) key_fields: Vec<String>,
 }
 
 /// A file's contents.
@@ -76,7 +76,7 @@ pub(crate) struct Packets<'a> {
     kind: Kind<'a>,
     codec: Option<Codec>,
     encoder: Option<Encoder>,
-    key_field: Option<String>,
+    key_fields: Option<KeyFields>,
 }
 
 impl<'a> Packets<'a> {
@@ -100,7 +100,7 @@ impl<'a> Packets<'a> {
             kind,
             codec: schema.as_ref().map(Codec::new),
             encoder: schema.as_ref().map(Encoder::of),
-            key_field: reading.key_field.clone(),
+            key_fields: KeyFields::new(schema.as_ref(), &reading.key_fields)?,
         })
     }
 
@@ -112,9 +112,9 @@ impl<'a> Packets<'a> {
     /// The next sample; `None` at the end.
     pub(crate) fn next(&mut self) -> CliResult<Option<Packet>> {
         let Some(payload) = self.payload()? else { return Ok(None) };
-        let key = match (&self.key_field, &self.codec) {
-            (None, _) => None,
-            (Some(field), codec) => Some(key(codec.as_ref(), &payload, field)?),
+        let key = match &self.key_fields {
+            None => Vec::new(),
+            Some(fields) => fields.of(&payload)?,
         };
         Ok(Some(Packet { payload, key }))
     }
@@ -184,18 +184,6 @@ fn datum(text: &[u8], encoder: &Encoder) -> CliResult<Vec<u8>> {
     Ok(payload)
 }
 
-fn key(codec: Option<&Codec>, payload: &[u8], field: &str) -> CliResult<String> {
-    let refused = |e: &dyn std::fmt::Display| CliError::Refused(format!("no key: {e}"));
-    let json = match codec {
-        Some(codec) => {
-            let value = codec.decode(payload).map_err(|e| refused(&e))?;
-            codec.value_to_json(&value).map_err(|e| refused(&e))?
-        }
-        None => serde_json::from_slice(payload).map_err(|e| refused(&e))?,
-    };
-    key_of(&json, field)
-}
-
 /// All samples of a file, to be played again and again.
 pub(crate) fn read_all(path: &Path) -> CliResult<(Option<SchemaText>, Vec<Packet>)> {
     let input = Input::read(path)?;
@@ -228,7 +216,7 @@ mod tests {
     }
 
     fn reading() -> Reading {
-        Reading { schema: Some(Schema::parse(SCHEMA).unwrap()), key_field: Some("id".into()) }
+        Reading { schema: Some(Schema::parse(SCHEMA).unwrap()), key_fields: vec!["id".into()] }
     }
 
     #[test]
@@ -237,7 +225,7 @@ mod tests {
         let packets = read(two, &reading()).unwrap();
         assert_eq!(packets[0].payload, b"\x02\x04ab");
         assert_eq!(packets[1].payload, b"\x04\x02c");
-        assert_eq!(packets[1].key.as_deref(), Some("2"));
+        assert_eq!(packets[1].key, b"\x04");
         assert!(read(&two[..12], &reading()).is_err(), "the second is cut");
         let whole = read(two, &Reading::default()).unwrap();
         assert_eq!((whole.len(), &whole[0].payload[..]), (1, &two[..]), "bytes as they are");

@@ -17,7 +17,7 @@ use crate::receipts::Receipts;
 use crate::schema;
 use crate::stop::Stop;
 use crate::units::{human_bytes, human_count};
-use crate::value::schema_text;
+use crate::value::{parse, schema_text};
 
 /// Samples that may wait for their receipts.
 const WINDOW: usize = 1_000;
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         (None, Some(topic)) => topic.schema().map(|s| parse(&s.text)).transpose()?,
         (None, None) => None,
     };
-    let reading = Reading { schema: fallback, key_field: args.key_field.clone() };
+    let reading = Reading { schema: fallback, key_fields: args.key_field.clone() };
     // The first file says what the topic carries.
     let schema = match args.files.first() {
         Some(path) => Packets::of(&Input::read(path)?, &reading)?.schema().cloned(),
@@ -58,10 +58,6 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let acknowledged = player.receipts.finish();
     player.told(acknowledged?)?;
     ended
-}
-
-fn parse(text: &str) -> CliResult<Schema> {
-    Schema::parse(text).map_err(|e| CliError::Refused(e.to_string()))
 }
 
 /// The topic as it is, or created for what the first file has.
@@ -133,8 +129,7 @@ impl Player<'_> {
         if let Some(rate) = self.args.rate {
             pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
         }
-        let key = packet.key.as_deref().unwrap_or("").as_bytes();
-        let mut message = Message::new(&packet.payload).key(key);
+        let mut message = Message::new(&packet.payload).key(&packet.key);
         if let Some(guarantee) = self.args.guarantee {
             message = message.guarantee(guarantee.into());
         }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::PubArgs;
 use crate::clock::{monotonic_ns, wait_until};
 use crate::error::{CliError, CliResult};
+use crate::key::KeyFields;
 use crate::open::{connect, existing, name, profile};
 use crate::out::Out;
 use crate::stop::Stop;
@@ -25,6 +26,7 @@ pub(crate) fn run(args: &PubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
         args,
         stop,
         publisher: topic.publisher()?,
+        key_fields: KeyFields::new(encoder.as_ref().map(Encoder::schema), &args.key_field)?,
         encoder,
         out: Out::new(),
         payload: Vec::new(),
@@ -68,6 +70,7 @@ struct Sender<'a> {
     stop: &'a Stop,
     publisher: Publisher,
     encoder: Option<Encoder>,
+    key_fields: Option<KeyFields>,
     out: Out,
     payload: Vec<u8>,
     sent: u64,
@@ -83,7 +86,7 @@ impl Sender<'_> {
             for path in &self.args.file {
                 let bytes = std::fs::read(path).map_err(|e| CliError::file(path, &e))?;
                 self.encoder.as_ref().map_or(Ok(()), |encoder| encoder.check(&bytes))?;
-                self.send(&bytes, None)?;
+                self.send(&bytes)?;
             }
         }
         if self.args.values.is_empty() && self.args.file.is_empty() {
@@ -109,7 +112,7 @@ impl Sender<'_> {
             }
             match std::str::from_utf8(&line) {
                 Ok(text) => self.text(text)?,
-                Err(_) if self.encoder.is_none() => self.send(&line, None)?,
+                Err(_) if self.encoder.is_none() => self.send(&line)?,
                 Err(_) => {
                     return Err(CliError::Refused(format!("line {}: no text", self.sent + 1)));
                 }
@@ -119,32 +122,28 @@ impl Sender<'_> {
 
     /// A value as text: JSON where the topic is typed, itself where it is not.
     fn text(&mut self, text: &str) -> CliResult {
-        let at = || format!("sample {}", self.sent + 1);
-        if self.encoder.is_none() && self.args.key_field.is_none() {
-            return self.send(text.as_bytes(), None);
-        }
+        let Some(encoder) = &self.encoder else { return self.send(text.as_bytes()) };
         let value: Value = serde_json::from_str(text)
-            .map_err(|e| CliError::Refused(format!("{}: no JSON: {e}", at())))?;
-        let key = self.args.key_field.as_deref().map(|field| key_of(&value, field)).transpose()?;
+            .map_err(|e| CliError::Refused(format!("sample {}: no JSON: {e}", self.sent + 1)))?;
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
-        match &self.encoder {
-            Some(encoder) => encoder.encode(&value, &mut payload)?,
-            None => payload.extend_from_slice(text.as_bytes()),
-        }
-        let sent = self.send(&payload, key.as_deref());
+        encoder.encode(&value, &mut payload)?;
+        let sent = self.send(&payload);
         self.payload = payload;
         sent
     }
 
-    fn send(&mut self, payload: &[u8], key: Option<&str>) -> CliResult {
+    fn send(&mut self, payload: &[u8]) -> CliResult {
         self.stop.check()?;
         if let Some(rate) = self.args.rate {
             let due = self.start_ns + (self.sent as f64 * 1e9 / rate) as u64;
             pause(due, self.stop)?;
         }
-        let key = key.or(self.args.key.as_deref()).unwrap_or("");
-        let mut message = Message::new(payload).key(key.as_bytes()).level(self.args.level);
+        let key = match (&self.key_fields, &self.args.key) {
+            (Some(fields), _) => fields.of(payload)?,
+            (None, key) => key.clone().unwrap_or_default().into_bytes(),
+        };
+        let mut message = Message::new(payload).key(&key).level(self.args.level);
         if let Some(guarantee) = self.args.guarantee {
             message = message.guarantee(guarantee.into());
         }
@@ -173,29 +172,4 @@ pub(crate) fn pause(due_ns: u64, stop: &Stop) -> CliResult {
     }
     wait_until(due_ns);
     stop.check()
-}
-
-/// The text of a field, for a key; nested fields with dots.
-pub(crate) fn key_of(value: &Value, field: &str) -> CliResult<String> {
-    let found = field.split('.').try_fold(value, |value, name| value.get(name));
-    match found {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
-        Some(_) => Err(CliError::Refused(format!("the field {field} is no text and no number"))),
-        None => Err(CliError::Refused(format!("the value has no field {field} for its key"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_come_from_fields() {
-        let value = json!({"salIndex": 2, "origin": {"name": "camera"}, "list": []});
-        assert_eq!(key_of(&value, "salIndex").unwrap(), "2");
-        assert_eq!(key_of(&value, "origin.name").unwrap(), "camera");
-        assert!(key_of(&value, "list").is_err());
-        assert!(key_of(&value, "origin.size").is_err());
-    }
 }

@@ -7,11 +7,17 @@ use crate::base64;
 use crate::error::CliResult;
 use crate::value::Values;
 
+/// The text that bytes are; keys of typed values are none, though some look like one.
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    let strange = |c: char| c.is_control() && !c.is_ascii_whitespace();
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains(strange))
+}
+
 /// Bytes as text under `name`, or as base64 under `name_base64` where they are no text.
 fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => object.insert(name.to_owned(), text.into()),
-        Err(_) => object.insert(format!("{name}_base64"), base64::encode(bytes).into()),
+    match text_of(bytes) {
+        Some(text) => object.insert(name.to_owned(), text.into()),
+        None => object.insert(format!("{name}_base64"), base64::encode(bytes).into()),
     };
 }
 
@@ -55,16 +61,16 @@ pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Val
 pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<String> {
     let header = &sample.header;
     let producer = &header.producer;
-    let key = match std::str::from_utf8(&sample.key) {
-        Ok("") => String::new(),
-        Ok(text) => format!(" [{}]", text.escape_debug()),
-        Err(_) => format!(" [base64:{}]", base64::encode(&sample.key)),
+    let key = match text_of(&sample.key) {
+        Some("") => String::new(),
+        Some(text) => format!(" [{}]", text.escape_debug()),
+        None => format!(" [base64:{}]", base64::encode(&sample.key)),
     };
     let value = match values.decode(header.schema, &sample.payload)? {
         Some(value) => value.to_string(),
-        None => match std::str::from_utf8(&sample.payload) {
-            Ok(text) if !text.contains(char::is_control) => text.to_owned(),
-            _ => format!("{} bytes", sample.payload.len()),
+        None => match text_of(&sample.payload) {
+            Some(text) => text.escape_debug().to_string(),
+            None => format!("{} bytes", sample.payload.len()),
         },
     };
     let (time, name) = (header.time, &producer.name);

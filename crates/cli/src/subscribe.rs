@@ -6,11 +6,12 @@ use helio_bus::{Bus, Event, Lagging, Member, Start, Subscribe, Topic, TopicName,
 
 use crate::args::{LaggingArg, SubArgs};
 use crate::error::{CliError, CliResult};
+use crate::key::key_of;
 use crate::open::{connect, existing, name};
 use crate::out::Out;
 use crate::show::{event_json, sample_json, sample_line};
 use crate::stop::{LOOK, Stop};
-use crate::value::Values;
+use crate::value::{Values, parse};
 
 /// How often a topic that is waited for is looked up.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let mut members = Vec::with_capacity(args.topics.len());
     for text in &args.topics {
         let topic = find(&bus, &name(text)?, args, stop)?;
-        members.push(set.add(topic.subscribe(options(args))?));
+        members.push(set.add(topic.subscribe(options(args, &topic)?)?));
     }
     let mut printer = Printer { args, out: Out::new(), values: Values::new(&bus), printed: 0 };
     let ended = printer.pump(&mut set, &members, stop);
@@ -51,10 +52,14 @@ fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<T
     }
 }
 
-fn options(args: &SubArgs) -> Subscribe {
+fn options(args: &SubArgs, topic: &Topic) -> CliResult<Subscribe> {
     let mut options = Subscribe::from(args.from).as_written();
     if !args.key.is_empty() {
         options = options.keys(&args.key);
+    }
+    if !args.key_field.is_empty() {
+        let schema = topic.schema().map(|schema| parse(&schema.text)).transpose()?;
+        options = options.keys([key_of(schema.as_ref(), &args.key_field)?]);
     }
     if let Some(prefix) = &args.key_prefix {
         options = options.key_prefix(prefix.as_bytes());
@@ -69,7 +74,7 @@ fn options(args: &SubArgs) -> Subscribe {
             LaggingArg::Conflate => Lagging::Conflate,
         });
     }
-    if args.writers { options.watch_writers() } else { options }
+    Ok(if args.writers { options.watch_writers() } else { options })
 }
 
 enum End {

@@ -59,7 +59,8 @@ fn damaged(schema: SchemaId, error: &dyn std::fmt::Display) -> CliError {
     CliError::Failure(format!("a payload is no value of its schema {schema}: {error}"))
 }
 
-fn parse(text: &str) -> CliResult<Schema> {
+/// Parses a schema's text.
+pub(crate) fn parse(text: &str) -> CliResult<Schema> {
     Schema::parse(text).map_err(|e| CliError::Refused(e.to_string()))
 }
 
@@ -75,6 +76,11 @@ impl Encoder {
     /// Compiles a schema that was parsed before.
     pub(crate) fn of(schema: &Schema) -> Self {
         Self(Codec::new(schema))
+    }
+
+    /// The schema.
+    pub(crate) fn schema(&self) -> &Schema {
+        self.0.schema()
     }
 
     /// Appends a value's Avro bytes.

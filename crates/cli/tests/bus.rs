@@ -48,7 +48,9 @@ fn values_are_encoded_by_their_schema_and_decoded_by_anybody() {
     let samples = site.run(&args).lines();
     assert_eq!(samples[0]["value"], json!({"mast": "a", "speed": 7.5, "gusts": [1.0, 2.0, 3.0]}));
     assert_eq!(samples[2]["value"]["speed"], 9.25);
-    let keyed = ["sub", "wind", "--from", "earliest", "--key", "b", "--count", "1", "--json"];
+    let from = ["sub", "wind", "--from", "earliest", "--count", "1", "--json"];
+    let keyed = [&from[..], &["--key-field", "mast=b"]].concat();
+    assert_eq!(samples[0]["key_base64"], "AmE=", "the field's Avro encoding");
     assert_eq!(site.run(&keyed).lines()[0]["value"]["mast"], "b");
 
     let newest = site.run(&["sub", "wind", "--from", "last", "--count", "2", "--json"]).lines();
