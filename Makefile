@@ -15,7 +15,7 @@ ARGS ?=
 venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
-bench_python := bench/run bench/report bench/figures.py bench/tests
+bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/tests
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
@@ -28,7 +28,8 @@ help: ## Say what each door does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go to `helio demo`.
-	cargo run --quiet --locked --release --package helio-cli --bin helio -- demo $(ARGS)
+	cargo build --locked --release --package helio-cli
+	$(CARGO_TARGET_DIR)/release/helio demo $(ARGS)
 
 test: test-rust test-python ## All tests: Rust, its documentation's examples, Python.
 
@@ -39,8 +40,8 @@ test-python: python
 	$(bin)/pytest -q bench
 	$(bin)/pytest --config-file python/pyproject.toml python/tests
 
-bench: build ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
-	bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
+bench: build python ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
+	$(bin)/python bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
 
 lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo fmt --all --check

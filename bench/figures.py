@@ -58,10 +58,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """A command line of `helio bench`, or a measurement built into bench/run, and its goals."""
+    """A command line of `helio bench` or bench/python_speed.py, or a builtin; and its goals."""
 
     name: str
     command: str | None
+    python: str | None
     builtin: str | None
     interfaces: bool
     goals: tuple[Goal, ...]
@@ -74,6 +75,7 @@ def cases(path: Path) -> list[Case]:
         Case(
             name=table["name"],
             command=table.get("command"),
+            python=table.get("python"),
             builtin=table.get("builtin"),
             interfaces=table.get("interfaces", False),
             goals=tuple(Goal.parse(goal) for goal in table.get("goals", [])),
