@@ -24,7 +24,7 @@
 //!
 //! The order of fields and all documentation do not count.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -237,7 +237,7 @@ struct Walk<'a> {
 
 /// The deepest nesting that is compared; what lies deeper has been met before in any sensible
 /// schema.
-const MAX_DEPTH: usize = 300;
+const MAX_DEPTH: usize = 200;
 
 impl<'a> Walk<'a> {
     fn add(&mut self, change: Change, old: Option<String>, new: Option<String>, level: Level) {
@@ -372,31 +372,32 @@ impl<'a> Walk<'a> {
                 return self.stated(Change::Enumeration, text(old), text(new), Level::Full);
             }
         };
-        let number = |all: &[(String, i64)], label: &str| {
-            all.iter().find(|(known, _)| known == label).map(|(_, number)| *number)
-        };
+        let before: HashMap<&str, i64> = old.iter().map(|(l, n)| (l.as_str(), *n)).collect();
+        let now: HashSet<&str> = new.iter().map(|(l, _)| l.as_str()).collect();
         let text = |label: &str, number: i64| Some(format!("{label} = {number}"));
         for (label, now) in new {
-            match number(old, label) {
+            match before.get(label.as_str()) {
                 None => self.add(Change::Enumeration, None, text(label, *now), Level::Backward),
-                Some(before) if before != *now => {
-                    let (before, now) = (text(label, before), text(label, *now));
+                Some(before) if before != now => {
+                    let (before, now) = (text(label, *before), text(label, *now));
                     self.add(Change::Enumeration, before, now, Level::Breaking);
                 }
                 _ => {}
             }
         }
-        for (label, before) in old.iter().filter(|(label, _)| number(new, label).is_none()) {
+        for (label, before) in old.iter().filter(|(label, _)| !now.contains(label.as_str())) {
             self.add(Change::Enumeration, text(label, *before), None, Level::Forward);
         }
     }
 
     fn symbols(&mut self, old: &Enum, new: &Enum) {
-        for symbol in new.symbols.iter().filter(|symbol| !old.symbols.contains(symbol)) {
+        let before: HashSet<&String> = old.symbols.iter().collect();
+        let now: HashSet<&String> = new.symbols.iter().collect();
+        for symbol in new.symbols.iter().filter(|symbol| !before.contains(symbol)) {
             let level = Level::of(true, old.default.is_some());
             self.add(Change::Enumeration, None, Some(symbol.clone()), level);
         }
-        for symbol in old.symbols.iter().filter(|symbol| !new.symbols.contains(symbol)) {
+        for symbol in old.symbols.iter().filter(|symbol| !now.contains(symbol)) {
             let level = Level::of(new.default.is_some(), true);
             self.add(Change::Enumeration, Some(symbol.clone()), None, level);
         }

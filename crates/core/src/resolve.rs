@@ -21,9 +21,9 @@ use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step, WireError};
 use crate::schema::{Field, LogicalType, NodeId, Record, Schema, Type};
 
 /// The most pairs of types that one resolution may consist of.
-pub const MAX_PAIRS: usize = 1_000_000;
+pub const MAX_PAIRS: usize = 200_000;
 /// The deepest nesting of pairs, which keeps recursion on the stack.
-const MAX_DEPTH: usize = 400;
+const MAX_DEPTH: usize = 200;
 /// The most bytes of one field's default.
 pub const MAX_DEFAULT_BYTES: usize = 1 << 20;
 /// Bytes of defaults that one datum may take beside [`DEFAULTS_PER_BYTE`] for each of its bytes: an
@@ -495,7 +495,9 @@ impl<'a> Compiler<'a> {
         else {
             return Err(self.types(w, r));
         };
-        let find = |symbol: &String| to.symbols.iter().position(|known| known == symbol);
+        let known: HashMap<&String, usize> =
+            to.symbols.iter().enumerate().map(|(i, symbol)| (symbol, i)).collect();
+        let find = |symbol: &String| known.get(symbol).copied();
         let default = to.default.as_ref().and_then(find);
         let places: Vec<_> = from.symbols.iter().map(|symbol| find(symbol).or(default)).collect();
         let lost = from.symbols.iter().zip(&places).filter(|(_, place)| place.is_none());
@@ -627,9 +629,10 @@ impl<'a> Compiler<'a> {
             }
             self.caution(format!("the writer's unit is {writer:?}, the reader's {reader:?}"));
         }
+        let known: HashMap<&String, &i64> =
+            to.enumeration.iter().flatten().map(|(label, number)| (label, number)).collect();
         for (label, number) in from.enumeration.iter().flatten() {
-            let known = to.enumeration.iter().flatten().find(|(known, _)| known == label);
-            if let Some((_, other)) = known.filter(|(_, other)| other != number) {
+            if let Some(other) = known.get(label).filter(|other| **other != number) {
                 self.caution(format!("{label} is {number} at the writer, {other} at the reader"));
             }
         }

@@ -7,6 +7,8 @@
 //! infinities, which JSON lacks, are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`. A record's
 //! missing fields take their defaults.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Number, Value as Json};
 use thiserror::Error;
 
@@ -203,8 +205,9 @@ impl Conversion<'_> {
             values.push(value.map_err(|error| error.in_field(&field.name))?);
         }
         if found < object.len() {
-            let known = |key: &&String| record.fields.iter().any(|field| field.name == **key);
-            let unknown = object.keys().find(|key| !known(key)).cloned().unwrap_or_default();
+            let known: HashSet<&String> = record.fields.iter().map(|field| &field.name).collect();
+            let unknown =
+                object.keys().find(|key| !known.contains(key)).cloned().unwrap_or_default();
             let names: Vec<_> = record.fields.iter().take(30).map(|f| f.name.as_str()).collect();
             let (record, known) = (record.name.clone(), names.join(", "));
             return Err(JsonError::new(JsonProblem::Field { record, known }).in_field(&unknown));

@@ -46,6 +46,8 @@ pub use set::SchemaSet;
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
 /// The most types and fields in one schema: what 4 MiB of sensible text can hold.
 pub const MAX_SCHEMA_NODES: usize = 100_000;
+/// The most branches of one union: a value's branch is found by a look at all of them.
+pub const MAX_BRANCHES: usize = 1_000;
 /// The deepest nesting of a schema's JSON (a record in a record counts three): so that its text can
 /// be read again by any JSON parser, whose usual limit is 128, and so that recursion over it is
 /// safe.

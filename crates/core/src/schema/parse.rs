@@ -13,8 +13,8 @@ use serde_json::{Map, Value as Json};
 use super::default::check_defaults;
 use super::logical::logical;
 use super::{
-    Enum, Field, Fixed, MAX_LENGTH, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES, Node,
-    NodeId, Order, Record, Schema, SchemaError, Type,
+    Enum, Field, Fixed, MAX_BRANCHES, MAX_LENGTH, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH,
+    MAX_SCHEMA_NODES, Node, NodeId, Order, Record, Schema, SchemaError, Type,
 };
 
 type Result<T> = std::result::Result<T, SchemaError>;
@@ -134,6 +134,9 @@ impl Parser {
     fn union(&mut self, branches: &[Json], namespace: &str, depth: usize) -> Result<NodeId> {
         if branches.is_empty() {
             return Err(SchemaError::NoType { found: "an empty union".to_owned(), at: self.at() });
+        }
+        if branches.len() > MAX_BRANCHES {
+            return Err(SchemaError::Limit { what: "branches of a union", limit: MAX_BRANCHES });
         }
         let id = self.reserve()?;
         let mut ids = Vec::with_capacity(branches.len());

@@ -158,6 +158,10 @@ fn hostile_texts_are_refused() {
     assert!(Schema::parse(&deep).is_err());
     let wide: Vec<_> =
         (0..MAX_SCHEMA_NODES).map(|i| format!(r#"{{"name":"f{i}","type":"int"}}"#)).collect();
+    let many: Vec<_> = (0..=MAX_BRANCHES)
+        .map(|i| json!({"type": "fixed", "name": format!("F{i}"), "size": 1}))
+        .collect();
+    assert!(matches!(parse(many.into()), Err(SchemaError::Limit { .. })));
     let wide = format!(r#"{{"type":"record","name":"W","fields":[{}]}}"#, wide.join(","));
     assert!(Schema::parse(&wide).is_err());
     assert!(matches!(
@@ -186,12 +190,14 @@ fn a_default_that_fits_nothing_is_found_out_in_time() {
 
 #[test]
 fn long_chains_of_types_do_not_overflow_the_stack() {
-    let mut branches = vec![json!({"type": "record", "name": "T0", "fields": []})];
+    let mut fields = vec![json!({"name": "f0", "type":
+        {"type": "record", "name": "T0", "fields": []}})];
     for i in 1..20_000 {
-        branches.push(json!({"type": "record", "name": format!("T{i}"), "fields": [
-            {"name": "f", "type": format!("T{}", i - 1)}]}));
+        let kind = json!({"type": "record", "name": format!("T{i}"), "fields": [
+            {"name": "f", "type": format!("T{}", i - 1)}]});
+        fields.push(json!({"name": format!("f{i}"), "type": kind}));
     }
-    let text = Json::Array(branches).to_string();
+    let text = json!({"type": "record", "name": "R", "fields": fields}).to_string();
     let schema = Schema::parse(&text).unwrap();
     assert_eq!(Schema::parse(&schema.to_string()).unwrap(), schema);
 }
