@@ -46,8 +46,7 @@ fn harmless_faults_are_healed() {
 }
 
 /// The checks that notice each fault: a suite that cannot fail proves nothing.
-#[test]
-fn broken_promises_are_noticed() {
+fn broken_promises_are_noticed(broken: &str) {
     let faults: [(&str, &[&str]); 5] = [
         ("drop=0.05", &["delivery_order_per_key", "start_earliest", "group_shares"]),
         ("reorder=0.2", &["delivery_batches", "start_earliest"]),
@@ -56,11 +55,22 @@ fn broken_promises_are_noticed() {
         ("amnesia=1", &["fencing_takes_over"]),
     ];
     for (fault, noticing) in faults {
-        let harness = Impatient(format!("fault:memory:broken?seed=1&{fault}"));
+        let harness = Impatient(format!("fault:{broken}?seed=1&{fault}"));
         let report = conformance::run(&harness, |check| noticing.contains(&check.name));
-        let broken: BTreeSet<_> = report.broken().collect();
-        assert_eq!(broken, noticing.iter().copied().collect(), "{fault}\n{report}");
+        let noticed: BTreeSet<_> = report.broken().collect();
+        assert_eq!(noticed, noticing.iter().copied().collect(), "{fault}\n{report}");
     }
+}
+
+#[test]
+fn broken_promises_are_noticed_in_memory() {
+    broken_promises_are_noticed("memory:broken");
+}
+
+#[test]
+fn broken_promises_are_noticed_on_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    broken_promises_are_noticed(&format!("journal:{}", folder.path().display()));
 }
 
 /// What is lost never comes: there is no use in waiting long.

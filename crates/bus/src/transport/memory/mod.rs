@@ -33,10 +33,10 @@ use topic::{Connected, MemoryTopic};
 
 /// The most bytes (payloads and keys) that a partition keeps, so that no test fills a machine.
 pub const MAX_PARTITION_BYTES: u64 = 256 << 20;
-/// The largest payload, as the journal's default.
-pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
+/// The largest payload, as the journal's.
+pub const MAX_PAYLOAD_BYTES: usize = (64 << 20) - MAX_KEY_BYTES;
 /// The largest key, as the journal's.
-pub const MAX_KEY_BYTES: usize = 1024;
+pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 const SCHEME: &str = "memory";
 
