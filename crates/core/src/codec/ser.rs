@@ -463,10 +463,12 @@ impl Sequence<'_> {
     fn byte<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, depth, form, count, .. } = self;
         let Form::Bytes(bytes, _) = form else { return Ok(()) };
-        let mut number = Vec::new();
-        let encoder = Encoder { codec, out: &mut number, at: 0, step: &Step::Int, depth: *depth };
+        // It is written as a number, behind those before it, and read again.
+        let start = bytes.len();
+        let encoder = Encoder { codec, out: bytes, at: 0, step: &Step::Int, depth: *depth };
         value.serialize(encoder).map_err(|error| error.in_element(*count))?;
-        let number = Reader::new(&number).int().unwrap_or(-1);
+        let number = Reader::new(&bytes[start..]).int().unwrap_or(-1);
+        bytes.truncate(start);
         let byte = u8::try_from(number);
         bytes.push(byte.map_err(|_| EncodeProblem::Range(number.to_string()))?);
         self.count += 1;

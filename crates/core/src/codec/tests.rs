@@ -497,3 +497,14 @@ fn room_for_fields_is_made_only_where_the_bytes_can_hold_them() {
     assert_eq!(error.at(), "");
     assert_eq!(*error.problem(), DecodeProblem::Wire(WireError::Truncated));
 }
+
+#[test]
+fn a_vector_of_bytes_is_bytes() {
+    let codec = Codec::new(&<Vec<u8> as crate::HasSchema>::schema().unwrap());
+    let value: Vec<u8> = (0..=255).collect();
+    let mut bytes = Vec::new();
+    codec.serialize(&value, &mut bytes).unwrap();
+    assert_eq!(codec.decode(&bytes).unwrap(), Value::Bytes(value.clone()));
+    assert_eq!(codec.deserialize::<Vec<u8>>(&bytes).unwrap(), value);
+    assert!(codec.serialize(&vec![1, 256], &mut bytes).is_err());
+}

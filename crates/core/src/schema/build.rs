@@ -240,6 +240,22 @@ pub trait HasSchema {
     fn schema() -> Result<Schema, SchemaError> {
         Self::type_spec().schema()
     }
+
+    /// The schema of a `Vec` of the type: an array, or `bytes` for `u8`.
+    #[doc(hidden)]
+    fn list_spec() -> TypeSpec {
+        array(Self::type_spec())
+    }
+}
+
+impl HasSchema for u8 {
+    fn type_spec() -> TypeSpec {
+        int()
+    }
+
+    fn list_spec() -> TypeSpec {
+        bytes()
+    }
 }
 
 macro_rules! has_plain_schema {
@@ -258,7 +274,6 @@ has_plain_schema! {
     i8 => int
     i16 => int
     i32 => int
-    u8 => int
     u16 => int
     i64 => long
     u32 => long
@@ -269,7 +284,7 @@ has_plain_schema! {
 
 impl<T: HasSchema> HasSchema for Vec<T> {
     fn type_spec() -> TypeSpec {
-        array(T::type_spec())
+        T::list_spec()
     }
 }
 

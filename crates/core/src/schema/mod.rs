@@ -398,7 +398,7 @@ struct Inner {
 }
 
 impl Schema {
-    /// Reads one schema from its JSON text.
+    /// Reads one schema from its JSON text; a plain type's bare word (`int`) is understood too.
     ///
     /// # Errors
     /// [`SchemaError`] names the record and field that is wrong.

@@ -278,6 +278,8 @@ crate::has_schema!(Wind, "site.Wind", {
 fn rust_types_have_schemas() {
     let schema = <Vec<Wind>>::schema().unwrap();
     let Type::Array(items) = schema.root().kind else { panic!("{schema}") };
+    assert_eq!(<Vec<u8>>::schema().unwrap().root().kind, Type::Bytes);
+    assert_eq!(u8::schema().unwrap().root().kind, Type::Int);
     let Type::Record(record) = &schema.node(items).kind else { panic!("{schema}") };
     assert_eq!(record.fields[0].units.as_deref(), Some("m/s"));
 }
