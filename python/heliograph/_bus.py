@@ -9,6 +9,7 @@ the loop, however many tasks wait.
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
@@ -33,6 +34,10 @@ _T = TypeVar("_T")
 _TURN = 256
 """After so many samples without a pause a task lets others of its loop run."""
 
+_SIGNALS_EVERY_S = 0.5
+"""How long a loop in the main thread sleeps at most: a signal (Ctrl-C) that comes between Python's
+last look and the system call of the loop's sleep is otherwise noticed at the next sample only."""
+
 
 class Bus:
     """One connection to one transport, in the event loop that it was connected in.
@@ -50,6 +55,9 @@ class Bus:
         self._turn = _TURN
         self._closed = False
         self._loop.add_reader(self._notifier.fileno(), self._wake)
+        self._beat: asyncio.TimerHandle | None = None
+        if threading.current_thread() is threading.main_thread():
+            self._look_for_signals()
 
     def __repr__(self) -> str:
         return f"<Bus {'closed' if self._closed else self._raw.url}>"
@@ -89,6 +97,8 @@ class Bus:
         if self._closed:
             return
         self._closed = True
+        if self._beat is not None:
+            self._beat.cancel()
         self._loop.remove_reader(self._notifier.fileno())
         for future in self._waiting.values():
             if not future.done():
@@ -106,6 +116,10 @@ class Bus:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def _look_for_signals(self) -> None:
+        """Keep the loop from sleeping for long; running this is all that is needed."""
+        self._beat = self._loop.call_later(_SIGNALS_EVERY_S, self._look_for_signals)
 
     def _token(self) -> int:
         self._tokens += 1
