@@ -50,10 +50,12 @@ impl Bridge {
     /// Has a task woken when its token rings, or when it is due. Call before arming the reader.
     pub(crate) fn register(&self, token: u64, waker: &Waker, due: Option<Instant>) {
         let mut tasks = locked(&self.tasks);
-        tasks.waiting.insert(token, Task { waker: waker.clone(), due });
+        let before = tasks.waiting.insert(token, Task { waker: waker.clone(), due });
         let sooner = due.filter(|due| tasks.earliest.is_none_or(|earliest| *due < earliest));
         tasks.earliest = sooner.or(tasks.earliest);
         drop(tasks);
+        // Wakers of others run others' code: never under the lock.
+        drop(before);
         if sooner.is_some() {
             self.bell.ring(None);
         }
@@ -61,7 +63,8 @@ impl Bridge {
 
     /// Forgets a task whose subscription is gone.
     pub(crate) fn forget(&self, token: u64) {
-        locked(&self.tasks).waiting.remove(&token);
+        let gone = locked(&self.tasks).waiting.remove(&token);
+        drop(gone);
     }
 
     /// Ends the thread, and wakes every task so that it sees that the bus is closed.

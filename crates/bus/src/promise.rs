@@ -51,7 +51,10 @@ impl<T> Promise<T> {
         if let Some(seen) = look(&mut state.value) {
             return Poll::Ready(seen);
         }
-        state.waker = Some(context.waker().clone());
+        let before = state.waker.replace(context.waker().clone());
+        // Wakers of others run others' code: never under the lock.
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 

@@ -212,10 +212,16 @@ impl Publisher {
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
         let qos = self.topic.transport.qos();
         let mut batching = Batching::default();
+        let asked = messages.iter().filter_map(|message| message.guarantee);
+        let guarantee = asked.max().unwrap_or(qos.guarantee).max(qos.guarantee);
+        if guarantee > self.topic.bus.transport.capabilities().guarantee {
+            batching.fail(self.too_much(guarantee));
+            return batching;
+        }
         let now = self.topic.bus.clock.now();
         if qos.partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
             let records: Vec<_> = messages.iter().map(|m| self.stamped(m, now)).collect();
-            self.batch(0, &records, qos.guarantee, &mut batching);
+            self.batch(0, &records, guarantee, &mut batching);
             return batching;
         }
         let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); qos.partitions as usize];
@@ -229,7 +235,7 @@ impl Publisher {
         }
         for (partition, records) in (0..).zip(&by_partition) {
             if !records.is_empty() {
-                self.batch(partition, records, qos.guarantee, &mut batching);
+                self.batch(partition, records, guarantee, &mut batching);
             }
         }
         batching
@@ -401,7 +407,8 @@ impl Batching {
     /// # Errors
     /// The first failure; [`Batching::taken`] tells how many samples were taken nevertheless.
     pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
-        let receipts = self.last.into_iter().map(Publishing::wait).collect::<Result<_, _>>()?;
+        let outcomes: Vec<_> = self.last.into_iter().map(Publishing::wait).collect();
+        let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
         match self.failed {
             None => Ok(receipts),
             Some(error) => Err(error),
@@ -413,10 +420,11 @@ impl Batching {
     /// # Errors
     /// As [`Batching::wait`].
     pub async fn receipts(self) -> Result<Vec<Receipt>, PublishError> {
-        let mut receipts = Vec::with_capacity(self.last.len());
+        let mut outcomes = Vec::with_capacity(self.last.len());
         for publishing in self.last {
-            receipts.push(publishing.await?);
+            outcomes.push(publishing.await);
         }
+        let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
         match self.failed {
             None => Ok(receipts),
             Some(error) => Err(error),

@@ -24,24 +24,39 @@ pub(crate) fn declare(topic: &Arc<TopicCore>, schema: &SchemaText) -> Result<(),
     }
     let new = parse(topic, schema)?;
     let history = topic.transport.qos().history != History::None;
-    for id in known {
+    agree(topic, schema, (&new, history), &known)?;
+    topic.bus.transport.put_schema(schema.id, &schema.text)?;
+    topic.transport.declare_schema(schema.id)?;
+    // Others may have declared theirs meanwhile: whoever came first stays.
+    let mut first = topic.transport.schemas()?;
+    first.truncate(first.iter().position(|id| *id == schema.id).unwrap_or(first.len()));
+    first.retain(|id| !known.contains(id));
+    agree(topic, schema, (&new, history), &first)
+}
+
+/// Holds a schema against those that a topic has.
+fn agree(
+    topic: &TopicCore,
+    schema: &SchemaText,
+    (new, history): (&Schema, bool),
+    known: &[SchemaId],
+) -> Result<(), TopicError> {
+    for id in known.iter().copied() {
         let old = stored(topic, id)?;
         let refused = |reason: String| TopicError::Incompatible {
             topic: topic.name.clone(),
             schema: schema.id,
             reason,
         };
-        Resolution::new(&new, &old).map_err(|error| {
+        Resolution::new(new, &old).map_err(|error| {
             refused(format!("readers of the schema {id} could not read it: {error}"))
         })?;
         if history {
-            Resolution::new(&old, &new).map_err(|error| {
+            Resolution::new(&old, new).map_err(|error| {
                 refused(format!("its readers could not read what {id} wrote: {error}"))
             })?;
         }
     }
-    topic.bus.transport.put_schema(schema.id, &schema.text)?;
-    topic.transport.declare_schema(schema.id)?;
     Ok(())
 }
 

@@ -143,6 +143,8 @@ impl Slot {
         let mut line = locked(&self.line);
         if !line.waiting.is_empty() {
             let cause = self.full(line.waiting.len());
+            drop(line);
+            self.move_on();
             return Err(Box::new(BatchError { taken: 0, last: None, cause }));
         }
         let outcome = line.writer.publish_batch(records, guarantee);
@@ -154,14 +156,18 @@ impl Slot {
     }
 
     pub(crate) fn assert_alive(&self) -> Result<(), TransportError> {
-        locked(&self.line).writer.assert_alive()
+        let asserted = locked(&self.line).writer.assert_alive();
+        self.move_on();
+        asserted
     }
 
     pub(crate) fn flush(
         &self,
         guarantee: Guarantee,
     ) -> Result<Option<PendingReceipt>, PublishError> {
-        locked(&self.line).writer.flush(guarantee)
+        let flushed = locked(&self.line).writer.flush(guarantee);
+        self.move_on();
+        flushed
     }
 
     /// Tells all who stand in line that there will be no room any more.
@@ -178,7 +184,9 @@ impl Slot {
 
     /// Whether nobody stands in line.
     pub(crate) fn is_clear(&self) -> bool {
-        locked(&self.line).waiting.is_empty()
+        let clear = locked(&self.line).waiting.is_empty();
+        self.move_on();
+        clear
     }
 
     pub(crate) fn full(&self, queued: usize) -> PublishError {

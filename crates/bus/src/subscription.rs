@@ -34,6 +34,8 @@ use crate::watch::{Deadlines, WriterWatch};
 
 /// Items taken from the transport at once where samples are gathered.
 const GATHER: usize = 4096;
+/// Samples that are filtered out in one look before it gives others their turn.
+const PASSES: usize = 4096;
 /// The most keys that conflation gathers before it hands out.
 const MAX_CONFLATED_KEYS: usize = 65_536;
 
@@ -79,6 +81,11 @@ struct State {
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
     past_history: bool,
+    assignment: Vec<u32>,
+    /// Samples looked at since the last time that some were passed over.
+    since_jump: u64,
+    /// An error that came behind items that were handed out: the next look tells it.
+    failed: Option<ReadError>,
     pending: VecDeque<Event>,
     gathered: Gathered,
 }
@@ -97,6 +104,19 @@ impl Gathered {
         let before = self.newest.insert(sample.key.clone(), place);
         self.samples.push(Some(sample));
         before.is_some_and(|before| self.samples[before].take().is_some())
+    }
+
+    /// Forgets the places of samples that were replaced, where they are many.
+    fn compact(&mut self) {
+        if self.samples.len() <= 2 * self.newest.len() + GATHER {
+            return;
+        }
+        self.samples.retain(Option::is_some);
+        for (place, sample) in self.samples.iter().enumerate() {
+            if let Some(at) = sample.as_ref().and_then(|s| self.newest.get_mut(&s.key)) {
+                *at = place;
+            }
+        }
     }
 
     fn drain(&mut self) -> impl Iterator<Item = Sample> {
@@ -139,6 +159,9 @@ impl Subscription {
             transport: Arc::clone(&topic.bus.transport),
             clock: Arc::clone(&topic.bus.clock),
             past_history: !matches!(options.start, Start::Last(_) | Start::Earliest),
+            assignment: Vec::new(),
+            since_jump: u64::MAX,
+            failed: None,
             pending: VecDeque::new(),
             gathered: Gathered::default(),
         };
@@ -155,7 +178,7 @@ impl Subscription {
     /// [`ReadError`].
     pub fn try_next(&mut self) -> Result<Option<Event>, ReadError> {
         let Self { reader, state, topic, .. } = self;
-        loop {
+        for _ in 0..PASSES {
             if let Some(event) = state.pending.pop_front() {
                 return Ok(Some(event));
             }
@@ -172,6 +195,7 @@ impl Subscription {
                 return Ok(next);
             }
         }
+        Ok(None)
     }
 
     /// Blocks until there is an event, at most for `timeout`; `None` where the time is over.
@@ -286,7 +310,7 @@ impl Subscription {
         };
         let mut due = self.due();
         match self.reader.arm(&bell, self.token)? {
-            Armed::Ready => return Ok(true),
+            Armed::Ready => return Ok(until.is_none_or(|until| Instant::now() < until)),
             Armed::Waiting => {}
             Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
         }
@@ -391,6 +415,7 @@ impl Subscription {
 fn check(topic: &Arc<TopicCore>, options: &Subscribe) -> Result<(), TopicError> {
     let can = topic.bus.transport.capabilities();
     let name = &topic.name;
+    consistent(topic, options)?;
     match options.start {
         Start::Latest => {}
         Start::Earliest => can.need(name, "start", "earliest", can.rewind)?,
@@ -416,6 +441,29 @@ fn check(topic: &Arc<TopicCore>, options: &Subscribe) -> Result<(), TopicError> 
     Ok(())
 }
 
+/// Refuses what makes no sense on any transport.
+fn consistent(topic: &TopicCore, options: &Subscribe) -> Result<(), TopicError> {
+    let invalid = |field, value: String, reason| {
+        Err(TopicError::Invalid { topic: topic.name.clone(), field, value, reason })
+    };
+    match (options.lagging, options.start) {
+        (Some(Lagging::DropOldest { depth: 0 } | Lagging::ShedByLevel { depth: 0 }), _) => {
+            invalid("lagging.depth", "0".to_owned(), "a depth is 1 sample at least")
+        }
+        (_, Start::Last(n)) if options.group.is_some() => invalid(
+            "start",
+            format!("last({n})"),
+            "a group commits places in the log, and last values have none: start elsewhere",
+        ),
+        _ if options.group.is_some() && !options.partitions.is_empty() => invalid(
+            "partitions",
+            format!("{:?}", options.partitions),
+            "a group shares out the partitions by itself: name partitions or a group",
+        ),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -433,6 +481,9 @@ impl State {
         max: usize,
         sink: Sink<'_>,
     ) -> Result<usize, ReadError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         self.look_at_clock(topic)?;
         match self.lagging {
             Lagging::Lossless => {}
@@ -456,7 +507,14 @@ impl State {
         if passed == max || self.lagging == Lagging::Conflate {
             return Ok(passed);
         }
-        Ok(passed + self.take(reader, max - passed, sink)?)
+        match self.take(reader, max - passed, sink) {
+            Ok(seen) => Ok(passed + seen),
+            Err(error) if passed > 0 => {
+                self.failed = Some(error);
+                Ok(passed)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn take(
@@ -481,14 +539,32 @@ impl State {
                 sink(EventRef::Other(Event::Gap(gap)))
             }
             Item::Assigned(partitions) => {
+                self.assigned(partitions);
                 sink(EventRef::Other(Event::Assigned(partitions.to_vec())))
             }
             Item::Outage(outage) => sink(EventRef::Other(Event::Outage(outage))),
         }
     }
 
+    /// Partitions came and went: what is new is read from where the group stands, perhaps again,
+    /// and what is gone is another member's.
+    fn assigned(&mut self, partitions: &[u32]) {
+        for partition in partitions.iter().filter(|new| !self.assignment.contains(new)) {
+            self.tracker.forget(*partition);
+        }
+        let before = self.pending.len();
+        let ours = |event: &Event| match event {
+            Event::Sample(sample) => partitions.contains(&sample.partition),
+            _ => true,
+        };
+        self.pending.retain(ours);
+        self.stats.received -= (before - self.pending.len()) as u64;
+        self.assignment = partitions.to_vec();
+    }
+
     fn sample(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
         self.past_history |= sample.origin == Origin::Log;
+        self.since_jump = self.since_jump.saturating_add(1);
         match self.tracker.check(&sample) {
             Verdict::Deliver => {}
             Verdict::DeliverAfterHole { from } => {
@@ -593,9 +669,12 @@ impl State {
 
     /// Passes over what lies more than `depth` behind.
     fn catch_up(&mut self, reader: &mut dyn Reader, depth: u64) -> Result<(), ReadError> {
-        if !self.past_history || reader.lag() <= depth {
+        // Whoever is always behind gets a sample for each jump at least, and jumps further, so that
+        // it does not jump for every single one.
+        if !self.past_history || self.since_jump == 0 || reader.lag() <= depth {
             return Ok(());
         }
+        let left = if self.since_jump < depth { depth - depth / 4 } else { depth };
         let mut behind = Vec::new();
         reader.positions(&mut |at| {
             if at.end.saturating_sub(at.next) > depth {
@@ -603,7 +682,8 @@ impl State {
             }
         });
         for at in behind {
-            let to = at.end - depth;
+            let to = at.end - left;
+            self.since_jump = 0;
             reader.seek(at.partition, to)?;
             self.tracker.explain(at.partition);
             self.stats.lost += to - at.next;
@@ -632,7 +712,9 @@ impl State {
         others: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let name = self.name.clone();
-        while gathered.newest.len() < MAX_CONFLATED_KEYS {
+        // What comes while this goes on is for the next time: a flood must not hold it here.
+        let mut left = reader.lag().max(1);
+        while gathered.newest.len() < MAX_CONFLATED_KEYS && left > 0 {
             let mut replaced = 0;
             let taken = self.take(reader, GATHER, &mut |event| {
                 match event {
@@ -645,7 +727,10 @@ impl State {
             });
             self.stats.conflated += replaced;
             self.stats.received -= replaced;
-            if taken? < GATHER {
+            gathered.compact();
+            let taken = taken?;
+            left = left.saturating_sub(taken as u64);
+            if taken < GATHER {
                 break;
             }
         }
@@ -674,7 +759,7 @@ impl Future for Next<'_> {
 impl Subscription {
     /// Looks for an event, and otherwise has the task woken when there may be one.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ReadError>> {
-        loop {
+        for _ in 0..2 {
             match self.try_next() {
                 Ok(Some(event)) => return Poll::Ready(Ok(event)),
                 Ok(None) => {}
@@ -686,6 +771,9 @@ impl Subscription {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        // Others of this executor get their turn, whatever is filtered out here.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn park(&mut self, context: &mut Context<'_>) -> Result<Armed, ReadError> {

@@ -36,7 +36,11 @@ pub struct WaitSet {
     /// Armed members that have to be looked at by the clock.
     timed: BTreeMap<u64, Instant>,
     rung: Vec<u64>,
+    events: u64,
 }
+
+/// After how many events those who sleep are listened for, though others have more.
+const LISTEN_EVERY: u64 = 64;
 
 /// Which subscription of a [`WaitSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +55,7 @@ impl WaitSet {
             awake: VecDeque::new(),
             timed: BTreeMap::new(),
             rung: Vec::new(),
+            events: 0,
         }
     }
 
@@ -114,14 +119,24 @@ impl WaitSet {
     /// # Errors
     /// [`ReadError`] of any of them.
     pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
-        while let Some(token) = self.awake.pop_front() {
+        self.events += 1;
+        if self.events.is_multiple_of(LISTEN_EVERY) {
+            // Those who have a backlog must not keep those who sleep from being heard.
+            self.listen(Some(Duration::ZERO));
+        }
+        // Each gets one turn: one with a flood that it filters out gives the others theirs.
+        for _ in 0..self.awake.len() {
+            let Some(token) = self.awake.pop_front() else { break };
             let Some(subscription) = self.members.get_mut(&token) else { continue };
-            if let Some(event) = subscription.try_next()? {
-                self.awake.push_back(token);
-                return Ok(Some((Member(token), event)));
+            match subscription.try_next() {
+                Ok(None) => {}
+                other => {
+                    self.awake.push_back(token);
+                    return Ok(other?.map(|event| (Member(token), event)));
+                }
             }
             let mut due = subscription.due();
-            match subscription.arm(&self.bell)? {
+            match subscription.arm(&self.bell).inspect_err(|_| self.awake.push_back(token))? {
                 Armed::Ready => self.awake.push_back(token),
                 Armed::Waiting => {}
                 Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
@@ -136,7 +151,11 @@ impl WaitSet {
     fn wait(&mut self, until: Option<Instant>, now: Instant) {
         let due = self.timed.values().min().copied();
         let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
-        self.bell.wait(left, &mut self.rung);
+        self.listen(if self.awake.is_empty() { left } else { Some(Duration::ZERO) });
+    }
+
+    fn listen(&mut self, timeout: Option<Duration>) {
+        self.bell.wait(timeout, &mut self.rung);
         let now = Instant::now();
         let due = self.timed.iter().filter(|(_, at)| **at <= now).map(|(token, _)| *token);
         self.rung.extend(due);

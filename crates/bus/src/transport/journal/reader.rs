@@ -25,6 +25,8 @@ pub(super) struct JournalReader {
     shared: Arc<Shared>,
     armed: Option<(Arc<dyn Bell>, u64)>,
     group: Option<Membership>,
+    /// An error behind items that were handed out.
+    failed: Option<TransportError>,
 }
 
 /// Membership of a group: its partitions are this reader's.
@@ -180,6 +182,7 @@ impl JournalReader {
             shared: Arc::clone(shared),
             armed: None,
             group: None,
+            failed: None,
         };
         if let Some(group) = &request.group {
             reader.group = Some(Membership::join(topic, group, &request.from)?);
@@ -231,6 +234,9 @@ impl Reader for JournalReader {
             self.group = None;
             return Err(TransportError::Closed);
         }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let mut seen = 0;
         let mut stopped = false;
         if let Some(own) = self.reassign()? {
@@ -244,11 +250,20 @@ impl Reader for JournalReader {
             self.turn = if self.turn + 1 < self.cursors.len() { self.turn + 1 } else { 0 };
             let Cursor { reader, mapping, .. } = &mut self.cursors[self.turn];
             let polled = reader.poll(max - seen, |item| {
+                seen += 1;
                 let flow = mapping.show(item, visit);
                 stopped |= flow.is_break();
                 flow
             });
-            seen += polled.map_err(failed("read"))?;
+            match polled.map_err(failed("read")) {
+                Ok(_) => {}
+                Err(error) if seen == 0 => return Err(error),
+                Err(error) => {
+                    // Those that came before it are handed out; the next look tells it.
+                    self.failed = Some(error);
+                    break;
+                }
+            }
         }
         Ok(seen)
     }

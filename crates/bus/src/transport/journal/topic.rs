@@ -75,6 +75,17 @@ impl JournalTopic {
     }
 }
 
+/// One writer less uses a producer's claim; the last one gives it back.
+pub(super) fn unclaim(claims: &Mutex<Claims>, name: &ProducerName) {
+    let mut claims = locked(claims);
+    if let Some((_, writers)) = claims.get_mut(name) {
+        *writers -= 1;
+        if *writers == 0 {
+            claims.remove(name);
+        }
+    }
+}
+
 /// A group's name follows the rules of producers' names.
 pub(super) fn group_name(name: &str) -> Result<ProducerName, TransportError> {
     ProducerName::new(name).map_err(|error| TransportError::Unsupported {
@@ -101,7 +112,8 @@ impl TransportTopic for JournalTopic {
         self.shared.check_open()?;
         let claim = self.claim(request.producer)?;
         let writer = self.topic.writer_with(request.partition, &claim);
-        let writer = writer.map_err(failed("open a writer"))?;
+        let writer = writer.map_err(failed("open a writer"));
+        let writer = writer.inspect_err(|_| unclaim(&self.claims, request.producer))?;
         let lease = matches!(self.qos.liveliness, Liveliness::Lease(_)).then_some(claim);
         let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
         let place = (self.topic.clone(), request.partition);

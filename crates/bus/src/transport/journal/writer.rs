@@ -7,9 +7,8 @@ use helio_core::qos::Guarantee;
 use helio_journal::{AppendError, JournalError, ProducerClaim, Topic};
 
 use super::super::{BatchError, Published, Receipt, Record, Writer};
-use super::topic::Claims;
-use super::{SCHEME, Shared, failed};
-use crate::bell::locked;
+use super::topic::{Claims, unclaim};
+use super::{SCHEME, Shared};
 use crate::error::{PublishError, TransportError, engine};
 use crate::publishing::{PendingReceipt, pending_receipt};
 
@@ -68,7 +67,8 @@ impl JournalWriter {
             ticket.complete(outcome.map(|()| receipt).map_err(not_synced));
         });
         let asked = self.topic.on_durable(self.partition, offset, call);
-        asked.map_err(|error| PublishError::Transport(failed("sync")(error)))?;
+        // The record is in the log: only its durability is in doubt.
+        asked.map_err(not_synced)?;
         Ok(pending)
     }
 
@@ -124,6 +124,9 @@ fn check_size(record: &Record<'_>) -> Result<(), PublishError> {
     if record.payload.len() > limit {
         return Err(too_large("the payload", record.payload.len()).into());
     }
+    if record.key.len() > helio_journal::MAX_KEY_BYTES {
+        return Err(too_large("the key", record.key.len()).into());
+    }
     Ok(())
 }
 
@@ -159,7 +162,11 @@ impl Writer for JournalWriter {
         let appended = self.append(fitting);
         let taken = (self.writer.sequence() - before) as usize;
         if let Err(error) = appended {
-            // Of those before the one that failed only the number is known.
+            // Of those before the one that failed only the number is known; a flush covers them all.
+            let end = self.topic.info(self.partition).map(|info| info.end_offset);
+            if let (Ok(end), 1..) = (end, taken) {
+                self.newest = end.checked_sub(1).or(self.newest);
+            }
             let cause = self.refused(error);
             return Err(Box::new(BatchError { taken, last: None, cause }));
         }
@@ -195,13 +202,6 @@ impl Writer for JournalWriter {
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
-        let mut claims = locked(&self.claims);
-        let name = &self.writer.producer().name;
-        if let Some((_, writers)) = claims.get_mut(name) {
-            *writers -= 1;
-            if *writers == 0 {
-                claims.remove(name);
-            }
-        }
+        unclaim(&self.claims, &self.writer.producer().name);
     }
 }

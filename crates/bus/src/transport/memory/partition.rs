@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use helio_core::qos::{History, Ownership};
+use helio_core::qos::Ownership;
 use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 
 use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
@@ -83,17 +83,14 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn new(qos: &Qos) -> Self {
-        let asked = match qos.history {
-            History::KeepLast(n) => usize::from(n),
-            History::None | History::KeepAll => 0,
-        };
         Self {
             log: VecDeque::new(),
             first: 0,
             bytes: 0,
             retain_bytes: qos.retention.bytes.unwrap_or(u64::MAX).min(MAX_PARTITION_BYTES),
             retain_age: qos.retention.age,
-            keep_per_key: if qos.retention.last_value { asked.max(1) } else { 0 },
+            // One, as the journal keeps beyond its retention, whatever the history's depth.
+            keep_per_key: usize::from(qos.retention.last_value),
             newest: HashMap::new(),
             producers: HashMap::new(),
             waiters: Waiters::default(),

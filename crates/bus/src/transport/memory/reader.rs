@@ -107,7 +107,10 @@ impl MemoryReader {
                 None => self.from.clone(),
             };
             let state = locked(&self.topic.partitions()[*partition as usize]);
-            self.cursors.push(Cursor::begin(*partition, &state, &from));
+            let mut cursor = Cursor::begin(*partition, &state, &from);
+            // Groups commit places in the log; values kept beyond it have none.
+            cursor.history.clear();
+            self.cursors.push(cursor);
         }
         visit.item(Item::Assigned(&own))
     }
