@@ -81,7 +81,8 @@ class Bus:
 
         ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
         schema, or None for dictionaries by the schema that the topic has. Without ``qos`` the topic
-        must exist.
+        must exist. This and :meth:`Topic.subscribe` look at files of the journal, which takes up
+        to milliseconds: open topics when a component starts, not in its loop.
 
         Raises :class:`QosRefused` naming the policy that the transport cannot give,
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
@@ -166,6 +167,12 @@ class Topic(TopicBase[_T]):
     def __init__(self, raw: RawTopic, bus: Bus) -> None:
         super().__init__(raw)
         self._bus = bus
+        self._claimed = False
+
+    async def _open_writer(self) -> None:
+        """Open the writer, which touches files, beside the loop."""
+        await asyncio.to_thread(self._raw.claim)
+        self._claimed = True
 
     async def publish(
         self,
@@ -188,6 +195,8 @@ class Topic(TopicBase[_T]):
         Raises :class:`EncodeError` naming the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
         """
+        if not self._claimed:
+            await self._open_writer()
         outcome = self._send(value, key, level, time, trace, guarantee, partition)
         bus = self._bus
         bus._turn -= 1
@@ -203,6 +212,8 @@ class Topic(TopicBase[_T]):
         All values are encoded before the first is published, so an :class:`EncodeError` means that
         none was. Any other error means that later ones of a partition were not.
         """
+        if not self._claimed:
+            await self._open_writer()
         pending = self._raw.publish_many(values)
         await self._bus._breathe()
         return await self._bus._finish(pending)
@@ -233,7 +244,8 @@ class Topic(TopicBase[_T]):
         ``lagging``: what happens when it falls behind, if not what the topic says; ``deadline``
         and ``lifespan`` likewise. ``watch="writers"`` tells when writers come and go.
         ``on_event(event)`` hears of gaps, missed deadlines and so on while samples are iterated
-        over (else they are logged); :meth:`Subscription.events` gives them in order.
+        over (else they are logged; so is an error that it raises); :meth:`Subscription.events`
+        gives them in order.
 
         Raises :class:`QosRefused` where the transport cannot start there or has no groups.
         """

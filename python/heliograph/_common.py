@@ -175,8 +175,15 @@ class SubscriptionBase(Generic[_T]):
         self._raw = raw
         self._group = group
         self._take = raw.take
-        self._tell = on_event or report
+        self._listener = on_event or report
         self._closed = False
+
+    def _tell(self, event: Event) -> None:
+        """Tell the listener; its error must not cost samples that were taken with the event."""
+        try:
+            self._listener(event)
+        except Exception:
+            _LOG.exception("on_event failed with %s", event)
 
     @property
     def stats(self) -> Stats:

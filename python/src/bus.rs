@@ -13,7 +13,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::errors;
-use crate::fork::Owned;
+use crate::fork::{Maker, Owned};
 use crate::receipt::{Pending, Receipt, SIGNALS_EVERY, guarantee, seconds};
 use crate::sample::Shared;
 use crate::schema::{Schema, with_scratch};
@@ -53,17 +53,21 @@ impl ManualClock {
 
 /// A bus, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawBus")]
-pub(crate) struct RawBus(Mutex<Owned<Bus>>);
+pub(crate) struct RawBus {
+    bus: Mutex<Owned<Bus>>,
+    maker: Maker,
+}
 
 const WHAT: &str = "bus";
 
 impl RawBus {
     fn bus(&self, py: Python<'_>) -> PyResult<Bus> {
-        self.lock(py).get(WHAT).cloned()
+        self.lock(py)?.get(WHAT).cloned()
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Owned<Bus>> {
-        self.0.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<Bus>>> {
+        self.maker.check(WHAT)?;
+        Ok(self.bus.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
     }
 }
 
@@ -87,7 +91,7 @@ impl RawBus {
             builder = builder.clock(clock);
         }
         let bus = py.detach(|| builder.connect(url)).map_err(|error| errors::connect(&error))?;
-        Ok(Self(Mutex::new(Owned::new(bus))))
+        Ok(Self { bus: Mutex::new(Owned::new(bus)), maker: Maker::this() })
     }
 
     #[getter]
@@ -149,7 +153,8 @@ impl RawBus {
 
     /// Closes the connection.
     fn close(&self, py: Python<'_>) {
-        let taken = self.lock(py).take();
+        // What a parent opened is the parent's to close.
+        let taken = self.lock(py).ok().and_then(|mut bus| bus.take());
         py.detach(|| {
             if let Some(bus) = taken {
                 bus.close();
@@ -354,7 +359,7 @@ impl RawTopic {
                 Message::new(&out[start..middle]).key(&out[middle..end])
             };
             let messages: Vec<_> = parts.iter().map(message).collect();
-            PyResult::Ok(publisher.publish_batch(&messages))
+            PyResult::Ok(py.detach(|| publisher.publish_batch(&messages)))
         })?;
         if let (0, Some(error)) = (batching.taken(), batching.failed()) {
             return Err(errors::publish(error));

@@ -79,6 +79,8 @@ pub(crate) fn publish(error: &PublishError) -> PyErr {
 pub(crate) fn read(error: &ReadError) -> PyErr {
     let class = match error {
         ReadError::NoGroup => "SubscribeError",
+        // A place or a partition that this reader cannot go to or commit, not a policy.
+        ReadError::Transport(TransportError::Unsupported { .. }) => "SubscribeError",
         ReadError::Transport(inner) => transport_class(inner, "SubscribeError"),
     };
     raise(class, &error.to_string())

@@ -13,7 +13,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyEllipsis, PyList};
 
 use crate::errors;
-use crate::fork::Owned;
+use crate::fork::{Maker, Owned};
 use crate::notify::Notifier;
 use crate::receipt::{SIGNALS_EVERY, seconds};
 use crate::sample::{self, Sample, Shared};
@@ -26,7 +26,10 @@ const AT_ONCE_BYTES: usize = 4 << 20;
 
 /// A subscription, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawSubscription")]
-pub(crate) struct RawSubscription(Mutex<Owned<Inner>>);
+pub(crate) struct RawSubscription {
+    inner: Mutex<Owned<Inner>>,
+    maker: Maker,
+}
 
 struct Inner {
     subscription: Subscription,
@@ -108,11 +111,13 @@ impl Inner {
 
 impl RawSubscription {
     pub(crate) fn new(subscription: Subscription, shared: Shared) -> Self {
-        Self(Mutex::new(Owned::new(Inner { subscription, shared, early: None })))
+        let inner = Mutex::new(Owned::new(Inner { subscription, shared, early: None }));
+        Self { inner, maker: Maker::this() }
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Owned<Inner>> {
-        self.0.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<Inner>>> {
+        self.maker.check(WHAT)?;
+        Ok(self.inner.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
     }
 }
 
@@ -123,7 +128,7 @@ impl RawSubscription {
     /// The next sample or other event, `None` where there is none now, `...` where many were
     /// passed over and there may be more.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let mut guard = self.lock(py);
+        let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
         for _ in 0..PASSED_MAX {
             let mut found = None;
@@ -145,7 +150,7 @@ impl RawSubscription {
         py: Python<'py>,
         max: usize,
     ) -> PyResult<(Bound<'py, PyList>, Vec<Py<PyAny>>, usize)> {
-        let mut guard = self.lock(py);
+        let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
         let samples = PyList::empty(py);
         let mut events = Vec::new();
@@ -169,7 +174,7 @@ impl RawSubscription {
 
     /// Has `token` reported when there may be something; true where there may be already.
     fn arm(&self, py: Python<'_>, notifier: &Bound<'_, Notifier>, token: u64) -> PyResult<bool> {
-        let mut guard = self.lock(py);
+        let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
         if inner.early.is_some() {
             return Ok(true);
@@ -189,12 +194,13 @@ impl RawSubscription {
     /// Waits in this thread until there may be something; false where the time is over.
     #[pyo3(signature = (timeout_s = None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        self.maker.check(WHAT)?;
         let until = seconds(timeout_s)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let slice = Instant::now().checked_add(SIGNALS_EVERY);
             let slice = until.into_iter().chain(slice).min();
             let waited = py.detach(|| {
-                let mut guard = self.0.lock().unwrap_or_else(|error| error.into_inner());
+                let mut guard = self.inner.lock().unwrap_or_else(|error| error.into_inner());
                 let inner = guard.get_mut(WHAT)?;
                 if inner.early.is_some() {
                     return Ok(true);
@@ -214,7 +220,7 @@ impl RawSubscription {
     /// What it has counted so far.
     #[getter]
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
-        let guard = self.lock(py);
+        let guard = self.lock(py)?;
         let of = guard.get(WHAT)?.subscription.stats();
         Ok(Stats {
             received: of.received,
@@ -233,32 +239,31 @@ impl RawSubscription {
 
     /// For each partition: its number, the next offset, the end of the log.
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(u32, u64, u64)>> {
-        let guard = self.lock(py);
+        let guard = self.lock(py)?;
         let positions = guard.get(WHAT)?.subscription.positions();
         Ok(positions.into_iter().map(|p| (p.partition, p.next, p.end)).collect())
     }
 
     /// Goes to an offset of a partition.
     fn seek(&self, py: Python<'_>, partition: u32, offset: u64) -> PyResult<()> {
-        let mut guard = self.lock(py);
+        let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
-        inner.early = None;
+        if matches!(&inner.early, Some(Event::Sample(early)) if early.partition == partition) {
+            inner.early = None;
+        }
         inner.subscription.seek(partition, offset).map_err(|error| errors::read(&error))
     }
 
     /// Commits a position of the group, or without one everything that was handed out.
     #[pyo3(signature = (position = None))]
     fn commit(&self, py: Python<'_>, position: Option<(u32, u64)>) -> PyResult<()> {
-        let mut guard = self.lock(py);
+        let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
         let done = match (position, &inner.early) {
             (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
+            // It was not handed out yet; the other partitions wait for the next commit.
             (None, Some(Event::Sample(early))) => {
-                let held = (early.partition, early.offset);
-                inner
-                    .subscription
-                    .commit()
-                    .and_then(|()| inner.subscription.commit_at(held.0, held.1))
+                inner.subscription.commit_at(early.partition, early.offset)
             }
             (None, _) => inner.subscription.commit(),
         };
@@ -267,7 +272,7 @@ impl RawSubscription {
 
     /// Closes it; whoever waits on it is let go within the time of one look for signals.
     fn close(&self, py: Python<'_>) {
-        let taken = self.lock(py).take();
+        let taken = self.lock(py).ok().and_then(|mut inner| inner.take());
         py.detach(|| drop(taken.map(|inner| inner.subscription)));
     }
 }

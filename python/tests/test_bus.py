@@ -482,6 +482,22 @@ def test_a_gap_is_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
         assert isinstance(next(events), helio.Sample)
 
 
+def test_a_listener_that_fails_costs_no_samples(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(event: helio.Event) -> None:
+        raise RuntimeError("listener")
+
+    with sync.connect(url) as bus:
+        wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
+        with wind.subscribe(lagging=helio.drop_oldest(10), on_event=fail) as samples:
+            for number in range(100):
+                wind.publish(Wind(speed=number))
+            found: list[float] = []
+            while len(found) < 10:
+                found += [each.value.speed for each in samples.batch(timeout=PATIENCE_S)]
+        assert found == list(range(90, 100))
+        assert "on_event failed" in caplog.text
+
+
 @asynchronous
 async def test_a_missed_deadline_is_told_by_the_clock() -> None:
     clock = testing.ManualClock(helio.Time.parse("2026-01-01T00:00:00Z"))
@@ -561,6 +577,8 @@ def test_groups_share_and_commit(url: str) -> None:
             samples.commit()
         with wind.subscribe(start=helio.earliest(), group="g") as samples:
             assert samples.next(timeout=PATIENCE_S).value.speed == 4
+            with pytest.raises(helio.SubscribeError):
+                samples.commit((7, 0))
             samples.commit((0, 8))
         with wind.subscribe(start=helio.earliest(), group="g") as samples:
             assert samples.next(timeout=PATIENCE_S).value.speed == 8
