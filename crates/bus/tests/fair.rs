@@ -121,10 +121,11 @@ fn a_member_with_a_backlog_does_not_silence_the_others() {
 fn what_makes_no_sense_is_refused() {
     let bus = Bus::connect("memory:").unwrap();
     let wind = topic(&bus, "wind", Qos::stream());
+    let none = Lagging::DropOldest { depth: 0 };
     let senseless = [
         (Subscribe::from(Start::Last(1)).group("g"), "start"),
         (Subscribe::from(Start::Earliest).group("g").partitions([0]), "partitions"),
-        (Subscribe::from(Start::Latest).lagging(Lagging::DropOldest { depth: 0 }), "lagging.depth"),
+        (Subscribe::from(Start::Latest).lagging(none), "lagging.depth"),
     ];
     for (options, named) in senseless {
         let told = wind.subscribe(options).unwrap_err();
@@ -149,4 +150,38 @@ fn conflation_of_a_long_backlog_is_bounded_and_counted() {
     assert!(newest.iter().all(|number| *number > 49_000), "{newest:?}");
     let stats = samples.stats();
     assert_eq!((stats.received, stats.conflated, stats.lost), (3, 49_997, 0), "{stats:?}");
+}
+
+/// Engines that cannot refuse a zombie: its late samples come through, and are dropped by the reader.
+#[test]
+fn a_zombie_that_the_engine_lets_through_is_dropped_at_the_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    for behind in ["memory:zombies".to_owned(), format!("journal:{}", folder.path().display())] {
+        let url = format!("fault:{behind}?zombie=1");
+        let reader = Bus::connect(&url).unwrap();
+        let mut samples = topic(&reader, "mount", Qos::stream())
+            .subscribe(Subscribe::from(Start::Latest).lagging(Lagging::Lossless))
+            .unwrap();
+        let mut buses = Vec::new();
+        for start in [0, 10, 20] {
+            let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+            let publisher = topic(&bus, "mount", Qos::stream()).publisher().unwrap();
+            publish(&publisher, 0, start..start + 3);
+            buses.push((bus, publisher));
+        }
+        let (mut numbers, mut fenced) = (Vec::new(), Vec::new());
+        while let Some(event) = samples.try_next().unwrap() {
+            match event {
+                Event::Sample(s) => {
+                    numbers.push(u64::from_le_bytes(s.payload[..].try_into().unwrap()));
+                }
+                Event::Fenced(told) => fenced.push((told.producer.incarnation, told.newer)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(numbers, [0, 1, 2, 10, 11, 12, 20, 21, 22]);
+        assert_eq!(fenced, [(1, 2), (2, 3)], "each zombie is told");
+        let stats = samples.stats();
+        assert_eq!((stats.fenced, stats.lost, stats.duplicates), (2, 0, 0), "{stats:?}");
+    }
 }

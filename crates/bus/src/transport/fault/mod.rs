@@ -17,6 +17,7 @@
 //! | `refuse` | a publish finds the queue full |
 //! | `lie` | a publish is acknowledged and not stored |
 //! | `doubt` | a publish is stored and reported as unknown |
+//! | `zombie` | after a newer incarnation's first sample comes one more of the older |
 //! | `amnesia` | a sample is shown as of incarnation 1, whoever wrote it |
 //!
 //! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen
@@ -45,7 +46,7 @@ use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
 
 /// The options that are this transport's own.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     "drop",
     "duplicate",
     "reorder",
@@ -55,6 +56,7 @@ const OWN: [&str; 13] = [
     "refuse",
     "lie",
     "doubt",
+    "zombie",
     "amnesia",
     "seed",
     "pending",
@@ -87,6 +89,8 @@ pub struct FaultPlan {
     pub lie: f64,
     /// A publish is stored and reported as unknown.
     pub doubt: f64,
+    /// After a newer incarnation's first sample comes one more of the older.
+    pub zombie: f64,
     /// A sample is shown as of incarnation 1, whoever wrote it.
     pub amnesia: f64,
     /// The share of receipts that come by completion instead of at once.
@@ -116,6 +120,7 @@ impl FaultPlan {
             refuse: share("refuse")?,
             lie: share("lie")?,
             doubt: share("doubt")?,
+            zombie: share("zombie")?,
             amnesia: share("amnesia")?,
             pending: share("pending")?,
             queue: url.number("queue")?.unwrap_or(0),

@@ -1,11 +1,11 @@
 //! A reader that loses, repeats, shuffles, delays and damages by plan.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use helio_core::TopicName;
+use helio_core::{ProducerName, TopicName};
 
 use super::super::{Armed, Item, Position, Reader, SampleRef};
 use super::{Dice, Faults};
@@ -24,6 +24,8 @@ pub(super) struct FaultyReader {
     queue: VecDeque<Held>,
     /// A sample that waits for the one behind it.
     overtaken: Option<Sample>,
+    /// The newest sample of each producer, to come back as a zombie's.
+    newest: HashMap<(u32, ProducerName), Sample>,
     /// Polls that the outage or delay still lasts.
     pause: u64,
     down: bool,
@@ -40,8 +42,8 @@ enum Held {
 impl FaultyReader {
     pub(super) fn new(inner: Box<dyn Reader>, faults: &Arc<Faults>, topic: TopicName) -> Self {
         let (dice, faults) = (faults.dice(), Arc::clone(faults));
-        let queue = VecDeque::new();
-        Self { inner, faults, dice, topic, queue, overtaken: None, pause: 0, down: false }
+        let (queue, newest) = (VecDeque::new(), HashMap::new());
+        Self { inner, faults, dice, topic, queue, newest, overtaken: None, pause: 0, down: false }
     }
 
     /// Tells that the cable was pulled or put back; true while it is out.
@@ -58,8 +60,8 @@ impl FaultyReader {
     fn fetch(&mut self, max: usize) -> Result<(), TransportError> {
         while self.queue.len() < max {
             let wanted = max - self.queue.len();
-            let Self { inner, faults, dice, topic, queue, overtaken, .. } = self;
-            let mut line = Line { faults, dice, topic, queue, overtaken };
+            let Self { inner, faults, dice, topic, queue, overtaken, newest, .. } = self;
+            let mut line = Line { faults, dice, topic, queue, overtaken, newest };
             let seen = inner.poll(wanted, &mut |item| {
                 line.take(item);
                 ControlFlow::Continue(())
@@ -84,6 +86,7 @@ struct Line<'a> {
     topic: &'a TopicName,
     queue: &'a mut VecDeque<Held>,
     overtaken: &'a mut Option<Sample>,
+    newest: &'a mut HashMap<(u32, ProducerName), Sample>,
 }
 
 impl Line<'_> {
@@ -123,8 +126,23 @@ impl Line<'_> {
             *self.overtaken = Some(copy);
             return;
         }
+        let zombie = self.zombie(&copy);
         self.queue.push_back(Held::Sample(copy));
+        self.queue.extend(zombie.map(Held::Sample));
         self.queue.extend(self.overtaken.take().map(Held::Sample));
+    }
+
+    /// One more sample of the incarnation that this one replaces.
+    fn zombie(&mut self, sample: &Sample) -> Option<Sample> {
+        if self.faults.plan.zombie == 0.0 {
+            return None;
+        }
+        let producer = &sample.header.producer;
+        let key = (sample.partition, producer.name.clone());
+        let mut before = self.newest.insert(key, sample.clone())?;
+        let replaced = before.header.producer.incarnation < producer.incarnation;
+        before.header.sequence += 1;
+        (replaced && self.dice.throws(self.faults.plan.zombie)).then_some(before)
     }
 
     fn damaged(&mut self, payload: &Bytes) -> Bytes {

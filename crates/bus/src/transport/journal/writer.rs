@@ -162,7 +162,7 @@ impl Writer for JournalWriter {
         let appended = self.append(fitting);
         let taken = (self.writer.sequence() - before) as usize;
         if let Err(error) = appended {
-            // Of those before the one that failed only the number is known; a flush covers them all.
+            // Of those before it only the number is known; a flush covers them all.
             let end = self.topic.info(self.partition).map(|info| info.end_offset);
             if let (Ok(end), 1..) = (end, taken) {
                 self.newest = end.checked_sub(1).or(self.newest);
