@@ -30,17 +30,18 @@ const SEED: usize = 16;
 const MARK: usize = 64;
 pub(crate) const LOCK: usize = 128;
 const HOLDER: usize = 192;
+const MAX_TIME: usize = 200;
 const TAIL: usize = 256;
 const SLOT_A: usize = 264;
-const SLOT_B: usize = 280;
-const MAX_TIME: usize = 296;
-const SEQ: usize = 304;
+const SLOT_B: usize = 288;
+const SEQ: usize = 312;
 pub(crate) const SUMMARY: usize = 320;
 pub(crate) const BITMAP: usize = 384;
 const DURABLE_POS: usize = 896;
 const DURABLE_END: usize = 904;
-const SYNC_ERROR: usize = 912;
-const SYNCED_SEQ: usize = 920;
+const DURABLE_SEQ: usize = 912;
+const DURABLE_CHECK: usize = 920;
+const SYNC_ERROR: usize = 928;
 pub(crate) const SYNC_LOCK: usize = 960;
 const SYNC_HOLDER: usize = 1024;
 const FIRST_SEQ: usize = 1088;
@@ -78,6 +79,17 @@ pub struct RecoveryReport {
     pub cut_bytes: u64,
 }
 
+/// How often a pair of words is looked at that a writer may be changing; only damage makes it that often.
+const LOOKS: u32 = 100_000;
+
+/// Ties words together, so that a damaged one is noticed.
+#[inline]
+fn check(words: [u64; 3]) -> u64 {
+    let [a, b, c] = words;
+    let sum = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (sum ^ c.wrapping_mul(0x1656_67b1_9e37_79f9)) | 1
+}
+
 /// A mapped control page.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -98,7 +110,7 @@ impl Control {
         let control = Self { map };
         control.reset_locks()?;
         control.set_log(FIRST_POS, 0, Tai::from_nanos(i64::MIN));
-        control.word(DURABLE_POS).store(FIRST_POS, Relaxed);
+        control.set_durable(FIRST_POS, 0, 0);
         control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
         control.set_first(1, FIRST_POS, 0);
         control.set_mark(mark);
@@ -163,7 +175,7 @@ impl Control {
     /// Tail and end offset as one.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
-        for _ in 0..1_000_000 {
+        for _ in 0..LOOKS {
             if let Some(end) = self.try_log_end() {
                 return end;
             }
@@ -173,19 +185,22 @@ impl Control {
         (self.tail(), self.word(SLOT_A + 8).load(Acquire))
     }
 
+    #[inline]
     fn try_log_end(&self) -> Option<(u64, u64)> {
         let tail = self.tail();
-        let slot = [SLOT_A, SLOT_B].into_iter().find(|s| self.word(*s).load(Acquire) == tail)?;
+        let slot = if self.word(SLOT_A).load(Acquire) == tail { SLOT_A } else { SLOT_B };
+        let found = self.word(slot).load(Acquire);
         let end = self.word(slot + 8).load(Acquire);
+        let sum = self.word(slot + 16).load(Acquire);
         fence(Acquire);
-        (self.tail() == tail).then_some((tail, end))
+        let whole = found == tail && sum == check([tail, end, 0]);
+        (whole && self.tail() == tail).then_some((tail, end))
     }
 
-    /// Whether the words about the log's end fit each other.
+    /// Whether the words about the log's end can be true.
     pub(crate) fn is_sound(&self) -> bool {
-        let tail = self.tail();
-        let slot = [SLOT_A, SLOT_B].iter().any(|s| self.word(*s).load(Acquire) == tail);
-        slot && tail >= FIRST_POS
+        let Some((tail, _)) = (0..LOOKS).find_map(|_| self.try_log_end()) else { return false };
+        tail >= FIRST_POS
             && tail.is_multiple_of(8)
             && self.first_seq() >= 1
             && self.seq() + 1 >= self.first_seq()
@@ -197,18 +212,21 @@ impl Control {
     pub(crate) fn commit(&self, tail: u64, end: u64) {
         let used = self.word(SLOT_A).load(Relaxed) == self.word(TAIL).load(Relaxed);
         let slot = if used { SLOT_B } else { SLOT_A };
+        self.set_slot(slot, tail, end);
+        self.word(TAIL).store(tail, Release);
+    }
+
+    #[inline]
+    fn set_slot(&self, slot: usize, tail: u64, end: u64) {
         // Release: a reader that sees these sees the former tail too, and so asks again.
         self.word(slot).store(tail, Release);
         self.word(slot + 8).store(end, Release);
-        self.word(TAIL).store(tail, Release);
+        self.word(slot + 16).store(check([tail, end, 0]), Release);
     }
 
     /// Sets the log's end while nobody looks (creation, recovery).
     pub(crate) fn set_log(&self, tail: u64, end: u64, time: Tai) {
-        for slot in [SLOT_A, SLOT_B] {
-            self.word(slot).store(tail, Relaxed);
-            self.word(slot + 8).store(end, Relaxed);
-        }
+        [SLOT_A, SLOT_B].into_iter().for_each(|slot| self.set_slot(slot, tail, end));
         self.word(MAX_TIME).store(time.nanos() as u64, Relaxed);
         self.word(TAIL).store(tail, Release);
     }
@@ -255,25 +273,29 @@ impl Control {
         self.word(FIRST_OFFSET).load(Acquire)
     }
 
-    /// Position and offset below which everything is on the disk. The offset may lag behind.
-    pub(crate) fn durable(&self) -> (u64, u64) {
-        let end = self.word(DURABLE_END).load(Acquire);
-        (self.word(DURABLE_POS).load(Acquire), end)
+    /// Position and offset below which everything is on the disk, and the last segment that a sync has
+    /// reached. All zero where that is not known: then a sync finds out.
+    pub(crate) fn durable(&self) -> (u64, u64, u64) {
+        let word = |at: usize| self.word(at).load(Acquire);
+        let found = [word(DURABLE_POS), word(DURABLE_END), word(DURABLE_SEQ)];
+        match word(DURABLE_CHECK) == check(found) {
+            true => (found[0], found[1], found[2]),
+            false => (0, 0, 0),
+        }
     }
 
-    pub(crate) fn set_durable(&self, pos: u64, end: u64) {
+    pub(crate) fn set_durable(&self, pos: u64, end: u64, seq: u64) {
+        // Who looks in between finds a wrong check, and so nothing durable.
+        self.word(DURABLE_CHECK).store(0, Release);
         self.word(DURABLE_POS).store(pos, Release);
         self.word(DURABLE_END).store(end, Release);
+        self.word(DURABLE_SEQ).store(seq, Release);
+        self.word(DURABLE_CHECK).store(check([pos, end, seq]), Release);
     }
 
     /// The system's error of a failed sync, kept until the next boot.
     pub(crate) fn sync_error(&self) -> &AtomicU64 {
         self.word(SYNC_ERROR)
-    }
-
-    /// The number of the last segment that a sync has reached.
-    pub(crate) fn synced_seq(&self) -> &AtomicU64 {
-        self.word(SYNCED_SEQ)
     }
 
     /// The prepared file for the next segment: its number (0 for none) and capacity.

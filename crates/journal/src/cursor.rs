@@ -199,7 +199,7 @@ impl Cursor {
                     }
                 }
                 Err(Fault::Damaged) => self.skip_damage(),
-                Err(Fault::Gone) => self.relocate(partition)?,
+                Err(Fault::Gone) => self.relocate(partition, 0)?,
             }
         }
     }
@@ -249,7 +249,7 @@ impl Cursor {
             return Ok(false);
         }
         let Some(segment) = &self.segment else {
-            self.relocate(partition)?;
+            self.relocate(partition, 0)?;
             return Ok(true);
         };
         match segment.sealed() {
@@ -262,7 +262,7 @@ impl Cursor {
                 self.enter(partition, next)?;
             }
             Ok(None) if tail <= segment.head.end() => self.limit = (tail, end),
-            Err(Fault::Gone) => self.relocate(partition)?,
+            Err(Fault::Gone) => self.relocate(partition, 0)?,
             // The seal is damaged or missing: the next segment tells where this one ends.
             Ok(None) | Err(Fault::Damaged) => {
                 let next = segment.head.seq + 1;
@@ -284,7 +284,7 @@ impl Cursor {
                 self.land(partition, segment);
                 Ok(())
             }
-            None => self.relocate(partition),
+            None => self.relocate(partition, seq + 1),
         }
     }
 
@@ -306,9 +306,9 @@ impl Cursor {
 
     /// Finds the segment in which to go on, when the one at hand is gone or none is.
     #[cold]
-    fn relocate(&mut self, partition: &Partition) -> Result<(), JournalError> {
+    fn relocate(&mut self, partition: &Partition, least: u64) -> Result<(), JournalError> {
         self.segment = None;
-        match partition.segment_at(self.pos)? {
+        match partition.segment_from(self.pos, least)? {
             Some(segment) => self.land(partition, segment),
             // Nothing valid is left there: all that is known is where the log ends.
             None => {

@@ -359,6 +359,16 @@ impl Partition {
 
     /// The segment in which the first frame at or behind a position lies.
     pub(crate) fn segment_at(&self, pos: u64) -> Result<Option<Segment>, JournalError> {
+        self.segment_from(pos, 0)
+    }
+
+    /// The same among the segments from a number on: who asks with growing numbers comes to an end,
+    /// whatever the files say.
+    pub(crate) fn segment_from(
+        &self,
+        pos: u64,
+        least: u64,
+    ) -> Result<Option<Segment>, JournalError> {
         let (first, last) = self.segments();
         let (mut low, mut high) = (first, last);
         while low <= high {
@@ -368,10 +378,10 @@ impl Partition {
                 _ => low = middle + 1,
             }
         }
-        for seq in high.max(first)..=last {
+        for seq in high.max(first).max(least)..=last {
             if let Some(segment) = self.segment(seq)? {
                 let over = matches!(segment.sealed(), Ok(Some(seal)) if seal.end <= pos);
-                if seq == last || !over {
+                if !over {
                     return Ok(Some(segment));
                 }
             }

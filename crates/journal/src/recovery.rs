@@ -23,6 +23,9 @@ use crate::partition::{Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Hold, Seal, Segment};
 
+/// How often a reader without write access looks before it takes a contradiction for damage.
+const RO_LOOKS: u32 = 20;
+
 /// Where a scan found the log to end.
 #[derive(Debug, Clone, Copy)]
 struct Found {
@@ -42,10 +45,17 @@ impl Partition {
         path: &Path,
         mark: (BootId, u64),
     ) -> Result<(), JournalError> {
-        if self.control.marked(mark) && self.control.is_sound() {
+        if self.control.marked(mark) && self.is_consistent()? {
             return Ok(());
         }
         if !self.shared.writable() {
+            // Without the lock, more looks tell damage from a writer that was just rolling.
+            for _ in 0..RO_LOOKS {
+                if self.control.marked(mark) && self.is_consistent()? {
+                    return Ok(());
+                }
+                std::thread::yield_now();
+            }
             let found = self.scan()?;
             self.recovered_view = Some((found.pos, found.end));
             return Ok(());
@@ -53,18 +63,39 @@ impl Partition {
         // Released when `file` is closed; whoever waited then finds the page marked.
         flock(file, FlockOperation::LockExclusive).at("lock", path)?;
         let marked = self.control.marked(mark);
-        if marked && self.control.is_sound() {
-            return Ok(());
-        }
         if !marked {
             self.control.reset_locks().at("prepare", path)?;
+            self.control.dirty().store(0, Release);
+            self.control.compacting().store(0, Release);
         }
-        self.control.dirty().store(0, Release);
-        self.control.compacting().store(0, Release);
         let guard = self.lock()?;
+        if marked && self.is_consistent()? {
+            return Ok(());
+        }
         self.recover(&guard)?;
+        drop(guard);
         self.control.set_mark(mark);
         self.sync_control()
+    }
+
+    /// Whether the control page and the first and the last segment say the same.
+    fn is_consistent(&self) -> Result<bool, JournalError> {
+        let control = &self.control;
+        if !control.is_sound() {
+            return Ok(false);
+        }
+        let (first, last) = self.segments();
+        if first > last {
+            let nothing = control.first_pos() == control.tail();
+            return Ok(nothing && self.files()?.is_empty());
+        }
+        let (Some(oldest), Some(newest)) = (self.segment(first)?, self.segment(last)?) else {
+            return Ok(false);
+        };
+        let inside = (newest.head.base_pos..=newest.head.end()).contains(&control.tail());
+        let begins = oldest.head.base_pos == control.first_pos()
+            && oldest.head.base_offset == control.first_offset();
+        Ok(inside && begins)
     }
 
     fn recover(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
@@ -93,7 +124,6 @@ impl Partition {
             cut_bytes: had.saturating_sub(found.pos),
         });
         self.recover_keys(guard)?;
-        control.synced_seq().store(0, Release);
         control.sync_error().store(0, Release);
         control.clear_checkpoints();
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
@@ -101,8 +131,7 @@ impl Partition {
             // nothing.
             self.shared.sync_file(&segment::path(&self.dir, seq))?;
         }
-        control.synced_seq().store(found.seq, Release);
-        control.set_durable(found.pos, found.end);
+        control.set_durable(found.pos, found.end, found.seq);
         let (seq, pos, end) = (found.seq, found.pos, found.end);
         if seq != 0 {
             control.set_checkpoint(Checkpoint { seq, pos, end, time: found.time.nanos() });
@@ -127,7 +156,10 @@ impl Partition {
         let files = self.files()?;
         let start = self.control.checkpoint();
         let start = match start {
-            Some(c) if files.contains(&c.seq) => self.start_at(c)?,
+            // Segments before a compacted one are left-overs, whatever the checkpoint says.
+            Some(c) if files.contains(&c.seq) && c.seq >= self.compacted(&files) => {
+                self.start_at(c)?
+            }
             _ => None,
         };
         let start = match start {
@@ -161,6 +193,13 @@ impl Partition {
         let time = Tai::from_nanos(c.time);
         let found = Found { seq: c.seq, pos: c.pos, end: c.end, time };
         Ok(inside.then_some((segment, found)))
+    }
+
+    /// The number of the newest compacted segment; 0 for none.
+    fn compacted(&self, files: &[u64]) -> u64 {
+        let head = |seq: &u64| segment::peek(&segment::path(&self.dir, *seq));
+        let is_one = |seq: &u64| head(seq).is_some_and(|h| h.compacted && h.seq == *seq);
+        files.iter().rev().copied().find(|seq| is_one(seq)).unwrap_or(0)
     }
 
     /// The start of the whole log: the newest compacted segment, or the first whole one.
@@ -241,9 +280,10 @@ impl Partition {
         mut each: impl FnMut(u64, &crate::frame::FrameHeader, &[u8]),
     ) -> Result<(), JournalError> {
         let mut scratch = Vec::new();
-        let mut at = from;
+        let (mut at, mut least) = (from, 0);
         while at < to {
-            let Some(segment) = self.segment_at(at)? else { return Ok(()) };
+            let Some(segment) = self.segment_from(at, least)? else { return Ok(()) };
+            least = segment.head.seq + 1;
             // In a compacted segment a position from before the compaction is no frame's start.
             at = if segment.head.compacted { segment.head.base_pos } else { at };
             at = at.max(segment.head.base_pos);

@@ -168,11 +168,11 @@ pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{seq:016}.seg"))
 }
 
-/// Whether a file begins like a segment.
-pub(crate) fn is_valid(path: &Path) -> bool {
+/// The head of a file that begins like a segment.
+pub(crate) fn peek(path: &Path) -> Option<Head> {
     let mut bytes = [0; FIXED + 4];
     let read = File::open(path).and_then(|mut f| io::Read::read_exact(&mut f, &mut bytes));
-    read.is_ok() && Head::parse(&bytes, path).is_ok()
+    read.ok().and_then(|()| Head::parse(&bytes, path).ok())
 }
 
 /// Opens, and allocates, a file for a segment's frames under a name of its own.

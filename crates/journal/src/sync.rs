@@ -52,7 +52,7 @@ impl Partition {
         let (tail, end) = control.log_end();
         let time = control.max_time().nanos();
         let (first, last) = self.segments();
-        let synced = control.synced_seq().load(Acquire);
+        let synced = control.durable().2;
         if synced == 0 {
             // Without these the records would be nobody's.
             self.sync_topic()?;
@@ -67,8 +67,7 @@ impl Partition {
         if last > synced {
             self.shared.sync_dir(&self.dir)?;
         }
-        control.synced_seq().store(last, Release);
-        control.set_durable(tail, end);
+        control.set_durable(tail, end, last);
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
         Ok(())
     }
@@ -86,7 +85,7 @@ impl Partition {
 
     /// Brings the control page itself to the disk where recovery would otherwise have far to go.
     pub(crate) fn save_checkpoint(&self) -> Result<(), JournalError> {
-        let (durable, _) = self.control.durable();
+        let durable = self.control.durable().0;
         let saved = self.checkpoint_saved.load(Relaxed);
         if durable < saved.saturating_add(CHECKPOINT_BYTES) {
             return Ok(());

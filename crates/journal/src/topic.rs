@@ -126,7 +126,7 @@ fn has_segment(dir: &Path) -> Result<bool, JournalError> {
     for entry in fs::read_dir(dir).at("list", dir)? {
         let path = entry.at("list", dir)?.path();
         let found = match path.extension().is_some_and(|e| e == "seg") {
-            true => crate::segment::is_valid(&path),
+            true => crate::segment::peek(&path).is_some(),
             false => path.is_dir() && has_segment(&path)?,
         };
         if found {
