@@ -293,7 +293,13 @@ impl Journal {
         match TopicInner::open(shared, name) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if !topic::dir(shared, name).exists() => {}
-            Ok(None) | Err(JournalError::Damaged { .. }) => {
+            Ok(None) => topic::remove_unborn(shared, name)?,
+            Err(JournalError::Damaged { path, what }) => {
+                let dir = topic::dir(shared, name);
+                let config = topic::read_config(&dir).ok().flatten();
+                if topic::blank_file(&dir, config.as_ref()).is_none() {
+                    return Err(JournalError::Damaged { path, what });
+                }
                 // Made shortly before power was lost, and never whole on the disk: begun anew.
                 topic::remove_unborn(shared, name)?;
             }

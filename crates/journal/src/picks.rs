@@ -50,8 +50,18 @@ impl Place {
         if !held || self.segment.as_ref().is_some_and(ended) {
             self.segment = partition.segment_at(pos)?;
         }
-        let Some(segment) = &self.segment else { return Ok(Err(Fault::Gone)) };
-        Ok(segment.check(pos, limit, &mut self.scratch))
+        let mut found = self.look(pos, limit);
+        if found.is_err() && held {
+            // A seal may be missing: then the place looks as if it were in the segment before.
+            self.segment = partition.segment_at(pos)?;
+            found = self.look(pos, limit);
+        }
+        Ok(found)
+    }
+
+    fn look(&mut self, pos: u64, limit: u64) -> Result<FrameHeader, Fault> {
+        let Some(segment) = &self.segment else { return Err(Fault::Gone) };
+        segment.check(pos, limit, &mut self.scratch)
     }
 
     fn body(&self, pos: u64, header: &FrameHeader) -> &[u8] {

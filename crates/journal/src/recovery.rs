@@ -118,6 +118,7 @@ impl Partition {
             last.forget_index(found.pos);
             last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
         }
+        self.restore_seals(first.as_ref().map_or(found.seq, |s| s.head.seq), found.seq)?;
         control.set_recovered(RecoveryReport {
             count: before.count + 1,
             cut_at: found.end,
@@ -137,6 +138,20 @@ impl Partition {
             control.set_checkpoint(Checkpoint { seq, pos, end, time: found.time.nanos() });
         }
         self.shared.sync_dir(&self.dir)
+    }
+
+    /// Seals segments whose seal was lost: the next one tells where they end.
+    fn restore_seals(&self, first: u64, last: u64) -> Result<(), JournalError> {
+        for seq in first..last {
+            let next = segment::peek(&segment::path(&self.dir, seq + 1));
+            let (Some(segment), Some(next)) = (self.segment(seq)?, next) else { continue };
+            let inside = (segment.head.base_pos..=segment.head.end()).contains(&next.base_pos);
+            if !matches!(segment.sealed(), Ok(Some(_))) && inside && next.seq == seq + 1 {
+                let (end, offset, time) = (next.base_pos, next.base_offset, next.base_time);
+                segment.seal(Seal { end, offset, time });
+            }
+        }
+        Ok(())
     }
 
     /// Numbers of the segments' files, in order.

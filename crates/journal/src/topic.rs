@@ -1,7 +1,7 @@
 //! Topics: a folder with a description, its producers, and a folder for each partition.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -136,15 +136,19 @@ fn has_segment(dir: &Path) -> Result<bool, JournalError> {
     Ok(false)
 }
 
-/// Whether a topic is whole enough to be used: one whose making was cut short by power loss is not.
-fn is_whole(dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
-    let control = (0..config.partitions).map(|p| dir.join(p.to_string()).join("control"));
-    for path in control.chain([dir.join("producers")]) {
-        if !fs::metadata(&path).is_ok_and(|m| m.len() >= 4096) {
-            return Err(JournalError::damaged(&path, "missing or short"));
-        }
-    }
-    Ok(())
+/// The first of a topic's files that is not there, or has nothing but zeros: its making was cut short by
+/// power loss. Other damage is none of that.
+pub(crate) fn blank_file(dir: &Path, config: Option<&TopicConfig>) -> Option<PathBuf> {
+    let partitions = 0..config.map_or(0, |c| c.partitions);
+    let control = partitions.map(|p| dir.join(p.to_string()).join("control"));
+    let mut all = [dir.join("topic.json"), dir.join("producers")].into_iter().chain(control);
+    all.find(|path| is_blank(path))
+}
+
+fn is_blank(path: &Path) -> bool {
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|f| f.take(64).read_to_end(&mut bytes));
+    read.is_err() && !path.exists() || read.is_ok() && bytes.iter().all(|b| *b == 0)
 }
 
 /// Makes a topic's folder, whole or not at all. Losing a race against another process is no error.
@@ -185,7 +189,9 @@ impl TopicInner {
     ) -> Result<Option<Self>, JournalError> {
         let dir = dir(shared, name);
         let Some(config) = read_config(&dir)? else { return Ok(None) };
-        is_whole(&dir, &config)?;
+        if let Some(path) = blank_file(&dir, Some(&config)) {
+            return Err(JournalError::damaged(&path, "missing or empty"));
+        }
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
         let (shared, name, config) = (Arc::clone(shared), name.clone(), Arc::new(config));
         let producers = OnceLock::new();
