@@ -46,6 +46,7 @@ bench: build python ## The benches of bench/cases, appended to bench/results; AR
 lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/compare/Cargo.toml
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cargo xtask tidy
 	$(bin)/ruff check python $(bench_python)

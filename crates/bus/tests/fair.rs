@@ -152,7 +152,8 @@ fn conflation_of_a_long_backlog_is_bounded_and_counted() {
     assert_eq!((stats.received, stats.conflated, stats.lost), (3, 49_997, 0), "{stats:?}");
 }
 
-/// Engines that cannot refuse a zombie: its late samples come through, and are dropped by the reader.
+/// Engines that cannot refuse a zombie: its late samples come through, and are dropped by the
+/// reader.
 #[test]
 fn a_zombie_that_the_engine_lets_through_is_dropped_at_the_reader() {
     let folder = tempfile::tempdir().unwrap();
