@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Site, run, shared_data};
+use common::{Site, interrupted_in, run, shared_data};
 use serde_json::Value;
 
 const KEYS: [&str; 16] = [
@@ -78,6 +78,16 @@ fn without_a_bus_a_fresh_journal_is_made_and_removed() {
     let args = ["bench", "throughput", "--count", "100", "--json", "--dir"];
     run(&[&args[..], &[dir.path().to_str().unwrap()]].concat()).json();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_bench_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for bench in [&["latency", "--count", "100000"][..], &["floor", "--count", "100000"]] {
+        let args = [&["bench"][..], bench].concat();
+        assert_eq!(interrupted_in(dir.path(), &args), Some(130), "{args:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{args:?}");
+    }
 }
 
 #[test]

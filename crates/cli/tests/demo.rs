@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Ran, run, shared_data};
+use common::{Ran, interrupted_in, run, shared_data};
 use serde_json::Value;
 
 fn check(ran: Ran) -> Value {
@@ -40,6 +40,13 @@ fn the_real_interfaces_and_alerts_take_its_place() {
     let args = ["demo", "--seconds", "3", "--json"];
     let real = ["--interfaces", &interfaces, "--alerts", &alerts];
     check(run(&[&args[..], &real].concat()));
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(interrupted_in(dir.path(), &["demo"]), Some(130));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]

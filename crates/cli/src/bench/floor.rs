@@ -151,10 +151,14 @@ enum Pages {
 }
 
 /// Starts the reader, lets `write` run once the reader is ready, and gives the reader's figures.
-fn with_reader(task: &ReaderTask, stop: &Stop, write: impl FnOnce()) -> CliResult<Vec<u64>> {
+fn with_reader(
+    task: &ReaderTask,
+    stop: &Stop,
+    write: impl FnOnce() -> CliResult,
+) -> CliResult<Vec<u64>> {
     let mut reader = Worker::start("floor-reader", "floor reader", task, stop)?;
     reader.reply::<()>()?;
-    write();
+    write()?;
     let figures = reader.reply()?;
     reader.finish()?;
     Ok(figures)
@@ -177,10 +181,12 @@ fn latency(
         let (body, step, mut at) = (vec![7; payload], (1e9 / rate) as u64, 0);
         let start = monotonic_ns() + LEAD_NS;
         for i in 0..count as u64 {
+            scratch.stop.check()?;
             let due = start + i * step;
             wait_until(due);
             at = log.append(at, due, &body, Wake::Always);
         }
+        Ok(())
     })?;
     scratch.hold(log);
     latencies.sort_unstable();
@@ -222,6 +228,7 @@ fn append_once(
         for _ in 0..count {
             at = log.append(at, stamp, &body, Wake::Sleepers);
         }
+        Ok(())
     })?;
     scratch.hold(log);
     Ok(count as f64 * 1e9 / (span[1] - span[0]) as f64)
