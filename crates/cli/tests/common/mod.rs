@@ -157,8 +157,8 @@ pub(crate) fn steady(sample: &serde_json::Value) -> serde_json::Value {
     sample
 }
 
-/// Starts a program that makes a folder of its own in `dir`, interrupts it as soon as that is there,
-/// and gives its exit code.
+/// Starts a program that makes a folder of its own in `dir`, interrupts it as soon as that is
+/// there, and gives its exit code.
 pub(crate) fn interrupted_in(dir: &std::path::Path, args: &[&str]) -> Option<i32> {
     let mut command = helio();
     command.args(args).arg("--dir").arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
