@@ -79,7 +79,8 @@ pub struct RecoveryReport {
     pub cut_bytes: u64,
 }
 
-/// How often a pair of words is looked at that a writer may be changing; only damage makes it that often.
+/// How often a pair of words is looked at that a writer may be changing; only damage makes it that
+/// often.
 const LOOKS: u32 = 100_000;
 
 /// Ties words together, so that a damaged one is noticed.
@@ -273,8 +274,8 @@ impl Control {
         self.word(FIRST_OFFSET).load(Acquire)
     }
 
-    /// Position and offset below which everything is on the disk, and the last segment that a sync has
-    /// reached. All zero where that is not known: then a sync finds out.
+    /// Position and offset below which everything is on the disk, and the last segment that a sync
+    /// has reached. All zero where that is not known: then a sync finds out.
     pub(crate) fn durable(&self) -> (u64, u64, u64) {
         let word = |at: usize| self.word(at).load(Acquire);
         let found = [word(DURABLE_POS), word(DURABLE_END), word(DURABLE_SEQ)];

@@ -136,8 +136,8 @@ fn has_segment(dir: &Path) -> Result<bool, JournalError> {
     Ok(false)
 }
 
-/// The first of a topic's files that is not there, or has nothing but zeros: its making was cut short by
-/// power loss. Other damage is none of that.
+/// The first of a topic's files that is not there, or has nothing but zeros: its making was cut
+/// short by power loss. Other damage is none of that.
 pub(crate) fn blank_file(dir: &Path, config: Option<&TopicConfig>) -> Option<PathBuf> {
     let partitions = 0..config.map_or(0, |c| c.partitions);
     let control = partitions.map(|p| dir.join(p.to_string()).join("control"));

@@ -1,5 +1,5 @@
-//! A journal of format version 1, kept for ever: every later program reads it, and this one still writes
-//! the same bytes. `HELIO_GOLDEN_WRITE=1` makes it anew, for a new version's folder.
+//! A journal of format version 1, kept for ever: every later program reads it, and this one still
+//! writes the same bytes. `HELIO_GOLDEN_WRITE=1` makes it anew, for a new version's folder.
 
 #![allow(clippy::unwrap_used)]
 

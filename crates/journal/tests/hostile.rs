@@ -1,5 +1,5 @@
-//! Damaged bytes, foreign and newer files, full disks, folders without permission: an error or a gap,
-//! never a panic, a hang, or wrong data.
+//! Damaged bytes, foreign and newer files, full disks, folders without permission: an error or a
+//! gap, never a panic, a hang, or wrong data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -129,7 +129,8 @@ fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Where to damage a file: everywhere in heads and tables, now and then in long stretches of payload.
+/// Where to damage a file: everywhere in heads and tables, now and then in long stretches of
+/// payload.
 fn places(path: &Path, len: usize) -> Vec<usize> {
     let file = path.file_name().unwrap().to_string_lossy().into_owned();
     match file.as_str() {
