@@ -12,6 +12,9 @@ use crate::partition::Partition;
 use crate::segment::{Fault, Segment};
 use crate::{Gap, GapCause};
 
+/// How far ahead of a sleeping reader pages are made present.
+const WARM: u64 = 64 << 10;
+
 /// What a step found.
 pub(crate) enum Step {
     /// A checked frame, at this position of the cursor's segment.
@@ -32,6 +35,8 @@ pub(crate) struct Cursor {
     /// Holes in compacted segments below this offset are nobody's loss: they were there at the
     /// start.
     promised: u64,
+    /// Up to here pages were made present before they were needed.
+    warmed: u64,
     /// A gap to tell before going on.
     pending: Option<Gap>,
     scratch: Vec<u8>,
@@ -47,7 +52,8 @@ impl Cursor {
     /// At a known place.
     pub(crate) fn at(pos: u64, next: u64) -> Self {
         let (segment, pending, scratch) = (None, None, Vec::new());
-        Self { segment, pos, next, limit: (pos, next), promised: next, pending, scratch }
+        let (limit, promised, warmed) = ((pos, next), next, 0);
+        Self { segment, pos, next, limit, promised, warmed, pending, scratch }
     }
 
     /// Before the frame at a position, or at the end.
@@ -70,6 +76,16 @@ impl Cursor {
     /// Whether something is left that needs no new append.
     pub(crate) fn has_more(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// Makes the pages present in which the next frames will lie, before the thread goes to sleep: when it
+    /// is woken, someone waits for it.
+    pub(crate) fn warm(&mut self) {
+        let Some(segment) = &self.segment else { return };
+        if self.pos + WARM / 2 > self.warmed || self.pos + 2 * WARM < self.warmed {
+            segment.populate_read(self.pos, WARM);
+            self.warmed = self.pos + WARM;
+        }
     }
 
     /// The body of the frame that the last step found.

@@ -92,6 +92,7 @@ pub(crate) fn background(shared: &Shared) {
             // A failure is kept in the partition, and told to whoever waits.
             let _ = partition.sync(u64::MAX).and_then(|()| partition.save_checkpoint());
         }
+        partition.rewarm();
     }
     for group in shared.groups() {
         // Tried again at the next turn; nobody was promised anything yet.

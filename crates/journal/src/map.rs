@@ -136,10 +136,22 @@ impl Map {
     /// Makes the pages present and writable, so that a later write does not fault. Best effort:
     /// older kernels lack it, and then the first touch costs what it costs.
     pub(crate) fn populate(&self, at: usize, len: usize) {
-        let advice = match self.mode {
-            Mode::Read => libc::MADV_POPULATE_READ,
-            Mode::Write => libc::MADV_POPULATE_WRITE,
-        };
+        self.advise(
+            at,
+            len,
+            match self.mode {
+                Mode::Read => libc::MADV_POPULATE_READ,
+                Mode::Write => libc::MADV_POPULATE_WRITE,
+            },
+        );
+    }
+
+    /// Makes the pages present for reading. Best effort, as [`Map::populate`].
+    pub(crate) fn populate_read(&self, at: usize, len: usize) {
+        self.advise(at, len, libc::MADV_POPULATE_READ);
+    }
+
+    fn advise(&self, at: usize, len: usize, advice: libc::c_int) {
         let from = at / PAGE * PAGE;
         let end = at.saturating_add(len).min(self.len);
         if from >= end {

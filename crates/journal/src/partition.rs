@@ -33,6 +33,9 @@ use crate::{JournalError, Maintenance, TopicConfig};
 /// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
 const POPULATE: u64 = 256 << 10;
 
+/// Made writable again after a sync.
+const REWARM: u64 = 32 << 10;
+
 /// A partition as one process has it open.
 pub(crate) struct Partition {
     pub(crate) shared: Arc<Shared>,
@@ -49,6 +52,8 @@ pub(crate) struct Partition {
     pub(crate) opened_at_recovery: u64,
     /// Whether a writer has asked the keeper to prepare the next segment.
     pub(crate) wants_keeper: AtomicBool,
+    /// The durable position after which pages were last made writable again.
+    warmed_for: AtomicU64,
 }
 
 /// The partition's lock, held by this thread.
@@ -115,6 +120,7 @@ impl Partition {
             recovered_view: None,
             opened_at_recovery: 0,
             wants_keeper: AtomicBool::new(false),
+            warmed_for: AtomicU64::new(0),
         };
         partition.note_recoveries();
         partition.recover_if_needed(&file, &path, mark)?;
@@ -410,6 +416,17 @@ impl Partition {
         }
         bell.watch(self, pos);
         self.log_end().0 > pos
+    }
+
+    /// Makes the pages of the next appends writable again after a sync, where this process has written.
+    pub(crate) fn rewarm(&self) {
+        let current = self.cached().as_ref().map(Arc::clone);
+        let durable = self.control.durable().0;
+        if let Some(segment) = current.filter(|s| s.head.seq == self.control.seq())
+            && self.warmed_for.swap(durable, Relaxed) != durable
+        {
+            segment.rewarm(self.tail(), REWARM);
+        }
     }
 
     /// Makes pages ahead of the tail writable, at the tail's every crossing of a boundary.

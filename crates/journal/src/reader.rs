@@ -214,7 +214,12 @@ impl Reader {
     /// not sleep.
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
-        self.picks.is_some() || self.cursor.has_more() || self.partition.arm(bell, self.cursor.pos)
+        let picked = self.picks.as_ref().is_some_and(|picks| picks.len() > 0);
+        if picked || self.cursor.has_more() {
+            return true;
+        }
+        self.cursor.warm();
+        self.partition.arm(bell, self.cursor.pos)
     }
 
     /// What this reader waits for, to be looked at by whoever holds its bell. Good where

@@ -294,6 +294,20 @@ impl Segment {
         }
     }
 
+    /// Makes the pages from a position on present for reading.
+    pub(crate) fn populate_read(&self, pos: u64, len: u64) {
+        if self.head.base_pos <= pos {
+            self.map.populate_read(self.place(pos), len as usize);
+        }
+    }
+
+    /// Makes the header and the pages from a position on writable again: a sync has taken that away, and
+    /// the next write would pay for it.
+    pub(crate) fn rewarm(&self, pos: u64, len: u64) {
+        self.map.populate(0, HEADER_BYTES as usize);
+        self.populate(pos, len);
+    }
+
     /// Checks the frame at a position, in a log that ends at `limit`; a loose segment's body comes
     /// to lie in `scratch`.
     #[inline]
