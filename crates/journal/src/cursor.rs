@@ -78,8 +78,8 @@ impl Cursor {
         self.pending.is_some()
     }
 
-    /// Makes the pages present in which the next frames will lie, before the thread goes to sleep: when it
-    /// is woken, someone waits for it.
+    /// Makes the pages present in which the next frames will lie, before the thread goes to sleep:
+    /// when it is woken, someone waits for it.
     pub(crate) fn warm(&mut self) {
         let Some(segment) = &self.segment else { return };
         if self.pos + WARM / 2 > self.warmed || self.pos + 2 * WARM < self.warmed {

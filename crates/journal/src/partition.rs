@@ -418,7 +418,8 @@ impl Partition {
         self.log_end().0 > pos
     }
 
-    /// Makes the pages of the next appends writable again after a sync, where this process has written.
+    /// Makes the pages of the next appends writable again after a sync, where this process has
+    /// written.
     pub(crate) fn rewarm(&self) {
         let current = self.cached().as_ref().map(Arc::clone);
         let durable = self.control.durable().0;

@@ -1,6 +1,6 @@
 //! The waiters' protocol under a model checker: a reader that sleeps is always rung.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p helio-journal --release --test loom` runs it; elsewhere there is
+//! `RUSTFLAGS="--cfg loom" cargo test -p helio-journal --test loom` runs it; elsewhere there is
 //! nothing here.
 
 #![cfg(loom)]
@@ -34,8 +34,8 @@ impl waiters::Word for Bits {
     }
 }
 
-/// Runs a writer that commits `commits` times beside a reader that arms and looks; afterwards the reader
-/// has seen the last commit, or its bell has been rung.
+/// Runs a writer that commits `commits` times beside a reader that arms and looks; afterwards the
+/// reader has seen the last commit, or its bell has been rung.
 fn model(commits: u64) {
     loom::model(move || {
         let (word, summary) = (Bits::new(), Bits::new());
