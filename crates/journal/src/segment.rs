@@ -301,8 +301,8 @@ impl Segment {
         }
     }
 
-    /// Makes the header and the pages from a position on writable again: a sync has taken that away,
-    /// and the next write would pay for it.
+    /// Makes the header and the pages from a position on writable again: a sync has taken that
+    /// away, and the next write would pay for it.
     pub(crate) fn rewarm(&self, pos: u64, len: u64) {
         self.map.populate(0, HEADER_BYTES as usize);
         self.populate(pos, len);
