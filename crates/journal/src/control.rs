@@ -336,8 +336,14 @@ impl Control {
 
     /// The newest whole checkpoint.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
-        let found = [0, 1].map(|i| self.read_checkpoint(i));
-        found.into_iter().flatten().max_by_key(|c| c.pos)
+        self.checkpoints().next()
+    }
+
+    /// The whole checkpoints, the newest first.
+    pub(crate) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint> + use<> {
+        let mut found = [0, 1].map(|i| self.read_checkpoint(i));
+        found.sort_by_key(|c| std::cmp::Reverse(c.map(|c| (c.pos, c.seq))));
+        found.into_iter().flatten()
     }
 
     fn read_checkpoint(&self, i: usize) -> Option<Checkpoint> {
@@ -354,19 +360,24 @@ impl Control {
 
     /// Writes a checkpoint into the older slot. Under the sync lock.
     pub(crate) fn set_checkpoint(&self, c: Checkpoint) {
-        let age = |i: usize| self.read_checkpoint(i).map_or(0, |c| c.pos);
+        let age = |i: usize| self.read_checkpoint(i).map_or((0, 0), |c| (c.pos, c.seq));
         let older = usize::from(age(1) < age(0));
+        self.write_checkpoint(older, c);
+    }
+
+    /// Writes a checkpoint in the place of both: what they say need not hold any more.
+    pub(crate) fn reset_checkpoints(&self, c: Checkpoint) {
+        (0..2).for_each(|i| self.write_checkpoint(i, c));
+    }
+
+    fn write_checkpoint(&self, i: usize, c: Checkpoint) {
         let mut bytes = [0; CHECKPOINT];
         for (i, word) in [c.seq, c.pos, c.end, c.time as u64].into_iter().enumerate() {
             bytes[i * 8..i * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
         let crc = u64::from(crc32c::crc32c(&bytes[..32]));
         bytes[32..40].copy_from_slice(&crc.to_le_bytes());
-        self.map.write(CHECKPOINTS + older * CHECKPOINT, &bytes);
-    }
-
-    pub(crate) fn clear_checkpoints(&self) {
-        self.map.write(CHECKPOINTS, &[0; 2 * CHECKPOINT]);
+        self.map.write(CHECKPOINTS + i * CHECKPOINT, &bytes);
     }
 
     /// What the last recovery did.

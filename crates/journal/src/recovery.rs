@@ -23,6 +23,9 @@ use crate::partition::{Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Hold, Seal, Segment};
 
+/// What a segment's file is called that recovery has cut off; it stays until the next recovery.
+const CUT: &str = "cut";
+
 /// How often a reader without write access looks before it takes a contradiction for damage.
 const RO_LOOKS: u32 = 20;
 
@@ -126,7 +129,6 @@ impl Partition {
         });
         self.recover_keys(guard)?;
         control.sync_error().store(0, Release);
-        control.clear_checkpoints();
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
             // In a copy of a journal nothing may be on the disk yet; after a boot this costs
             // nothing.
@@ -135,7 +137,7 @@ impl Partition {
         control.set_durable(found.pos, found.end, found.seq);
         let (seq, pos, end) = (found.seq, found.pos, found.end);
         if seq != 0 {
-            control.set_checkpoint(Checkpoint { seq, pos, end, time: found.time.nanos() });
+            control.reset_checkpoints(Checkpoint { seq, pos, end, time: found.time.nanos() });
         }
         self.shared.sync_dir(&self.dir)
     }
@@ -169,19 +171,7 @@ impl Partition {
     /// Finds the log's end without changing anything.
     fn scan(&self) -> Result<Found, JournalError> {
         let files = self.files()?;
-        let start = self.control.checkpoint();
-        let start = match start {
-            // Segments before a compacted one are left-overs, whatever the checkpoint says.
-            Some(c) if files.contains(&c.seq) && c.seq >= self.compacted(&files) => {
-                self.start_at(c)?
-            }
-            _ => None,
-        };
-        let start = match start {
-            Some(start) => Some(start),
-            None => self.start_first(&files)?,
-        };
-        let Some((mut segment, mut found)) = start else {
+        let Some((mut segment, mut found)) = self.start(&files)? else {
             // No segment is left. Offsets that were durable must not be given twice.
             let c = self.control.checkpoint().unwrap_or_default();
             let (pos, time) = (c.pos.max(FIRST_POS), Tai::from_nanos(i64::MIN));
@@ -197,6 +187,26 @@ impl Partition {
                 _ => return Ok(found),
             }
         }
+    }
+
+    /// Where to begin: at the newest checkpoint that can be true, else at the log's beginning.
+    fn start(&self, files: &[u64]) -> Result<Option<(Segment, Found)>, JournalError> {
+        // Segments before a compacted one are left-overs, whatever a checkpoint says.
+        let oldest = self.compacted(files);
+        let mut virgin = true;
+        for c in self.control.checkpoints() {
+            virgin = false;
+            if files.contains(&c.seq)
+                && c.seq >= oldest
+                && let Some(start) = self.start_at(c)?
+            {
+                return Ok(Some(start));
+            }
+        }
+        let start = self.start_first(files)?;
+        // Nothing is retired before a checkpoint is on the disk: without one, the log begins at its
+        // very beginning, or what there is has lost it.
+        Ok(start.filter(|(segment, _)| !virgin || segment.head.base_pos == FIRST_POS))
     }
 
     fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, Found)>, JournalError> {
@@ -254,29 +264,46 @@ impl Partition {
         }
     }
 
-    /// Removes segments behind the log's end, and before a compacted one; gives the first that
-    /// stays.
+    /// Puts segments behind the log's end aside, and removes those before its beginning, which were
+    /// retired; gives the first that stays.
     fn drop_strays(&self, last: u64) -> Result<Option<Segment>, JournalError> {
+        self.remove_leftovers()?;
         let files = self.files()?;
-        let kept =
-            self.start_first(&files.iter().copied().filter(|s| *s <= last).collect::<Vec<_>>())?;
-        let first = kept.map(|(segment, _)| segment);
+        let first = self.start_first(unbroken(&files, last))?.map(|(segment, _)| segment);
         let from = first.as_ref().map_or(last + 1, |s| s.head.seq);
-        let replaced = |seq: u64| seq < from && first.as_ref().is_some_and(|s| s.head.compacted);
-        for seq in files.into_iter().filter(|s| *s > last || replaced(*s)) {
+        for seq in files {
             let path = segment::path(&self.dir, seq);
-            fs::remove_file(&path).at("remove", &path)?;
-        }
-        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
-            let entry = entry.at("list", &self.dir)?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with(".tmp-") || name.starts_with("spare.") {
-                fs::remove_file(entry.path()).at("remove", &entry.path())?;
+            if seq > last {
+                // Were it damage that cut the log here, this is what someone would want to look at.
+                fs::rename(&path, path.with_extension(CUT)).at("put aside", &path)?;
+            } else if seq < from {
+                fs::remove_file(&path).at("remove", &path)?;
             }
         }
         Ok(first)
     }
+
+    /// Removes what was not in place yet, and what the last recovery has put aside.
+    fn remove_leftovers(&self) -> Result<(), JournalError> {
+        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
+            let entry = entry.at("list", &self.dir)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let cut = entry.path().extension().is_some_and(|e| e == CUT);
+            if cut || name.starts_with(".tmp-") || name.starts_with("spare.") {
+                fs::remove_file(entry.path()).at("remove", &entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The numbers up to `last` that follow one another without a hole: what lies before a hole was
+/// retired, and its removal did not reach the disk.
+fn unbroken(files: &[u64], last: u64) -> &[u64] {
+    let upto = &files[..files.partition_point(|seq| *seq <= last)];
+    let joined = upto.windows(2).rev().take_while(|pair| pair[0] + 1 == pair[1]).count();
+    &upto[upto.len().saturating_sub(joined + 1)..]
 }
 
 /// Whether a segment begins where the log as found so far ends.

@@ -180,6 +180,8 @@ impl Partition {
             kept = found;
         }
         let Some(end) = self.seal_of(last)? else { return Ok(()) };
+        // What supersedes a record must be on the disk before the record goes.
+        self.secure_behind(last)?;
         if kept.is_empty() {
             let guard = self.lock()?;
             self.control.set_first(last + 1, end.end, end.offset);
@@ -227,8 +229,6 @@ impl Partition {
         if upto < end.end {
             return Ok(None);
         }
-        // What supersedes a record must be on the disk before the record goes.
-        self.sync(u64::MAX)?;
         let newest: std::collections::HashMap<_, _> = places.into_iter().collect();
         let mut kept = Vec::new();
         self.walk(start.head.base_pos, end.end, |pos, header, body| {

@@ -49,9 +49,9 @@ impl Partition {
     /// Syncs the segments that have changed since the last time, in the sync lock.
     fn sync_all(&self) -> Result<(), JournalError> {
         let control = &self.control;
-        let (tail, end) = control.log_end();
+        let (tail, end, last) = self.log_end_in_segment();
         let time = control.max_time().nanos();
-        let (first, last) = self.segments();
+        let first = control.first_seq();
         let synced = control.durable().2;
         if synced == 0 {
             // Without these the records would be nobody's.
@@ -70,6 +70,27 @@ impl Partition {
         control.set_durable(tail, end, last);
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
         Ok(())
+    }
+
+    /// Tail and end offset, and the segment in which they lie.
+    fn log_end_in_segment(&self) -> (u64, u64, u64) {
+        loop {
+            let seq = self.control.seq();
+            let (tail, end) = self.control.log_end();
+            if self.control.seq() == seq {
+                return (tail, end, seq);
+            }
+        }
+    }
+
+    /// Has a checkpoint behind a segment on the disk. Before that segment goes: recovery must never
+    /// have to begin at a place that is gone, nor to tell a retired segment from a lost one.
+    pub(crate) fn secure_behind(&self, seq: u64) -> Result<(), JournalError> {
+        self.sync_failure()?;
+        let _guard = self.lock_at(SYNC_LOCK)?;
+        self.sync_all().map_err(|e| self.remember(e))?;
+        debug_assert!(self.control.checkpoint().is_some_and(|c| c.seq > seq));
+        self.sync_control()
     }
 
     /// Brings to the disk what the topic was made with.
