@@ -6,8 +6,8 @@
 //! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by
 //! counting the word up, and calls the kernel only where the sleeping flag is set. A bell remembers
 //! the count up to which it has answered, so a ring between two waits is never lost. A writer that
-//! was killed between its commit and its ring leaves sleepers behind: the journal's maintenance
-//! looks after them within [`SWEEP`].
+//! was killed between its commit and its ring, or in the middle of its ring, leaves sleepers
+//! behind: the journal's maintenance looks after them within [`SWEEP`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -166,10 +166,17 @@ impl BellInner {
         watched.len() != before
     }
 
-    /// Rings this bell where a watched partition has moved on and nobody rang.
+    /// Does what a killed writer has left undone: the whole ring where a watched partition has
+    /// moved on and nobody counted, or the waking alone where someone counted and no more.
     pub(crate) fn sweep(&self) {
-        if self.overlooked() && self.word().load(SeqCst) == self.answered.load(Relaxed) {
-            self.ring();
+        let Some(slot) = self.slot else { return };
+        let counted = self.word().load(SeqCst) != self.answered.load(SeqCst);
+        if self.overlooked() && !counted {
+            ring(&self.shared, slot);
+        } else if counted {
+            // Whatever the flag says: it may be the killed writer that took it back.
+            self.shared.bell_sleeping(slot).store(0, SeqCst);
+            futex::wake(self.word());
         }
     }
 }
@@ -210,4 +217,63 @@ fn claim(shared: &Shared) -> Result<usize, JournalError> {
 
 pub(crate) const fn slot_at(slot: usize) -> usize {
     SLOTS_AT + slot * SLOT
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Journal, JournalOptions, Maintenance};
+
+    /// The longest that a test waits before it fails.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Waits until a thread sleeps in the kernel.
+    fn until_asleep(thread: &std::path::Path) {
+        let stat = std::path::Path::new("/proc").join(thread).join("stat");
+        let asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+        while !asleep() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A writer's ring that ends somewhere, and what the sweep must make of it.
+    fn half_a_ring(half: impl FnOnce(&Shared, usize)) {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            JournalOptions { maintenance: Maintenance::Manual, ..JournalOptions::default() };
+        let journal = Journal::open(dir.path(), options).unwrap();
+        let bell = journal.bell().unwrap();
+        let (inner, slot) = (Arc::clone(&bell.inner), bell.slot().unwrap());
+        let (told, hear) = mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            told.send(Err(std::fs::read_link("/proc/thread-self").unwrap())).unwrap();
+            told.send(Ok(bell.wait(None))).unwrap();
+        });
+        let thread = hear.recv().unwrap().unwrap_err();
+        while inner.shared.bell_sleeping(slot).load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        until_asleep(&thread);
+        half(&inner.shared, slot);
+        journal.maintain();
+        assert_eq!(hear.recv_timeout(PATIENCE).unwrap(), Ok(Wake::Rung));
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn the_sweep_wakes_whom_a_writer_counted_for_and_did_not_wake() {
+        half_a_ring(|shared, slot| {
+            shared.bell_word(slot).fetch_add(1, SeqCst);
+        });
+    }
+
+    #[test]
+    fn the_sweep_wakes_whom_a_writer_took_for_woken() {
+        half_a_ring(|shared, slot| {
+            shared.bell_word(slot).fetch_add(1, SeqCst);
+            shared.bell_sleeping(slot).swap(0, SeqCst);
+        });
+    }
 }

@@ -1,7 +1,8 @@
 //! A storm: writers, readers and group members are killed with SIGKILL at random moments and
-//! started again; afterwards every acknowledged record is accounted for.
+//! started again; afterwards every acknowledged record is accounted for, and readers that sleep
+//! until they are woken have come to the end of the logs.
 //!
-//! `HELIO_STORM_SECONDS` sets how long it takes (20 by default). The child processes are this test
+//! `HELIO_STORM_SECONDS` sets how long it rages (60 by default). The child processes are this test
 //! binary itself, with a role in the environment.
 
 #![allow(clippy::unwrap_used)]
@@ -20,6 +21,8 @@ use helio_journal::{
 };
 
 const PARTITIONS: u32 = 2;
+/// The longest that readers may take to the end of the logs, once nobody writes any more.
+const PATIENCE: Duration = Duration::from_secs(60);
 const ROLES: [&str; 8] =
     ["write:a", "write:b", "write:c", "read:x", "read:y", "group:1", "group:2", "group:3"];
 
@@ -79,17 +82,24 @@ fn write(dir: &Path, name: &str) {
         let offset = writer.append(&record).unwrap();
         other.append(&record).unwrap();
         writeln!(out, "A {partition} {incarnation} {sequence} {offset}").unwrap();
+        // Readers get the time to come to the end and to fall asleep.
+        if dice.roll(4) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// Child: reads everything and checks it; a failed check ends it with an error, which is told.
-fn read(dir: &Path) {
+/// Child: reads everything and checks it; a failed check ends it with an error, which is told. Says
+/// where it is before it sleeps, for as long as nobody wakes it. One begins at the beginning, the
+/// other at the end, where most is slept.
+fn read(dir: &Path, name: &str) {
     let (journal, all, few) = open(dir);
     let bell = journal.bell().unwrap();
-    let mut readers: Vec<_> =
-        (0..PARTITIONS).map(|p| all.reader(p, From::Earliest).unwrap()).collect();
+    let from = if name == "x" { From::Earliest } else { From::Latest };
+    let mut readers: Vec<_> = (0..PARTITIONS).map(|p| all.reader(p, from).unwrap()).collect();
     let mut other = few.reader(0, From::LastPerKey(1)).unwrap();
-    let mut next = [0; PARTITIONS as usize];
+    let mut next: Vec<_> = readers.iter().map(Reader::offset).collect();
+    let mut out = std::io::stdout().lock();
     loop {
         for (reader, next) in readers.iter_mut().zip(&mut next) {
             while let Some(item) = reader.next().unwrap() {
@@ -109,7 +119,8 @@ fn read(dir: &Path) {
         }
         let idle = readers.iter_mut().chain([&mut other]).all(|r| !r.arm(&bell));
         if idle {
-            bell.wait(Some(Duration::from_secs(1)));
+            writeln!(out, "R {} {}", next[0], next[1]).unwrap();
+            bell.wait(None);
         }
     }
 }
@@ -157,7 +168,7 @@ fn child() {
     println!();
     match role.split_once(':').unwrap() {
         ("write", name) => write(dir, name),
-        ("read", _) => read(dir),
+        ("read", name) => read(dir, name),
         (_, name) => share(dir, name),
     }
 }
@@ -165,6 +176,15 @@ fn child() {
 struct Player {
     role: &'static str,
     child: Child,
+}
+
+impl Player {
+    /// Kills it; one that has ended before has failed.
+    fn kill(&mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "{} ended by itself", self.role);
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
 }
 
 type Line = (&'static str, String);
@@ -199,21 +219,38 @@ fn rage(dir: &Path, seconds: u64) -> (Vec<Line>, u64) {
             all.push(line);
         }
         let victim = &mut players[dice.roll(ROLES.len() as u64) as usize];
-        let ended = victim.child.try_wait().unwrap();
-        assert_eq!(ended, None, "{} ended by itself", victim.role);
-        victim.child.kill().unwrap();
-        victim.child.wait().unwrap();
+        victim.kill();
         *victim = start(victim.role, dir, &sender);
         kills += 1;
     }
-    for player in &mut players {
-        assert_eq!(player.child.try_wait().unwrap(), None, "{} ended by itself", player.role);
-        player.child.kill().unwrap();
-        player.child.wait().unwrap();
-    }
+    let (mut readers, mut others): (Vec<_>, Vec<_>) =
+        players.into_iter().partition(|player| player.role.starts_with("read"));
+    others.iter_mut().for_each(Player::kill);
+    calm(dir, &readers, &lines, &mut all);
+    readers.iter_mut().for_each(Player::kill);
     drop(sender);
     all.extend(lines);
     (all, kills)
+}
+
+/// Nobody writes any more: readers come to the end of the logs, whatever wake-ups the kills have
+/// cut short.
+fn calm(dir: &Path, readers: &[Player], lines: &mpsc::Receiver<Line>, all: &mut Vec<Line>) {
+    let (_journal, topic, _) = open(dir);
+    let end = |partition| topic.info(partition).unwrap().end_offset;
+    let end = format!("R {} {}\n", end(0), end(1));
+    let until = Instant::now() + PATIENCE;
+    let mut at: HashMap<_, _> = readers.iter().map(|player| (player.role, String::new())).collect();
+    for (role, line) in all.iter() {
+        at.entry(role).and_modify(|at| at.clone_from(line));
+    }
+    while at.values().any(|line| *line != end) {
+        let left = until.saturating_duration_since(Instant::now());
+        let line = lines.recv_timeout(left);
+        let (role, line) = line.unwrap_or_else(|_| panic!("readers at {at:?}, the end is {end}"));
+        at.entry(role).and_modify(|at| at.clone_from(&line));
+        all.push((role, line));
+    }
 }
 
 /// What the log holds: (producer, incarnation, sequence) by offset.
@@ -258,7 +295,7 @@ fn check_last_values(topic: &Topic, partition: u32, log: &[(String, u64, u64)]) 
 
 #[test]
 fn nothing_acknowledged_is_lost_in_a_storm_of_kills() {
-    let seconds = std::env::var("HELIO_STORM_SECONDS").map_or(20, |s| s.parse().unwrap());
+    let seconds = std::env::var("HELIO_STORM_SECONDS").map_or(60, |s| s.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     open(dir.path());
     let (lines, kills) = rage(dir.path(), seconds);
