@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What the Python package costs, as one JSON object a line (the keys of `helio bench … --json`).
 
-    bench/python_speed.py [codec] [latency] [throughput] [--url URL] [--count N] [--rate-hz HZ]
-                          [--payload BYTES] [--reader asyncio|sync]
+    bench/python_speed.py [codec] [latency] [throughput] [idle] [--url URL] [--count N]
+                          [--rate-hz HZ] [--payload BYTES] [--reader asyncio|sync]
 
 `codec` times encoding and decoding of a record like MTM1M3's forceActuatorData (3,333 bytes): the
 best of several rounds, in microseconds. `latency` has a publisher and a subscriber process; a
 sample's latency runs from the time that it was *meant* to be sent at to the time that its value is
 in the subscriber's hands. `throughput` publishes as fast as it can, one by one and in batches, and
-reads while it is written. Without --url a journal in a temporary folder is used.
+reads while it is written. `idle` takes the CPU time of a process with --count asyncio tasks, each
+waiting for a topic of its own, over ten seconds. Without --url a journal in a temporary folder is
+used.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ ARRAYS = {
 SCALARS = ("sndStamp", "rcvStamp", "efdStamp", "kafkaStamp", "timestamp")
 MOMENTS = ("fx", "fy", "fz", "mx", "my", "mz", "forceMagnitude")
 BATCH = 1000
+IDLE_S = 10.0
+# What subscribing itself leaves to do is over by then.
+SETTLE_S = 2.0
 
 
 def force_actuator_data() -> tuple[Any, Any]:
@@ -138,6 +143,46 @@ def throughput(options: argparse.Namespace) -> list[dict[str, Any]]:
     return lines
 
 
+def idle(options: argparse.Namespace) -> dict[str, Any]:
+    """Wait with many tasks in one process, for what never comes."""
+    load = round(os.getloadavg()[0], 2)
+    waited = outcome(start("read-idle", options))
+    return {
+        "workload": "python-idle",
+        "url": options.url,
+        "count": options.count,
+        "seconds": waited["seconds"],
+        "cpu_percent": {"subscriber": round(waited["idle_cpu_s"] / waited["seconds"] * 100, 3)},
+        "rss_mb": waited["rss_mb"],
+        "load": load,
+        "version": helio.__version__,
+    }
+
+
+async def wait_idle(options: argparse.Namespace) -> dict[str, Any]:
+    """Be the process that waits."""
+    cls, _ = payload_class(options.payload)
+
+    async def first(number: int) -> None:
+        topic = bus.topic(f"bench/idle/{number}", cls, qos=helio.TELEMETRY)
+        async with topic.subscribe() as samples:
+            async for _ in samples:
+                return
+
+    async with helio.connect(options.url) as bus:
+        tasks = [asyncio.create_task(first(number)) for number in range(options.count)]
+        await asyncio.sleep(SETTLE_S)
+        begun, cpu = time.monotonic(), time.process_time()
+        done, _ = await asyncio.wait(tasks, timeout=IDLE_S, return_when="FIRST_COMPLETED")
+        seconds, cpu = time.monotonic() - begun, time.process_time() - cpu
+        if done:
+            raise SystemExit("something came while nothing was published")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return {"seconds": round(seconds, 3), "idle_cpu_s": cpu}
+
+
 def summary(workload: str, options: Any, sent: Any, got: Any) -> dict[str, Any]:
     """Return what all lines have."""
     return {
@@ -219,6 +264,9 @@ def pause(due_ns: int) -> None:
 
 def read(role: str, options: argparse.Namespace) -> None:
     """Be the subscriber."""
+    if role == "read-idle":
+        print(json.dumps(asyncio.run(wait_idle(options)) | usage()))
+        return
     reader = read_async if options.reader == "asyncio" else read_sync
     result = reader(role, options) if reader is read_sync else asyncio.run(reader(role, options))
     print(json.dumps(result | usage()))
@@ -294,7 +342,9 @@ def read_sync(role: str, options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run the workloads that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("workloads", nargs="*", choices=["codec", "latency", "throughput", []])
+    parser.add_argument(
+        "workloads", nargs="*", choices=["codec", "latency", "throughput", "idle", []]
+    )
     parser.add_argument("--url")
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--rate-hz", type=float, default=20.0)
@@ -305,8 +355,8 @@ def main() -> None:
     if options.role:
         (write if options.role.startswith("write") else read)(options.role, options)
         return
-    workloads = options.workloads or ["codec", "latency", "throughput"]
-    counts = {"latency": 400, "throughput": 200_000, "codec": 0}
+    workloads = options.workloads or ["codec", "latency", "throughput", "idle"]
+    counts = {"latency": 400, "throughput": 200_000, "idle": 1000, "codec": 0}
     wanted = options.count
     for workload in workloads:
         with tempfile.TemporaryDirectory() as folder:

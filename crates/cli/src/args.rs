@@ -413,6 +413,12 @@ pub(crate) enum Bench {
     Throughput(ThroughputArgs),
     /// The machine's own limits for a shared-memory log in a folder, without any engine.
     Floor(FloorArgs),
+    /// How soon a late joiner has the newest value of every key.
+    Join(JoinArgs),
+    /// What a process costs that only waits, with many subscriptions.
+    Idle(IdleArgs),
+    /// How soon a large journal is open again after its writer was killed, and after a power loss.
+    Open(OpenArgs),
 }
 
 /// What a receipt promises.
@@ -549,6 +555,75 @@ pub(crate) struct FloorArgs {
     pub(crate) appends: Option<u32>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Where a bench makes its journal, and how it prints what it found.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Where the bench makes its fresh journal, unless --url is given.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio bench join`.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// How many keys there are.
+    #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keys: u32,
+    /// How often each key has been published: the newest values lie among older ones.
+    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) updates: u32,
+    /// Bytes of each message.
+    #[arg(long, default_value = "256", value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) payload: usize,
+    /// How many late joiners, each a process of its own, one after the other.
+    #[arg(long, default_value = "11", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) joins: u32,
+    /// The quality of service profile of the bench's topic.
+    #[arg(long, default_value = "event", value_parser = PROFILES)]
+    pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+}
+
+/// `helio bench idle`.
+#[derive(Debug, Args)]
+pub(crate) struct IdleArgs {
+    /// How many subscriptions, each on a topic of its own, all in one process.
+    #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) subscriptions: u32,
+    /// How long they wait, such as 10s.
+    #[arg(long = "for", default_value = "10s", value_name = "TIME")]
+    #[arg(value_parser = units::duration)]
+    pub(crate) duration: Duration,
+    /// The quality of service profile of the bench's topics.
+    #[arg(long, default_value = "telemetry", value_parser = PROFILES)]
+    pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
+}
+
+/// `helio bench open`.
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    /// How large the journal is made; its file system needs a quarter more.
+    #[arg(long, default_value = "10G", value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) bytes: usize,
+    /// Bytes of each message.
+    #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) payload: usize,
+    /// How often it is opened after each kind of crash; its writer goes on before each, and is
+    /// killed again.
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) opens: u32,
+    /// The quality of service profile of the bench's topic (everything is kept, whatever it says).
+    #[arg(long, default_value = "stream", value_parser = PROFILES)]
+    pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) bench: BenchArgs,
 }
 
 /// `helio man`.

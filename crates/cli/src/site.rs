@@ -23,6 +23,11 @@ impl Site {
         Ok(Self { url: format!("journal:{}", scratch.display()), scratch: Some(scratch) })
     }
 
+    /// The folder that was made for it.
+    pub(crate) fn scratch(&self) -> Option<&Path> {
+        self.scratch.as_deref()
+    }
+
     /// Its URL.
     pub(crate) fn url(&self) -> &str {
         &self.url

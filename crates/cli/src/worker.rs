@@ -5,6 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 
@@ -34,12 +35,23 @@ impl Worker {
         task: &impl Serialize,
         stop: &Stop,
     ) -> CliResult<Self> {
+        Self::start_by(Command::new(own_program()?), kind, name, task, stop)
+    }
+
+    /// Starts a worker by a command to which only the sub-command is missing: this program, or one
+    /// that becomes it (`exec`), for a worker is tied to the process that started it.
+    pub(crate) fn start_by(
+        mut launcher: Command,
+        kind: &str,
+        name: &str,
+        task: &impl Serialize,
+        stop: &Stop,
+    ) -> CliResult<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             CliError::Failure(format!("cannot start the process {name}: {e}"))
         };
-        let program = std::env::current_exe().map_err(|e| failed(&e))?;
         let task = serde_json::to_string(task).map_err(|e| failed(&e))?;
-        let mut command = Command::new(program);
+        let command = &mut launcher;
         command.args(["worker", kind, &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Ctrl-C on the terminal reaches the starter only, which then ends its workers in order.
         let mut child = command.process_group(0).spawn().map_err(|e| failed(&e))?;
@@ -118,6 +130,12 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The path of this program.
+pub(crate) fn own_program() -> CliResult<PathBuf> {
+    std::env::current_exe()
+        .map_err(|e| CliError::Failure(format!("cannot tell where this program lies: {e}")))
 }
 
 /// Passes whole lines on until the worker or its starter has gone.

@@ -106,6 +106,47 @@ fn real_messages_are_encoded_and_decoded() {
 }
 
 #[test]
+fn late_joiners_have_every_key() {
+    let args = ["bench", "join", "--keys", "500", "--updates", "3", "--joins", "2", "--json"];
+    let report = Site::new().run(&args).json();
+    assert_eq!((report["received"].as_u64(), report["lost"].as_u64()), (Some(500), Some(0)));
+    assert_eq!(keys(&report["join_ms"]), ["min", "p50", "max"]);
+    assert!(report["join_ms"]["min"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn idle_subscriptions_have_their_price() {
+    let args = ["bench", "idle", "--subscriptions", "20", "--for", "100ms", "--json"];
+    let report = Site::new().run(&args).json();
+    assert_eq!(report["count"], 20);
+    assert_eq!(keys(&report["cpu_percent"]), ["publisher", "subscriber"]);
+    assert!(report["seconds"].as_f64().unwrap() >= 0.1);
+}
+
+#[test]
+fn a_journal_opens_after_every_kind_of_crash() {
+    let new_namespace = ["--map-root-user", "--mount", "mount", "--bind", "/dev/null", "/dev/null"];
+    let allowed = std::process::Command::new("unshare").args(new_namespace).output();
+    if !allowed.is_ok_and(|tried| tried.status.success()) {
+        println!("skipped: no leave to mount in a namespace of its own");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "open", "--bytes", "4M", "--payload", "64k", "--opens", "1", "--json"];
+    let report = run(&[&args[..], &["--dir", dir.path().to_str().unwrap()]].concat()).json();
+    assert_eq!(keys(&report["open_ms"]), ["killed", "power", "cold"]);
+    for crash in ["killed", "power", "cold"] {
+        assert!(report["open_ms"][crash]["p50"].as_f64().unwrap() > 0.0, "{crash}");
+    }
+    assert!(report["bytes"].as_u64().unwrap() >= 16 << 20);
+    assert_eq!(report["lost"], 0);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+    assert_eq!(Site::new().run(&args).code, Some(4), "a journal of its own, no other");
+    let huge = ["bench", "open", "--bytes", "1000000G"];
+    assert_eq!(run(&huge).code, Some(4), "no file system has that much room");
+}
+
+#[test]
 fn one_process_is_not_enough() {
     let ran = run(&["bench", "latency", "--url", "memory:", "--count", "1"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""));

@@ -2,8 +2,11 @@
 
 mod content;
 pub(crate) mod floor;
+pub(crate) mod idle;
+pub(crate) mod join;
 pub(crate) mod load;
 mod mapped;
+pub(crate) mod open;
 pub(crate) mod publisher;
 pub(crate) mod report;
 pub(crate) mod subscriber;

@@ -4,6 +4,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::work::{PublisherReport, STAMP_EVERY, SubscriberReport};
+use crate::error::CliResult;
+use crate::out::Out;
 
 /// The longest latency that is told apart: ten minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
@@ -40,6 +42,44 @@ impl Latency {
             max: us(histogram.max() as f64),
         })
     }
+}
+
+/// Times of several rounds in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) min: f64,
+    pub(crate) p50: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// The figures of some rounds; none where there was no round.
+    pub(crate) fn of(mut rounds_ms: Vec<f64>) -> Option<Self> {
+        rounds_ms.sort_by(f64::total_cmp);
+        let rounded = |ms: &f64| (ms * 1e3).round() / 1e3;
+        Some(Self {
+            min: rounds_ms.first().map(rounded)?,
+            p50: rounds_ms.get(rounds_ms.len() / 2).map(rounded)?,
+            max: rounds_ms.last().map(rounded)?,
+        })
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        format!("{:.1} ({:.1} to {:.1})", self.p50, self.min, self.max)
+    }
+}
+
+/// Prints a report: one JSON object, or names and values for people.
+pub(crate) fn print(report: &impl Serialize, json: bool, rows: &[(&str, String)]) -> CliResult {
+    let mut out = Out::new();
+    if json {
+        out.json(report)?;
+    } else {
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        rows.iter().try_for_each(|(name, value)| out.line(&format!("{name:<width$}  {value}")))?;
+    }
+    out.flush()
 }
 
 /// CPU seconds from the first message's time to the end.
