@@ -16,6 +16,8 @@ from typing import Any
 
 Line = dict[str, Any]
 BENCH = Path(__file__).resolve().parent
+# How often a case is run unless it says otherwise: the fewest that have a median.
+RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Case:
     python: str | None
     builtin: str | None
     interfaces: bool
+    runs: int
     goals: tuple[Goal, ...]
 
 
@@ -78,6 +81,7 @@ def cases(path: Path) -> list[Case]:
             python=table.get("python"),
             builtin=table.get("builtin"),
             interfaces=table.get("interfaces", False),
+            runs=table.get("runs", RUNS),
             goals=tuple(Goal.parse(goal) for goal in table.get("goals", [])),
         )
         for table in tables
