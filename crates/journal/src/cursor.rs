@@ -324,6 +324,8 @@ impl Cursor {
     #[cold]
     fn relocate(&mut self, partition: &Partition, least: u64) -> Result<(), JournalError> {
         self.segment = None;
+        // Where the next line fails, the next step finds its place anew.
+        self.limit = (self.pos, self.next);
         match partition.segment_from(self.pos, least)? {
             Some(segment) => self.land(partition, segment),
             // Nothing valid is left there: all that is known is where the log ends.

@@ -65,6 +65,12 @@ pub enum JournalError {
         /// What does not fit.
         what: &'static str,
     },
+    /// The system does not say which boot this is, so nobody could tell whether power was lost.
+    #[error(
+        "/proc/sys/kernel/random/boot_id cannot be read, so nobody could tell whether power was \
+         lost; mount /proc, or use Access::ReadOnly"
+    )]
+    NoBootId,
     /// The journal was opened for reading only.
     #[error("the journal is open for reading only; open it with Access::ReadWrite to write")]
     ReadOnly,

@@ -71,6 +71,7 @@ impl FrameHeader {
         };
         let len = header.len as usize;
         let fits = header.flags & !FLAG_TRACE == 0
+            && header.offset < u64::MAX
             && len <= MAX_LEN
             && len >= HEADER + header.trace_len() + usize::from(header.key_len);
         fits.then_some(header)

@@ -101,8 +101,7 @@ fn file_bytes(partitions: u32) -> usize {
 fn make(shared: &Shared, path: &Path, partitions: u32) -> Result<(), JournalError> {
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder).at("create", folder)?;
-    let temporary =
-        path.with_file_name(format!(".tmp-{}-{}", shared.token.pid(), shared.next_number()));
+    let temporary = shared.temporary(folder);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(&temporary);
     let file = file.at("create", &temporary)?;
@@ -204,7 +203,7 @@ impl Group {
     /// [`JournalError::NoPartition`].
     pub fn committed(&self, partition: u32) -> Result<Option<u64>, JournalError> {
         self.inner.check(partition)?;
-        Ok(self.inner.slots(partition).map(|s| s.1))
+        Ok(slots(&self.inner.map, partition).map(|s| s.1))
     }
 
     /// The members that are alive, in the order in which they joined.
@@ -240,12 +239,8 @@ impl GroupInner {
         self.map.u64(HEADER + slot * MEMBER)
     }
 
-    fn place(&self, partition: u32) -> usize {
-        HEADER + MEMBERS * MEMBER + partition as usize * PARTITION
-    }
-
     fn owner(&self, partition: u32) -> &AtomicU64 {
-        self.map.u64(self.place(partition) + OWNER)
+        self.map.u64(place(partition) + OWNER)
     }
 
     fn change(&self) {
@@ -310,28 +305,6 @@ impl GroupInner {
         }
     }
 
-    /// The newest valid commit: number and offset.
-    fn slots(&self, partition: u32) -> Option<(u64, u64)> {
-        let read = |i: usize| {
-            let at = self.place(partition) + i * 24;
-            let word = |n: usize| self.map.u64(at + n * 8).load(Acquire);
-            let (number, offset) = (word(0), word(1));
-            (number != 0 && word(2) == check(number, offset)).then_some((number, offset))
-        };
-        [read(0), read(1)].into_iter().flatten().max()
-    }
-
-    fn store(&self, partition: u32, offset: u64) {
-        let number = self.slots(partition).map_or(0, |s| s.0) + 1;
-        // The slot that holds the newest valid commit has the other parity.
-        let at = self.place(partition) + (number % 2) as usize * 24;
-        self.map.u64(at + 16).store(0, Release);
-        self.map.u64(at).store(number, Release);
-        self.map.u64(at + 8).store(offset, Release);
-        self.map.u64(at + 16).store(check(number, offset), Release);
-        self.map.u64(CHANGES).fetch_add(1, Release);
-    }
-
     /// Brings commits to the disk; done in the background.
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         let changes = self.map.u64(CHANGES).load(Acquire);
@@ -346,6 +319,61 @@ impl GroupInner {
         }
         Ok(())
     }
+}
+
+fn place(partition: u32) -> usize {
+    HEADER + MEMBERS * MEMBER + partition as usize * PARTITION
+}
+
+/// A partition's newest valid commit: number and offset.
+fn slots(map: &Map, partition: u32) -> Option<(u64, u64)> {
+    let read = |i: usize| {
+        let at = place(partition) + i * 24;
+        let word = |n: usize| map.u64(at + n * 8).load(Acquire);
+        let (number, offset) = (word(0), word(1));
+        (number != 0 && word(2) == check(number, offset)).then_some((number, offset))
+    };
+    [read(0), read(1)].into_iter().flatten().max()
+}
+
+fn store(map: &Map, partition: u32, offset: u64) {
+    let number = slots(map, partition).map_or(0, |s| s.0).wrapping_add(1).max(1);
+    // The slot that holds the newest valid commit has the other parity.
+    let at = place(partition) + (number % 2) as usize * 24;
+    map.u64(at + 16).store(0, Release);
+    map.u64(at).store(number, Release);
+    map.u64(at + 8).store(offset, Release);
+    map.u64(at + 16).store(check(number, offset), Release);
+    map.u64(CHANGES).fetch_add(1, Release);
+}
+
+/// Takes back what groups have committed behind the end of a log that power loss has cut: the
+/// records that get those offsets next are new ones, and nobody has seen them.
+pub(crate) fn cut(
+    shared: &Shared,
+    folder: &Path,
+    partition: u32,
+    end: u64,
+) -> Result<(), JournalError> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.at("list", folder)?,
+    };
+    for entry in entries {
+        let path = entry.at("list", folder)?.path();
+        let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
+        let len = file.metadata().at("look at", &path)?.len() as usize;
+        if len < place(partition) + PARTITION {
+            // Not whole on the disk: whoever opens it is told.
+            continue;
+        }
+        let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
+        if slots(&map, partition).is_some_and(|(_, offset)| offset > end) {
+            store(&map, partition, end);
+            shared.sync_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 fn check(number: u64, offset: u64) -> u64 {
@@ -398,7 +426,7 @@ impl Member {
                     partition,
                 });
             }
-            self.group.store(partition, offset);
+            store(&self.group.map, partition, offset);
             Ok(())
         })
     }

@@ -22,6 +22,8 @@ use crate::process::{BootId, Token};
 use crate::topic::{self, Topic, TopicInner};
 use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
+/// How the names of files begin that are not in place yet.
+pub(crate) const TEMPORARY: &str = ".tmp-";
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
 pub const FORMAT_VERSION: u32 = 1;
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) syncer: Arc<Signal>,
     pub(crate) keeper: Arc<Signal>,
     number: AtomicU64,
+    /// How many journals this process had opened before.
+    opened: u64,
 }
 
 impl Drop for Shared {
@@ -135,40 +139,58 @@ impl Shared {
         self.options.seed.map_or_else(random, |seed| mix(seed ^ self.next_number()))
     }
 
+    /// Tells of a file that is about to be synced.
+    pub(crate) fn about_to_sync(&self, path: &Path) -> Result<(), JournalError> {
+        self.options.sync_hook.as_ref().map_or(Ok(()), |hook| hook(path)).at("sync", path)
+    }
+
     /// Writes a file's contents back to the disk.
     pub(crate) fn sync_file(&self, path: &Path) -> Result<(), JournalError> {
         let file = File::open(path).at("open", path)?;
-        if let Some(hook) = &self.options.sync_hook {
-            hook(path);
-        }
+        self.about_to_sync(path)?;
         file.sync_data().at("sync", path)
     }
 
     /// Writes a folder's names back to the disk.
     pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), JournalError> {
         let folder = File::open(path).at("open", path)?;
-        if let Some(hook) = &self.options.sync_hook {
-            hook(path);
-        }
+        self.about_to_sync(path)?;
         folder.sync_all().at("sync", path)
     }
 
     /// Puts a file with these contents in place, whole or not at all, and on the disk.
     pub(crate) fn publish(&self, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
-        let temporary = self.temporary(path);
+        let temporary = self.temporary(path.parent().unwrap_or(path));
         let mut file = File::create_new(&temporary).at("create", &temporary)?;
         file.write_all(contents).at("write", &temporary)?;
         file.sync_data().at("sync", &temporary)?;
         fs::rename(&temporary, path).at("name", path)?;
-        if let Some(hook) = &self.options.sync_hook {
-            hook(path);
-        }
+        self.about_to_sync(path)?;
         path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
     }
 
-    fn temporary(&self, path: &Path) -> PathBuf {
-        let name = format!(".tmp-{}-{}", self.token.pid(), self.next_number());
-        path.with_file_name(name)
+    /// A file name in a folder that nobody else uses, for what is not in place yet.
+    pub(crate) fn temporary(&self, folder: &Path) -> PathBuf {
+        let (token, number) = (self.token.0, self.next_number());
+        folder.join(format!("{TEMPORARY}{token:016x}-{}-{number}", self.opened))
+    }
+
+    /// Removes from a folder what is not in place yet, and never will be: its maker is dead.
+    pub(crate) fn remove_orphans(&self, folder: &Path) -> Result<(), JournalError> {
+        for entry in fs::read_dir(folder).at("list", folder)? {
+            let path = entry.at("list", folder)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let maker = name.strip_prefix(TEMPORARY).and_then(|rest| rest.split_once('-'));
+            let token = maker.and_then(|(token, _)| u64::from_str_radix(token, 16).ok());
+            if token.is_some_and(|token| !Token(token).alive(self.boot)) {
+                let removed = match path.is_dir() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                removed.at("remove", &path)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -204,14 +226,22 @@ impl Journal {
     /// # Errors
     /// [`JournalError`]: the folder holds something else, or a newer format, or may not be used so.
     pub fn open(path: &Path, options: JournalOptions) -> Result<Self, JournalError> {
-        let boot = options.boot_id.map_or_else(BootId::current, BootId);
+        let boot = match (options.boot_id.map(BootId).or_else(BootId::current), options.access) {
+            (Some(boot), _) => boot,
+            // Nothing is changed, and nobody asked who is alive.
+            (None, Access::ReadOnly) => BootId([0; 16]),
+            (None, Access::ReadWrite) => return Err(JournalError::NoBootId),
+        };
         let file = path.join("journal.hj");
         if options.access == Access::ReadWrite {
-            prepare(path, &file, options.seed)?;
+            prepare(path, &file, options.seed, boot)?;
         }
         let doorbells = attach(&file, options.access)?;
         let dir = fs::canonicalize(path).at("find", path)?;
+        // A process may have a journal open several times.
+        static OPENED: AtomicU64 = AtomicU64::new(0);
         let shared = Shared {
+            opened: OPENED.fetch_add(1, Relaxed),
             dir,
             options,
             boot,
@@ -395,7 +425,7 @@ impl Journal {
 }
 
 /// Makes the folder and the journal's own file, unless they are there.
-fn prepare(dir: &Path, file: &Path, seed: Option<u64>) -> Result<(), JournalError> {
+fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(), JournalError> {
     if file.exists() {
         return Ok(());
     }
@@ -403,7 +433,7 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>) -> Result<(), JournalErro
     let mut others = fs::read_dir(dir).at("list", dir)?.filter_map(Result::ok);
     let ours = |name: &std::ffi::OsStr| {
         let name = name.to_string_lossy();
-        name == "topics" || name == "schemas" || name == "journal.hj" || name.starts_with(".tmp-")
+        name == "topics" || name == "schemas" || name == "journal.hj" || name.starts_with(TEMPORARY)
     };
     if others.any(|e| !ours(&e.file_name())) {
         return Err(JournalError::Foreign { path: dir.to_owned() });
@@ -412,7 +442,7 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>) -> Result<(), JournalErro
         let path = dir.join(part);
         fs::create_dir_all(&path).at("create", &path)?;
     }
-    let temporary = dir.join(format!(".tmp-{}-{:x}", std::process::id(), random()));
+    let temporary = dir.join(format!("{TEMPORARY}{:016x}-{:x}", Token::own(boot).0, random()));
     let made = write_head(&temporary, seed.map_or_else(random, mix)).at("create", &temporary);
     let linked = made.and_then(|()| match fs::hard_link(&temporary, file) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),

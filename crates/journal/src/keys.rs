@@ -115,9 +115,12 @@ impl Keys {
         if old == 0 {
             self.map.u64(at).store(hash.high, Relaxed);
             self.map.u64(at + 8).store(hash.low, Relaxed);
-            self.map.u64(USED).store(self.used() + 1, Release);
         }
         self.map.u64(at + 16).store(pos, Release);
+        if old == 0 {
+            // Last: a table with fewer entries than it counts would never be believed again.
+            self.map.u64(USED).store(self.used() + 1, Release);
+        }
     }
 
     /// All keys' hashes and positions.
@@ -263,7 +266,7 @@ impl Partition {
             return Ok(());
         }
         // What the snapshot names must be on the disk before the snapshot is.
-        self.sync(u64::MAX)?;
+        self.sync_present()?;
         self.shared.publish(&snapshot_path(&self.dir), &encode(upto, &entries))?;
         self.control.snap_pos().store(upto, Release);
         Ok(())

@@ -88,9 +88,11 @@ pub(crate) fn serve(shared: &Shared) {
 /// Syncs what has not been synced.
 pub(crate) fn background(shared: &Shared) {
     for partition in shared.partitions() {
-        if partition.config.sync == SyncPolicy::Background && partition.is_unsynced() {
+        if partition.config.sync == SyncPolicy::Background && partition.is_our_turn() {
             // A failure is kept in the partition, and told to whoever waits.
-            let _ = partition.sync(u64::MAX).and_then(|()| partition.save_checkpoint());
+            let _ = partition.take_turn();
+            // Those who have asked meanwhile do not wait for all the others' turns.
+            serve(shared);
         }
         partition.rewarm();
     }
@@ -102,6 +104,11 @@ pub(crate) fn background(shared: &Shared) {
 
 fn run_keeper(weak: &Weak<Shared>, signal: &Signal) {
     let mut last = Instant::now();
+    if let Some(shared) = weak.upgrade() {
+        let folders = ["", "topics", "schemas"].map(|name| shared.dir.join(name));
+        // Left-overs only take room; the next process tries again.
+        folders.iter().for_each(|folder| drop(shared.remove_orphans(folder)));
+    }
     while let Some(wanted) = signal.wait(SWEEP) {
         let Some(shared) = weak.upgrade() else { return };
         shared.sweep_bells();

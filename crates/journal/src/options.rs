@@ -1,6 +1,7 @@
 //! How a journal and its topics are set up.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,7 +37,7 @@ pub enum Maintenance {
 }
 
 /// What is told before a file or folder has been written back to the disk (tests of power loss).
-pub type SyncHook = Arc<dyn Fn(&Path) + Send + Sync>;
+pub type SyncHook = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 
 /// Where retention takes the time of day from.
 pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
@@ -59,7 +60,8 @@ pub struct JournalOptions {
     pub boot_id: Option<[u8; 16]>,
     /// Makes identities that are otherwise random the same each time (tests with golden files).
     pub seed: Option<u64>,
-    /// Told of each file that is about to be synced (tests of power loss).
+    /// Told of each file that is about to be synced, which may fail instead (tests of power loss
+    /// and failing disks).
     pub sync_hook: Option<SyncHook>,
 }
 

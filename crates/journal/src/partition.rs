@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::bell::{self, Bell};
 use crate::control::{self, CONTROL_BYTES, Control, LOCK};
@@ -31,7 +32,7 @@ use crate::waiters;
 use crate::{JournalError, Maintenance, TopicConfig};
 
 /// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
-const POPULATE: u64 = 256 << 10;
+pub(crate) const POPULATE: u64 = 256 << 10;
 
 /// Made writable again after a sync.
 const REWARM: u64 = 32 << 10;
@@ -54,6 +55,13 @@ pub(crate) struct Partition {
     pub(crate) wants_keeper: AtomicBool,
     /// The durable position after which pages were last made writable again.
     warmed_for: AtomicU64,
+    /// The durable position at the last turn of the background sync; all ones where nothing was to
+    /// do.
+    pub(crate) last_turn: AtomicU64,
+    /// The first segment's number and seal: retention looks at it every second.
+    pub(crate) oldest_seal: Mutex<Option<(u64, Seal)>>,
+    /// Whether what dead processes have left in the folder was removed.
+    pub(crate) swept: AtomicBool,
 }
 
 /// The partition's lock, held by this thread.
@@ -121,6 +129,9 @@ impl Partition {
             opened_at_recovery: 0,
             wants_keeper: AtomicBool::new(false),
             warmed_for: AtomicU64::new(0),
+            last_turn: AtomicU64::new(u64::MAX),
+            oldest_seal: Mutex::default(),
+            swept: AtomicBool::new(false),
         };
         partition.note_recoveries();
         partition.recover_if_needed(&file, &path, mark)?;
@@ -148,8 +159,16 @@ impl Partition {
         self.lock_at(LOCK)
     }
 
-    pub(crate) fn lock_at(&self, at: usize) -> Result<Guard<'_>, JournalError> {
-        let waited = self.shared.options.lock_timeout;
+    fn lock_at(&self, at: usize) -> Result<Guard<'_>, JournalError> {
+        self.lock_within(at, self.shared.options.lock_timeout)
+    }
+
+    /// Takes one of the partition's locks, waiting for it at most this long.
+    pub(crate) fn lock_within(
+        &self,
+        at: usize,
+        waited: Duration,
+    ) -> Result<Guard<'_>, JournalError> {
         let map = &self.control.map;
         let acquired = match lock::lock(map, at, waited) {
             Ok(acquired) => acquired,
@@ -204,6 +223,11 @@ impl Partition {
 
     fn cached(&self) -> MutexGuard<'_, Option<Arc<Segment>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this process has written since it opened the partition.
+    pub(crate) fn writes(&self) -> bool {
+        self.cached().is_some()
     }
 
     fn open_current(&self) -> Result<Arc<Segment>, JournalError> {
@@ -310,18 +334,24 @@ impl Partition {
 
     fn take_spare(&self, head: Head, path: &Path) -> Result<Option<Segment>, JournalError> {
         let (number, capacity) = self.control.spare();
-        if number == 0 || capacity < head.capacity {
+        if number == 0 {
             return Ok(None);
         }
         let spare = self.spare_path(number);
         self.control.set_spare(0, 0);
-        let file = match OpenOptions::new().read(true).write(true).open(&spare) {
-            Err(_) => return Ok(None),
-            Ok(file) => file,
+        let opened = OpenOptions::new().read(true).write(true).open(&spare);
+        let whole = |file: &File| {
+            file.metadata().is_ok_and(|data| data.len() == segment::HEADER_BYTES + capacity)
         };
-        if file.metadata().at("look at", &spare)?.len() != segment::HEADER_BYTES + capacity {
-            return Ok(None);
-        }
+        let file = match opened {
+            Ok(file) if capacity >= head.capacity && whole(&file) => file,
+            _ => {
+                // A longer record than the spare was made for, or no file of ours: left where it
+                // is, it would only keep the next spare from being made.
+                let _ = fs::remove_file(&spare);
+                return Ok(None);
+            }
+        };
         let segment = Segment::create(&file, Head { capacity, ..head }, &spare)?;
         fs::rename(&spare, path).at("name", path)?;
         Ok(Some(segment))
@@ -336,7 +366,7 @@ impl Partition {
 
     /// A file name of this process's own, for what is not in place yet.
     pub(crate) fn temporary(&self) -> PathBuf {
-        self.dir.join(format!(".tmp-{}-{}", self.shared.token.pid(), self.shared.next_number()))
+        self.shared.temporary(&self.dir)
     }
 
     /// Tail and end offset as one.
@@ -430,24 +460,22 @@ impl Partition {
         }
     }
 
-    /// Makes pages ahead of the tail writable, at the tail's every crossing of a boundary.
+    /// Makes the pages of the next `need` bytes from a position on writable, and some more, unless
+    /// they are; gives the position up to which they are then. Outside the lock.
     #[inline]
-    pub(crate) fn prefault(&self, segment: &Segment, from: u64, to: u64) {
-        let rel = |pos: u64| (pos - segment.head.base_pos) / POPULATE;
-        if rel(from) != rel(to) {
-            self.prefault_next(segment, to);
-        }
+    pub(crate) fn prefault(&self, segment: &Segment, pos: u64, need: u64, ready: u64) -> u64 {
+        if pos + need <= ready { ready } else { self.prefault_next(segment, pos, need) }
     }
 
     #[cold]
-    fn prefault_next(&self, segment: &Segment, pos: u64) {
-        segment.populate(pos, 2 * POPULATE);
-        let used = pos - segment.head.base_pos;
-        let half = segment.head.capacity / 2;
-        // Once a segment, halfway: the next one is made ready while there is time.
-        if used >= half && used - half < 2 * POPULATE && self.control.spare().0 == 0 {
+    fn prefault_next(&self, segment: &Segment, pos: u64, need: u64) -> u64 {
+        segment.populate(pos, need + POPULATE);
+        let used = pos.saturating_sub(segment.head.base_pos);
+        // From halfway on the next one is made ready, while there is time.
+        if used >= segment.head.capacity / 2 && self.control.spare().0 == 0 {
             self.want_keeper();
         }
+        pos + need + POPULATE
     }
 }
 
@@ -457,7 +485,7 @@ impl Drop for Partition {
         if self.shared.writable() && background && self.is_unsynced() {
             // Nobody is left to be told; another process's, or the next, background sync tries
             // again.
-            let _ = self.sync(u64::MAX);
+            let _ = self.sync_present();
         }
         for (_, call) in self.waiting_durable().drain(..) {
             let waited = std::time::Duration::ZERO;

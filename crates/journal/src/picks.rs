@@ -17,9 +17,18 @@ use crate::{Gap, GapCause};
 
 /// Places yet to be read.
 pub(crate) struct Picks {
-    places: VecDeque<(u64, KeyHash)>,
+    places: VecDeque<Entry>,
     upto: u64,
     at: Place,
+}
+
+/// Where one of a key's newest records lay when the index was read.
+#[derive(Clone, Copy)]
+struct Entry {
+    pos: u64,
+    hash: KeyHash,
+    /// Whether it was the newest of all.
+    newest: bool,
 }
 
 /// A segment at hand, for reading frames at any position.
@@ -76,7 +85,7 @@ impl Picks {
             Some((last, upto)) if all_inside(partition, &last, upto) => Some((last, upto)),
             _ => None,
         };
-        let place = |(hash, pos): &(KeyHash, u64)| (*pos, *hash);
+        let place = |(hash, pos): &(KeyHash, u64)| Entry { pos: *pos, hash: *hash, newest: true };
         let (mut places, upto) = match indexed {
             Some((last, upto)) => {
                 let mut places: Vec<_> = last.iter().map(place).collect();
@@ -92,7 +101,7 @@ impl Picks {
                 (last.iter().map(place).collect(), upto)
             }
         };
-        places.sort_unstable_by_key(|p| p.0);
+        places.sort_unstable_by_key(|place| place.pos);
         if n == 0 {
             places.clear();
         }
@@ -114,23 +123,45 @@ impl Picks {
 
     /// The next pick; `None` when all have been read.
     pub(crate) fn next(&mut self, partition: &Partition) -> Result<Option<Pick>, JournalError> {
-        while let Some((pos, hash)) = self.places.pop_front() {
-            let upto = self.upto;
-            match self.at.check(partition, pos, upto)? {
-                Ok(header) if self.has_key(partition, pos, &header, hash) => {
-                    return Ok(Some(Pick::Frame(pos, header)));
+        while let Some(entry) = self.places.pop_front() {
+            match self.at.check(partition, entry.pos, self.upto)? {
+                Ok(header) if self.has_key(partition, entry.pos, &header, entry.hash) => {
+                    return Ok(Some(Pick::Frame(entry.pos, header)));
                 }
-                Err(Fault::Damaged) if pos >= partition.control.first_pos() => {
-                    return Ok(self.gap());
+                found => {
+                    let gone = matches!(found, Err(Fault::Gone));
+                    if let Some(gap) = self.missed(partition, entry, gone)? {
+                        return Ok(Some(Pick::Gap(gap)));
+                    }
                 }
-                // Compaction has moved it, and the index knows where to.
-                Ok(_) | Err(_) => match partition.moved(hash)? {
-                    Some(new) if new < upto && new != pos => self.places.push_front((new, hash)),
-                    _ => {}
-                },
             }
         }
         Ok(None)
+    }
+
+    /// Finds out what became of a record that is not in its place any more. A gap where it is lost.
+    #[cold]
+    fn missed(
+        &mut self,
+        partition: &Partition,
+        entry: Entry,
+        gone: bool,
+    ) -> Result<Option<Gap>, JournalError> {
+        let compacted = self.at.segment.as_ref().is_some_and(|s| s.head.compacted);
+        let kept = if entry.newest { partition.moved(entry.hash)? } else { None };
+        match kept {
+            // Compaction has moved it, and the index knows where to.
+            Some(pos) if pos < self.upto && pos != entry.pos => {
+                self.places.push_front(Entry { pos, ..entry });
+                Ok(None)
+            }
+            // A newer one has come: it is read behind the picks.
+            Some(pos) if pos >= self.upto => Ok(None),
+            // Compaction keeps the newest of a key only.
+            None if compacted && !entry.newest => Ok(None),
+            _ if gone || entry.pos < partition.control.first_pos() => Ok(None),
+            _ => Ok(self.gap()),
+        }
     }
 
     fn has_key(
@@ -146,9 +177,9 @@ impl Picks {
 
     /// A pick that is damaged: what offset it had is not known any more, so the rest of the picks
     /// is.
-    fn gap(&mut self) -> Option<Pick> {
+    fn gap(&self) -> Option<Gap> {
         let from = self.at.segment.as_ref().map(|s| s.head.base_offset)?;
-        Some(Pick::Gap(Gap { from, to: from + 1, cause: GapCause::Damaged }))
+        Some(Gap { from, to: from + 1, cause: GapCause::Damaged })
     }
 }
 
@@ -165,7 +196,7 @@ fn chain(
     newest: u64,
     more: usize,
     upto: u64,
-    out: &mut Vec<(u64, KeyHash)>,
+    out: &mut Vec<Entry>,
 ) -> Result<(), JournalError> {
     let mut place = Place::default();
     let mut pos = newest;
@@ -176,7 +207,7 @@ fn chain(
             return Ok(());
         }
         if step > 0 {
-            out.push((pos, hash));
+            out.push(Entry { pos, hash, newest: false });
         }
         if header.link == 0 || header.link >= pos || header.link < partition.control.first_pos() {
             return Ok(());

@@ -10,12 +10,11 @@ use crate::hash::mix;
 pub(crate) struct BootId(pub [u8; 16]);
 
 impl BootId {
-    /// Reads the kernel's boot id; where there is none (no `/proc`), every open looks like a new
-    /// boot, so that recovery runs rather than not.
-    pub(crate) fn current() -> Self {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    /// Reads the kernel's boot id; `None` where `/proc` is missing.
+    pub(crate) fn current() -> Option<Self> {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        u128::from_str_radix(&hex, 16).map_or(Self([0; 16]), |id| Self(id.to_be_bytes()))
+        u128::from_str_radix(&hex, 16).ok().map(|id| Self(id.to_be_bytes()))
     }
 
     fn word(self) -> u64 {
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_process_is_alive_until_it_is_dead() {
-        let boot = BootId::current();
+        let boot = BootId::current().unwrap();
         assert!(Token::own(boot).alive(boot));
         assert!(!Token::own(BootId([9; 16])).alive(boot), "another boot's process of the same id");
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();

@@ -191,7 +191,11 @@ impl Producers {
             map.u64(at + CLAIM).store(token.0, Release);
             let exclusive = u64::from(ownership == Ownership::Exclusive);
             map.u64(at + EXCLUSIVE).store(exclusive, Release);
-            self.shared.sync_file(&self.path)?;
+            if let Err(e) = self.shared.sync_file(&self.path) {
+                // Nobody has it: the next try meets no live claim.
+                map.u64(at + CLAIM).store(0, Release);
+                return Err(e);
+            }
             let producer = Producer { name: name.clone(), incarnation };
             let (producers, map) = (Arc::clone(self), Mutex::new(map));
             Ok(Claim { producer, id, producers, map, token, sequences: Mutex::default() })

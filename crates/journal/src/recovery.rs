@@ -19,6 +19,8 @@ use rustix::fs::{FlockOperation, flock};
 use crate::JournalError;
 use crate::control::{Checkpoint, FIRST_POS, RecoveryReport};
 use crate::error::At;
+use crate::groups;
+use crate::journal::TEMPORARY;
 use crate::partition::{Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Hold, Seal, Segment};
@@ -127,7 +129,10 @@ impl Partition {
             cut_at: found.end,
             cut_bytes: had.saturating_sub(found.pos),
         });
-        self.recover_keys(guard)?;
+        if self.keeps_last() {
+            self.recover_keys(guard)?;
+        }
+        self.cut_groups(found.end)?;
         control.sync_error().store(0, Release);
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
             // In a copy of a journal nothing may be on the disk yet; after a boot this costs
@@ -140,6 +145,14 @@ impl Partition {
             control.reset_checkpoints(Checkpoint { seq, pos, end, time: found.time.nanos() });
         }
         self.shared.sync_dir(&self.dir)
+    }
+
+    fn cut_groups(&self, end: u64) -> Result<(), JournalError> {
+        let number = self.dir.file_name().and_then(|n| n.to_str()?.parse().ok());
+        match (self.dir.parent(), number) {
+            (Some(topic), Some(n)) => groups::cut(&self.shared, &topic.join("groups"), n, end),
+            _ => Ok(()),
+        }
     }
 
     /// Seals segments whose seal was lost: the next one tells where they end.
@@ -290,7 +303,7 @@ impl Partition {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             let cut = entry.path().extension().is_some_and(|e| e == CUT);
-            if cut || name.starts_with(".tmp-") || name.starts_with("spare.") {
+            if cut || name.starts_with(TEMPORARY) || name.starts_with("spare.") {
                 fs::remove_file(entry.path()).at("remove", &entry.path())?;
             }
         }

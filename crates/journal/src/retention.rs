@@ -13,14 +13,14 @@
 //! it pinned.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, PoisonError};
 
 use helio_core::Tai;
 
 use crate::JournalError;
 use crate::error::At;
-use crate::frame::{self, FrameHeader, HEADER};
+use crate::frame::{self, HEADER};
 use crate::partition::{Guard, Partition};
 use crate::segment::{self, Head, Hold, Seal, Segment};
 
@@ -31,10 +31,13 @@ pub(crate) const PREPARE_BYTES: u64 = 1 << 20;
 /// Populated at one go while preparing, so that the keeper can be interrupted in between.
 const CHUNK: u64 = 4 << 20;
 
-/// A record that stays, on its way into a compacted segment.
+/// Records that stay: their places in ascending order, the first one's offset, and the bytes that
+/// they take. Their contents are copied one by one, for there may be more than fits in memory.
+#[derive(Default)]
 struct Kept {
-    header: FrameHeader,
-    body: Vec<u8>,
+    places: Vec<u64>,
+    offset: u64,
+    bytes: u64,
 }
 
 impl Partition {
@@ -49,10 +52,34 @@ impl Partition {
 
     /// Applies retention, and keeps the way back after power loss short.
     pub(crate) fn keep(&self) -> Result<(), JournalError> {
+        if !self.swept.swap(true, Relaxed) {
+            self.sweep()?;
+        }
         self.retire()?;
         let upto = self.control.keys_upto().load(Acquire);
         if upto > self.control.snap_pos().load(Acquire).saturating_add(SNAPSHOT_BYTES) {
             self.save_keys()?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files that processes have left behind which died at housekeeping.
+    fn sweep(&self) -> Result<(), JournalError> {
+        let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
+        self.shared.remove_orphans(&self.dir)?;
+        let first = self.control.first_seq();
+        for seq in self.files()?.into_iter().filter(|seq| *seq < first) {
+            let path = segment::path(&self.dir, seq);
+            fs::remove_file(&path).at("remove", &path)?;
+        }
+        let _guard = self.lock()?;
+        let spare = self.spare_path(self.control.spare().0);
+        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
+            let path = entry.at("list", &self.dir)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("spare.") && path != spare {
+                fs::remove_file(&path).at("remove", &path)?;
+            }
         }
         Ok(())
     }
@@ -107,13 +134,23 @@ impl Partition {
             let age = i64::try_from(age).unwrap_or(i64::MAX);
             Tai::from_nanos((self.shared.options.clock)().nanos().saturating_sub(age))
         });
+        let stays = |seal: &Seal| {
+            let too_many = config.retention_bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
+            let too_old = oldest.is_some_and(|oldest| seal.time < oldest);
+            !too_many && !too_old
+        };
+        let mut oldest_seal = self.oldest_seal.lock().unwrap_or_else(PoisonError::into_inner);
+        if oldest_seal.as_ref().is_some_and(|(seq, seal)| *seq == first && stays(seal)) {
+            return Ok(None);
+        }
         let mut due = None;
         for seq in first..last {
             let Some(segment) = self.segment(seq)? else { continue };
             let Ok(Some(seal)) = segment.sealed() else { break };
-            let too_many = config.retention_bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
-            let too_old = oldest.is_some_and(|oldest| seal.time < oldest);
-            if !too_many && !too_old {
+            if seq == first {
+                *oldest_seal = Some((first, seal));
+            }
+            if stays(&seal) {
                 break;
             }
             // What is compacted already has nothing to lose by itself.
@@ -174,7 +211,7 @@ impl Partition {
         if first > last {
             return Ok(());
         }
-        let mut kept = Vec::new();
+        let mut kept = Kept::default();
         if self.keeps_last() {
             let Some(found) = self.still_last(first, last, worth)? else { return Ok(()) };
             kept = found;
@@ -182,7 +219,7 @@ impl Partition {
         let Some(end) = self.seal_of(last)? else { return Ok(()) };
         // What supersedes a record must be on the disk before the record goes.
         self.secure_behind(last)?;
-        if kept.is_empty() {
+        if kept.places.is_empty() {
             let guard = self.lock()?;
             self.control.set_first(last + 1, end.end, end.offset);
             drop(guard);
@@ -213,7 +250,7 @@ impl Partition {
         first: u64,
         last: u64,
         worth: Worth,
-    ) -> Result<Option<Vec<Kept>>, JournalError> {
+    ) -> Result<Option<Kept>, JournalError> {
         let (Some(start), Some(end)) = (self.segment(first)?, self.seal_of(last)?) else {
             return Ok(None);
         };
@@ -230,31 +267,35 @@ impl Partition {
             return Ok(None);
         }
         let newest: std::collections::HashMap<_, _> = places.into_iter().collect();
-        let mut kept = Vec::new();
+        let mut kept = Kept::default();
         self.walk(start.head.base_pos, end.end, |pos, header, body| {
             let hash = self.hash(frame::split(header, body).1);
             if newest.get(&hash) == Some(&pos) {
-                kept.push(Kept { header: *header, body: body.to_vec() });
+                kept.offset = if kept.places.is_empty() { header.offset } else { kept.offset };
+                kept.places.push(pos);
+                kept.bytes += header.stride() as u64;
             }
         })?;
         Ok(Some(kept))
     }
 
-    fn compact(&self, first: u64, last: u64, end: Seal, kept: &[Kept]) -> Result<(), JournalError> {
-        let bytes: u64 = kept.iter().map(|k| k.header.stride() as u64).sum();
+    fn compact(&self, first: u64, last: u64, end: Seal, kept: &Kept) -> Result<(), JournalError> {
         let Some(old) = self.segment(last)? else { return Ok(()) };
         let head = Head {
             id: self.shared.random() | 1,
-            base_pos: end.end - bytes,
-            base_offset: kept.first().map_or(end.offset, |k| k.header.offset),
-            capacity: bytes.div_ceil(4096) * 4096,
+            base_pos: end.end - kept.bytes,
+            base_offset: kept.offset,
+            capacity: kept.bytes.div_ceil(4096) * 4096,
             compacted: true,
             ..old.head
         };
         let temporary = self.temporary();
         let file = segment::allocate(&temporary, head.capacity)?;
         let segment = Segment::create(&file, head, &temporary)?;
-        write_kept(&segment, kept);
+        if !self.copy(kept, end.end, &segment)? {
+            // Damaged or gone between the two looks: another time.
+            return fs::remove_file(&temporary).at("remove", &temporary);
+        }
         segment.seal(end);
         self.shared.sync_file(&temporary)?;
         let guard = self.lock()?;
@@ -266,12 +307,28 @@ impl Partition {
         }
         self.finish_compaction(&guard)?;
         drop(guard);
-        if let Some(hook) = &self.shared.options.sync_hook {
-            hook(&target);
-        }
+        self.shared.about_to_sync(&target)?;
         self.shared.sync_dir(&self.dir)?;
         drop(old);
         self.dispose(first..=last - 1)
+    }
+
+    /// Copies records into a compacted segment. True where all of them came.
+    fn copy(&self, kept: &Kept, end: u64, into: &Segment) -> Result<bool, JournalError> {
+        let (Some(&first), mut left) = (kept.places.first(), kept.places.iter().peekable()) else {
+            return Ok(true);
+        };
+        let (mut at, limit) = (into.head.base_pos, into.head.base_pos + kept.bytes);
+        self.walk(first, end, |pos, header, body| {
+            let stride = header.stride() as u64;
+            if left.next_if_eq(&&pos).is_some() && at + stride <= limit {
+                let raw: [u8; HEADER] = header.seal(crc32c::crc32c(body), into.head.id);
+                into.write(at, &raw, [body, &[], &[]]);
+                into.note(header.offset, at, header.time);
+                at += stride;
+            }
+        })?;
+        Ok(left.peek().is_none() && at == limit)
     }
 
     /// Tells the index and the control page of a compacted segment that is in place. In the lock.
@@ -330,14 +387,4 @@ enum Worth {
     /// Where as much comes off as is copied.
     Enough,
     Always,
-}
-
-fn write_kept(segment: &Segment, kept: &[Kept]) {
-    let mut pos = segment.head.base_pos;
-    for record in kept {
-        let raw: [u8; HEADER] = record.header.seal(crc32c::crc32c(&record.body), segment.head.id);
-        segment.write(pos, &raw, [&record.body, &[], &[]]);
-        segment.note(record.header.offset, pos, record.header.time);
-        pos += record.header.stride() as u64;
-    }
 }

@@ -31,6 +31,11 @@ impl Partition {
 
     /// Brings everything up to the present tail to the disk, unless that includes `offset` already.
     pub(crate) fn sync(&self, offset: u64) -> Result<(), JournalError> {
+        self.sync_within(offset, self.shared.options.lock_timeout)
+    }
+
+    /// The same, where another process that is at it is waited for no longer than this.
+    fn sync_within(&self, offset: u64, longest: Duration) -> Result<(), JournalError> {
         self.sync_failure()?;
         if self.durable() > offset {
             return Ok(());
@@ -38,12 +43,20 @@ impl Partition {
         if !self.shared.writable() {
             return Err(JournalError::ReadOnly);
         }
-        let _guard = self.lock_at(SYNC_LOCK)?;
+        let _guard = self.lock_within(SYNC_LOCK, longest)?;
         self.sync_failure()?;
         if self.durable() > offset {
             return Ok(());
         }
         self.sync_all().map_err(|e| self.remember(e))
+    }
+
+    /// Brings everything that is there now to the disk.
+    pub(crate) fn sync_present(&self) -> Result<(), JournalError> {
+        match self.log_end().1 {
+            0 => Ok(()),
+            end => self.sync(end - 1),
+        }
     }
 
     /// Syncs the segments that have changed since the last time, in the sync lock.
@@ -87,7 +100,7 @@ impl Partition {
     /// have to begin at a place that is gone, nor to tell a retired segment from a lost one.
     pub(crate) fn secure_behind(&self, seq: u64) -> Result<(), JournalError> {
         self.sync_failure()?;
-        let _guard = self.lock_at(SYNC_LOCK)?;
+        let _guard = self.lock_within(SYNC_LOCK, self.shared.options.lock_timeout)?;
         self.sync_all().map_err(|e| self.remember(e))?;
         debug_assert!(self.control.checkpoint().is_some_and(|c| c.seq > seq));
         self.sync_control()
@@ -146,12 +159,14 @@ impl Partition {
         timeout: Option<Duration>,
     ) -> Result<(), JournalError> {
         let start = Instant::now();
+        let longest = self.shared.options.lock_timeout;
         loop {
-            match self.sync(offset) {
+            let left = timeout.map(|t| t.saturating_sub(start.elapsed()));
+            match self.sync_within(offset, left.map_or(longest, |left| left.min(longest))) {
                 // Another process syncs, and takes its time.
-                Err(JournalError::Stuck { .. }) if timeout.is_none() => {}
-                Err(JournalError::Stuck { waited, .. }) => {
-                    if timeout.is_some_and(|t| start.elapsed() >= t) {
+                Err(JournalError::Stuck { .. }) => {
+                    let waited = start.elapsed();
+                    if timeout.is_some_and(|t| waited >= t) {
                         return Err(JournalError::TimedOut { waited });
                     }
                 }
@@ -180,13 +195,33 @@ impl Partition {
         let waiting: Vec<_> = std::mem::take(&mut *self.waiting_durable());
         let Some(highest) = waiting.iter().map(|w| w.0).max() else { return false };
         let result = self.wait_durable(highest, None);
-        for (_, call) in waiting {
-            call(result.clone());
+        let durable = self.durable();
+        for (offset, call) in waiting {
+            call(if offset < durable { Ok(()) } else { result.clone() });
         }
         true
     }
 
-    /// Whether the background sync has something to do.
+    /// Whether the background sync has something to do that no other process does. Each sync costs
+    /// the writer a fault at its next page, so one process is enough: one that writes, and whose
+    /// last turn nobody has taken; or any, where nobody has done it for a whole interval.
+    pub(crate) fn is_our_turn(&self) -> bool {
+        let durable = self.control.durable().0;
+        let unsynced = self.is_unsynced();
+        let waiting = if unsynced { durable } else { u64::MAX };
+        let before = self.last_turn.swap(waiting, Relaxed);
+        let others = before != u64::MAX && before != durable;
+        unsynced && !others && (before == durable || self.writes())
+    }
+
+    /// The background sync.
+    pub(crate) fn take_turn(&self) -> Result<(), JournalError> {
+        self.sync_present()?;
+        self.last_turn.store(self.control.durable().0, Relaxed);
+        self.save_checkpoint()
+    }
+
+    /// Whether there is something to sync.
     pub(crate) fn is_unsynced(&self) -> bool {
         self.control.durable().0 < self.tail() && self.control.sync_error().load(Relaxed) == 0
     }

@@ -158,8 +158,7 @@ pub(crate) fn create(
     config: &TopicConfig,
 ) -> Result<(), JournalError> {
     let target = dir(shared, name);
-    let number = shared.next_number();
-    let temporary = target.with_file_name(format!(".tmp-{}-{number}", shared.token.pid()));
+    let temporary = shared.temporary(&shared.dir.join("topics"));
     fs::create_dir(&temporary).at("create", &temporary)?;
     let filled = fill(shared, &temporary, config);
     let named = filled.and_then(|()| match fs::rename(&temporary, &target) {

@@ -12,7 +12,7 @@ use crate::frame::{self, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
 use crate::hash::KeyHash;
 use crate::keys::Keys;
 use crate::map::Map;
-use crate::partition::{Guard, Partition};
+use crate::partition::{Guard, POPULATE, Partition};
 use crate::producers::Claim;
 use crate::segment::Segment;
 
@@ -71,6 +71,10 @@ pub struct Writer {
     segment: Option<Arc<Segment>>,
     keys: Option<Arc<Keys>>,
     sequence: u64,
+    /// The position behind this writer's last record.
+    written: u64,
+    /// Up to here pages of a segment, by its number, were made writable.
+    ready: (u64, u64),
 }
 
 impl std::fmt::Debug for Writer {
@@ -83,7 +87,8 @@ impl Writer {
     pub(crate) fn new(partition: Arc<Partition>, number: u32, claim: Arc<Claim>) -> Self {
         let sequence = claim.sequence(number);
         let table = claim.map();
-        Self { partition, number, claim, table, segment: None, keys: None, sequence }
+        let (segment, keys, written, ready) = (None, None, 0, (0, 0));
+        Self { partition, number, claim, table, segment, keys, sequence, written, ready }
     }
 
     /// Who this writer publishes as.
@@ -107,11 +112,13 @@ impl Writer {
     pub fn append(&mut self, record: &Record<'_>) -> Result<u64, AppendError> {
         let planned = Planned::new(record, &self.partition)?;
         let partition = Arc::clone(&self.partition);
+        self.prefault(partition.control.tail(), planned.stride());
         let guard = partition.lock()?;
         self.check_fence()?;
         let offset = self.put(&guard, &planned)?;
         drop(guard);
         partition.ring();
+        self.prefault(self.written, POPULATE);
         Ok(offset)
     }
 
@@ -126,6 +133,7 @@ impl Writer {
             records.iter().map(|r| Planned::new(r, &self.partition)).collect();
         let planned = planned?;
         let partition = Arc::clone(&self.partition);
+        self.prefault(partition.control.tail(), planned.iter().map(Planned::stride).sum());
         let guard = partition.lock()?;
         self.check_fence()?;
         let first = partition.control.log_end().1;
@@ -136,6 +144,7 @@ impl Writer {
         });
         drop(guard);
         partition.ring();
+        self.prefault(self.written, POPULATE);
         result.map(|()| first..end)
     }
 
@@ -180,16 +189,25 @@ impl Writer {
         let bytes = header.seal(planned.crc, segment.head.id);
         let trace: &[u8] = record.trace.as_ref().map_or(&[], |t| &t.0);
         segment.write(pos, &bytes, [trace, record.key, record.payload]);
+        let time = partition.control.advance_time(record.time);
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;
         if let Some(keys) = keys {
             keys.put(planned.hash, pos);
             partition.control.keys_upto().store(pos + stride, Release);
         }
-        let time = partition.control.advance_time(record.time);
         segment.note(offset, pos, time);
-        partition.prefault(&segment, pos, pos + stride);
+        self.written = pos + stride;
         Ok(offset)
+    }
+
+    /// Makes pages ready outside the lock: what is to be written now, and, when nobody waits for
+    /// this writer any more, what is to be written next.
+    #[inline]
+    fn prefault(&mut self, pos: u64, need: u64) {
+        let Some(segment) = &self.segment else { return };
+        let ready = if self.ready.0 == segment.head.seq { self.ready.1 } else { 0 };
+        self.ready = (segment.head.seq, self.partition.prefault(segment, pos, need, ready));
     }
 }
 

@@ -94,3 +94,36 @@ fn an_unkeyed_topic_has_one_last_value() {
     }
     assert_eq!(read(&topic, From::LastPerKey(1)), [(9, vec![])]);
 }
+
+#[test]
+fn compaction_in_between_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path(), JournalOptions::default()).unwrap();
+    let config = TopicConfig { segment_bytes: 16 << 10, ..TopicConfig::default() };
+    let topic = journal.create_topic(&TopicName::new("t").unwrap(), &config).unwrap();
+    let mut writer = writer(&topic);
+    let payload = [7; 4000];
+    let keys: Vec<u16> = (0..400_u32).map(|i| (i * i % 97) as u16).collect();
+    for (i, key) in keys.iter().enumerate() {
+        let (key, payload) = (key.to_le_bytes(), &payload[..i * 37 % 4000]);
+        writer.append(&Record { key: &key, payload, ..Record::default() }).unwrap();
+    }
+    for n in [1, 3] {
+        let mut reader = topic.reader(0, From::LastPerKey(n)).unwrap();
+        let mut seen = Vec::new();
+        let mut first = true;
+        // The first segment is read, and then everything moves.
+        while let Some(item) = reader.next().unwrap() {
+            let Item::Sample(s) = item else { panic!("{item:?}") };
+            seen.push((s.offset, s.key.to_vec()));
+            if std::mem::take(&mut first) {
+                topic.compact_below(0, 300 + 30 * n as u64).unwrap();
+            }
+        }
+        for newest in expected(&keys, 1) {
+            let times = seen.iter().filter(|s| **s == newest).count();
+            assert_eq!(times, 1, "{newest:?} of {n}");
+        }
+        assert!(seen.iter().all(|s| expected(&keys, n).contains(s)), "{n}");
+    }
+}

@@ -164,7 +164,10 @@ fn options(disk: &Arc<Mutex<Disk>>, root: &Path, boot: u8) -> JournalOptions {
         maintenance: Maintenance::Manual,
         boot_id: Some([boot; 16]),
         clock: Arc::new(|| Tai::from_nanos(0)),
-        sync_hook: Some(Arc::new(move |path| disk.lock().unwrap().sync(path, &root))),
+        sync_hook: Some(Arc::new(move |path| {
+            disk.lock().unwrap().sync(path, &root);
+            Ok(())
+        })),
         ..JournalOptions::default()
     }
 }
