@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
+# What is compared where two command lines take turns.
+COMPARED = ("write_per_s", "cpu_us.publisher")
 BENCH = Path(__file__).resolve().parent
 # How often a case is run unless it says otherwise: the fewest that have a median.
 RUNS = 3
+# How often the two command lines of a comparison take turns, unless the case says otherwise.
+PAIRS = 7
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,19 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """A command line of `helio bench` or bench/python_speed.py, or a builtin; and its goals."""
+    """A command line of `helio bench` or bench/python_speed.py, or a builtin; and its goals.
+
+    Where `beside` names another command line of `helio bench`, the two are run in turn `pairs`
+    times, and the line has under `ratio` the medians of what each pair's figures are to each other:
+    so that a machine whose speed wanders from minute to minute does not decide the comparison.
+    """
 
     name: str
     command: str | None
     python: str | None
     builtin: str | None
+    beside: str | None
+    pairs: int
     interfaces: bool
     runs: int
     goals: tuple[Goal, ...]
@@ -80,6 +91,8 @@ def cases(path: Path) -> list[Case]:
             command=table.get("command"),
             python=table.get("python"),
             builtin=table.get("builtin"),
+            beside=table.get("beside"),
+            pairs=table.get("pairs", PAIRS),
             interfaces=table.get("interfaces", False),
             runs=table.get("runs", RUNS),
             goals=tuple(Goal.parse(goal) for goal in table.get("goals", [])),
@@ -116,6 +129,17 @@ def figure(line: Line, name: str) -> float | None:
             return None
         value = value[part]
     return None if value is None else float(value)
+
+
+def ratios(pairs: Iterable[tuple[Line, Line]]) -> Line:
+    """The medians over pairs of lines of what the first's figures are to the second's."""
+    found: dict[str, list[float]] = {}
+    for line, beside in pairs:
+        for name in COMPARED:
+            value, other = figure(derived(line), name), figure(derived(beside), name)
+            if value is not None and other:
+                found.setdefault(name.replace(".", "_"), []).append(value / other)
+    return {name: round(statistics.median(values), 3) for name, values in found.items()}
 
 
 def read(path: Path) -> Iterable[Line]:

@@ -12,7 +12,7 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 
-from figures import Goal, Results, all_cases, derived, figure  # noqa: E402
+from figures import Goal, Results, all_cases, derived, figure, ratios  # noqa: E402
 
 
 def latency(case: str, p50: float, date: str = "2026-01-02") -> dict[str, object]:
@@ -52,6 +52,15 @@ def test_peers_lines_get_a_case_and_cpu_is_told_by_message() -> None:
     assert line["case"] == "compare-zenoh-throughput-64"
     assert figure(line, "cpu_us.publisher") == pytest.approx(1.0)
     assert figure(line, "cpu_us.subscriber") == pytest.approx(2.0)
+
+
+def test_comparisons_are_the_medians_of_pairs() -> None:
+    def line(rate: float) -> dict[str, object]:
+        cpu_s = {"publisher": 1 / rate, "subscriber": 0.0}
+        return {"write_per_s": rate, "count": 1, "received": 1, "cpu_s": cpu_s}
+
+    pairs = [(line(1.0), line(2.0)), (line(30.0), line(30.0)), (line(9.0), line(10.0))]
+    assert ratios(pairs) == {"write_per_s": 0.9, "cpu_us_publisher": 1.111}
 
 
 def test_goals_name_cases_that_exist() -> None:

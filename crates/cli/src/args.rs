@@ -527,6 +527,16 @@ pub(crate) struct ThroughputArgs {
     /// Messages a second of each writer, instead of as fast as possible.
     #[arg(long, value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: Option<f64>,
+    /// With --rate: so many messages are due at once, and nothing for the time of as many.
+    #[arg(
+        long,
+        default_value = "1",
+        value_name = "N",
+        requires = "rate",
+        conflicts_with = "batch"
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) burst: u64,
     /// Number of messages of each writer (300 MB of them, a million at most, unless given).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,

@@ -4,8 +4,8 @@ use helio_core::Qos;
 
 use super::report::{Cpu, Latency, Report, Shape, latencies};
 use super::work::{
-    Content, Go, Pace, Place, PublisherReport, PublisherTask, SubscriberReport, SubscriberTask,
-    writer_name,
+    Content, Go, Pace, Place, PublisherReport, PublisherTask, Schedule, SubscriberReport,
+    SubscriberTask, writer_name,
 };
 use crate::args::{LatencyArgs, LoadArgs, ThroughputArgs};
 use crate::clock::monotonic_ns;
@@ -29,6 +29,7 @@ const COUNT_MAX: usize = 1_000_000;
 struct Load<'a> {
     workload: &'static str,
     rate_hz: Option<f64>,
+    burst: u64,
     count: u64,
     batch: usize,
     window: usize,
@@ -40,6 +41,7 @@ pub(crate) fn latency(args: &LatencyArgs, url: Option<&str>, stop: &Stop) -> Cli
     let load = Load {
         workload: "latency",
         rate_hz: Some(args.rate),
+        burst: 1,
         count: args.count,
         batch: 1,
         window: args.load.window,
@@ -58,6 +60,7 @@ pub(crate) fn throughput(args: &ThroughputArgs, url: Option<&str>, stop: &Stop) 
     let load = Load {
         workload: "throughput",
         rate_hz: args.rate,
+        burst: args.burst,
         count,
         batch: args.batch,
         window: args.load.window,
@@ -100,15 +103,19 @@ impl Load<'_> {
     }
 
     fn subscriber(&self, place: &Place, pace: Pace) -> SubscriberTask {
-        let (place, rate_hz) = (place.clone(), self.rate_hz);
-        SubscriberTask { place, pace, expected: self.expected(), rate_hz }
+        let (place, schedule) = (place.clone(), self.schedule());
+        SubscriberTask { place, pace, expected: self.expected(), schedule }
+    }
+
+    fn schedule(&self) -> Option<Schedule> {
+        self.rate_hz.map(|rate| Schedule::new(rate, self.burst))
     }
 
     fn publisher(&self, place: &Place, writer: u32) -> PublisherTask {
         PublisherTask {
             place: place.clone(),
             writer,
-            rate_hz: self.rate_hz,
+            schedule: self.schedule(),
             count: self.count,
             batch: self.batch,
             guarantee: self.args.guarantee.into(),
@@ -123,6 +130,7 @@ impl Load<'_> {
             writers: many(self.args.writers, 1),
             readers: many(self.args.readers, 1),
             stalled: many(self.args.stalled, 0),
+            burst: (self.burst != 1).then_some(self.burst),
             batch: (self.batch != 1).then_some(self.batch),
             window: (self.window != LoadArgs::WINDOW).then_some(self.window),
         }

@@ -3,7 +3,7 @@
 use helio_bus::{Bus, Message, Publisher};
 
 use super::content::Payloads;
-use super::work::{Go, PublisherReport, PublisherTask, STAMP_EVERY, Used, step_ns, writer_name};
+use super::work::{Go, PublisherReport, PublisherTask, STAMP_EVERY, Schedule, Used, writer_name};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, wait_until};
 use crate::error::CliResult;
 use crate::receipts::Receipts;
@@ -20,8 +20,8 @@ pub(crate) fn run(task: &PublisherTask) -> CliResult {
     let Some(go) = hear::<Go>()? else { return Ok(()) };
     let cpu = cpu_s();
     let mut run = Run { task, publisher: &publisher, receipts: Receipts::new(task.window) };
-    let stamps = match task.rate_hz {
-        Some(rate) => run.paced(&mut payloads, go.start_ns, step_ns(rate))?,
+    let stamps = match task.schedule {
+        Some(schedule) => run.paced(&mut payloads, go.start_ns, schedule)?,
         None => run.fast(&mut payloads, go.start_ns)?,
     };
     let acknowledged = run.receipts.finish()?;
@@ -42,9 +42,14 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// An open loop: each message at its own time, however late the one before was.
-    fn paced(&mut self, payloads: &mut Payloads, start: u64, step: u64) -> CliResult<Vec<u64>> {
+    fn paced(
+        &mut self,
+        payloads: &mut Payloads,
+        start: u64,
+        schedule: Schedule,
+    ) -> CliResult<Vec<u64>> {
         for number in 0..self.task.count {
-            wait_until(start + number * step);
+            wait_until(schedule.due(start, number));
             self.one(payloads.write(number)?)?;
         }
         Ok(Vec::new())

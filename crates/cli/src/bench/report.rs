@@ -126,6 +126,8 @@ pub(crate) struct Shape {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stalled: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) burst: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) batch: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) window: Option<usize>,

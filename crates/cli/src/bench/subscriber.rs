@@ -9,7 +9,7 @@ use helio_bus::{Bus, EventRef, Producer, SampleRef, Start, Subscribe, Subscripti
 use super::content::Payloads;
 use super::report::histogram;
 use super::work::{
-    Go, Pace, STAMP_EVERY, SubscriberReport, SubscriberTask, Used, step_ns, writer_name,
+    Go, Pace, STAMP_EVERY, Schedule, SubscriberReport, SubscriberTask, Used, writer_name,
 };
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
@@ -36,7 +36,7 @@ pub(crate) fn run(task: &SubscriberTask) -> CliResult {
         return say(&SubscriberReport::default());
     }
     let cpu = cpu_s();
-    let schedule = task.rate_hz.map(|rate| (go.start_ns, step_ns(rate)));
+    let schedule = task.schedule.map(|schedule| (go.start_ns, schedule));
     let mut tally = Tally::new(schedule, &mut payloads);
     read(&mut samples, task.expected, &mut tally)?;
     let used = Used { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() };
@@ -62,7 +62,7 @@ fn read(samples: &mut Subscription, expected: u64, tally: &mut Tally<'_>) -> Cli
 
 /// What came, counted without the bus's help.
 struct Tally<'a> {
-    schedule: Option<(u64, u64)>,
+    schedule: Option<(u64, Schedule)>,
     payloads: &'a mut Payloads,
     first: String,
     producers: Vec<(Producer, u64)>,
@@ -75,7 +75,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(schedule: Option<(u64, u64)>, payloads: &'a mut Payloads) -> Self {
+    fn new(schedule: Option<(u64, Schedule)>, payloads: &'a mut Payloads) -> Self {
         Self {
             schedule,
             payloads,
@@ -106,9 +106,9 @@ impl<'a> Tally<'a> {
             return;
         }
         self.received += 1;
-        if let Some((start, step)) = self.schedule {
+        if let Some((start, schedule)) = self.schedule {
             self.end_ns = monotonic_ns();
-            let due = start + (sample.sequence - 1) * step;
+            let due = schedule.due(start, sample.sequence - 1);
             // A sample cannot be there before it was due; 1 ns is the least that a histogram holds.
             self.latencies.saturating_record(self.end_ns.saturating_sub(due).max(1));
         } else if sample.sequence.is_multiple_of(STAMP_EVERY) {

@@ -43,8 +43,8 @@ pub(crate) struct PublisherTask {
     pub(crate) place: Place,
     /// Its number among the writers.
     pub(crate) writer: u32,
-    /// Messages a second; as fast as possible where there is none.
-    pub(crate) rate_hz: Option<f64>,
+    /// When messages are due; as fast as possible where there is none.
+    pub(crate) schedule: Option<Schedule>,
     /// How many messages.
     pub(crate) count: u64,
     /// How many are handed over at once.
@@ -73,8 +73,8 @@ pub(crate) struct SubscriberTask {
     pub(crate) pace: Pace,
     /// How many messages will be published by all writers.
     pub(crate) expected: u64,
-    /// Messages a second of each writer, where there is a schedule.
-    pub(crate) rate_hz: Option<f64>,
+    /// When each writer's messages are due, where there is a schedule.
+    pub(crate) schedule: Option<Schedule>,
 }
 
 /// The order to begin.
@@ -131,7 +131,36 @@ pub(crate) fn writer_name(writer: u32) -> String {
     format!("bench-{writer}")
 }
 
-/// Nanoseconds between two messages at a rate.
-pub(crate) fn step_ns(rate_hz: f64) -> u64 {
-    (1e9 / rate_hz).round() as u64
+/// When messages are due.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Schedule {
+    step_ns: u64,
+    burst: u64,
+}
+
+impl Schedule {
+    /// Messages at a rate, of which so many are due at once.
+    pub(crate) fn new(rate_hz: f64, burst: u64) -> Self {
+        Self { step_ns: (1e9 / rate_hz).round() as u64, burst: burst.max(1) }
+    }
+
+    /// When a message by its number from 0 is due, if the first is at `start_ns`.
+    pub(crate) fn due(&self, start_ns: u64, number: u64) -> u64 {
+        start_ns + number / self.burst * self.burst * self.step_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_keep_the_rate() {
+        let due = |burst| {
+            let schedule = Schedule::new(1e6, burst);
+            [0, 1, 2, 3, 4].map(|number| schedule.due(7, number))
+        };
+        assert_eq!(due(1), [7, 1_007, 2_007, 3_007, 4_007]);
+        assert_eq!(due(2), [7, 7, 2_007, 2_007, 4_007]);
+    }
 }
