@@ -17,6 +17,10 @@ pub const STAMP_BYTES: usize = 16;
 /// Longest silence that a subscriber accepts before it counts the rest as lost.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// Longest wait for the first message: engines find each other in seconds, and a publisher that has
+/// died sends none.
+const OPENING: Duration = Duration::from_secs(60);
+
 /// The longest latency that is told apart: a minute.
 const LONGEST_NANOS: u64 = 60_000_000_000;
 
@@ -193,7 +197,7 @@ impl Tally {
     }
 }
 
-/// Runs the receiving end until the last number came or nothing came for five seconds.
+/// Runs the receiving end until the last number came, or nothing came for too long.
 pub fn subscribe(work: &Work, subscriber: &mut dyn Subscribe) -> End {
     let mut tally = Tally::new(work.count);
     let cpu = cpu_seconds();
@@ -201,9 +205,10 @@ pub fn subscribe(work: &Work, subscriber: &mut dyn Subscribe) -> End {
     while tally.received == 0 || tally.last_number != tally.last {
         let before = tally.received;
         subscriber.receive(Duration::from_millis(500), &mut |payload| tally.take(payload));
-        if tally.received > before || tally.received == 0 {
+        let patience = if tally.received == 0 { OPENING } else { SILENCE };
+        if tally.received > before {
             quiet_since = now();
-        } else if now() - quiet_since > SILENCE.as_nanos() as u64 {
+        } else if now() - quiet_since > patience.as_nanos() as u64 {
             break;
         }
     }

@@ -15,9 +15,9 @@ Exit codes:
   0    done; also where the reader of the output has gone (a closed pipe)
   1    failed: input, output or the engine
   2    wrong command line
-  3    not found: no such topic, file, folder or schema
+  3    not found: no such topic, journal, file, folder or schema
   4    refused: the engine cannot do what the topic needs, or a schema or value does not fit
-  5    samples are missing
+  5    samples are missing, or came twice
   130  interrupted by SIGINT or SIGTERM before the work was done
 
 Errors are one line on standard error: the cause, then the remedy.";
@@ -176,7 +176,7 @@ pub(crate) struct SubArgs {
     /// What happens where it falls behind (what the topic says unless given).
     #[arg(long, value_enum)]
     pub(crate) lagging: Option<LaggingArg>,
-    /// Wait for topics that are not there yet.
+    /// Wait for topics that are not there yet, and for the journal.
     #[arg(long)]
     pub(crate) wait: bool,
     /// Tell when writers come and go.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{connect, existing, fits};
+use crate::open::{existing, fits, look};
 use crate::out::{Out, table};
 use crate::stop::{LOOK, Stop};
 use crate::units::{human_bytes, human_count};
@@ -37,7 +37,7 @@ struct Line<'a> {
 
 /// Runs `helio hz`.
 pub(crate) fn run(args: &HzArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = connect(url, None)?;
+    let bus = look(url)?;
     let mut set = bus.wait_set()?;
     let mut counted = subscribe(&bus, &mut set, args)?;
     let mut out = Out::new();

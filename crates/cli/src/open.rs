@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use helio_bus::{Bus, SchemaText, Topic, TopicName, TopicSpec};
+use helio_bus::{Bus, BusUrl, SchemaText, Topic, TopicName, TopicSpec};
 use helio_core::Qos;
 
 use crate::error::{CliError, CliResult};
@@ -24,6 +24,33 @@ fn default_folder() -> CliResult<PathBuf> {
         CliError::Usage(text.to_owned())
     })?;
     Ok(state.join("heliograph/default"))
+}
+
+/// Connects to look at what there is. No journal is made: a path that was mistyped leaves nothing.
+pub(crate) fn look(given: Option<&str>) -> CliResult<Bus> {
+    let url = url(given)?;
+    if let Some(folder) = empty_folder(&url)? {
+        let folder = folder.display();
+        return Err(CliError::NotFound(format!(
+            "there is no journal in {folder}; check the path, or publish something to make one"
+        )));
+    }
+    connect(Some(&url), None)
+}
+
+/// The folder of a journal's URL, where nothing is in it or it does not exist.
+pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
+    let url: BusUrl = url.parse()?;
+    let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
+    if url.scheme() != "journal" || path.is_empty() {
+        return Ok(None);
+    }
+    let folder = PathBuf::from(path);
+    let empty = match std::fs::read_dir(&folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    Ok(empty.then_some(folder))
 }
 
 /// Connects, under a producer's name where one is given.

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::RecordArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{connect, existing, name};
+use crate::open::{existing, look, name};
 use crate::out::{Out, Progress};
 use crate::recording::Recording;
 use crate::stop::{LOOK, Stop};
@@ -18,7 +18,7 @@ use crate::units::{human_bytes, human_count};
 
 /// Runs `helio record`.
 pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = connect(url, None)?;
+    let bus = look(url)?;
     let name = name(&args.topic)?;
     let topic = existing(&bus, &name)?.ok_or_else(|| {
         CliError::NotFound(format!(

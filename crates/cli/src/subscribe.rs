@@ -7,18 +7,18 @@ use helio_bus::{Bus, Event, Lagging, Member, Start, Subscribe, Topic, TopicName,
 use crate::args::{LaggingArg, SubArgs};
 use crate::error::{CliError, CliResult};
 use crate::key::key_of;
-use crate::open::{connect, existing, name};
+use crate::open::{self, existing, name};
 use crate::out::Out;
 use crate::show::{event_json, sample_json, sample_line};
 use crate::stop::{LOOK, Stop};
 use crate::value::{Values, parse};
 
-/// How often a topic that is waited for is looked up.
+/// How often a topic or journal that is waited for is looked up.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
 /// Runs `helio sub`.
 pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = connect(url, None)?;
+    let bus = bus(args, url, stop)?;
     let mut set = bus.wait_set()?;
     let mut members = Vec::with_capacity(args.topics.len());
     for text in &args.topics {
@@ -34,6 +34,16 @@ pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
         End::Asked | End::Done => {}
     }
     lost(&mut set, &members)
+}
+
+/// The bus; with --wait, once there is one.
+fn bus(args: &SubArgs, given: Option<&str>, stop: &Stop) -> CliResult<Bus> {
+    let url = open::url(given)?;
+    while args.wait && open::empty_folder(&url)?.is_some() {
+        stop.check()?;
+        std::thread::sleep(LOOK_UP);
+    }
+    open::look(Some(&url))
 }
 
 fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<Topic> {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::args::TopicsArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{connect, fits};
+use crate::open::{fits, look};
 use crate::out::{Out, table};
 use crate::units::{human_bytes, human_count};
 
@@ -86,7 +86,7 @@ const HEAD: [&str; 7] =
 
 /// Runs `helio topics`.
 pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
-    let bus = connect(url, None)?;
+    let bus = look(url)?;
     let pattern = args.pattern.as_deref().unwrap_or("*");
     let wanted = |name: &TopicName| fits(pattern, name.as_str());
     let names: Vec<TopicName> = bus.topics()?.into_iter().filter(wanted).collect();

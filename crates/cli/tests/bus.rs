@@ -97,9 +97,30 @@ fn what_is_missing_or_wrong_has_its_own_code() {
 }
 
 #[test]
+fn looking_makes_no_journal() {
+    let site = Site::new();
+    let file = site.path("out.avro");
+    let looks: [&[&str]; 6] = [
+        &["topics"],
+        &["sub", "notes"],
+        &["hz"],
+        &["hz", "notes"],
+        &["record", "notes", &file],
+        &["schema", "show", "--topic", "notes"],
+    ];
+    for args in looks {
+        let ran = site.run(args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""), "{args:?}");
+        assert!(ran.err.contains("no journal in") && ran.err.lines().count() == 1, "{}", ran.err);
+        assert_eq!(std::fs::read_dir(site.folder.path()).unwrap().count(), 0, "{args:?}");
+    }
+    site.run(&["pub", "notes", "one"]).ok();
+    assert_eq!(site.run(&["topics", "--json"]).lines().len(), 1);
+}
+
+#[test]
 fn topics_are_listed() {
     let site = Site::new();
-    assert_eq!(site.run(&["topics", "--json"]).ok(), "");
     site.run(&["pub", "a/one", "x", "--partitions", "2"]).ok();
     site.run(&["pub", "b/two", "y", "z", "--profile", "event"]).ok();
     let all = site.run(&["topics", "--json"]).lines();

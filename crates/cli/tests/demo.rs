@@ -55,4 +55,7 @@ fn the_table_is_for_people() {
     for part in ["forceActuatorData", "lost 0", "latency, mean < 25 ms", "Late joiner"] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }
+    let missed = text.lines().filter(|line| line.contains("  MISSED")).count();
+    let told = format!("{missed} of 6 requirements MISSED: nothing is lost");
+    assert_eq!(missed > 0, text.contains(&told), "a missed time is told, and no failure:\n{text}");
 }

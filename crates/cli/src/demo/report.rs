@@ -125,7 +125,7 @@ impl Report {
         }
     }
 
-    /// An error where something is missing.
+    /// An error where something is missing or came twice; a figure of time is none.
     pub(crate) fn verdict(&self) -> CliResult {
         if self.lost > 0 {
             let text = format!("{} acknowledged samples did not reach a reader", self.lost);
@@ -135,7 +135,23 @@ impl Report {
             let text = format!("the late joiner misses the events of {} keys", self.late_missing);
             return Err(CliError::Lost(text));
         }
+        if self.duplicated > 0 {
+            let text = format!("{} samples came to a reader twice", self.duplicated);
+            return Err(CliError::Lost(text));
+        }
         Ok(())
+    }
+
+    /// What to make of requirements that are missed; nothing where all are met.
+    fn missed(&self) -> Option<String> {
+        let missed = self.requirements.iter().filter(|r| !r.met).count();
+        let text = match (missed, self.verdict()) {
+            (0, _) => return None,
+            (_, Err(_)) => "samples are missing or came twice, which is an error of ours",
+            (_, Ok(())) => "nothing is lost; figures of time are this machine's and its load's",
+        };
+        let all = self.requirements.len();
+        Some(format!("{missed} of {all} requirements MISSED: {text}"))
     }
 
     /// The table for people.
@@ -183,6 +199,7 @@ impl Report {
         });
         let rows: Vec<Vec<String>> = rows.collect();
         lines.extend(text_table(&["requirement", "", "measured"], &rows));
+        lines.extend(self.missed());
         lines
     }
 }

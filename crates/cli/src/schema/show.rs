@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Found, read};
 use crate::args::ShowArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{connect, name};
+use crate::open::{look, name};
 use crate::out::{Out, table, text_table};
 use crate::units::human_count;
 
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ShowArgs, url: Option<&str>) -> CliResult {
 
 /// The schemas that were declared for a topic, oldest first.
 fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>> {
-    let bus = connect(url, None)?;
+    let bus = look(url)?;
     let name = name(topic)?;
     let missing = |what: String| CliError::NotFound(format!("{what}; `helio topics` lists them"));
     let info =
