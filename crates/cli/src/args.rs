@@ -287,6 +287,10 @@ pub(crate) struct RecordArgs {
     /// Begin a new file, NAME.1.avro, NAME.2.avro and so on, when one has this size.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rotate: Option<usize>,
+    /// Write key, time, level, trace, producer and place of each sample beside its value: a record
+    /// HeliographSample, of which `helio play` restores key, time, level and trace.
+    #[arg(long)]
+    pub(crate) envelope: bool,
     /// How blocks are compressed.
     #[arg(long, value_enum, default_value_t = CodecArg::Null)]
     pub(crate) codec: CodecArg,

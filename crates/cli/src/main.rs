@@ -8,6 +8,7 @@ mod base64;
 mod bench;
 mod clock;
 mod demo;
+mod envelope;
 mod error;
 mod hz;
 mod key;

@@ -11,12 +11,15 @@ use helio_core::container::Container;
 use helio_core::schema::Schema;
 use serde_json::Value;
 
+use crate::envelope::{self, Belongings};
 use crate::error::{CliError, CliResult};
 use crate::key::KeyFields;
 use crate::value::{Encoder, schema_text};
 
 /// What a container file begins with.
 const MAGIC: &[u8] = b"Obj\x01";
+/// The schema of values that have none.
+const BYTES: &str = r#""bytes""#;
 /// A Confluent frame: a zero, and the schema's number in a registry, big-endian.
 const FRAME_BYTES: usize = 5;
 /// The largest file: it is read whole, so it must fit the memory.
@@ -27,8 +30,8 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub(crate) struct Packet {
     /// The datum, or bytes that have no schema.
     pub(crate) payload: Vec<u8>,
-    /// Its key, where fields were named for it.
-    pub(crate) key: Vec<u8>,
+    /// Its key, where fields were named for it or an envelope has it; and what else that has.
+    pub(crate) belongings: Belongings,
 }
 
 /// How files are to be read.
@@ -77,17 +80,27 @@ pub(crate) struct Packets<'a> {
     codec: Option<Codec>,
     encoder: Option<Encoder>,
     key_fields: Option<KeyFields>,
+    envelope: Option<Enveloped>,
+}
+
+/// What envelopes hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Enveloped {
+    /// Values of a schema.
+    Values,
+    /// Bytes that have none.
+    Bytes,
 }
 
 impl<'a> Packets<'a> {
     /// Looks what a file has.
     pub(crate) fn of(input: &'a Input, reading: &Reading) -> CliResult<Self> {
-        let mut schema = reading.schema.clone();
+        let (mut schema, mut envelope) = (reading.schema.clone(), None);
         let kind = if input.bytes.starts_with(MAGIC) {
             let container = Container::open(&input.bytes);
             let container =
                 container.map_err(|e| CliError::Failure(format!("{}: {e}", input.name)))?;
-            schema = Some(container.schema().clone());
+            (schema, envelope) = contents(container.schema());
             Kind::Container(Box::new(container))
         } else if input.bytes.first() == Some(&0) {
             Kind::Framed
@@ -101,6 +114,7 @@ impl<'a> Packets<'a> {
             codec: schema.as_ref().map(Codec::new),
             encoder: schema.as_ref().map(Encoder::of),
             key_fields: KeyFields::new(schema.as_ref(), &reading.key_fields)?,
+            envelope,
         })
     }
 
@@ -111,12 +125,16 @@ impl<'a> Packets<'a> {
 
     /// The next sample; `None` at the end.
     pub(crate) fn next(&mut self) -> CliResult<Option<Packet>> {
-        let Some(payload) = self.payload()? else { return Ok(None) };
-        let key = match &self.key_fields {
-            None => Vec::new(),
-            Some(fields) => fields.of(&payload)?,
+        let Some(datum) = self.payload()? else { return Ok(None) };
+        let (mut belongings, payload) = match self.envelope {
+            None => (Belongings::default(), datum),
+            Some(kind) => unwrapped(&datum, kind)
+                .map_err(|what| CliError::Failure(format!("{}: {what}", self.name)))?,
         };
-        Ok(Some(Packet { payload, key }))
+        if let Some(fields) = &self.key_fields {
+            belongings.key = fields.of(&payload)?;
+        }
+        Ok(Some(Packet { payload, belongings }))
     }
 
     fn payload(&mut self) -> CliResult<Option<Vec<u8>>> {
@@ -144,6 +162,25 @@ impl<'a> Packets<'a> {
             }
         }
     }
+}
+
+/// The schema of a container's values, and whether they lie in envelopes.
+fn contents(schema: &Schema) -> (Option<Schema>, Option<Enveloped>) {
+    match envelope::value_schema(schema) {
+        None => (Some(schema.clone()), None),
+        Some(value) if value.canonical_form() == BYTES => (None, Some(Enveloped::Bytes)),
+        Some(value) => (Some(value), Some(Enveloped::Values)),
+    }
+}
+
+/// What an envelope holds.
+fn unwrapped(datum: &[u8], kind: Enveloped) -> Result<(Belongings, Vec<u8>), String> {
+    let (belongings, value) = envelope::open(datum)?;
+    let payload = match kind {
+        Enveloped::Values => value,
+        Enveloped::Bytes => wire::Reader::new(value).bytes().map_err(|e| e.to_string())?,
+    };
+    Ok((belongings, payload.to_vec()))
 }
 
 /// The first packet of some bytes, and how many it takes. With a schema it is the datum without its
@@ -225,7 +262,7 @@ mod tests {
         let packets = read(two, &reading()).unwrap();
         assert_eq!(packets[0].payload, b"\x02\x04ab");
         assert_eq!(packets[1].payload, b"\x04\x02c");
-        assert_eq!(packets[1].key, b"\x04");
+        assert_eq!(packets[1].belongings.key, b"\x04");
         assert!(read(&two[..12], &reading()).is_err(), "the second is cut");
         let whole = read(two, &Reading::default()).unwrap();
         assert_eq!((whole.len(), &whole[0].payload[..]), (1, &two[..]), "bytes as they are");

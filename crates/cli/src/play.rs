@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::args::PlayArgs;
 use crate::clock::monotonic_ns;
+use crate::envelope::Belongings;
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, existing, name, profile};
 use crate::out::{Out, Progress};
@@ -129,7 +130,14 @@ impl Player<'_> {
         if let Some(rate) = self.args.rate {
             pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
         }
-        let mut message = Message::new(&packet.payload).key(&packet.key);
+        let Belongings { key, time, level, trace } = &packet.belongings;
+        let mut message = Message::new(&packet.payload).key(key).level(*level);
+        if let Some(time) = time {
+            message = message.time(*time);
+        }
+        if let Some(trace) = trace {
+            message = message.trace(*trace);
+        }
         if let Some(guarantee) = self.args.guarantee {
             message = message.guarantee(guarantee.into());
         }

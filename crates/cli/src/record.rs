@@ -9,6 +9,7 @@ use helio_core::schema::Schema;
 use serde_json::json;
 
 use crate::args::RecordArgs;
+use crate::envelope;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look, name};
 use crate::out::{Out, Progress};
@@ -66,7 +67,10 @@ impl<'a> Recorder<'a> {
             Some(text) => (text.id, Schema::parse(&text.text)),
             None => (SchemaId::BYTES, Schema::parse(r#""bytes""#)),
         };
-        let schema = schema.map_err(|e| CliError::Failure(e.to_string()))?;
+        let mut schema = schema.map_err(|e| CliError::Failure(e.to_string()))?;
+        if args.envelope {
+            schema = envelope::schema(&schema)?;
+        }
         let mut recorder = Self {
             args,
             schema,
@@ -119,15 +123,17 @@ impl<'a> Recorder<'a> {
                 sample.header.schema, self.id
             )));
         }
-        let datum: &[u8] = if self.id == SchemaId::BYTES {
-            self.datum.clear();
+        self.datum.clear();
+        if self.args.envelope {
+            envelope::put(&mut self.datum, sample);
+        }
+        if self.id == SchemaId::BYTES {
             put_bytes(&mut self.datum, &sample.payload);
-            &self.datum
         } else {
-            &sample.payload
-        };
+            self.datum.extend_from_slice(&sample.payload);
+        }
         let Some(recording) = &mut self.recording else { return Ok(()) };
-        recording.append(datum)?;
+        recording.append(&self.datum)?;
         self.samples += 1;
         let full = self.args.rotate.is_some_and(|bytes| recording.bytes() >= bytes as u64);
         let (samples, bytes) = (self.samples, self.bytes + recording.bytes());

@@ -1,0 +1,151 @@
+//! Samples in a file together with what belongs to them: `helio record --envelope`.
+//!
+//! A datum is an Avro record of the name [`NAME`], outside any namespace, so that names in the
+//! value's schema stay what they are:
+//!
+//! | field | type | what |
+//! | --- | --- | --- |
+//! | `key` | bytes | empty for none |
+//! | `tai_ns` | long | when it was published, TAI nanoseconds since 1970 |
+//! | `level` | int | the routing byte |
+//! | `trace` | bytes | sixteen, or none |
+//! | `producer`, `incarnation`, `sequence` | string, long, long | who published it, its number |
+//! | `partition`, `offset` | int, long | where it lay |
+//! | `value` | the topic's schema, or bytes | last: the rest of a datum is the value |
+
+use helio_bus::{Sample, Tai, TraceId};
+use helio_core::codec::wire::{Reader, put_bytes, put_long};
+use helio_core::schema::Schema;
+use serde_json::{Value, json};
+
+use crate::error::{CliError, CliResult};
+
+/// The record's name.
+const NAME: &str = "HeliographSample";
+/// The fields before the value, with their types.
+const FIELDS: [(&str, &str); 9] = [
+    ("key", "bytes"),
+    ("tai_ns", "long"),
+    ("level", "int"),
+    ("trace", "bytes"),
+    ("producer", "string"),
+    ("incarnation", "long"),
+    ("sequence", "long"),
+    ("partition", "int"),
+    ("offset", "long"),
+];
+
+/// What `play` gives back to a sample.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Belongings {
+    /// Its key; empty is none.
+    pub(crate) key: Vec<u8>,
+    /// When it was published, where that is known.
+    pub(crate) time: Option<Tai>,
+    /// The routing byte.
+    pub(crate) level: u8,
+    /// The trace that it belongs to.
+    pub(crate) trace: Option<TraceId>,
+}
+
+/// The schema of enveloped values.
+pub(crate) fn schema(value: &Schema) -> CliResult<Schema> {
+    let refused = |e: &dyn std::fmt::Display| {
+        CliError::Refused(format!("the topic's schema does not go into an envelope: {e}"))
+    };
+    let value: Value =
+        serde_json::from_str(&value.to_json().to_string()).map_err(|e| refused(&e))?;
+    let mut fields: Vec<Value> =
+        FIELDS.iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect();
+    fields.push(json!({"name": "value", "type": value}));
+    let whole = json!({"type": "record", "name": NAME, "fields": fields});
+    Schema::parse(&whole.to_string()).map_err(|e| refused(&e))
+}
+
+/// The schema of the values, where a schema is an envelope's.
+pub(crate) fn value_schema(schema: &Schema) -> Option<Schema> {
+    if schema.name() != Some(NAME) {
+        return None;
+    }
+    let whole: Value = serde_json::from_str(&schema.to_json().to_string()).ok()?;
+    let (value, before) = whole["fields"].as_array()?.split_last()?;
+    let same = |(field, (name, kind)): (&Value, &(&str, &str))| {
+        field["name"] == *name && field["type"] == *kind
+    };
+    let ours = before.len() == FIELDS.len() && before.iter().zip(&FIELDS).all(same);
+    if !ours || value["name"] != "value" {
+        return None;
+    }
+    Schema::parse(&value["type"].to_string()).ok()
+}
+
+/// Appends what stands before a sample's value.
+pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
+    let header = &sample.header;
+    put_bytes(out, &sample.key);
+    put_long(out, header.time.nanos());
+    put_long(out, header.level.into());
+    put_bytes(out, header.trace.as_ref().map_or(&[], |trace| &trace.0));
+    put_bytes(out, header.producer.name.as_str().as_bytes());
+    let words =
+        [header.producer.incarnation, header.sequence, sample.partition.into(), sample.offset];
+    words.into_iter().for_each(|word| put_long(out, word as i64));
+}
+
+/// What belongs to a value, and the value's own datum.
+pub(crate) fn open(datum: &[u8]) -> Result<(Belongings, &[u8]), String> {
+    let mut reader = Reader::new(datum);
+    let belongings = belongings(&mut reader).map_err(|e| format!("an envelope: {e}"))?;
+    Ok((belongings, reader.rest()))
+}
+
+fn belongings(reader: &mut Reader<'_>) -> Result<Belongings, Box<dyn std::error::Error>> {
+    let key = reader.bytes()?.to_vec();
+    let time = Some(Tai::from_nanos(reader.long()?));
+    let level = u8::try_from(reader.int()?)?;
+    let trace = match reader.bytes()? {
+        [] => None,
+        bytes => Some(TraceId(bytes.try_into()?)),
+    };
+    reader.string()?;
+    for _ in ["incarnation", "sequence", "partition", "offset"] {
+        reader.long()?;
+    }
+    Ok(Belongings { key, time, level, trace })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NESTED: &str = r#"{"type": "record", "name": "A", "fields": [
+        {"name": "x", "type": {"type": "enum", "name": "E", "symbols": ["P"]}},
+        {"name": "y", "type": "E", "units": "m"}]}"#;
+
+    #[test]
+    fn the_value_s_schema_comes_back_as_it_was() {
+        for text in [NESTED, r#""bytes""#, r#"["null", "string"]"#] {
+            let value = Schema::parse(text).unwrap();
+            let whole = schema(&value).unwrap();
+            let back = value_schema(&whole).unwrap();
+            assert_eq!((back.id(), back.to_json()), (value.id(), value.to_json()));
+            assert!(value_schema(&value).is_none());
+            assert!(schema(&whole).is_err(), "an envelope in an envelope has the name twice");
+        }
+        let other = r#"{"type": "record", "name": "HeliographSample", "fields": []}"#;
+        assert!(value_schema(&Schema::parse(other).unwrap()).is_none());
+    }
+
+    #[test]
+    fn damaged_envelopes_are_refused() {
+        let whole = b"\x02k\x08\x06\0\x02p\x02\x04\0\x0avalue";
+        let (belongings, value) = open(whole).unwrap();
+        let key = b"k".to_vec();
+        let time = Some(Tai::from_nanos(4));
+        assert_eq!(belongings, Belongings { key, time, level: 3, trace: None });
+        assert_eq!(value, b"value");
+        assert!(open(&whole[..8]).is_err());
+        assert!(open(b"\0\0\x80\x04\0\0\0\0\0\0").is_err(), "level 256");
+        assert!(open(b"\0\0\0\x02t\0\0\0\0\0").is_err(), "a trace of one byte");
+    }
+}
