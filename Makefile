@@ -48,6 +48,7 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo fmt --check --manifest-path bench/compare/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- --deny warnings
 	cargo xtask tidy
 	$(bin)/ruff check python $(bench_python)
 	$(bin)/ruff format --check python $(bench_python)
