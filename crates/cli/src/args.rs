@@ -1,7 +1,7 @@
 //! The command line as a table: help, manual pages and completions are generated from it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use helio_bus::Start;
@@ -87,6 +87,55 @@ pub(crate) struct TopicsArgs {
     pub(crate) output: Output,
 }
 
+/// How `helio pub` and `helio play` publish.
+#[derive(Debug, Args)]
+pub(crate) struct PublishingArgs {
+    /// A field of the value that is the key, or a part of it where repeated: its Avro encoding
+    /// where the topic has a schema, its text (nested fields with dots) where it has none.
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) key_field: Vec<String>,
+    /// The quality of service profile of a topic that is created (stream unless given).
+    #[arg(long, value_parser = PROFILES)]
+    pub(crate) profile: Option<String>,
+    /// Samples a second, instead of as fast as they come and the bus takes them.
+    #[arg(long, value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: Option<f64>,
+    /// Wait for this of each sample (what the topic says unless given).
+    #[arg(long, value_enum)]
+    pub(crate) guarantee: Option<Receipt>,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long)]
+    pub(crate) producer: Option<String>,
+}
+
+/// When `helio sub` and `helio record` end by themselves.
+#[derive(Debug, Args)]
+pub(crate) struct EndArgs {
+    /// End after so many samples.
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// End after this time, such as 30s. Without --count and --for it ends with SIGINT or SIGTERM.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+impl EndArgs {
+    /// When the time is over, counted from now.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.duration.and_then(|time| Instant::now().checked_add(time))
+    }
+
+    /// Whether there have to be more samples than these.
+    pub(crate) fn wants_more(&self, samples: u64) -> bool {
+        self.count.is_none_or(|count| samples < count)
+    }
+
+    /// Whether there is an end but a signal.
+    pub(crate) fn is_given(&self) -> bool {
+        self.count.is_some() || self.duration.is_some()
+    }
+}
+
 /// `helio pub`.
 #[derive(Debug, Args)]
 pub(crate) struct PubArgs {
@@ -100,34 +149,20 @@ pub(crate) struct PubArgs {
     /// The key of each sample.
     #[arg(long, conflicts_with = "key_field")]
     pub(crate) key: Option<String>,
-    /// A field of the value that is the key, or a part of it where repeated: its Avro encoding
-    /// where the topic has a schema, its text (nested fields with dots) where it has none.
-    #[arg(long, value_name = "FIELD")]
-    pub(crate) key_field: Vec<String>,
     /// The routing byte of each sample.
     #[arg(long, default_value = "0")]
     pub(crate) level: u8,
     /// The Avro schema of what is published (a new topic's, or a new version).
     #[arg(long, value_name = "AVSC", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
-    /// The quality of service profile of a topic that is created (stream unless given).
-    #[arg(long, value_parser = PROFILES)]
-    pub(crate) profile: Option<String>,
     /// Partitions of a topic that is created (1 unless given).
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) partitions: Option<u32>,
-    /// Samples a second, instead of as fast as they come.
-    #[arg(long, value_name = "HZ", value_parser = units::rate)]
-    pub(crate) rate: Option<f64>,
     /// Publish the values and files so many times.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) repeat: u64,
-    /// Wait for this of each sample (what the topic says unless given).
-    #[arg(long, value_enum)]
-    pub(crate) guarantee: Option<Receipt>,
-    /// Publish under this name, which is stable over restarts.
-    #[arg(long)]
-    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) publishing: PublishingArgs,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -167,12 +202,8 @@ pub(crate) struct SubArgs {
     /// Share the topics with the other members of this group; begins where the group has got to.
     #[arg(long)]
     pub(crate) group: Option<String>,
-    /// End after so many samples.
-    #[arg(long, value_name = "N")]
-    pub(crate) count: Option<u64>,
-    /// End after this time, such as 30s.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
     /// What happens where it falls behind (what the topic says unless given).
     #[arg(long, value_enum)]
     pub(crate) lagging: Option<LaggingArg>,
@@ -217,9 +248,6 @@ pub(crate) struct PlayArgs {
     /// topic's own unless given). Framed packets without any are published as they are.
     #[arg(long, value_name = "AVSC", num_args = 1.., value_hint = ValueHint::FilePath)]
     pub(crate) schema: Vec<PathBuf>,
-    /// Samples a second, instead of as fast as the bus takes them.
-    #[arg(long, value_name = "HZ", value_parser = units::rate)]
-    pub(crate) rate: Option<f64>,
     /// Play the files so many times.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) repeat: u64,
@@ -229,18 +257,8 @@ pub(crate) struct PlayArgs {
     /// End after so many samples.
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// A field that is the key, or a part of it where repeated; see `helio help pub`.
-    #[arg(long, value_name = "FIELD")]
-    pub(crate) key_field: Vec<String>,
-    /// The quality of service profile of a topic that is created (stream unless given).
-    #[arg(long, value_parser = PROFILES)]
-    pub(crate) profile: Option<String>,
-    /// Wait for this of each sample (what the topic says unless given).
-    #[arg(long, value_enum)]
-    pub(crate) guarantee: Option<Receipt>,
-    /// Publish under this name, which is stable over restarts.
-    #[arg(long)]
-    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) publishing: PublishingArgs,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -278,12 +296,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, default_value = "latest", value_name = "START")]
     #[arg(value_parser = crate::subscribe::start)]
     pub(crate) from: Start,
-    /// End after so many samples.
-    #[arg(long, value_name = "N")]
-    pub(crate) count: Option<u64>,
-    /// End after this time, such as 30s. Without --count and --for it ends with SIGINT or SIGTERM.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
     /// Begin a new file, NAME.1.avro, NAME.2.avro and so on, when one has this size.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rotate: Option<usize>,
@@ -294,6 +308,16 @@ pub(crate) struct RecordArgs {
     /// How blocks are compressed.
     #[arg(long, value_enum, default_value_t = CodecArg::Null)]
     pub(crate) codec: CodecArg,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Where a bench or the demo makes its journal, and how it prints what it found.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Where the fresh journal of this run is made, unless --url is given.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -313,11 +337,8 @@ pub(crate) struct DemoArgs {
     /// Alert packets a second.
     #[arg(long, default_value = "10", value_name = "HZ", value_parser = units::rate)]
     pub(crate) alert_rate: f64,
-    /// Where the demo makes its fresh journal, unless --url is given.
-    #[arg(long, value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) run: RunArgs,
 }
 
 /// `helio schema`.
@@ -488,11 +509,8 @@ pub(crate) struct LoadArgs {
     /// The quality of service profile of the bench's topic.
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
-    /// Where the bench makes its fresh journal, unless --url is given.
-    #[arg(long, value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) run: RunArgs,
 }
 
 impl LoadArgs {
@@ -571,16 +589,6 @@ pub(crate) struct FloorArgs {
     pub(crate) output: Output,
 }
 
-/// Where a bench makes its journal, and how it prints what it found.
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// Where the bench makes its fresh journal, unless --url is given.
-    #[arg(long, value_hint = ValueHint::DirPath)]
-    pub(crate) dir: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
 /// `helio bench join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
@@ -600,7 +608,7 @@ pub(crate) struct JoinArgs {
     #[arg(long, default_value = "event", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
-    pub(crate) bench: BenchArgs,
+    pub(crate) run: RunArgs,
 }
 
 /// `helio bench idle`.
@@ -617,7 +625,7 @@ pub(crate) struct IdleArgs {
     #[arg(long, default_value = "telemetry", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
-    pub(crate) bench: BenchArgs,
+    pub(crate) run: RunArgs,
 }
 
 /// `helio bench open`.
@@ -637,7 +645,7 @@ pub(crate) struct OpenArgs {
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
-    pub(crate) bench: BenchArgs,
+    pub(crate) run: RunArgs,
 }
 
 /// `helio man`.

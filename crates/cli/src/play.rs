@@ -25,7 +25,7 @@ const WINDOW: usize = 1_000;
 
 /// Runs `helio play`.
 pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = connect(url, args.producer.as_deref())?;
+    let bus = connect(url, args.publishing.producer.as_deref())?;
     let given = match args.schema.as_slice() {
         [] => None,
         paths => Some(schema::files(paths)?),
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         (None, Some(topic)) => topic.schema().map(|s| parse(&s.text)).transpose()?,
         (None, None) => None,
     };
-    let reading = Reading { schema: fallback, key_fields: args.key_field.clone() };
+    let reading = Reading { schema: fallback, key_fields: args.publishing.key_field.clone() };
     // The first file says what the topic carries.
     let schema = match args.files.first() {
         Some(path) => Packets::of(&Input::read(path)?, &reading)?.schema().cloned(),
@@ -72,8 +72,8 @@ fn open(
     if let Some(schema) = schema {
         spec = spec.schema(schema_text(schema));
     }
-    if known.is_none() || args.profile.is_some() {
-        spec = spec.qos(profile(args.profile.as_deref().unwrap_or("stream"))?);
+    if known.is_none() || args.publishing.profile.is_some() {
+        spec = spec.qos(profile(args.publishing.profile.as_deref().unwrap_or("stream"))?);
     }
     Ok(bus.topic(spec)?)
 }
@@ -127,7 +127,7 @@ impl Player<'_> {
 
     fn sample(&mut self, packet: &Packet) -> CliResult {
         self.stop.check()?;
-        if let Some(rate) = self.args.rate {
+        if let Some(rate) = self.args.publishing.rate {
             pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
         }
         let Belongings { key, time, level, trace } = &packet.belongings;
@@ -138,7 +138,7 @@ impl Player<'_> {
         if let Some(trace) = trace {
             message = message.trace(*trace);
         }
-        if let Some(guarantee) = self.args.guarantee {
+        if let Some(guarantee) = self.args.publishing.guarantee {
             message = message.guarantee(guarantee.into());
         }
         self.receipts.take(self.publisher.publish(message))?;

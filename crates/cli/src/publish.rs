@@ -19,14 +19,17 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs `helio pub`.
 pub(crate) fn run(args: &PubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = connect(url, args.producer.as_deref())?;
+    let bus = connect(url, args.publishing.producer.as_deref())?;
     let topic = open(&bus, args)?;
     let encoder = topic.schema().map(|schema| Encoder::new(&schema.text)).transpose()?;
     let mut sender = Sender {
         args,
         stop,
         publisher: topic.publisher()?,
-        key_fields: KeyFields::new(encoder.as_ref().map(Encoder::schema), &args.key_field)?,
+        key_fields: KeyFields::new(
+            encoder.as_ref().map(Encoder::schema),
+            &args.publishing.key_field,
+        )?,
         encoder,
         out: Out::new(),
         payload: Vec::new(),
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &PubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
 fn open(bus: &Bus, args: &PubArgs) -> CliResult<Topic> {
     let name = name(&args.topic)?;
     let schema = args.schema.as_deref().map(schema_file).transpose()?;
-    if args.profile.is_none() && args.partitions.is_none() {
+    if args.publishing.profile.is_none() && args.partitions.is_none() {
         let found = existing(bus, &name)?;
         match (found, &schema) {
             (Some(topic), None) => return Ok(topic),
@@ -52,7 +55,7 @@ fn open(bus: &Bus, args: &PubArgs) -> CliResult<Topic> {
             (None, _) => {}
         }
     }
-    let mut qos = profile(args.profile.as_deref().unwrap_or("stream"))?;
+    let mut qos = profile(args.publishing.profile.as_deref().unwrap_or("stream"))?;
     qos.partitions = args.partitions.unwrap_or(1);
     let spec = TopicSpec::of(name).qos(qos);
     Ok(bus.topic(with(spec, schema))?)
@@ -135,7 +138,7 @@ impl Sender<'_> {
 
     fn send(&mut self, payload: &[u8]) -> CliResult {
         self.stop.check()?;
-        if let Some(rate) = self.args.rate {
+        if let Some(rate) = self.args.publishing.rate {
             let due = self.start_ns + (self.sent as f64 * 1e9 / rate) as u64;
             pause(due, self.stop)?;
         }
@@ -144,7 +147,7 @@ impl Sender<'_> {
             (None, key) => key.clone().unwrap_or_default().into_bytes(),
         };
         let mut message = Message::new(payload).key(&key).level(self.args.level);
-        if let Some(guarantee) = self.args.guarantee {
+        if let Some(guarantee) = self.args.publishing.guarantee {
             message = message.guarantee(guarantee.into());
         }
         let receipt = self.publisher.publish(message).wait()?;

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResul
     // Whatever happened, what was recorded is a whole file.
     recorder.finish()?;
     recorder.told()?;
-    if ended? == End::Asked && (args.count.is_some() || args.duration.is_some()) {
+    if ended? == End::Asked && args.end.is_given() {
         return Err(CliError::Interrupted);
     }
     match samples.stats().lost + samples.stats().undecodable {
@@ -100,8 +100,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn pump(&mut self, samples: &mut Subscription, stop: &Stop) -> CliResult<End> {
-        let until = self.args.duration.and_then(|time| Instant::now().checked_add(time));
-        while self.args.count.is_none_or(|count| self.samples < count) {
+        let until = self.args.end.until();
+        while self.args.end.wants_more(self.samples) {
             if stop.asked() {
                 return Ok(End::Asked);
             }

@@ -28,9 +28,8 @@ pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let mut printer = Printer { args, out: Out::new(), values: Values::new(&bus), printed: 0 };
     let ended = printer.pump(&mut set, &members, stop);
     printer.out.flush()?;
-    let limited = args.count.is_some() || args.duration.is_some();
     match ended? {
-        End::Asked if limited => return Err(CliError::Interrupted),
+        End::Asked if args.end.is_given() => return Err(CliError::Interrupted),
         End::Asked | End::Done => {}
     }
     lost(&mut set, &members)
@@ -101,8 +100,8 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn pump(&mut self, set: &mut WaitSet, members: &[Member], stop: &Stop) -> CliResult<End> {
-        let until = self.args.duration.and_then(|time| Instant::now().checked_add(time));
-        while self.args.count.is_none_or(|count| self.printed < count) {
+        let until = self.args.end.until();
+        while self.args.end.wants_more(self.printed) {
             if stop.asked() {
                 return Ok(End::Asked);
             }

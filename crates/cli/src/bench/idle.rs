@@ -62,7 +62,7 @@ struct Report {
 
 /// Runs `helio bench idle`.
 pub(crate) fn run(args: &IdleArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.bench.dir.as_deref(), url)?;
+    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let load_before = load();
     let task = IdleTask {
         url: site.url().to_owned(),
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &IdleArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         ("their writers' process, %", format!("{:.3}", report.cpu_percent.publisher)),
         ("memory, MB", format!("{:.0}", report.rss_mb)),
     ];
-    print(&report, args.bench.output.json, &rows)
+    print(&report, args.run.output.json, &rows)
 }
 
 fn spec(task: &IdleTask, number: u32) -> CliResult<TopicSpec> {

@@ -69,7 +69,7 @@ struct Report {
 
 /// Runs `helio bench join`.
 pub(crate) fn run(args: &JoinArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.bench.dir.as_deref(), url)?;
+    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let mut progress = Progress::new();
     let load_before = load();
     let task = JoinTask {
@@ -130,7 +130,7 @@ fn told(args: &JoinArgs, site: &Site, joined: &[Joined], load: f64) -> CliResult
         ("joined after, ms", report.join_ms.map_or_else(String::new, |s| s.text())),
         ("CPU, ms", report.cpu_ms.map_or_else(String::new, |s| s.text())),
     ];
-    print(&report, args.bench.output.json, &rows)?;
+    print(&report, args.run.output.json, &rows)?;
     match report.lost {
         0 => Ok(()),
         lost => Err(CliError::Lost(format!("a late joiner misses {lost} of {} keys", args.keys))),

@@ -200,7 +200,7 @@ fn repeat<T>(times: u32, make: impl Fn(u32) -> CliResult<T>) -> CliResult<Vec<T>
 }
 
 fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", load.args.dir.as_deref(), url)?;
+    let site = Site::fresh("helio-bench", load.args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, a bench takes two; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
@@ -213,7 +213,7 @@ fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
     let reports = crew.reports()?;
     drop(progress);
     let report = join(load, &site, start_ns, &reports.0, &reports.1, load_before);
-    print(&report, load.args.output.json)?;
+    print(&report, load.args.run.output.json)?;
     if report.lost > 0 {
         let text = format!("{} of {} messages are lost", report.lost, report.count);
         return Err(CliError::Lost(text));

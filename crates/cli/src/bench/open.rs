@@ -95,7 +95,7 @@ struct Report {
 
 /// Runs `helio bench open`.
 pub(crate) fn run(args: &OpenArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.bench.dir.as_deref(), url)?;
+    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let Some(scratch) = site.scratch() else {
         let text = "this bench crashes a journal of its own; leave --url out, and give --dir";
         return Err(CliError::Refused(text.to_owned()));
@@ -231,7 +231,7 @@ impl Bench<'_> {
             ("after power loss, nothing in memory, ms", text(report.open_ms.cold)),
         ];
         drop(self.progress);
-        print(&report, args.bench.output.json, &rows)?;
+        print(&report, args.run.output.json, &rows)?;
         match report.lost {
             0 => Ok(()),
             lost => Err(CliError::Lost(format!("{lost} messages that had a receipt are lost"))),

@@ -47,7 +47,7 @@ type Happening = fn(&mut Cast) -> CliResult;
 
 /// Runs `helio demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-demo", args.dir.as_deref(), url)?;
+    let site = Site::fresh("helio-demo", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, the demo takes nine; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let play: Play = ended?;
     let report = report::Report::of(&scene, &play, site.url());
     let mut out = Out::new();
-    if args.output.json {
+    if args.run.output.json {
         out.json(&report)?;
     } else {
         report.lines().iter().try_for_each(|line| out.line(line))?;
