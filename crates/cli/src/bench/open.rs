@@ -39,8 +39,9 @@ const MORE_BYTES: u64 = 128 << 20;
 const TELL_BYTES: u64 = 8 << 20;
 /// The kernel's name for the time since the machine was started.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Puts a file in the boot id's place, for itself and what it becomes only.
-const ANOTHER_BOOT: &str = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+/// Puts a file in the boot id's place, for itself and what it becomes only; exits as one that is
+/// refused where it has no leave to.
+const ANOTHER_BOOT: &str = "mount --bind \"$0\" \"$1\" || exit 4; shift; exec \"$@\"";
 /// The oldest sample has come after this long, or will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
