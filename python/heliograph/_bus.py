@@ -2,8 +2,9 @@
 
 Constraints: nothing here blocks the loop. Publishing is a copy into the transport's memory;
 looking for samples is a look there; whatever has to be waited for (samples, receipts that are not
-there yet) is a future that the bus's notifier completes. One file descriptor a bus is watched by
-the loop, however many tasks wait.
+there yet) is a waiter that the bus's notifier completes. Two file descriptors a bus are watched by
+the loop, however many tasks wait: one that samples make readable wherever they are published, and
+one for what other threads of this process complete.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from heliograph._heliograph import Sample as _Sample
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from contextvars import Context
     from datetime import timedelta
     from types import TracebackType
     from typing import Self
@@ -39,6 +41,73 @@ _SIGNALS_EVERY_S = 0.5
 last look and the system call of the loop's sleep is otherwise noticed at the next sample only."""
 
 
+class _Waiter:
+    """What one task awaits: asyncio's protocol of futures, with a short way to the task.
+
+    A future of asyncio has its task run in the loop's next round, after another look at all
+    descriptors. This one can run it at once, in the callback that has learnt that there is
+    something.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_done", "_loop", "_task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._task: tuple[Callable[[Any], object], Context] | None = None
+        self._done = False
+        self._cancelled: tuple[Any, ...] | None = None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._done:
+            self._asyncio_future_blocking = True
+            yield self
+        self.result()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop whose task may wait."""
+        return self._loop
+
+    def add_done_callback(self, wakeup: Callable[[Any], object], *, context: Context) -> None:
+        """Have the task woken; it calls this when it begins to wait."""
+        self._task = (wakeup, context)
+        if self._done:
+            self._loop.call_soon(wakeup, self, context=context)
+
+    def done(self) -> bool:
+        """Say whether the task was woken."""
+        return self._done
+
+    def result(self) -> None:
+        """Raise CancelledError if the task was cancelled meanwhile; it asks when it is woken."""
+        if self._cancelled is not None:
+            raise asyncio.CancelledError(*self._cancelled)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Wake the task with a CancelledError; false where it is on its way already."""
+        if self._done:
+            return False
+        self._cancelled = () if msg is None else (msg,)
+        self.wake_soon()
+        return True
+
+    def wake(self) -> None:
+        """Run the task at once. No task may be running: for callbacks of the loop."""
+        if not self._done:
+            self._done = True
+            if self._task is not None:
+                wakeup, context = self._task
+                context.run(wakeup, self)
+
+    def wake_soon(self) -> None:
+        """Run the task in the loop's next round."""
+        if not self._done:
+            self._done = True
+            if self._task is not None:
+                wakeup, context = self._task
+                self._loop.call_soon(wakeup, self, context=context)
+
+
 class Bus:
     """One connection to one transport, in the event loop that it was connected in.
 
@@ -46,15 +115,22 @@ class Bus:
     opens its buses afterwards.
     """
 
-    def __init__(self, raw: RawBus) -> None:
+    def __init__(self, raw: RawBus, notifier: Notifier) -> None:
         self._raw = raw
         self._loop = asyncio.get_running_loop()
-        self._notifier = Notifier()
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._notifier = notifier
+        self._waiting: dict[int, _Waiter] = {}
         self._tokens = 0
         self._turn = _TURN
         self._closed = False
-        self._loop.add_reader(self._notifier.fileno(), self._wake)
+        self._watched = [notifier.fileno()]
+        self._loop.add_reader(notifier.fileno(), self._drain)
+        self._due: asyncio.TimerHandle | None = None
+        source = notifier.source_fileno()
+        if source is not None:
+            self._watched.append(source)
+            self._loop.add_reader(source, self._look)
+            self._look()
         self._beat: asyncio.TimerHandle | None = None
         if threading.current_thread() is threading.main_thread():
             self._look_for_signals()
@@ -100,12 +176,18 @@ class Bus:
         self._closed = True
         if self._beat is not None:
             self._beat.cancel()
-        self._loop.remove_reader(self._notifier.fileno())
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_result(None)
+        if self._due is not None:
+            self._due.cancel()
+        for descriptor in self._watched:
+            self._loop.remove_reader(descriptor)
+        for waiter in self._waiting.values():
+            waiter.wake_soon()
         self._waiting.clear()
-        await asyncio.to_thread(self._raw.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._raw.close()
+        self._notifier.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,21 +208,43 @@ class Bus:
         self._tokens += 1
         return self._tokens
 
-    def _wake(self) -> None:
-        """Complete the futures whose tokens were reported; the loop calls it."""
-        for token in self._notifier.drain():
-            future = self._waiting.pop(token, None)
-            if future is not None and not future.done():
-                future.set_result(None)
+    def _drain(self) -> None:
+        """Wake whom other threads reported; the loop calls it."""
+        self._wake(self._notifier.drain())
 
-    def _future(self, token: int) -> asyncio.Future[None]:
+    def _look(self) -> None:
+        """Wake whose subscriptions may have something; the loop calls it."""
+        tokens, due_s = self._notifier.turn()
+        if due_s is not None or self._due is not None:
+            self._call_again(due_s)
+        self._wake(tokens)
+
+    def _call_again(self, due_s: float | None) -> None:
+        """Look again at that time, though nothing comes."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = None if due_s is None else self._loop.call_later(due_s, self._look)
+
+    def _wake(self, tokens: list[int]) -> None:
+        for token in tokens:
+            waiter = self._waiting.pop(token, None)
+            if waiter is None:
+                continue
+            if len(tokens) == 1:
+                waiter.wake()
+            else:
+                # A task that ends the loop by its error must not keep the others from being woken.
+                waiter.wake_soon()
+
+    def _waiter(self, token: int) -> _Waiter:
         if self._closed:
             raise ClosedError("the bus is closed")
-        if asyncio.get_running_loop() is not self._loop:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
             raise RuntimeError("the bus was connected in another event loop; connect in this one")
-        future = self._loop.create_future()
-        self._waiting[token] = future
-        return future
+        waiter = _Waiter(loop)
+        self._waiting[token] = waiter
+        return waiter
 
     async def _breathe(self) -> None:
         """Let other tasks run: this one has gone on for a while without waiting."""
@@ -151,12 +255,12 @@ class Bus:
         """Wait for receipts that have not come yet."""
         token = self._token()
         while True:
-            future = self._future(token)
+            waiter = self._waiter(token)
             try:
                 receipts = pending.poll(self._notifier, token)
                 if receipts is not None:
                     return receipts
-                await future
+                await waiter
             finally:
                 self._waiting.pop(token, None)
 
@@ -297,9 +401,9 @@ class Subscription(SubscriptionBase[_T]):
         if not self._closed:
             self._closed = True
             self._raw.close()
-            future = self._bus._waiting.pop(self._token, None)
-            if future is not None and not future.done():
-                future.set_result(None)
+            waiter = self._bus._waiting.pop(self._token, None)
+            if waiter is not None:
+                waiter.wake_soon()
 
     def __aiter__(self) -> AsyncIterator[Sample[_T]]:
         return self
@@ -314,7 +418,9 @@ class Subscription(SubscriptionBase[_T]):
                 item = self._take()
                 if type(item) is _Sample:
                     return item
-                await self._other(item)
+                # Not by way of `_other`: each call on the way costs a sample, after a pause, much
+                # more than it seems.
+                await (self._arrival() if item is None else self._other(item))
         except ClosedError:
             if self._closed or self._bus._closed:
                 raise StopAsyncIteration from None
@@ -351,7 +457,7 @@ class Subscription(SubscriptionBase[_T]):
                     if samples:
                         self._turn -= len(samples)
                         return samples
-                    await (asyncio.sleep(0) if seen else self._wait())
+                    await (asyncio.sleep(0) if seen else self._arrival())
         except TimeoutError:
             return []
 
@@ -364,7 +470,7 @@ class Subscription(SubscriptionBase[_T]):
                     await self._breathe()
                 item = self._take()
                 if item is None:
-                    await self._wait()
+                    await self._arrival()
             except ClosedError:
                 if self._closed or self._bus._closed:
                     return
@@ -382,24 +488,26 @@ class Subscription(SubscriptionBase[_T]):
     async def _other(self, item: Any) -> None:
         """Do what is to be done where there is no sample right now."""
         if item is None:
-            await self._wait()
+            await self._arrival()
         elif item is ...:
             await asyncio.sleep(0)
         else:
             self._tell(item)
 
-    async def _wait(self) -> None:
-        """Wait until there may be something."""
+    def _arrival(self) -> _Waiter:
+        """Return what to await until there may be something."""
         bus = self._bus
-        if self._token in bus._waiting:
+        before = bus._waiting.get(self._token)
+        if before is not None and not before.done():
             raise RuntimeError("another task waits on this subscription; open one for each task")
-        future = bus._future(self._token)
+        waiter = bus._waiter(self._token)
         try:
-            if not self._raw.arm(bus._notifier, self._token):
-                await future
-        finally:
-            if bus._waiting.get(self._token) is future:
-                del bus._waiting[self._token]
+            if self._raw.arm(bus._notifier, self._token):
+                waiter.wake()
+        except BaseException:
+            waiter.wake()
+            raise
+        return waiter
 
 
 class Connecting:
@@ -415,7 +523,11 @@ class Connecting:
         return self._open().__await__()
 
     async def _open(self) -> Bus:
-        return Bus(await asyncio.to_thread(open_bus, *self._wanted))
+        return Bus(*await asyncio.to_thread(self._connect))
+
+    def _connect(self) -> tuple[RawBus, Notifier]:
+        raw = open_bus(*self._wanted)
+        return raw, Notifier(raw)
 
     async def __aenter__(self) -> Bus:
         self._bus = await self._open()

@@ -61,7 +61,7 @@ pub(crate) struct RawBus {
 const WHAT: &str = "bus";
 
 impl RawBus {
-    fn bus(&self, py: Python<'_>) -> PyResult<Bus> {
+    pub(crate) fn bus(&self, py: Python<'_>) -> PyResult<Bus> {
         self.lock(py)?.get(WHAT).cloned()
     }
 

@@ -1,26 +1,51 @@
-//! From wakers to an event loop: one file descriptor a bus, however many tasks wait.
+//! From wakers to an event loop: two file descriptors a bus at most, however many tasks wait.
 //!
-//! A waker is a token. What is woken puts its token in a list and, if the list was empty, makes the
+//! A waker is a token. What is woken by another thread (receipts; samples, where the bus has a
+//! thread that waits for them) puts its token in a list and, if the list was empty, makes a
 //! descriptor readable; the loop's callback drains the list. So many wake-ups cost one system call.
+//! Where the bus has an event source, samples make that readable instead, and no thread stands in
+//! between.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
+use std::time::Instant;
 
+use helio_bus::EventSource;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::bus::RawBus;
+use crate::errors;
+use crate::fork::Owned;
+
 #[derive(Debug)]
 struct Shared {
     event: OwnedFd,
-    woken: Mutex<Vec<u64>>,
+    woken: Mutex<Woken>,
+}
+
+#[derive(Debug, Default)]
+struct Woken {
+    tokens: Vec<u64>,
+    /// The loop takes the tokens without being told: it is about to.
+    turning: bool,
+}
+
+impl Shared {
+    fn woken(&self) -> MutexGuard<'_, Woken> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The event loop's end of all the wakers of one bus.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Notifier")]
 #[derive(Debug)]
-pub(crate) struct Notifier(Arc<Shared>);
+pub(crate) struct Notifier {
+    shared: Arc<Shared>,
+    source: Option<Mutex<Owned<EventSource>>>,
+}
 
 struct Token {
     token: u64,
@@ -33,11 +58,11 @@ impl Wake for Token {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut woken = self.shared.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = woken.is_empty();
-        woken.push(self.token);
+        let mut woken = self.shared.woken();
+        let tell = woken.tokens.is_empty() && !woken.turning;
+        woken.tokens.push(self.token);
         drop(woken);
-        if first {
+        if tell {
             // It can only fail where the counter is full, and then the loop is woken anyway.
             let _ = rustix::io::write(&self.shared.event, &1_u64.to_ne_bytes());
         }
@@ -47,34 +72,61 @@ impl Wake for Token {
 impl Notifier {
     /// A waker that reports `token`.
     pub(crate) fn waker(&self, token: u64) -> Waker {
-        Arc::new(Token { token, shared: Arc::clone(&self.0) }).into()
+        Arc::new(Token { token, shared: Arc::clone(&self.shared) }).into()
     }
 }
 
 #[pymethods]
 impl Notifier {
     #[new]
-    fn new() -> PyResult<Self> {
+    fn new(py: Python<'_>, bus: &RawBus) -> PyResult<Self> {
+        let bus = bus.bus(py)?;
+        let source = py.detach(|| bus.event_source()).map_err(|error| errors::transport(&error))?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Self(Arc::new(Shared { event, woken: Mutex::default() })))
+        let shared = Arc::new(Shared { event, woken: Mutex::default() });
+        Ok(Self { shared, source: source.map(|source| Mutex::new(Owned::new(source))) })
     }
 
-    /// The descriptor that is readable while something is woken.
+    /// The descriptor that is readable while something is woken: call `drain` then.
     fn fileno(&self) -> i32 {
-        self.0.event.as_raw_fd()
+        self.shared.event.as_raw_fd()
+    }
+
+    /// The descriptor that is readable when samples may have come: call `turn` then, and once at
+    /// the beginning. None where the bus has a thread that waits for them.
+    fn source_fileno(&self) -> PyResult<Option<i32>> {
+        let Some(source) = &self.source else { return Ok(None) };
+        let source = source.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Some(source.get("bus")?.as_fd().as_raw_fd()))
     }
 
     /// The tokens that were woken since the last call.
     fn drain(&self) -> Vec<u64> {
         // First the descriptor, then the list: what is woken in between makes it readable again
         // only if the list is empty by then, and otherwise is in what is taken here.
-        let _ = rustix::io::read(&self.0.event, &mut [0_u8; 8]);
-        std::mem::take(&mut *self.0.woken.lock().unwrap_or_else(PoisonError::into_inner))
+        let _ = rustix::io::read(&self.shared.event, &mut [0_u8; 8]);
+        std::mem::take(&mut self.shared.woken().tokens)
     }
 
-    /// Reports a token from Python.
-    fn wake(&self, token: u64) {
-        self.waker(token).wake();
+    /// The tokens whose subscriptions may have something, and after how many seconds at the latest
+    /// to call it again, if at all.
+    fn turn(&self) -> PyResult<(Vec<u64>, Option<f64>)> {
+        let Some(source) = &self.source else { return Ok((self.drain(), None)) };
+        let source = source.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = source.get("bus")?;
+        self.shared.woken().turning = true;
+        let due = source.turn();
+        let mut woken = self.shared.woken();
+        woken.turning = false;
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()).as_secs_f64());
+        Ok((std::mem::take(&mut woken.tokens), left))
+    }
+
+    /// Lets go of the bus.
+    fn close(&self, py: Python<'_>) {
+        let Some(source) = &self.source else { return };
+        let taken = source.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(taken));
     }
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from heliograph import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PATIENCE_S = 60.0
 
@@ -188,3 +189,47 @@ def test_ctrl_c_ends_a_wait(scheme: str, wait: str, request: pytest.FixtureReque
     os.kill(waiter.pid, signal.SIGINT)
     out, err = waiter.communicate(timeout=PATIENCE_S)
     assert (out, err, waiter.returncode) == ("interrupted\nclosed\n", "", 0)
+
+
+def threads() -> list[str]:
+    """Return the names of this process's threads."""
+    names = Path("/proc/self/task").glob("*/comm")
+    return [name.read_text().strip() for name in names]
+
+
+@pytest.mark.parametrize("pipes", [True, False], ids=["pipes", "no pipes"])
+def test_a_loop_is_woken_from_another_process(journal: str, pipes: bool) -> None:
+    with sync.connect(journal) as bus:
+        bus.topic("wind", bytes, qos=helio.TELEMETRY)
+    if not pipes:
+        # As on a file system that has none.
+        Path(journal.removeprefix("journal:"), "bells").write_text("in the way")
+    writer = """
+with sync.connect(url) as bus:
+    wind = bus.topic("wind", bytes)
+    for line in sys.stdin:
+        wind.publish(line.encode())
+"""
+
+    async def read() -> None:
+        async with helio.connect(journal) as bus:
+            wind = bus.topic("wind", bytes)
+            process = start(writer, journal)
+            assert process.stdin is not None
+            async with wind.subscribe() as one, wind.subscribe() as other:
+                for number in range(20):
+                    waiting = [asyncio.create_task(each.next()) for each in (one, other)]
+                    await asyncio.sleep(0)
+                    process.stdin.write(f"{number}\n")
+                    process.stdin.flush()
+                    for sample in await asyncio.gather(*waiting):
+                        assert sample.value == f"{number}\n".encode()
+                assert ("helio-bridge" in threads()) is not pipes
+                task = asyncio.create_task(one.next())
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            process.communicate()
+
+    asyncio.run(asyncio.wait_for(read(), PATIENCE_S))

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,16 @@ pub trait Bell: Send + Sync + 'static {
     fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>);
     /// Rings from this process; with a token, as if that reader had something.
     fn ring(&self, token: Option<u64>);
+    /// For event loops: a descriptor that becomes readable with the first ring after each
+    /// [`Bell::listen`]. `None` where a thread has to wait.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// What [`Bell::wait`] does, without waiting: from now on the next ring makes the descriptor
+    /// readable.
+    fn listen(&self, ready: &mut Vec<u64>) {
+        self.wait(Some(Duration::ZERO), ready);
+    }
     /// For the transport that made it.
     fn as_any(&self) -> &dyn Any;
 }

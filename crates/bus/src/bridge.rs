@@ -1,6 +1,8 @@
-//! From bells to wakers: one thread a bus waits for all its asynchronous subscriptions.
+//! From bells to wakers: one wait a bus for all its asynchronous subscriptions, in a thread of its
+//! own or in an event loop that watches the bell's descriptor.
 
 use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -12,7 +14,7 @@ use crate::error::{TransportError, engine};
 /// The thread's longest wait, so that a lost ring could never cost more.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The waiting thread and who is to be woken.
+/// Who is to be woken, by the waiting thread or by an event loop's turns.
 pub(crate) struct Bridge {
     bell: Arc<dyn Bell>,
     tasks: Mutex<Tasks>,
@@ -32,9 +34,13 @@ struct Task {
 }
 
 impl Bridge {
+    /// Without a thread: someone else takes the turns.
+    fn new(bell: Arc<dyn Bell>) -> Arc<Self> {
+        Arc::new(Self { bell, tasks: Mutex::default(), stopped: AtomicBool::new(false) })
+    }
+
     pub(crate) fn start(bell: Arc<dyn Bell>, transport: &str) -> Result<Arc<Self>, TransportError> {
-        let bridge =
-            Arc::new(Self { bell, tasks: Mutex::default(), stopped: AtomicBool::new(false) });
+        let bridge = Self::new(bell);
         let running = Arc::clone(&bridge);
         std::thread::Builder::new()
             .name("helio-bridge".to_owned())
@@ -80,8 +86,22 @@ impl Bridge {
             self.bell.wait(Some(self.patience()), &mut ready);
             self.wake(&ready);
         }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         let tasks = std::mem::take(&mut *locked(&self.tasks));
         tasks.waiting.into_values().for_each(|task| task.waker.wake());
+    }
+
+    fn turn(&self) -> Option<Instant> {
+        let mut ready = Vec::new();
+        self.bell.listen(&mut ready);
+        self.wake(&ready);
+        if self.stopped.load(Ordering::Acquire) {
+            self.wake_all();
+        }
+        locked(&self.tasks).earliest
     }
 
     fn patience(&self) -> Duration {
@@ -103,5 +123,38 @@ impl Bridge {
         }
         drop(tasks);
         woken.into_iter().for_each(|task| task.waker.wake());
+    }
+}
+
+/// For a program with an event loop: wakes the asynchronous subscriptions of a bus in the loop's
+/// own thread, with one descriptor to watch however many subscriptions there are.
+///
+/// Without it a thread of the bus does that, which costs each sample a change of threads.
+pub struct EventSource(Arc<Bridge>);
+
+impl EventSource {
+    /// `None` where the bell has no descriptor.
+    pub(crate) fn new(bell: Arc<dyn Bell>) -> Option<(Self, Arc<Bridge>)> {
+        bell.descriptor()?;
+        let bridge = Bridge::new(bell);
+        Some((Self(Arc::clone(&bridge)), bridge))
+    }
+
+    /// Wakes whose subscriptions may have something. To be called once at the beginning, then
+    /// whenever the descriptor is readable, and at the time that it returns, if it returns one.
+    pub fn turn(&self) -> Option<Instant> {
+        self.0.turn()
+    }
+}
+
+impl AsFd for EventSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.descriptor().expect("it had one when the source was made, and keeps it")
+    }
+}
+
+impl std::fmt::Debug for EventSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventSource").finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::{ProducerName, SchemaId, TopicName};
 
 use crate::bell::{Bell, locked};
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, EventSource};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, TopicError, TransportError};
 use crate::topic::{SchemaText, Topic, TopicCore, TopicInfo, TopicSpec};
@@ -233,6 +233,24 @@ impl Bus {
     /// What the transport says.
     pub fn wait_set(&self) -> Result<WaitSet, TransportError> {
         Ok(WaitSet::new(Arc::clone(&self.core), self.core.transport.bell()?))
+    }
+
+    /// The source of wake-ups for an event loop that takes the place of the bus's waiting thread:
+    /// to be asked for before anything waits asynchronously, and driven for as long as it does.
+    /// `None` where the transport has no descriptor to watch, or the thread runs already.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn event_source(&self) -> Result<Option<EventSource>, TransportError> {
+        let mut bridge = locked(&self.core.bridge);
+        if bridge.is_some() {
+            return Ok(None);
+        }
+        let source = EventSource::new(self.core.transport.bell()?);
+        Ok(source.map(|(source, started)| {
+            *bridge = Some(started);
+            source
+        }))
     }
 
     /// Closes the connection: what waits returns [`TransportError::Closed`], pending receipts are

@@ -25,7 +25,8 @@
 //! ```
 //!
 //! In a task the same is `publisher.publish(message).await?` and `samples.next().await?`, under any
-//! executor: one thread a bus turns the transport's bells into wake-ups.
+//! executor: one thread a bus turns the transport's bells into wake-ups, or the program's own event
+//! loop does ([`Bus::event_source`]).
 
 mod batch;
 mod bell;
@@ -54,6 +55,7 @@ mod watch;
 
 pub use batch::Batch;
 pub use bell::{Bell, LocalBell, Waiters};
+pub use bridge::EventSource;
 pub use bus::{Builder, Bus};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};

@@ -1,9 +1,13 @@
-//! The bus on `memory:`: what applications see.
+//! The bus, mostly on `memory:`: what applications see.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::fs::File;
 use std::future::Future;
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
@@ -45,6 +49,48 @@ fn publish(topic: &Topic, texts: &[&str]) {
     for text in texts {
         publisher.publish(Message::new(text.as_bytes())).wait().unwrap();
     }
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_event_loop_s_turns_wake_tasks_without_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("journal:{}", dir.path().join("journal").display());
+    let (bus, other) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    let source = bus.event_source().unwrap().unwrap();
+    assert!(bus.event_source().unwrap().is_none(), "a bus has one");
+    let mut pipe = File::from(source.as_fd().try_clone_to_owned().unwrap());
+    let mut readable = || pipe.read(&mut [0; 8]).is_ok();
+    let wind = topic(&bus, "wind", Qos::telemetry());
+    let mut samples = wind.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let woken = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    for round in 1..4 {
+        assert!(samples.poll_event(&mut Context::from_waker(&waker)).is_pending());
+        source.turn();
+        assert_eq!(woken.0.load(Ordering::SeqCst), round - 1);
+        publish(&topic(&other, "wind", Qos::telemetry()), &["7.5"]);
+        assert!(readable() && !readable());
+        source.turn();
+        assert_eq!(woken.0.load(Ordering::SeqCst), round);
+        assert!(samples.poll_event(&mut Context::from_waker(&waker)).is_ready());
+    }
+    bus.close();
+    assert!(readable());
+}
+
+#[test]
+fn without_a_descriptor_a_thread_wakes_tasks() {
+    let bus = Bus::connect("memory:").unwrap();
+    assert!(bus.event_source().unwrap().is_none());
 }
 
 #[test]

@@ -1,25 +1,28 @@
 //! Doorbells: one kernel wait for all that a thread reads, whatever the number of partitions.
 //!
 //! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
-//! counts rings, a flag that says someone sleeps on it, and the owner.
+//! counts rings, a word that says where the owner sleeps (on the futex, or on the slot's pipe in an
+//! event loop: see `pipes`), and the owner.
 //!
 //! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by
-//! counting the word up, and calls the kernel only where the sleeping flag is set. A bell remembers
+//! counting the word up, and calls the kernel only where someone sleeps. A bell remembers
 //! the count up to which it has answered, so a ring between two waits is never lost. A writer that
 //! was killed between its commit and its ring, or in the middle of its ring, leaves sleepers
 //! behind: the journal's maintenance looks after them within [`SWEEP`].
 
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
 use crate::futex;
 use crate::journal::Shared;
 use crate::partition::Partition;
+use crate::pipes;
 use crate::process::Token;
 
 /// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
@@ -29,6 +32,10 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(50);
 /// Where the slots start in the journal's file.
 pub(crate) const SLOTS_AT: usize = 4096;
 const SLOT: usize = 64;
+/// Where a slot's owner sleeps.
+const AWAKE: u32 = 0;
+const ON_FUTEX: u32 = 1;
+const ON_PIPE: u32 = 2;
 /// How often a reader without write access looks, at the soonest and at the latest.
 const POLL: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(5));
 
@@ -55,6 +62,8 @@ pub(crate) struct BellInner {
     answered: AtomicU32,
     /// In place of the slot's word where there is none.
     own: AtomicU32,
+    /// The slot's pipe, where it was asked for and could be had.
+    pipe: OnceLock<Option<OwnedFd>>,
     watched: Mutex<HashMap<usize, (Weak<Partition>, u64)>>,
 }
 
@@ -73,6 +82,7 @@ impl Bell {
             slot,
             answered,
             own: AtomicU32::new(0),
+            pipe: OnceLock::new(),
             watched: Mutex::default(),
         });
         shared.bells().push(Arc::downgrade(&inner));
@@ -89,6 +99,21 @@ impl Bell {
     /// where someone rang since the last wait. One thread waits at a time.
     pub fn wait(&self, timeout: Option<Duration>) -> Wake {
         self.inner.wait(timeout)
+    }
+
+    /// For event loops: a descriptor that becomes readable with the first ring after each
+    /// [`Bell::listen`]. `None` where the journal may not be written or its folder cannot hold
+    /// named pipes: then a thread has to [`wait`](Bell::wait).
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.pipe().map(AsFd::as_fd)
+    }
+
+    /// Whether someone rang since the last wait. From now on the next ring makes the descriptor
+    /// readable; call it again then.
+    #[must_use]
+    pub fn listen(&self) -> bool {
+        self.inner.listen()
     }
 
     pub(crate) fn slot(&self) -> Option<usize> {
@@ -148,14 +173,29 @@ impl BellInner {
         }
     }
 
+    fn pipe(&self) -> Option<&OwnedFd> {
+        let make = || pipes::make(&self.shared.dir, self.slot?);
+        self.pipe.get_or_init(make).as_ref()
+    }
+
+    /// The order is what counts: a ring before the flag is seen in the count, and one after it
+    /// writes to the pipe, which nobody empties until the next time.
+    fn listen(&self) -> bool {
+        if let (Some(slot), Some(pipe)) = (self.slot, self.pipe()) {
+            pipes::drain(pipe);
+            self.shared.bell_sleeping(slot).store(ON_PIPE, SeqCst);
+        }
+        self.rung()
+    }
+
     fn sleep(&self, slot: usize, left: Option<Duration>) {
         let sleeping = self.shared.bell_sleeping(slot);
-        sleeping.store(1, SeqCst);
+        sleeping.store(ON_FUTEX, SeqCst);
         let seen = self.answered.load(Relaxed);
         if self.word().load(SeqCst) == seen {
             futex::wait(self.word(), seen, left);
         }
-        sleeping.store(0, SeqCst);
+        sleeping.store(AWAKE, SeqCst);
     }
 
     /// Whether a watched partition has moved on; forgets those.
@@ -175,8 +215,11 @@ impl BellInner {
             ring(&self.shared, slot);
         } else if counted {
             // Whatever the flag says: it may be the killed writer that took it back.
-            self.shared.bell_sleeping(slot).store(0, SeqCst);
+            self.shared.bell_sleeping(slot).store(AWAKE, SeqCst);
             futex::wake(self.word());
+            if let Some(Some(pipe)) = self.pipe.get() {
+                pipes::poke(pipe);
+            }
         }
     }
 }
@@ -184,16 +227,19 @@ impl BellInner {
 impl Drop for BellInner {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
+            self.shared.bell_sleeping(slot).store(AWAKE, SeqCst);
             self.shared.bell_owner(slot).store(0, SeqCst);
         }
     }
 }
 
-/// Rings a slot's bell: counts, and wakes only where someone sleeps.
+/// Rings a slot's bell: counts, and wakes only who sleeps.
 pub(crate) fn ring(shared: &Shared, slot: usize) {
     shared.bell_word(slot).fetch_add(1, SeqCst);
-    if shared.bell_sleeping(slot).swap(0, SeqCst) != 0 {
-        futex::wake(shared.bell_word(slot));
+    match shared.bell_sleeping(slot).swap(AWAKE, SeqCst) {
+        AWAKE => {}
+        ON_PIPE => shared.pipes.wake(&shared.dir, slot),
+        _ => futex::wake(shared.bell_word(slot)),
     }
 }
 
@@ -206,7 +252,7 @@ fn claim(shared: &Shared) -> Result<usize, JournalError> {
             let old = Token(owner.load(SeqCst));
             let free = old == Token::NOBODY || dead_too && !old.alive(shared.boot);
             if free && owner.compare_exchange(old.0, own.0, SeqCst, SeqCst).is_ok() {
-                shared.bell_sleeping(slot).store(0, SeqCst);
+                shared.bell_sleeping(slot).store(AWAKE, SeqCst);
                 return Ok(slot);
             }
         }
@@ -260,6 +306,61 @@ mod tests {
         journal.maintain();
         assert_eq!(hear.recv_timeout(PATIENCE).unwrap(), Ok(Wake::Rung));
         sleeper.join().unwrap();
+    }
+
+    fn readable(bell: &Bell) -> bool {
+        let mut byte = [0];
+        rustix::io::read(bell.descriptor().unwrap(), &mut byte) == Ok(1)
+    }
+
+    #[test]
+    fn a_ring_from_elsewhere_makes_the_descriptor_readable_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Journal::open(dir.path(), JournalOptions::default()).unwrap();
+        let (journal, other) = (open(), open());
+        let bell = journal.bell().unwrap();
+        let far = Bell::new(other.shared()).unwrap();
+        let slot = bell.slot().unwrap();
+        let ring = || ring(&far.inner.shared, slot);
+        ring();
+        assert!(bell.listen() && !bell.listen() && !readable(&bell));
+        for _ in 0..2 {
+            ring();
+            ring();
+            assert!(readable(&bell) && !readable(&bell));
+            assert!(bell.listen());
+        }
+        drop(bell);
+        let bell = journal.bell().unwrap();
+        assert_eq!(bell.slot(), Some(slot));
+        ring();
+        assert!(!readable(&bell), "its new owner does not listen yet");
+    }
+
+    #[test]
+    fn the_sweep_makes_the_descriptor_readable_where_a_writer_did_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let options =
+            JournalOptions { maintenance: Maintenance::Manual, ..JournalOptions::default() };
+        let journal = Journal::open(dir.path(), options).unwrap();
+        let bell = journal.bell().unwrap();
+        assert!(!bell.listen() && !readable(&bell));
+        let (shared, slot) = (&bell.inner.shared, bell.slot().unwrap());
+        shared.bell_word(slot).fetch_add(1, SeqCst);
+        shared.bell_sleeping(slot).swap(AWAKE, SeqCst);
+        journal.maintain();
+        assert!(readable(&bell) && bell.listen());
+    }
+
+    #[test]
+    fn without_a_pipe_there_is_no_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path(), JournalOptions::default()).unwrap();
+        std::fs::write(dir.path().join("bells"), "no folder").unwrap();
+        let bell = journal.bell().unwrap();
+        assert!(bell.descriptor().is_none());
+        bell.ring();
+        assert!(bell.listen() && !bell.listen());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::hash::{mix, random};
 use crate::maintenance::{self, Signal};
 use crate::map::{Map, Mode};
 use crate::partition::Partition;
+use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
 use crate::topic::{self, Topic, TopicInner};
 use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) token: Token,
     doorbells: Map,
     bells: Mutex<Vec<Weak<BellInner>>>,
+    pub(crate) pipes: Pipes,
     partitions: Mutex<Vec<Weak<Partition>>>,
     groups: Mutex<Vec<Weak<GroupInner>>>,
     pub(crate) syncer: Arc<Signal>,
@@ -248,6 +250,7 @@ impl Journal {
             token: Token::own(boot),
             doorbells,
             bells: Mutex::default(),
+            pipes: Pipes::default(),
             partitions: Mutex::default(),
             groups: Mutex::default(),
             syncer: Arc::default(),
@@ -279,6 +282,11 @@ impl Journal {
     /// [`JournalError::TooMany`] where 4,096 threads wait on this journal already.
     pub fn bell(&self) -> Result<Bell, JournalError> {
         Bell::new(&self.inner.shared)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
     }
 
     fn open_topics(&self) -> MutexGuard<'_, HashMap<TopicName, Arc<TopicInner>>> {

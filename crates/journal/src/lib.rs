@@ -27,6 +27,7 @@ mod map;
 mod options;
 mod partition;
 mod picks;
+mod pipes;
 mod process;
 mod producers;
 mod reader;

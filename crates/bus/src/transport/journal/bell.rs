@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -54,22 +55,12 @@ impl JournalBell {
         locked(&self.armed).readers.remove(&token);
     }
 
-    /// Rings for every armed reader.
-    pub(super) fn ring_all(&self) {
-        let mut armed = locked(&self.armed);
-        let tokens: Vec<u64> = armed.readers.drain().map(|(token, _)| token).collect();
-        armed.local.extend(tokens);
-        drop(armed);
-        self.bell.ring();
-    }
-}
-
-impl Bell for JournalBell {
-    fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) {
-        let woken = self.bell.wait(timeout);
+    /// Adds the tokens that were rung from this process, and after a ring of others those whose
+    /// readers find something.
+    fn collect(&self, rung: bool, ready: &mut Vec<u64>) {
         let mut armed = locked(&self.armed);
         ready.extend(armed.local.drain());
-        if woken == Wake::TimedOut {
+        if !rung {
             return;
         }
         if armed.readers.len() == 1 {
@@ -84,6 +75,31 @@ impl Bell for JournalBell {
             }
             !something
         });
+    }
+
+    /// Rings for every armed reader.
+    pub(super) fn ring_all(&self) {
+        let mut armed = locked(&self.armed);
+        let tokens: Vec<u64> = armed.readers.drain().map(|(token, _)| token).collect();
+        armed.local.extend(tokens);
+        drop(armed);
+        self.bell.ring();
+    }
+}
+
+impl Bell for JournalBell {
+    fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>) {
+        let woken = self.bell.wait(timeout);
+        self.collect(woken == Wake::Rung, ready);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.descriptor()
+    }
+
+    fn listen(&self, ready: &mut Vec<u64>) {
+        let rung = self.bell.listen();
+        self.collect(rung, ready);
     }
 
     fn ring(&self, token: Option<u64>) {
