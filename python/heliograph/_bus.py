@@ -1,16 +1,20 @@
 """The asynchronous API: a bus, its topics and subscriptions in an asyncio event loop.
 
-Constraints: nothing here blocks the loop. Publishing is a copy into the transport's memory;
-looking for samples is a look there; whatever has to be waited for (samples, receipts that are not
-there yet) is a waiter that the bus's notifier completes. Two file descriptors a bus are watched by
-the loop, however many tasks wait: one that samples make readable wherever they are published, and
-one for what other threads of this process complete.
+Constraints: nothing here blocks the loop. Publishing is a copy into the transport's memory, unless
+another process has to be waited for: then a thread of the topic does it, and what follows. Looking
+for samples is a look there; whatever has to be waited for (samples, receipts that are not there
+yet) is a waiter that the bus's notifier completes. Two file descriptors a bus are watched by the
+loop, however many tasks wait: one that samples make readable wherever they are published, and one
+for what other threads of this process complete.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
@@ -20,6 +24,7 @@ from heliograph._heliograph import Sample as _Sample
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from concurrent.futures import Future
     from contextvars import Context
     from datetime import timedelta
     from types import TracebackType
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from heliograph._start import Start
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 _TURN = 256
 """After so many samples without a pause a task lets others of its loop run."""
@@ -49,10 +55,22 @@ class _Waiter:
     something.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_done", "_loop", "_task")
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_cancelled",
+        "_done",
+        "_loop",
+        "_task",
+        "_token",
+        "_waiting",
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, waiting: dict[int, _Waiter], token: int
+    ) -> None:
         self._asyncio_future_blocking = False
+        self._waiting = waiting
+        self._token = token
         self._loop = loop
         self._task: tuple[Callable[[Any], object], Context] | None = None
         self._done = False
@@ -61,8 +79,17 @@ class _Waiter:
     def __await__(self) -> Generator[Any, None, None]:
         if not self._done:
             self._asyncio_future_blocking = True
-            yield self
+            try:
+                yield self
+            finally:
+                self._forget()
         self.result()
+
+    def _forget(self) -> None:
+        """Leave the list of those who wait, however the wait has ended."""
+        self._done = True
+        if self._waiting.get(self._token) is self:
+            del self._waiting[self._token]
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop whose task may wait."""
@@ -120,7 +147,8 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._notifier = notifier
         self._waiting: dict[int, _Waiter] = {}
-        self._tokens = 0
+        # Topics are opened by other threads too.
+        self._tokens = itertools.count(1)
         self._turn = _TURN
         self._closed = False
         self._watched = [notifier.fileno()]
@@ -158,7 +186,7 @@ class Bus:
         ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
         schema, or None for dictionaries by the schema that the topic has. Without ``qos`` the topic
         must exist. This and :meth:`Topic.subscribe` look at files of the journal, which takes up
-        to milliseconds: open topics when a component starts, not in its loop.
+        to milliseconds: open topics when a component starts, or by ``asyncio.to_thread``.
 
         Raises :class:`QosRefused` naming the policy that the transport cannot give,
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
@@ -205,8 +233,7 @@ class Bus:
         self._beat = self._loop.call_later(_SIGNALS_EVERY_S, self._look_for_signals)
 
     def _token(self) -> int:
-        self._tokens += 1
-        return self._tokens
+        return next(self._tokens)
 
     def _drain(self) -> None:
         """Wake whom other threads reported; the loop calls it."""
@@ -242,7 +269,7 @@ class Bus:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             raise RuntimeError("the bus was connected in another event loop; connect in this one")
-        waiter = _Waiter(loop)
+        waiter = _Waiter(loop, self._waiting, token)
         self._waiting[token] = waiter
         return waiter
 
@@ -262,7 +289,7 @@ class Bus:
                     return receipts
                 await waiter
             finally:
-                self._waiting.pop(token, None)
+                waiter._forget()
 
 
 class Topic(TopicBase[_T]):
@@ -272,11 +299,21 @@ class Topic(TopicBase[_T]):
         super().__init__(raw)
         self._bus = bus
         self._claimed = False
+        self._offer = raw.offer
+        self._held_up: Future[Any] | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     async def _open_writer(self) -> None:
         """Open the writer, which touches files, beside the loop."""
         await asyncio.to_thread(self._raw.claim)
         self._claimed = True
+
+    async def _in_turn(self, work: Callable[[], _R]) -> _R:
+        """Do something that may be held up in the topic's own thread, behind what waits there."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="helio-publish")
+        held_up = self._held_up = self._thread.submit(work)
+        return await asyncio.wrap_future(held_up)
 
     async def publish(
         self,
@@ -294,14 +331,23 @@ class Topic(TopicBase[_T]):
         The key is made of the record's key fields, or given. ``time`` is now, ``guarantee`` the
         topic's (``DURABLE`` waits until the sample survives power loss), unless given. The event
         loop is never blocked: a receipt that takes time is awaited, and a full queue under the
-        policy *block* too. Cancelling the wait for a receipt does not take the sample back.
+        policy *block* too. Cancelling the wait for a receipt does not take the sample back, unless
+        it still stood in line because another process held up those before it.
 
         Raises :class:`EncodeError` naming the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
         """
         if not self._claimed:
             await self._open_writer()
-        outcome = self._send(value, key, level, time, trace, guarantee, partition)
+        choices = self._choices(key, level, time, trace, guarantee, partition)
+        outcome: Receipt | Pending | None = None
+        # Those that wait in the thread must not be overtaken.
+        if self._held_up is None or self._held_up.done():
+            outcome = (
+                self._offer(value) if choices is None else self._raw.offer_with(value, choices)
+            )
+        if outcome is None:
+            outcome = await self._in_turn(partial(self._send, value, choices))
         bus = self._bus
         bus._turn -= 1
         if bus._turn <= 0:
@@ -318,8 +364,7 @@ class Topic(TopicBase[_T]):
         """
         if not self._claimed:
             await self._open_writer()
-        pending = self._raw.publish_many(values)
-        await self._bus._breathe()
+        pending = await self._in_turn(partial(self._raw.publish_many, list(values)))
         return await self._bus._finish(pending)
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
@@ -503,9 +548,9 @@ class Subscription(SubscriptionBase[_T]):
         waiter = bus._waiter(self._token)
         try:
             if self._raw.arm(bus._notifier, self._token):
-                waiter.wake()
+                waiter._forget()
         except BaseException:
-            waiter.wake()
+            waiter._forget()
             raise
         return waiter
 

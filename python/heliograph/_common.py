@@ -113,20 +113,20 @@ class TopicBase(Generic[_T]):
         """Show that this writer lives though it has nothing to say (liveliness by lease)."""
         self._raw.assert_alive()
 
-    def _send(
-        self,
-        value: _T,
+    @staticmethod
+    def _choices(
         key: bytes | str | None,
         level: int,
         time: Time | None,
         trace: bytes | None,
         guarantee: Guarantee | str | None,
         partition: int | None,
-    ) -> Receipt | Pending:
+    ) -> Choices | None:
+        """Return what is said beside a value, None where nothing is."""
         plain = key is None and time is None and trace is None and guarantee is None
         if plain and partition is None and level == 0:
-            return self._publish(value)
-        choices: Choices = {
+            return None
+        return {
             "key": key,
             "level": level,
             "time": time,
@@ -134,6 +134,11 @@ class TopicBase(Generic[_T]):
             "guarantee": None if guarantee is None else str(guarantee),
             "partition": partition,
         }
+
+    def _send(self, value: _T, choices: Choices | None) -> Receipt | Pending:
+        """Publish, however long it takes; other threads run meanwhile."""
+        if choices is None:
+            return self._publish(value)
         return self._raw.publish_with(value, choices)
 
     def _subscribe(

@@ -115,7 +115,7 @@ class Topic(TopicBase[_T]):
         partition: int | None = None,
     ) -> Receipt:
         """Publish one sample and return its receipt; see :meth:`heliograph.Topic.publish`."""
-        outcome = self._send(value, key, level, time, trace, guarantee, partition)
+        outcome = self._send(value, self._choices(key, level, time, trace, guarantee, partition))
         return outcome if isinstance(outcome, Receipt) else outcome.wait()[0]
 
     def publish_many(self, values: Iterable[_T]) -> list[Receipt]:

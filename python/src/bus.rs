@@ -166,6 +166,16 @@ impl RawBus {
 /// From this payload on other threads run while it is copied: it takes longer than letting them.
 const DETACHED_BYTES: usize = 64 << 10;
 
+/// What becomes of a publish that would hold up the thread: another process has the partition's
+/// lock (and was stopped, perhaps), or a writer has to be opened.
+#[derive(Clone, Copy)]
+enum HeldUp {
+    /// It waits, and other threads run.
+    Wait,
+    /// It is not done.
+    Refuse,
+}
+
 struct Opened {
     topic: Topic,
     publisher: OnceLock<Publisher>,
@@ -269,12 +279,14 @@ impl RawTopic {
         Ok(middle)
     }
 
+    /// Publishes at once, and otherwise as `held_up` says; `None` where it says so.
     fn send(
         &self,
         value: &Bound<'_, PyAny>,
-        key: Option<&Bound<'_, PyAny>>,
         choices: Option<&Choices<'_>>,
-    ) -> PyResult<Py<PyAny>> {
+        held_up: HeldUp,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let key = choices.and_then(|choices| choices.key.as_ref());
         let py = value.py();
         let publisher = self.publisher(py)?;
         let publishing = with_scratch(|out| {
@@ -285,17 +297,21 @@ impl RawTopic {
                 Some(choices) => choices.apply(message)?,
                 None => message,
             };
-            PyResult::Ok(if payload.len() < DETACHED_BYTES {
-                publisher.publish(message)
-            } else {
-                py.detach(|| publisher.publish(message))
+            let at_once = match payload.len() {
+                ..DETACHED_BYTES => publisher.try_publish(message),
+                _ => py.detach(|| publisher.try_publish(message)),
+            };
+            PyResult::Ok(match held_up {
+                HeldUp::Wait => at_once.or_else(|| Some(py.detach(|| publisher.publish(message)))),
+                HeldUp::Refuse => at_once,
             })
         })?;
-        match publishing.outcome() {
-            Some(Ok(receipt)) => Ok(Py::new(py, Receipt::from(receipt))?.into_any()),
-            Some(Err(error)) => Err(errors::publish(&error)),
-            None => Ok(Py::new(py, Pending::one(publishing))?.into_any()),
-        }
+        let Some(publishing) = publishing else { return Ok(None) };
+        Ok(Some(match publishing.outcome() {
+            Some(Ok(receipt)) => Py::new(py, Receipt::from(receipt))?.into_any(),
+            Some(Err(error)) => return Err(errors::publish(&error)),
+            None => Py::new(py, Pending::one(publishing))?.into_any(),
+        }))
     }
 }
 
@@ -335,13 +351,32 @@ impl RawTopic {
     }
 
     /// Publishes a value: a Receipt, or Pending where it is not there yet.
-    fn publish(&self, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.send(value, None, None)
+    fn publish(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        self.send(value, None, HeldUp::Wait)
     }
 
     /// The same with a key, level, time and so on.
-    fn publish_with(&self, value: &Bound<'_, PyAny>, choices: Choices<'_>) -> PyResult<Py<PyAny>> {
-        self.send(value, choices.key.as_ref(), Some(&choices))
+    fn publish_with(
+        &self,
+        value: &Bound<'_, PyAny>,
+        choices: Choices<'_>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.send(value, Some(&choices), HeldUp::Wait)
+    }
+
+    /// Publishes a value, but not where it would hold up the thread: then None, and nothing was
+    /// done.
+    fn offer(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        self.send(value, None, HeldUp::Refuse)
+    }
+
+    /// The same with a key, level, time and so on.
+    fn offer_with(
+        &self,
+        value: &Bound<'_, PyAny>,
+        choices: Choices<'_>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.send(value, Some(&choices), HeldUp::Refuse)
     }
 
     /// Publishes values as one batch; how many were taken, and the receipts to come.

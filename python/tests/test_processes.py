@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +18,7 @@ import heliograph as helio
 from heliograph import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 PATIENCE_S = 60.0
 
@@ -233,3 +234,60 @@ with sync.connect(url) as bus:
             process.communicate()
 
     asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+
+
+def stop_inside_lock(process: subprocess.Popen[str], control: Path) -> None:
+    """Stop a process that publishes, at a moment when it has the partition's lock."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        # The C library's mutex begins with the thread that has it.
+        if any(control.read_bytes()[128:132]):
+            return
+        process.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+    raise AssertionError("the publisher was never met inside the lock")
+
+
+def test_a_publish_that_is_held_up_holds_up_nothing_else(journal: str) -> None:
+    writer = """
+with sync.connect(url, producer="stopped") as bus:
+    wind = bus.topic("wind", bytes)
+    while True:
+        wind.publish(bytes(4 << 20))
+"""
+    with sync.connect(journal) as bus:
+        qos = helio.TELEMETRY.replace(retention=helio.Retention(bytes=64 << 20))
+        bus.topic("wind", bytes, qos=qos)
+    control = Path(journal.removeprefix("journal:"), "topics", "wind", "0", "control")
+
+    async def publish() -> None:
+        async with helio.connect(journal, producer="free") as bus:
+            wind = bus.topic("wind", bytes)
+            await wind.publish(b"first")
+            process = start(writer, journal)
+            async with wind.subscribe() as samples:
+                await samples.next()
+                stop_inside_lock(process, control)
+            async with wind.subscribe() as samples:
+                waiting = [asyncio.create_task(wind.publish(bytes([n]))) for n in range(5)]
+                # The loop goes on, and other threads run.
+                for _ in range(20):
+                    await asyncio.sleep(0.001)
+                    assert await asyncio.to_thread(lambda: True)
+                assert not any(task.done() for task in waiting)
+                process.kill()
+                receipts = await asyncio.gather(*waiting)
+                assert [receipt.sequence for receipt in receipts] == [2, 3, 4, 5, 6]
+                got = [s.value async for s in several(samples, 5)]
+                assert got == [bytes([n]) for n in range(5)]
+
+    async def several(samples: helio.Subscription[bytes], count: int) -> AsyncIterator[Any]:
+        while count:
+            sample = await samples.next()
+            if sample.producer == "free":
+                count -= 1
+                yield sample
+
+    asyncio.run(asyncio.wait_for(publish(), PATIENCE_S))

@@ -193,17 +193,34 @@ impl Publisher {
     /// this returns; only with the policy `block` and a full queue the sample waits in what is
     /// returned.
     pub fn publish(&self, message: Message<'_>) -> Publishing {
-        let qos = self.topic.transport.qos();
-        let slot = match self.partition(&message).and_then(|p| Ok(self.writers.slot(p)?)) {
-            Ok(slot) => slot,
-            Err(error) => return Publishing::done(Err(error)),
-        };
-        let guarantee = message.guarantee.unwrap_or(qos.guarantee);
-        let offered = self.topic.bus.transport.capabilities().guarantee;
-        if guarantee > offered {
-            return Publishing::done(Err(self.too_much(guarantee)));
+        let slot = self.partition(&message).and_then(|p| Ok(self.writers.slot(p)?));
+        match slot.and_then(|slot| Ok((slot, self.guarantee(&message)?))) {
+            Ok((slot, guarantee)) => {
+                slot.publish(&self.record(&message), guarantee, self.overload())
+            }
+            Err(error) => Publishing::done(Err(error)),
         }
-        slot.publish(&self.record(&message), guarantee, qos.overload)
+    }
+
+    /// The same for threads that must not be held up, such as an event loop's: `None` where files
+    /// would have to be opened or another thread or process waited for longer than a millisecond,
+    /// and then nothing was done: [`publish`](Self::publish) it from another thread.
+    pub fn try_publish(&self, message: Message<'_>) -> Option<Publishing> {
+        let found = self.partition(&message).and_then(|p| Ok((p, self.guarantee(&message)?)));
+        match found {
+            Ok((partition, guarantee)) => {
+                let slot = self.writers.slots[partition as usize].get()?;
+                slot.try_publish(&self.record(&message), guarantee, self.overload())
+            }
+            Err(error) => Some(Publishing::done(Err(error))),
+        }
+    }
+
+    /// What a message's receipt is to promise.
+    fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
+        let guarantee = message.guarantee.unwrap_or(self.topic.transport.qos().guarantee);
+        let offered = self.topic.bus.transport.capabilities().guarantee;
+        if guarantee > offered { Err(self.too_much(guarantee)) } else { Ok(guarantee) }
     }
 
     /// Publishes samples in order with one look at the clock and, where the transport can, one

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -116,6 +116,37 @@ impl Slot {
         } else {
             Err(self.full(line.waiting.len()))
         };
+        self.settle(line, tried, record, (guarantee, overload))
+    }
+
+    /// The same for threads that must not be held up; `None` where another thread or process would
+    /// have to be waited for, and then nothing was done.
+    pub(crate) fn try_publish(
+        self: &Arc<Self>,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+        overload: Overload,
+    ) -> Option<Publishing> {
+        let mut line = match self.line.try_lock() {
+            Ok(line) => line,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let tried = if line.waiting.is_empty() {
+            line.writer.try_publish(record, guarantee).transpose()?
+        } else {
+            Err(self.full(line.waiting.len()))
+        };
+        Some(self.settle(line, tried, record, (guarantee, overload)))
+    }
+
+    fn settle(
+        self: &Arc<Self>,
+        mut line: MutexGuard<'_, Line>,
+        tried: Result<Published, PublishError>,
+        record: &Record<'_>,
+        (guarantee, overload): (Guarantee, Overload),
+    ) -> Publishing {
         let publishing = match tried {
             Ok(published) => {
                 self.counters.took(record);

@@ -88,6 +88,19 @@ fn an_event_loop_s_turns_wake_tasks_without_a_thread() {
 }
 
 #[test]
+fn a_publish_that_must_not_wait_is_refused_where_a_writer_has_to_be_opened() {
+    let bus = Bus::connect("memory:").unwrap();
+    let wind = topic(&bus, "wind", Qos { partitions: 2, ..Qos::telemetry() });
+    let publisher = wind.publisher().unwrap();
+    let to = |partition| Message::new(b"7.5").partition(partition);
+    assert_eq!(publisher.try_publish(to(0)).unwrap().wait().unwrap().sequence, 1);
+    assert!(publisher.try_publish(to(1)).is_none());
+    assert_eq!(publisher.publish(to(1)).wait().unwrap().sequence, 1);
+    assert_eq!(publisher.try_publish(to(1)).unwrap().wait().unwrap().sequence, 2);
+    assert!(publisher.try_publish(to(2)).unwrap().wait().is_err());
+}
+
+#[test]
 fn without_a_descriptor_a_thread_wakes_tasks() {
     let bus = Bus::connect("memory:").unwrap();
     assert!(bus.event_source().unwrap().is_none());

@@ -109,17 +109,19 @@ fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
 /// Waits in short slices: the C library's limit is wall-clock time, which may be stepped.
 #[cold]
 fn slow(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> {
-    const SLICE_NS: i64 = 50_000_000;
+    const SLICE: Duration = Duration::from_millis(50);
     let start = Instant::now();
     loop {
-        if start.elapsed() >= limit {
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
             return Err(LockFailure::TimedOut);
         }
+        let slice = i64::from(left.min(SLICE).subsec_nanos());
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the clock is written to this frame; the mutex is as in `lock`.
         let code = unsafe {
             libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
-            let nanos = until.tv_nsec + SLICE_NS;
+            let nanos = until.tv_nsec + slice;
             until.tv_sec += nanos / 1_000_000_000;
             until.tv_nsec = nanos % 1_000_000_000;
             libc::pthread_mutex_timedlock(mutex(map, at), &raw const until)

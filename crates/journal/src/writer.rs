@@ -4,9 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
+use std::time::Duration;
 
 use helio_core::{Producer, SchemaId, Tai, TraceId};
 
+use crate::control::LOCK;
 use crate::error::{AppendError, JournalError};
 use crate::frame::{self, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
 use crate::hash::KeyHash;
@@ -110,10 +112,24 @@ impl Writer {
     /// [`AppendError`]; nothing of the record is in the log then.
     #[inline]
     pub fn append(&mut self, record: &Record<'_>) -> Result<u64, AppendError> {
+        self.append_within(record, self.partition.shared.options.lock_timeout)
+    }
+
+    /// The same, waiting for other writers at most that long: for threads that must not be held
+    /// up. [`JournalError::Stuck`] says that it would have taken longer.
+    ///
+    /// # Errors
+    /// As [`Writer::append`].
+    #[inline]
+    pub fn append_within(
+        &mut self,
+        record: &Record<'_>,
+        limit: Duration,
+    ) -> Result<u64, AppendError> {
         let planned = Planned::new(record, &self.partition)?;
         let partition = Arc::clone(&self.partition);
         self.prefault(partition.control.tail(), planned.stride());
-        let guard = partition.lock()?;
+        let guard = partition.lock_within(LOCK, limit)?;
         self.check_fence()?;
         let offset = self.put(&guard, &planned)?;
         drop(guard);

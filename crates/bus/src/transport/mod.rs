@@ -182,6 +182,18 @@ pub trait Writer: Send {
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError>;
+    /// The same for threads that must not be held up: `None` where another process would have to
+    /// be waited for, and then nothing was done.
+    ///
+    /// # Errors
+    /// As [`Writer::publish`].
+    fn try_publish(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, PublishError> {
+        self.publish(record, guarantee).map(Some)
+    }
     /// Takes samples in order, all or up to the first that fails; gives the last one's receipt.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Appending to a partition of the journal.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use helio_core::Producer;
 use helio_core::qos::Guarantee;
@@ -14,6 +15,10 @@ use crate::publishing::{PendingReceipt, pending_receipt};
 
 /// The most records appended under one taking of a partition's lock.
 const BATCH: usize = 256;
+
+/// How long a thread that must not be held up waits for other writers: longer than their turns
+/// are, as long as they run.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 pub(super) struct JournalWriter {
     writer: helio_journal::Writer,
@@ -144,6 +149,20 @@ impl Writer for JournalWriter {
         check_size(sample)?;
         match self.writer.append(&record(sample)) {
             Ok(offset) => self.published(offset, guarantee),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    fn try_publish(
+        &mut self,
+        sample: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, PublishError> {
+        self.shared.check_open()?;
+        check_size(sample)?;
+        match self.writer.append_within(&record(sample), PATIENCE) {
+            Ok(offset) => self.published(offset, guarantee).map(Some),
+            Err(AppendError::Journal(JournalError::Stuck { .. })) => Ok(None),
             Err(error) => Err(self.refused(error)),
         }
     }
