@@ -15,6 +15,10 @@ pub trait Bell: Send + Sync + 'static {
     /// Waits until it rings or `timeout` is over (`None`: no limit), and adds the tokens of the
     /// readers that may have something to `ready`, each once.
     fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>);
+    /// Waits as [`Bell::wait`] does, for a thread that has one reader and looks for itself.
+    fn sleep(&self, timeout: Option<Duration>) {
+        self.wait(timeout, &mut Vec::new());
+    }
     /// Rings from this process; with a token, as if that reader had something.
     fn ring(&self, token: Option<u64>);
     /// For event loops: a descriptor that becomes readable with the first ring after each

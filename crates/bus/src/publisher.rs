@@ -7,6 +7,7 @@ use std::time::Duration;
 use helio_core::qos::{Guarantee, Overload, Ownership};
 use helio_core::{Producer, SchemaId, Tai, TraceId};
 
+use crate::clock::Clock;
 use crate::error::{PublishError, TopicError, TransportError};
 use crate::partitioner::partition_of;
 use crate::publishing::{PendingReceipt, Publishing};
@@ -178,27 +179,57 @@ pub struct PublisherStats {
 /// ```
 #[derive(Clone)]
 pub struct Publisher {
+    terms: Terms,
     writers: Arc<Writers>,
     topic: Arc<TopicCore>,
     schema: SchemaId,
     turn: Arc<AtomicU32>,
 }
 
+/// What every publish asks for, in one place: at a few samples a second each step from one object
+/// to the next costs a trip to memory.
+#[derive(Clone)]
+struct Terms {
+    partitions: u32,
+    guarantee: Guarantee,
+    overload: Overload,
+    /// The most that the transport promises.
+    offered: Guarantee,
+    clock: Arc<dyn Clock>,
+    /// The writer, where there is one partition only.
+    single: Option<Arc<Slot>>,
+}
+
 impl Publisher {
     pub(crate) fn new(writers: Arc<Writers>, topic: Arc<TopicCore>, schema: SchemaId) -> Self {
-        Self { writers, topic, schema, turn: Arc::default() }
+        let qos = topic.transport.qos();
+        let terms = Terms {
+            partitions: qos.partitions,
+            guarantee: qos.guarantee,
+            overload: qos.overload,
+            offered: topic.bus.transport.capabilities().guarantee,
+            clock: Arc::clone(&topic.bus.clock),
+            single: writers.open_slots().next().filter(|_| qos.partitions == 1).map(Arc::clone),
+        };
+        Self { terms, writers, topic, schema, turn: Arc::default() }
     }
 
     /// Publishes one sample. The transport has taken it, or it is decided that it does not, when
     /// this returns; only with the policy `block` and a full queue the sample waits in what is
     /// returned.
     pub fn publish(&self, message: Message<'_>) -> Publishing {
-        let slot = self.partition(&message).and_then(|p| Ok(self.writers.slot(p)?));
-        match slot.and_then(|slot| Ok((slot, self.guarantee(&message)?))) {
+        match self.slot(&message).and_then(|slot| Ok((slot, self.guarantee(&message)?))) {
             Ok((slot, guarantee)) => {
                 slot.publish(&self.record(&message), guarantee, self.overload())
             }
             Err(error) => Publishing::done(Err(error)),
+        }
+    }
+
+    fn slot(&self, message: &Message<'_>) -> Result<&Arc<Slot>, PublishError> {
+        match &self.terms.single {
+            Some(slot) if message.partition.is_none() => Ok(slot),
+            _ => Ok(self.writers.slot(self.partition(message)?)?),
         }
     }
 
@@ -218,30 +249,29 @@ impl Publisher {
 
     /// What a message's receipt is to promise.
     fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
-        let guarantee = message.guarantee.unwrap_or(self.topic.transport.qos().guarantee);
-        let offered = self.topic.bus.transport.capabilities().guarantee;
-        if guarantee > offered { Err(self.too_much(guarantee)) } else { Ok(guarantee) }
+        let guarantee = message.guarantee.unwrap_or(self.terms.guarantee);
+        if guarantee > self.terms.offered { Err(self.too_much(guarantee)) } else { Ok(guarantee) }
     }
 
     /// Publishes samples in order with one look at the clock and, where the transport can, one
     /// append a partition. Each partition's samples are taken up to the first that cannot be; the
     /// guarantee is the topic's.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
-        let qos = self.topic.transport.qos();
+        let Terms { partitions, guarantee, offered, .. } = self.terms;
         let mut batching = Batching::default();
         let asked = messages.iter().filter_map(|message| message.guarantee);
-        let guarantee = asked.max().unwrap_or(qos.guarantee).max(qos.guarantee);
-        if guarantee > self.topic.bus.transport.capabilities().guarantee {
+        let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
+        if guarantee > offered {
             batching.fail(self.too_much(guarantee));
             return batching;
         }
-        let now = self.topic.bus.clock.now();
-        if qos.partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
+        let now = self.terms.clock.now();
+        if partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
             let records: Vec<_> = messages.iter().map(|m| self.stamped(m, now)).collect();
             self.batch(0, &records, guarantee, &mut batching);
             return batching;
         }
-        let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); qos.partitions as usize];
+        let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); partitions as usize];
         for message in messages {
             match self.partition(message) {
                 Ok(partition) => {
@@ -289,7 +319,7 @@ impl Publisher {
     }
 
     fn partition(&self, message: &Message<'_>) -> Result<u32, PublishError> {
-        let partitions = self.topic.transport.qos().partitions;
+        let partitions = self.terms.partitions;
         match message.partition {
             Some(partition) if partition < partitions => Ok(partition),
             Some(partition) => Err(PublishError::NoPartition { partition, partitions }),
@@ -302,7 +332,7 @@ impl Publisher {
     }
 
     fn record<'a>(&self, message: &Message<'a>) -> Record<'a> {
-        let time = message.time.unwrap_or_else(|| self.topic.bus.clock.now());
+        let time = message.time.unwrap_or_else(|| self.terms.clock.now());
         self.stamped(message, time)
     }
 
@@ -380,7 +410,7 @@ impl Publisher {
     /// What happens where the transport's queue is full.
     #[must_use]
     pub fn overload(&self) -> Overload {
-        self.topic.transport.qos().overload
+        self.terms.overload
     }
 }
 

@@ -319,7 +319,7 @@ impl Subscription {
             return Ok(false);
         }
         let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
-        bell.wait(left, &mut Vec::new());
+        bell.sleep(left);
         Ok(true)
     }
 

@@ -172,7 +172,7 @@ impl Partition {
     /// The hash of a key in this partition.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash::of(key, self.control.seed())
+        if key.is_empty() { self.unkeyed } else { KeyHash::of(key, self.control.seed()) }
     }
 
     /// The present table, with room for one more key. In the lock.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::bell::{self, Bell};
 use crate::control::{self, CONTROL_BYTES, Control, LOCK};
 use crate::error::At;
-use crate::hash::mix;
+use crate::hash::{KeyHash, mix};
 use crate::journal::Shared;
 use crate::lock::{self, Acquired, LockFailure};
 use crate::map::{Map, Mode, reserve};
@@ -43,6 +43,8 @@ pub(crate) struct Partition {
     pub(crate) dir: PathBuf,
     pub(crate) config: Arc<TopicConfig>,
     pub(crate) control: Control,
+    /// The hash of no key, which is most topics' only one.
+    pub(crate) unkeyed: KeyHash,
     current: Mutex<Option<Arc<Segment>>>,
     waiting: Mutex<Vec<(u64, OnDurable)>>,
     /// The durable position that was last brought to the disk itself.
@@ -121,6 +123,7 @@ impl Partition {
             shared,
             dir,
             config,
+            unkeyed: KeyHash::of(&[], control.seed()),
             control,
             current: Mutex::default(),
             waiting: Mutex::default(),

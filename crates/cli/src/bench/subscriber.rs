@@ -96,6 +96,9 @@ impl<'a> Tally<'a> {
             self.failed = Some(error);
             return ControlFlow::Break(());
         }
+        if self.schedule.is_some() {
+            self.end_ns = monotonic_ns();
+        }
         self.sample(sample);
         ControlFlow::Continue(())
     }
@@ -107,7 +110,6 @@ impl<'a> Tally<'a> {
         }
         self.received += 1;
         if let Some((start, schedule)) = self.schedule {
-            self.end_ns = monotonic_ns();
             let due = schedule.due(start, sample.sequence - 1);
             // A sample cannot be there before it was due; 1 ns is the least that a histogram holds.
             self.latencies.saturating_record(self.end_ns.saturating_sub(due).max(1));

@@ -102,6 +102,11 @@ impl Bell for JournalBell {
         self.collect(rung, ready);
     }
 
+    fn sleep(&self, timeout: Option<Duration>) {
+        // Its reader stays armed; arming it again is what it does next where it finds nothing.
+        self.bell.wait(timeout);
+    }
+
     fn ring(&self, token: Option<u64>) {
         locked(&self.armed).local.extend(token);
         self.bell.ring();
