@@ -34,6 +34,12 @@ impl Signal {
         self.changed.notify_one();
     }
 
+    /// Whether there is work; who asks does it.
+    fn take(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.wanted)
+    }
+
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).over = true;
         self.changed.notify_all();
@@ -91,8 +97,10 @@ pub(crate) fn background(shared: &Shared) {
         if partition.config.sync == SyncPolicy::Background && partition.is_our_turn() {
             // A failure is kept in the partition, and told to whoever waits.
             let _ = partition.take_turn();
-            // Those who have asked meanwhile do not wait for all the others' turns.
-            serve(shared);
+            if shared.syncer.take() {
+                // Those who have asked meanwhile do not wait for all the others' turns.
+                serve(shared);
+            }
         }
         partition.rewarm();
     }

@@ -206,9 +206,9 @@ impl Partition {
     fn start(&self, files: &[u64]) -> Result<Option<(Segment, Found)>, JournalError> {
         // Segments before a compacted one are left-overs, whatever a checkpoint says.
         let oldest = self.compacted(files);
-        let mut virgin = true;
+        let mut marked = false;
         for c in self.control.checkpoints() {
-            virgin = false;
+            marked = true;
             if files.contains(&c.seq)
                 && c.seq >= oldest
                 && let Some(start) = self.start_at(c)?
@@ -219,7 +219,7 @@ impl Partition {
         let start = self.start_first(files)?;
         // Nothing is retired before a checkpoint is on the disk: without one, the log begins at its
         // very beginning, or what there is has lost it.
-        Ok(start.filter(|(segment, _)| !virgin || segment.head.base_pos == FIRST_POS))
+        Ok(start.filter(|(segment, _)| marked || segment.head.base_pos == FIRST_POS))
     }
 
     fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, Found)>, JournalError> {

@@ -18,11 +18,11 @@ use std::sync::{Arc, PoisonError};
 
 use helio_core::Tai;
 
-use crate::JournalError;
 use crate::error::At;
 use crate::frame::{self, HEADER};
 use crate::partition::{Guard, Partition};
 use crate::segment::{self, Head, Hold, Seal, Segment};
+use crate::{JournalError, SyncPolicy};
 
 /// How much log may lie behind the newest snapshot of the keys index: what recovery replays.
 const SNAPSHOT_BYTES: u64 = 32 << 20;
@@ -217,8 +217,11 @@ impl Partition {
             kept = found;
         }
         let Some(end) = self.seal_of(last)? else { return Ok(()) };
-        // What supersedes a record must be on the disk before the record goes.
-        self.secure_behind(last)?;
+        let promised = self.config.sync == SyncPolicy::Background || self.control.durable().2 != 0;
+        if promised || !kept.places.is_empty() {
+            // What supersedes a record must be on the disk before the record goes.
+            self.secure_behind(last)?;
+        }
         if kept.places.is_empty() {
             let guard = self.lock()?;
             self.control.set_first(last + 1, end.end, end.offset);

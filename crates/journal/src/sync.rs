@@ -80,8 +80,12 @@ impl Partition {
         if last > synced {
             self.shared.sync_dir(&self.dir)?;
         }
-        control.set_durable(tail, end, last);
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
+        if synced == 0 {
+            // Without any checkpoint recovery takes it that nothing was ever durable.
+            self.sync_control()?;
+        }
+        control.set_durable(tail, end, last);
         Ok(())
     }
 
