@@ -19,7 +19,7 @@ bench_python := bench/run bench/report bench/figures.py bench/python_speed.py be
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
-  $(shell find python crates/core crates/journal crates/bus -name tests -prune -o -type f \
+  $(shell find python crates/core crates/journal crates/bus crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
 .PHONY: help demo test test-rust test-python bench lint docs build python clean
