@@ -3,3 +3,29 @@
 //! Constraints: no I/O, no clock, no threads, no bus. The time of day comes in as an argument, and
 //! what is to be done comes out as effects, so that every rule can be tested by text and every
 //! language follows the same ones.
+//!
+//! [`controller`] is the component's side: what is received goes in, what handlers make of it too;
+//! out come the handlers to run, acknowledgements, states and records for the audit. [`caller`] is
+//! the other side: what becomes of the commands that one has sent. Whoever holds either calls an
+//! input, then drains its effects in order, then sleeps until there is input again or `wake_at`,
+//! when it calls `tick`.
+
+mod ack;
+mod call;
+mod names;
+mod request;
+mod state;
+mod stream;
+
+pub mod caller;
+pub mod controller;
+
+pub use ack::{AckCode, Acknowledgement, Done, Ending, Failure, Progress};
+pub use call::CallNumber;
+pub use names::{
+    AckHeaders, CallHeaders, HEADER_CALLER, HEADER_EXPIRY, HEADER_KEY, HEADER_PROGRESS,
+    HEADER_RESULT, HeaderError, MAX_CALLER_BYTES, MAX_KEY_BYTES, MAX_TYPED_BYTES,
+};
+pub use request::{Action, Request};
+pub use state::{StateCommand, SummaryState, Transition, path};
+pub use stream::StreamStats;

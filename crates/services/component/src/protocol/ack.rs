@@ -1,0 +1,215 @@
+//! Acknowledgements: SAL's codes, and how a command can end.
+
+use std::fmt;
+
+/// What an acknowledgement says, with SAL's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum AckCode {
+    /// The command has come.
+    Ack = 300,
+    /// It runs, and needs as many more seconds as the acknowledgement says.
+    InProgress = 301,
+    /// It runs, and does not get on.
+    Stalled = 302,
+    /// It is done.
+    Complete = 303,
+    /// The caller may not send it.
+    NoPerm = -300,
+    /// Nobody has acknowledged it. Made on the caller's side only.
+    NoAck = -301,
+    /// It was refused, or failed.
+    Failed = -302,
+    /// It was cancelled.
+    Aborted = -303,
+    /// It came too late, or took too long.
+    Timeout = -304,
+}
+
+impl AckCode {
+    /// All codes.
+    pub const ALL: [Self; 9] = [
+        Self::Ack,
+        Self::InProgress,
+        Self::Stalled,
+        Self::Complete,
+        Self::NoPerm,
+        Self::NoAck,
+        Self::Failed,
+        Self::Aborted,
+        Self::Timeout,
+    ];
+
+    /// The code of that number; `None` where SAL has no such code.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.number() == number)
+    }
+
+    /// SAL's number.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// SAL's name, for example `CMD_COMPLETE`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ack => "CMD_ACK",
+            Self::InProgress => "CMD_INPROGRESS",
+            Self::Stalled => "CMD_STALLED",
+            Self::Complete => "CMD_COMPLETE",
+            Self::NoPerm => "CMD_NOPERM",
+            Self::NoAck => "CMD_NOACK",
+            Self::Failed => "CMD_FAILED",
+            Self::Aborted => "CMD_ABORTED",
+            Self::Timeout => "CMD_TIMEOUT",
+        }
+    }
+
+    /// Whether no further acknowledgement of the command follows.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        !matches!(self, Self::Ack | Self::InProgress | Self::Stalled)
+    }
+}
+
+impl fmt::Display for AckCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a component tells the caller of a command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Acknowledgement {
+    /// What it says.
+    pub code: AckCode,
+    /// An error code of the component's own; 0 where there is none.
+    pub error: i32,
+    /// The text.
+    pub result: String,
+    /// How much longer the command takes, in seconds; 0 where that is not said.
+    pub timeout_s: f64,
+    /// How much of the command is done, from 0 to 1.
+    pub progress: Option<f64>,
+    /// The result as JSON text.
+    pub typed: Option<String>,
+}
+
+impl Acknowledgement {
+    /// An acknowledgement with a code and a text.
+    #[must_use]
+    pub fn new(code: AckCode, result: impl Into<String>) -> Self {
+        let result = result.into();
+        Self { code, error: 0, result, timeout_s: 0.0, progress: None, typed: None }
+    }
+}
+
+impl From<Done> for Acknowledgement {
+    fn from(done: Done) -> Self {
+        let text = if done.result.is_empty() { "Done".to_owned() } else { done.result };
+        Self { typed: done.typed, ..Self::new(AckCode::Complete, text) }
+    }
+}
+
+impl From<Failure> for Acknowledgement {
+    fn from(failure: Failure) -> Self {
+        Self { error: failure.error, ..Self::new(failure.ending.code(), failure.text) }
+    }
+}
+
+impl From<Progress> for Acknowledgement {
+    fn from(told: Progress) -> Self {
+        Self {
+            timeout_s: told.timeout_s,
+            progress: told.progress,
+            typed: told.typed,
+            ..Self::new(AckCode::InProgress, told.result)
+        }
+    }
+}
+
+/// What a handler that has done its work says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Done {
+    /// The text; empty is told as `Done`.
+    pub result: String,
+    /// The result as JSON text.
+    pub typed: Option<String>,
+}
+
+/// What a running handler says of how it gets on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Progress {
+    /// How much longer it takes, in seconds; the caller waits that long at least.
+    pub timeout_s: f64,
+    /// The text.
+    pub result: String,
+    /// How much of it is done, from 0 to 1.
+    pub progress: Option<f64>,
+    /// A first result as JSON text.
+    pub typed: Option<String>,
+}
+
+/// How a handler ends that has not done its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// It finds that the caller may not do that.
+    NoPerm,
+    /// It failed, as expected or not.
+    Failed,
+    /// It was cancelled.
+    Aborted,
+    /// It took too long.
+    Timeout,
+}
+
+impl Ending {
+    /// The code that tells it.
+    #[must_use]
+    pub const fn code(self) -> AckCode {
+        match self {
+            Self::NoPerm => AckCode::NoPerm,
+            Self::Failed => AckCode::Failed,
+            Self::Aborted => AckCode::Aborted,
+            Self::Timeout => AckCode::Timeout,
+        }
+    }
+}
+
+/// Why a handler has not done its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// How it ended.
+    pub ending: Ending,
+    /// An error code of the component's own; 0 where there is none.
+    pub error: i32,
+    /// Why, for people.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure without an error code.
+    #[must_use]
+    pub fn new(ending: Ending, text: impl Into<String>) -> Self {
+        Self { ending, error: 0, text: text.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_the_numbers_of_sal() {
+        let numbers: Vec<i32> = AckCode::ALL.iter().map(|code| code.number()).collect();
+        assert_eq!(numbers, [300, 301, 302, 303, -300, -301, -302, -303, -304]);
+        for code in AckCode::ALL {
+            assert_eq!(AckCode::from_number(code.number()), Some(code));
+            assert_eq!(code.is_final(), ![300, 301, 302].contains(&code.number()));
+        }
+        assert_eq!(AckCode::from_number(0), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! The name of a call within one controller or caller.
+
+use std::fmt;
+
+/// A call, by a number that one controller or caller
+/// gives and never gives again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallNumber(pub u64);
+
+impl fmt::Display for CallNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
