@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Event, Lagging, Member, Start, Subscribe, TopicName, WaitSet};
+use helio_core::name::fits;
 use serde::Serialize;
 
 use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{existing, fits, look};
+use crate::open::{existing, look};
 use crate::out::{Out, table};
 use crate::stop::{LOOK, Stop};
 use crate::units::{human_bytes, human_count};

@@ -86,36 +86,3 @@ pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> 
     }
     Ok(Some(bus.topic(spec)?))
 }
-
-/// Whether a name fits a pattern in which `*` stands for anything, also for nothing and for `/`.
-pub(crate) fn fits(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
-        return false;
-    };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_fit_names() {
-        for pattern in ["a/b/c", "*", "a/*", "*/c", "a*b*c", "**", "a/b/c*"] {
-            assert!(fits(pattern, "a/b/c"), "{pattern}");
-        }
-        for pattern in ["", "a", "a/b", "b*", "*b", "a*x*c", "a/b/c/*"] {
-            assert!(!fits(pattern, "a/b/c"), "{pattern}");
-        }
-        assert!(!fits("ab*ba", "aba"), "the ends may not overlap");
-    }
-}

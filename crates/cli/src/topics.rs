@@ -1,11 +1,12 @@
 //! `helio topics`: what is on the bus.
 
 use helio_bus::{TopicInfo, TopicName};
+use helio_core::name::fits;
 use serde::Serialize;
 
 use crate::args::TopicsArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{fits, look};
+use crate::open::look;
 use crate::out::{Out, table};
 use crate::units::{human_bytes, human_count};
 

@@ -102,6 +102,30 @@ name_type!(
     ProducerName
 );
 
+/// Whether a name fits a pattern in which `*` stands for anything, also for nothing and for `/`.
+///
+/// ```
+/// use helio_core::name::fits;
+/// assert!(fits("MTM1M3/*", "MTM1M3/telemetry/forceActuatorData"));
+/// assert!(!fits("*/command/*", "MTM1M3/telemetry/forceActuatorData"));
+/// ```
+#[must_use]
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +139,16 @@ mod tests {
             assert!(TopicName::new(bad).is_err(), "{bad:?}");
         }
         assert_eq!(TopicName::new(&"x".repeat(201)), Err(NameError::TooLong(201)));
+    }
+
+    #[test]
+    fn patterns_fit_names() {
+        for pattern in ["a/b/c", "*", "a/*", "*/c", "a*b*c", "**", "a/b/c*"] {
+            assert!(fits(pattern, "a/b/c"), "{pattern}");
+        }
+        for pattern in ["", "a", "a/b", "b*", "*b", "a*x*c", "a/b/c/*"] {
+            assert!(!fits(pattern, "a/b/c"), "{pattern}");
+        }
+        assert!(!fits("ab*ba", "aba"), "the ends may not overlap");
     }
 }
