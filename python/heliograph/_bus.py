@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from heliograph._common import Evolution
     from heliograph._events import Event
     from heliograph._heliograph import ManualClock, Sample, Time
     from heliograph._lagging import Lagging
@@ -177,10 +178,31 @@ class Bus:
         return self._raw.producer
 
     @overload
-    def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
+    def topic(
+        self,
+        name: str,
+        type: type[_T],
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[_T]: ...
     @overload
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:
+    def topic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[Any]: ...
+    def topic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[Any]:
         """Open a topic: create it, or check that it is what is asked for.
 
         ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
@@ -188,10 +210,15 @@ class Bus:
         must exist. This and :meth:`Topic.subscribe` look at files of the journal, which takes up
         to milliseconds: open topics when a component starts, or by ``asyncio.to_thread``.
 
+        ``evolution`` is what must hold between this schema and those that the topic has already:
+        ``backward`` (new readers can read old data), ``forward`` (old readers can read new data),
+        ``full`` (both) or ``none``; None refuses what cannot be resolved. Publishing and
+        subscribing raise :class:`IncompatibleSchema`, naming topic and field, where it does not.
+
         Raises :class:`QosRefused` naming the policy that the transport cannot give,
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
         """
-        return Topic(open_topic(self._raw, name, type, qos), self)
+        return Topic(open_topic(self._raw, name, type, qos, evolution), self)
 
     async def topics(self) -> list[str]:
         """Return the names of all topics."""

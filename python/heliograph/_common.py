@@ -45,15 +45,21 @@ def _default_folder() -> Path:
         raise ConnectError("no URL and no home folder: give one, or set HELIO_URL") from error
 
 
-def open_topic(bus: RawBus, name: str, kind: Any, qos: Qos | None) -> RawTopic:
+Evolution = Literal["none", "backward", "forward", "full"]
+"""What must hold between a topic's schemas; see :meth:`heliograph.Bus.topic`."""
+
+
+def open_topic(
+    bus: RawBus, name: str, kind: Any, qos: Qos | None, evolution: Evolution | None = None
+) -> RawTopic:
     """Open a topic of a type: a record class, anything that names a schema, bytes, or None."""
     text = None if qos is None else qos.to_json()
     if kind is bytes:
-        return bus.topic(name, text, None)
+        return bus.topic(name, text, None, evolution)
     if kind is not None:
-        return bus.topic(name, text, schema_of(kind))
+        return bus.topic(name, text, schema_of(kind), evolution)
     known = bus.schemas(name)
-    return bus.topic(name, text, Schema(known[-1]) if known else None)
+    return bus.topic(name, text, Schema(known[-1]) if known else None, evolution)
 
 
 def report(event: Event) -> None:

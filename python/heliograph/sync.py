@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from heliograph._common import Evolution
     from heliograph._events import Event
     from heliograph._heliograph import RawBus, RawSubscription, Sample, Time
     from heliograph._lagging import Lagging
@@ -68,12 +69,33 @@ class Bus:
         return self._raw.producer
 
     @overload
-    def topic(self, name: str, type: type[_T], *, qos: Qos | None = None) -> Topic[_T]: ...
+    def topic(
+        self,
+        name: str,
+        type: type[_T],
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[_T]: ...
     @overload
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]: ...
-    def topic(self, name: str, type: Any = None, *, qos: Qos | None = None) -> Topic[Any]:
+    def topic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[Any]: ...
+    def topic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+    ) -> Topic[Any]:
         """Open a topic; see :meth:`heliograph.Bus.topic`."""
-        return Topic(open_topic(self._raw, name, type, qos), self)
+        return Topic(open_topic(self._raw, name, type, qos, evolution), self)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""

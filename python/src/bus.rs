@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Clock, Lagging, Message, PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic,
-    TopicName, TopicSpec, TraceId,
+    Bus, Clock, EvolutionError, Lagging, Message, PublishError, Publisher, Start, Subscribe, Tai,
+    TestClock, Topic, TopicName, TopicSpec, TraceId,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -105,13 +105,14 @@ impl RawBus {
     }
 
     /// Opens a topic, with its quality of service as JSON.
-    #[pyo3(signature = (name, qos, schema))]
+    #[pyo3(signature = (name, qos, schema, evolution = None))]
     fn topic(
         &self,
         py: Python<'_>,
         name: &str,
         qos: Option<&str>,
         schema: Option<Py<Schema>>,
+        evolution: Option<&str>,
     ) -> PyResult<RawTopic> {
         let bus = self.bus(py)?;
         let wrong = |error| errors::topic(&error, "HelioError");
@@ -122,6 +123,10 @@ impl RawBus {
         }
         if let Some(schema) = &schema {
             spec = spec.schema(schema.get().identity());
+        }
+        if let Some(policy) = evolution {
+            let wrong = |error: EvolutionError| PyValueError::new_err(error.to_string());
+            spec = spec.evolution(policy.parse().map_err(wrong)?);
         }
         let topic = py.detach(|| bus.topic(spec)).map_err(wrong)?;
         let name = PyString::new(py, topic.name().as_str()).unbind();

@@ -385,6 +385,30 @@ def test_a_schema_that_readers_cannot_read_is_refused_with_the_field(bus: sync.B
         bus.topic("weather/wind", Other, qos=helio.STREAM).publish(Other(speed="fast"))
 
 
+def test_an_evolution_policy_is_chosen_for_a_topic(bus: sync.Bus) -> None:
+    @helio.record(name="Wind")
+    class Gone:
+        mast: helio.Int32 = helio.field(key=True, default=0)
+
+    wind = bus.topic("weather/wind", Wind, qos=helio.STREAM)
+    wind.publish(Wind(speed=1.0))
+    for evolution in ("forward", "full"):
+        with pytest.raises(helio.IncompatibleSchema, match="speed: field removed"):
+            bus.topic("weather/wind", Gone, evolution=evolution).publish(Gone())
+    bus.topic("weather/wind", Gone, evolution="none").publish(Gone())
+    with pytest.raises(helio.IncompatibleSchema, match="speed"):
+        wind.subscribe()
+    told: list[helio.Event] = []
+    still = bus.topic("weather/wind", Wind, evolution="none")
+    with still.subscribe(start=helio.earliest(), on_event=told.append) as samples:
+        assert samples.next(timeout=PATIENCE_S).value == Wind(speed=1.0)
+        wind.publish(Wind(speed=2.0))
+        assert samples.next(timeout=PATIENCE_S).value == Wind(speed=2.0)
+    assert [type(event) for event in told] == [helio.Undecodable]
+    with pytest.raises(ValueError, match="backward"):
+        bus.topic("weather/wind", Wind, evolution="both")
+
+
 def test_large_samples_go_in_batches_of_bounded_size(bus: sync.Bus) -> None:
     frames = bus.topic("frames", bytes, qos=helio.STREAM)
     frame = bytes(range(256)) * 4096

@@ -185,7 +185,7 @@ impl Bus {
     /// [`TopicError`]: what the transport cannot do is refused here, by name.
     pub fn topic(&self, spec: TopicSpec) -> Result<Topic, TopicError> {
         let core = self.core.topic(&spec)?;
-        Topic::opened(core, spec.schema)
+        Ok(Topic::opened(core, spec))
     }
 
     /// All topics, by name.

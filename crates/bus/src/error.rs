@@ -181,7 +181,8 @@ pub enum TopicError {
     /// The schema cannot follow the one that the topic has.
     #[error(
         "the schema {schema} of the topic {topic} is refused: {reason}; publish it under a new \
-         topic's name, or change it so that existing readers can read it"
+         topic's name, change it so that both can be read, or open the topic with the evolution \
+         policy none"
     )]
     Incompatible {
         /// The topic.

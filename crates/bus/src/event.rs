@@ -15,7 +15,9 @@ pub enum Event {
     Sample(Sample),
     /// Samples that this subscription will never get.
     Gap(Gap),
-    /// A sample that cannot be read with the subscription's schema.
+    /// A sample that cannot be read with the subscription's schema. Where it is the writer's schema
+    /// that cannot be read, its first sample is told and all are counted
+    /// ([`Subscribe::each_undecodable`](crate::Subscribe::each_undecodable) tells all).
     Undecodable(Undecodable),
     /// Samples of a replaced incarnation are being dropped (told once an incarnation, counted
     /// each).
@@ -159,7 +161,7 @@ pub struct Undecodable {
     pub sample: Sample,
     /// The schema that it was written with.
     pub schema: SchemaId,
-    /// What is wrong.
+    /// What is wrong, with the field's name.
     pub reason: String,
 }
 

@@ -36,6 +36,7 @@ mod clock;
 pub mod conformance;
 mod error;
 mod event;
+mod evolution;
 mod interfaces;
 mod partitioner;
 mod promise;
@@ -62,6 +63,7 @@ pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, Tran
 pub use event::{
     DeadlineMissed, Event, Fenced, Gap, GapCause, Liveliness, Outage, Sample, Undecodable,
 };
+pub use evolution::{Evolution, EvolutionError};
 pub use helio_core::qos::Guarantee;
 pub use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 pub use interfaces::{InterfacesError, read_interfaces};

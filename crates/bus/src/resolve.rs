@@ -7,57 +7,53 @@ use helio_core::qos::History;
 use helio_core::{Resolution, Schema, SchemaId};
 
 use crate::error::{TopicError, TransportError};
+use crate::evolution::{Evolution, Kept, Place, may_read, may_write};
 use crate::topic::{SchemaText, TopicCore};
-use crate::transport::Transport;
+use crate::transport::{Declared, Transport};
+
+/// How often a declaration is begun anew because others have declared theirs meanwhile: more
+/// processes than that do not start on one topic in one moment.
+const MAX_ROUNDS: usize = 64;
 
 /// Declares a publisher's schema for a topic, after holding it against those that the topic has.
-///
-/// Existing readers must be able to read what it writes; where the topic keeps a history, its own
-/// readers must be able to read what is there.
-pub(crate) fn declare(topic: &Arc<TopicCore>, schema: &SchemaText) -> Result<(), TopicError> {
+pub(crate) fn declare(
+    topic: &Arc<TopicCore>,
+    schema: &SchemaText,
+    policy: Option<Evolution>,
+) -> Result<(), TopicError> {
     if schema.id == SchemaId::BYTES {
         return Ok(());
     }
-    let known = topic.transport.schemas()?;
-    if known.contains(&schema.id) {
-        return Ok(());
-    }
-    let new = parse(topic, schema)?;
-    let history = topic.transport.qos().history != History::None;
-    agree(topic, schema, (&new, history), &known)?;
-    topic.bus.transport.put_schema(schema.id, &schema.text)?;
-    topic.transport.declare_schema(schema.id)?;
-    // Others may have declared theirs meanwhile: whoever came first stays.
-    let mut first = topic.transport.schemas()?;
-    first.truncate(first.iter().position(|id| *id == schema.id).unwrap_or(first.len()));
-    first.retain(|id| !known.contains(id));
-    agree(topic, schema, (&new, history), &first)
-}
-
-/// Holds a schema against those that a topic has.
-fn agree(
-    topic: &TopicCore,
-    schema: &SchemaText,
-    (new, history): (&Schema, bool),
-    known: &[SchemaId],
-) -> Result<(), TopicError> {
-    for id in known.iter().copied() {
-        let old = stored(topic, id)?;
-        let refused = |reason: String| TopicError::Incompatible {
-            topic: topic.name.clone(),
-            schema: schema.id,
-            reason,
-        };
-        Resolution::new(new, &old).map_err(|error| {
-            refused(format!("readers of the schema {id} could not read it: {error}"))
-        })?;
-        if history {
-            Resolution::new(&old, new).map_err(|error| {
-                refused(format!("its readers could not read what {id} wrote: {error}"))
-            })?;
+    let kept = match topic.transport.qos().history {
+        History::None => Kept::No,
+        _ => Kept::Yes,
+    };
+    let mut checked = 0;
+    for _ in 0..MAX_ROUNDS {
+        let known = topic.transport.schemas()?;
+        if known.contains(&schema.id) {
+            return Ok(());
+        }
+        let new = parse(topic, schema)?;
+        for id in known.iter().skip(checked) {
+            let old = stored(topic, *id)?;
+            may_write(policy, kept, &old, &new)
+                .map_err(|reason| incompatible(topic, schema, reason))?;
+        }
+        checked = known.len();
+        topic.bus.transport.put_schema(schema.id, &schema.text)?;
+        if topic.transport.declare_schema(schema.id, checked)? == Declared::Yes {
+            return Ok(());
         }
     }
-    Ok(())
+    Err(TopicError::Transport(TransportError::Outage {
+        transport: topic.bus.transport.capabilities().transport.clone(),
+        cause: format!("others declare schemas of {} all the time", topic.name),
+    }))
+}
+
+fn incompatible(topic: &TopicCore, schema: &SchemaText, reason: String) -> TopicError {
+    TopicError::Incompatible { topic: topic.name.clone(), schema: schema.id, reason }
 }
 
 fn parse(topic: &TopicCore, schema: &SchemaText) -> Result<Schema, TopicError> {
@@ -85,6 +81,16 @@ pub(crate) struct Resolver {
     plans: HashMap<SchemaId, Plan>,
     hot: SchemaId,
     scratch: Vec<u8>,
+    telling: Telling,
+}
+
+/// How often a schema that cannot be read is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// With its first sample.
+    Once,
+    /// With each sample.
+    Each,
 }
 
 enum Plan {
@@ -92,31 +98,44 @@ enum Plan {
     Copy,
     /// They are rewritten.
     Rewrite(Box<Resolution>),
-    /// They cannot be read, whatever they are.
-    Impossible(String),
+    /// They cannot be read, whatever they are. The reason is gone when it was told for good.
+    Impossible(Option<String>),
     /// Nobody knows the schema; looked up again after ever more samples.
     Unknown { samples: u64 },
+}
+
+/// A sample that cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// For a reason that is to be told.
+    Told(String),
+    /// Because of its schema, which was told before.
+    Again,
 }
 
 /// The most schemas of one topic that a subscription keeps plans for.
 const MAX_PLANS: usize = 1024;
 
 impl Resolver {
-    /// A resolver to a subscription's schema, which must be able to read the topic's newest.
-    pub(crate) fn new(topic: &Arc<TopicCore>, schema: &SchemaText) -> Result<Self, TopicError> {
+    /// A resolver to a subscription's schema, which the policy is held to.
+    pub(crate) fn new(
+        topic: &Arc<TopicCore>,
+        schema: &SchemaText,
+        (policy, telling): (Option<Evolution>, Telling),
+    ) -> Result<Self, TopicError> {
         let target = parse(topic, schema)?;
-        if let Some(newest) = topic.transport.schemas()?.last()
+        let known = topic.transport.schemas()?;
+        if let Some((newest, older)) = known.split_last()
             && *newest != schema.id
         {
+            let older = older.contains(&schema.id);
+            let place = if older { Place::Older } else { Place::Unknown };
             let written = stored(topic, *newest)?;
-            Resolution::new(&written, &target).map_err(|error| TopicError::Incompatible {
-                topic: topic.name.clone(),
-                schema: schema.id,
-                reason: format!("it cannot read what the topic's {newest} wrote: {error}"),
-            })?;
+            may_read(policy, place, &written, &target)
+                .map_err(|reason| incompatible(topic, schema, reason))?;
         }
         let (id, plans) = (schema.id, HashMap::from([(schema.id, Plan::Copy)]));
-        Ok(Self { target, id, plans, hot: schema.id, scratch: Vec::new() })
+        Ok(Self { target, id, plans, hot: schema.id, scratch: Vec::new(), telling })
     }
 
     /// A payload as the subscription's schema has it, with the schema's identity.
@@ -125,12 +144,12 @@ impl Resolver {
         transport: &dyn Transport,
         schema: SchemaId,
         payload: &'a [u8],
-    ) -> Result<(SchemaId, &'a [u8]), String> {
+    ) -> Result<(SchemaId, &'a [u8]), Unread> {
         if schema == self.id {
             return Ok((schema, payload));
         }
         if schema != self.hot {
-            self.learn(transport, schema)?;
+            self.learn(transport, schema).map_err(Unread::Told)?;
             self.hot = schema;
         }
         match self.plans.get_mut(&schema) {
@@ -138,19 +157,28 @@ impl Resolver {
             Some(Plan::Rewrite(resolution)) => {
                 self.scratch.clear();
                 let rewritten = resolution.transcode(payload, &mut self.scratch);
-                rewritten.map_err(|error| error.to_string())?;
+                rewritten.map_err(|error| Unread::Told(error.to_string()))?;
                 Ok((self.id, &self.scratch))
             }
-            Some(Plan::Impossible(reason)) => Err(reason.clone()),
+            Some(Plan::Impossible(reason)) => {
+                let told = match self.telling {
+                    Telling::Once => reason.take(),
+                    Telling::Each => reason.clone(),
+                };
+                Err(told.map_or(Unread::Again, Unread::Told))
+            }
             Some(Plan::Unknown { samples }) => {
                 *samples += 1;
                 // Asking again each time would cost a look at the disk a sample.
                 if samples.is_power_of_two() {
                     self.hot = self.id;
                 }
-                Err(format!("nobody has put the text of the schema {schema}"))
+                if *samples > 1 && self.telling == Telling::Once {
+                    return Err(Unread::Again);
+                }
+                Err(Unread::Told(format!("nobody has put the text of the schema {schema}")))
             }
-            None => Err("the schema has no plan".to_owned()),
+            None => Err(Unread::Told("the schema has no plan".to_owned())),
         }
     }
 
@@ -166,7 +194,7 @@ impl Resolver {
         let text = transport.schema(schema).map_err(|error: TransportError| error.to_string())?;
         let plan = match text {
             _ if schema == SchemaId::BYTES => {
-                Plan::Impossible("it was published as bytes, without a schema".to_owned())
+                Plan::Impossible(Some("it was published as bytes, without a schema".to_owned()))
             }
             None => Plan::Unknown { samples },
             Some(text) => self.plan(&text),
@@ -178,12 +206,14 @@ impl Resolver {
     fn plan(&self, text: &str) -> Plan {
         let written = match Schema::parse(text) {
             Ok(written) => written,
-            Err(error) => return Plan::Impossible(format!("its schema is damaged: {error}")),
+            Err(error) => return Plan::Impossible(Some(format!("its schema is damaged: {error}"))),
         };
         match Resolution::new(&written, &self.target) {
             Ok(resolution) if resolution.is_identity() => Plan::Copy,
             Ok(resolution) => Plan::Rewrite(Box::new(resolution)),
-            Err(error) => Plan::Impossible(error.to_string()),
+            Err(error) => {
+                Plan::Impossible(Some(format!("its schema {} differs: {error}", written.id())))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use helio_core::Tai;
 use helio_core::qos::Overload;
 
+use crate::resolve::Telling;
 use crate::transport::{Begin, Support};
 
 /// Where a subscription begins.
@@ -114,6 +115,7 @@ pub struct Subscribe {
     pub(crate) lifespan: Option<Duration>,
     pub(crate) writers: Support,
     pub(crate) as_written: Support,
+    pub(crate) undecodable: Telling,
 }
 
 impl Subscribe {
@@ -130,6 +132,7 @@ impl Subscribe {
             lifespan: None,
             writers: Support::No,
             as_written: Support::No,
+            undecodable: Telling::Once,
         }
     }
 
@@ -195,6 +198,14 @@ impl Subscribe {
     #[must_use]
     pub fn as_written(mut self) -> Self {
         self.as_written = Support::Yes;
+        self
+    }
+
+    /// Tells each sample whose schema cannot be read, not only the first of every such schema: for
+    /// those who have to answer each, as a component answers commands.
+    #[must_use]
+    pub fn each_undecodable(mut self) -> Self {
+        self.undecodable = Telling::Each;
         self
     }
 }

@@ -22,7 +22,8 @@ use crate::bridge::Bridge;
 use crate::clock::Clock;
 use crate::error::{ReadError, TopicError, TransportError};
 use crate::event::{Event, Fenced, Gap, GapCause, Sample, Undecodable};
-use crate::resolve::Resolver;
+use crate::evolution::Evolution;
+use crate::resolve::{Resolver, Unread};
 use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
 use crate::topic::{SchemaText, TopicCore};
 use crate::tracker::{Tracker, Verdict};
@@ -128,13 +129,15 @@ impl Gathered {
 impl Subscription {
     pub(crate) fn open(
         topic: &Arc<TopicCore>,
-        schema: Option<&SchemaText>,
+        schema: Option<(&SchemaText, Option<Evolution>)>,
         options: Subscribe,
     ) -> Result<Self, TopicError> {
         check(topic, &options)?;
         let resolver = match schema {
-            Some(schema) if !options.as_written.is_yes() && schema.id != SchemaId::BYTES => {
-                Some(Resolver::new(topic, schema)?)
+            Some((schema, policy))
+                if !options.as_written.is_yes() && schema.id != SchemaId::BYTES =>
+            {
+                Some(Resolver::new(topic, schema, (policy, options.undecodable))?)
             }
             _ => None,
         };
@@ -603,7 +606,11 @@ impl State {
         if let Some(resolver) = &mut self.resolver {
             match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
                 Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
-                Err(reason) => {
+                Err(Unread::Again) => {
+                    self.stats.undecodable += 1;
+                    return ControlFlow::Continue(());
+                }
+                Err(Unread::Told(reason)) => {
                     self.stats.undecodable += 1;
                     let (schema, sample) = (sample.schema, Sample::copied(&self.name, &sample));
                     let event = Event::Undecodable(Undecodable { sample, schema, reason });

@@ -8,6 +8,7 @@ use helio_core::{Qos, SchemaId, TopicName};
 use crate::bell::locked;
 use crate::bus::BusCore;
 use crate::error::TopicError;
+use crate::evolution::Evolution;
 use crate::publisher::{Publisher, Writers};
 use crate::subscribe::Subscribe;
 use crate::subscription::Subscription;
@@ -28,6 +29,7 @@ pub struct TopicSpec {
     pub(crate) name: TopicName,
     pub(crate) qos: Option<Qos>,
     pub(crate) schema: Option<SchemaText>,
+    pub(crate) evolution: Option<Evolution>,
 }
 
 impl TopicSpec {
@@ -42,7 +44,7 @@ impl TopicSpec {
     /// The same, of a name that was parsed before.
     #[must_use]
     pub fn of(name: TopicName) -> Self {
-        Self { name, qos: None, schema: None }
+        Self { name, qos: None, schema: None, evolution: None }
     }
 
     /// What it needs. A topic that exists must have been created with the same.
@@ -56,6 +58,14 @@ impl TopicSpec {
     #[must_use]
     pub fn schema(mut self, schema: impl Into<SchemaText>) -> Self {
         self.schema = Some(schema.into());
+        self
+    }
+
+    /// What must hold between this handle's schema and those that the topic has already, where it
+    /// is not the default of [`Evolution`].
+    #[must_use]
+    pub fn evolution(mut self, policy: Evolution) -> Self {
+        self.evolution = Some(policy);
         self
     }
 
@@ -146,14 +156,12 @@ impl TopicCore {
 pub struct Topic {
     core: Arc<TopicCore>,
     schema: Option<SchemaText>,
+    evolution: Option<Evolution>,
 }
 
 impl Topic {
-    pub(crate) fn opened(
-        core: Arc<TopicCore>,
-        schema: Option<SchemaText>,
-    ) -> Result<Self, TopicError> {
-        Ok(Self { core, schema })
+    pub(crate) fn opened(core: Arc<TopicCore>, spec: TopicSpec) -> Self {
+        Self { core, schema: spec.schema, evolution: spec.evolution }
     }
 
     /// Its name.
@@ -178,14 +186,15 @@ impl Topic {
     /// with the last of them: keep one, do not open one for each sample.
     ///
     /// # Errors
-    /// [`TopicError::Incompatible`] where existing readers could not read the schema;
+    /// [`TopicError::Incompatible`] where the schema does not fit those that the topic has (see
+    /// [`Evolution`]);
     /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
     /// a live writer.
     pub fn publisher(&self) -> Result<Publisher, TopicError> {
         let schema = match &self.schema {
             None => SchemaId::BYTES,
             Some(schema) => {
-                crate::resolve::declare(&self.core, schema)?;
+                crate::resolve::declare(&self.core, schema, self.evolution)?;
                 schema.id
             }
         };
@@ -195,9 +204,12 @@ impl Topic {
     /// Opens a subscription.
     ///
     /// # Errors
-    /// [`TopicError::Refused`] where the transport cannot start there, or has no groups.
+    /// [`TopicError::Incompatible`] where its schema does not fit the topic's newest (see
+    /// [`Evolution`]); [`TopicError::Refused`] where the transport cannot start there, or has no
+    /// groups.
     pub fn subscribe(&self, options: Subscribe) -> Result<Subscription, TopicError> {
-        Subscription::open(&self.core, self.schema.as_ref(), options)
+        let schema = self.schema.as_ref().map(|schema| (schema, self.evolution));
+        Subscription::open(&self.core, schema, options)
     }
 
     /// Where its partitions stand.

@@ -1,8 +1,9 @@
 //! Schemas travel with the stream: every type, evolution, damaged and unknown bytes.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
 
-use helio_core::schema::build::{double, int, long, nullable, record, string};
+use helio_core::schema::build::{RecordSpec, double, int, long, nullable, record, string};
 use helio_core::{HasSchema, Qos, Schema, SchemaError, SchemaId};
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use super::{Check, Failure, Harness};
 use crate::bus::Bus;
 use crate::error::TopicError;
 use crate::event::Event;
+use crate::evolution::Evolution;
 use crate::publisher::Message;
 use crate::subscribe::{Start, Subscribe};
 use crate::topic::{SchemaText, Topic, TopicSpec};
@@ -31,6 +33,21 @@ pub(super) const CHECKS: &[Check] = &[
         name: "schema_incompatible",
         promise: "a schema that readers could not read is refused at the writer, field named",
         run: incompatible,
+    },
+    Check {
+        name: "schema_policies",
+        promise: "each policy of evolution refuses, field named, what it says and nothing else",
+        run: policies,
+    },
+    Check {
+        name: "schema_told_once",
+        promise: "a schema that cannot be read is told once, its samples counted, the rest goes on",
+        run: told_once,
+    },
+    Check {
+        name: "schema_at_once",
+        promise: "of schemas that exclude each other, declared at once, one is kept, not two",
+        run: at_once,
     },
     Check {
         name: "schema_bad_bytes",
@@ -217,6 +234,121 @@ fn incompatible(harness: &dyn Harness) -> Outcome {
     opened(&bus, &name, &plain(), &first)?.publisher()?;
     let schemas = bus.topic_info(&name.parse()?)?.map(|info| info.schemas);
     ensure!(schemas == Some(vec![first.id()]), "the topic's schemas are {schemas:?}");
+    Ok(())
+}
+
+/// A record whose fields have these names, all with a default.
+fn fields(names: &[&str]) -> Result<Schema, SchemaError> {
+    let add = |record: RecordSpec, name: &&str| record.field(name, int()).default(0);
+    names.iter().fold(record("conformance.Wind"), add).schema()
+}
+
+fn policies(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let (less, more) = (fields(&["speed"])?, fields(&["speed", "gust"])?);
+    let renamed = fields(&["velocity"])?;
+    // What old and new are, and the policies that let the new one pass: who drops a field leaves
+    // its readers with a 0 that nobody wrote.
+    let cases: [(&Schema, &Schema, &[Evolution]); 3] = [
+        (&less, &more, &Evolution::ALL),
+        (&more, &less, &[Evolution::None, Evolution::Backward]),
+        (&less, &renamed, &[Evolution::None, Evolution::Backward]),
+    ];
+    for (old, new, passing) in cases {
+        for policy in Evolution::ALL {
+            let name = unique("policies");
+            let spec =
+                |schema| Ok::<_, Failure>(TopicSpec::new(&name)?.qos(plain()).schema(schema));
+            bus.topic(spec(old)?)?.publisher()?;
+            match other.topic(spec(new)?.evolution(policy))?.publisher() {
+                Ok(_) => ensure!(passing.contains(&policy), "{policy} lets {new} pass"),
+                Err(error @ TopicError::Incompatible { .. }) => {
+                    ensure!(!passing.contains(&policy), "{policy} refuses {new}: {error}");
+                    let text = error.to_string();
+                    let named = text.contains(&name) && text.contains("field removed");
+                    ensure!(named, "{policy}: topic or field is not named: {text}");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn told_once(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let wind =
+        |unit: &str| record("conformance.Wind").field("speed", double()).units(unit).schema();
+    let (old, new) = (wind("m/s")?, wind("km/h")?);
+    let name = unique("told-once");
+    let spec = |schema| Ok::<_, Failure>(TopicSpec::new(&name)?.qos(plain()).schema(schema));
+    let topic = bus.topic(spec(&old)?.evolution(Evolution::None))?;
+    let publisher = topic.publisher()?;
+    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
+    let each = Subscribe::from(Start::Latest).each_undecodable();
+    // Open although the newest schema cannot be read.
+    let mut all = listening(harness, (&topic, each), &publisher)?;
+    while samples.next_timeout(harness.quiet())?.is_some() {}
+    let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
+    for _ in 0..3 {
+        newer.publish(Message::new(&value)).wait()?;
+    }
+    publisher.publish(Message::new(&value)).wait()?;
+    for (subscription, expected) in [(&mut samples, 1), (&mut all, 3)] {
+        let mut told = 0;
+        loop {
+            match subscription.next_timeout(harness.patience())? {
+                Some(Event::Undecodable(of)) if of.schema == new.id() => {
+                    told += 1;
+                    let named = of.reason.contains("speed") && of.reason.contains("km/h");
+                    ensure!(named, "neither field nor difference is named: {}", of.reason);
+                }
+                Some(Event::Sample(sample)) => {
+                    ensure!(sample.payload == value[..], "another sample came");
+                    break;
+                }
+                Some(_) => {}
+                None => ensure!(false, "what can be read did not go on"),
+            }
+        }
+        ensure!(told == expected, "{told} of 3 were told");
+        ensure!(subscription.stats().undecodable == 3, "{:?}", subscription.stats());
+    }
+    Ok(())
+}
+
+/// Publishers that start in the same moment, each with a schema of its own.
+const AT_ONCE: usize = 4;
+
+fn at_once(harness: &dyn Harness) -> Outcome {
+    let name = unique("at-once");
+    process(harness)?.topic(TopicSpec::new(&name)?.qos(plain()))?;
+    let units = |n: usize| format!("unit {n}");
+    let mut topics = Vec::new();
+    for n in 0..AT_ONCE {
+        let schema = record("conformance.Wind").field("speed", double()).units(&units(n));
+        topics.push(opened(&process(harness)?, &name, &plain(), &schema.schema()?)?);
+    }
+    let start = Barrier::new(AT_ONCE);
+    let open = |topic: &Topic| {
+        start.wait();
+        topic.publisher()
+    };
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = topics.iter().map(|topic| scope.spawn(|| open(topic))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    let mut opened = 0;
+    for outcome in outcomes {
+        match outcome.map_err(|_| Failure::Broken("a thread panicked".to_owned()))? {
+            Ok(_) => opened += 1,
+            Err(TopicError::Incompatible { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let schemas = process(harness)?.topic_info(&name.parse()?)?.map(|info| info.schemas.len());
+    ensure!((opened, schemas) == (1, Some(1)), "{opened} opened, {schemas:?} are listed");
     Ok(())
 }
 

@@ -79,6 +79,15 @@ pub trait Transport: Send + Sync + 'static {
     fn close(&self);
 }
 
+/// Whether a schema was added to a topic's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    /// It was.
+    Yes,
+    /// There are others since the caller has looked: they want to be looked at first.
+    Behind,
+}
+
 /// One topic of one engine.
 pub trait TransportTopic: Send + Sync + 'static {
     /// The quality of service that it was created with.
@@ -88,11 +97,12 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// # Errors
     /// What the engine says.
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError>;
-    /// Adds a schema to those of the topic, unless it is there.
+    /// Adds a schema to those of the topic, if they are still `after` many and it is none of them.
+    /// Of two that are declared at once one comes second, and can be held against the first.
     ///
     /// # Errors
     /// What the engine says.
-    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError>;
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError>;
     /// Opens a writer and allocates its incarnation: one more than the last of that name.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use helio_core::codec::Value;
-use helio_core::schema::{NodeId, Schema, Type};
+use helio_core::schema::{Field, NodeId, Schema, Type};
 use serde_json::{Value as Json, json};
 
 /// A small generator of numbers (splitmix64), so that a failing case is known by its seed.
@@ -137,13 +137,22 @@ impl Made<'_> {
     }
 }
 
-/// A value of the schema at random.
+/// A value of the schema at random; arrays have the length that their field names.
 pub(crate) fn any_value(random: &mut Random, schema: &Schema) -> Value {
     value(random, schema, NodeId::ROOT, 0)
 }
 
 fn value(random: &mut Random, schema: &Schema, id: NodeId, depth: usize) -> Value {
     let count = if depth > 6 { 0 } else { random.below(5) };
+    counted(random, schema, (id, count), depth)
+}
+
+fn counted(
+    random: &mut Random,
+    schema: &Schema,
+    (id, count): (NodeId, usize),
+    depth: usize,
+) -> Value {
     match &schema.node(id).kind {
         Type::Null => Value::Null,
         Type::Boolean => random.chance(2).into(),
@@ -179,9 +188,13 @@ fn value(random: &mut Random, schema: &Schema, id: NodeId, depth: usize) -> Valu
             let inner = value(random, schema, branches[branch], depth + 1);
             Value::Union(branch as u32, inner.into())
         }
-        Type::Record(record) => Value::Record(
-            record.fields.iter().map(|f| value(random, schema, f.kind, depth + 1)).collect(),
-        ),
+        Type::Record(record) => {
+            let field = |f: &Field| match f.length {
+                Some(length) => counted(random, schema, (f.kind, length), depth + 1),
+                None => value(random, schema, f.kind, depth + 1),
+            };
+            Value::Record(record.fields.iter().map(field).collect())
+        }
     }
 }
 

@@ -36,8 +36,8 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Opening, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic, Writer,
-    WriterInfo, WriterRequest,
+    Capabilities, Declared, Opening, PartitionInfo, Reader, ReaderRequest, Transport,
+    TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
 use crate::error::{ConnectError, TransportError};
@@ -355,8 +355,8 @@ impl TransportTopic for FaultyTopic {
         self.inner.schemas()
     }
 
-    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
-        self.inner.declare_schema(id)
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
+        self.inner.declare_schema(id, after)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

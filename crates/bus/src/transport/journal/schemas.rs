@@ -7,13 +7,14 @@ use std::sync::Mutex;
 use helio_core::{ProducerName, SchemaId, TopicName};
 use helio_journal::{
     AppendError, From, Item, Journal, LastValue, Ownership, Reader, Record, Topic, TopicConfig,
-    WriterOptions,
+    Writer, WriterOptions,
 };
 
 use super::{SCHEME, failed};
 use crate::bell::locked;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{TransportError, engine};
+use crate::transport::Declared;
 
 const TOPIC: &str = "_helio/schemas";
 const PRODUCER: &str = "_helio";
@@ -50,11 +51,16 @@ impl Schemas {
         Ok(known.by_topic.get(topic).cloned().unwrap_or_default())
     }
 
-    /// Adds one, unless it is there.
-    pub(super) fn declare(&self, topic: &TopicName, id: SchemaId) -> Result<(), TransportError> {
-        if self.of(topic)?.contains(&id) {
-            return Ok(());
-        }
+    /// Adds one, if the topic still has `after` and it is none of them.
+    ///
+    /// The writer is opened before the list is looked at: whoever opens one later fences it, so
+    /// that nothing can come between the look and the append.
+    pub(super) fn declare(
+        &self,
+        topic: &TopicName,
+        id: SchemaId,
+        after: usize,
+    ) -> Result<Declared, TransportError> {
         let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
         let log = self.journal.create_topic(&internal()?, &config);
         let log = log.map_err(failed("create the schemas' topic"))?;
@@ -62,10 +68,16 @@ impl Schemas {
         key.push(0);
         key.extend_from_slice(&id.0.to_le_bytes());
         for _ in 0..TRIES {
-            match append(&log, &key) {
+            let mut writer = writer(&log)?;
+            let known = self.of(topic)?;
+            if known.len() != after || known.contains(&id) {
+                return Ok(Declared::Behind);
+            }
+            let time = SystemClock::new().now();
+            match writer.append(&Record { key: &key, time, ..Record::default() }) {
                 Err(AppendError::Fenced { .. }) => {}
                 Err(error) => return Err(engine(SCHEME, "declare a schema", error)),
-                Ok(()) => return Ok(()),
+                Ok(_) => return Ok(Declared::Yes),
             }
         }
         Err(TransportError::Outage {
@@ -79,12 +91,10 @@ fn internal() -> Result<TopicName, TransportError> {
     TopicName::new(TOPIC).map_err(|error| engine(SCHEME, "name the schemas' topic", error))
 }
 
-fn append(log: &Topic, key: &[u8]) -> Result<(), AppendError> {
+fn writer(log: &Topic) -> Result<Writer, TransportError> {
     let producer = ProducerName::new(PRODUCER).expect("the name is legal");
     let options = WriterOptions { producer, ownership: Ownership::Shared };
-    let mut writer = log.writer(0, &options)?;
-    let time = SystemClock::new().now();
-    writer.append(&Record { key, time, ..Record::default() }).map(drop)
+    log.writer(0, &options).map_err(failed("write the schemas' topic"))
 }
 
 impl Known {

@@ -8,7 +8,8 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai};
 use helio_journal::{JournalError, Ownership, ProducerClaim, Topic, WriterOptions};
 
 use super::super::{
-    Alive, PartitionInfo, Reader, ReaderRequest, TransportTopic, Writer, WriterInfo, WriterRequest,
+    Alive, Declared, PartitionInfo, Reader, ReaderRequest, TransportTopic, Writer, WriterInfo,
+    WriterRequest,
 };
 use super::reader::JournalReader;
 use super::writer::JournalWriter;
@@ -104,8 +105,8 @@ impl TransportTopic for JournalTopic {
         self.shared.schemas.of(self.topic.name())
     }
 
-    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
-        self.shared.schemas.declare(self.topic.name(), id)
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
+        self.shared.schemas.declare(self.topic.name(), id, after)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

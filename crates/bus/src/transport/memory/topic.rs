@@ -8,8 +8,8 @@ use helio_core::qos::Guarantee;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::super::{
-    BatchError, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record, TransportTopic,
-    Writer, WriterInfo, WriterRequest,
+    BatchError, Declared, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record,
+    TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
 use super::partition::Partition;
@@ -80,12 +80,13 @@ impl TransportTopic for Connected {
         Ok(locked(&self.topic.schemas).clone())
     }
 
-    fn declare_schema(&self, id: SchemaId) -> Result<(), TransportError> {
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
         let mut schemas = locked(&self.topic.schemas);
-        if !schemas.contains(&id) {
-            schemas.push(id);
+        if schemas.len() != after || schemas.contains(&id) {
+            return Ok(Declared::Behind);
         }
-        Ok(())
+        schemas.push(id);
+        Ok(Declared::Yes)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

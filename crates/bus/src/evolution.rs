@@ -1,0 +1,195 @@
+//! How far a topic's schemas may part: the policy of a handle.
+
+use std::fmt;
+use std::str::FromStr;
+
+use helio_core::evolution::{Difference, Level, compare};
+use helio_core::{Resolution, Schema};
+use thiserror::Error;
+
+/// What must hold between the schema of a handle and those that its topic has already.
+///
+/// The words are those of Confluent's registry for all versions (its `…_TRANSITIVE`), and what they
+/// ask is what [`helio_core::evolution`] and `helio schema diff` report: stricter than resolution,
+/// which lets an old reader see 0 for a field that is gone. A publisher's schema is held against
+/// all that were declared, a subscription's against the newest; who does not fit is refused with
+/// [`TopicError::Incompatible`](crate::TopicError::Incompatible), naming topic and field. A
+/// subscription whose schema was declared before the newest is an old reader: only
+/// [`Evolution::Forward`] and [`Evolution::Full`] promise anything to it.
+///
+/// Where a handle names no policy, what cannot be *resolved* is refused: existing readers must be
+/// able to read what a publisher writes (forward), and on a topic that keeps a history the
+/// publisher's own readers what is there (full); a subscription must be able to read the newest.
+///
+/// Whatever the policy, each sample is resolved by itself: see
+/// [`Event::Undecodable`](crate::Event::Undecodable).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Evolution {
+    /// Nothing: everybody may write and read, and samples that cannot be resolved are told.
+    None,
+    /// New readers can read old data.
+    Backward,
+    /// Old readers can read new data.
+    Forward,
+    /// Both.
+    Full,
+}
+
+/// A word that is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is no evolution policy; use none, backward, forward or full")]
+pub struct EvolutionError(String);
+
+impl Evolution {
+    /// All policies.
+    pub const ALL: [Self; 4] = [Self::None, Self::Backward, Self::Forward, Self::Full];
+
+    /// The word, as [`FromStr`] reads it: `none`, `backward`, `forward` or `full`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Backward => "backward",
+            Self::Forward => "forward",
+            Self::Full => "full",
+        }
+    }
+
+    /// Whether a difference of that level is allowed.
+    #[must_use]
+    pub fn allows(self, level: Level) -> bool {
+        match self {
+            Self::None => true,
+            Self::Backward => level.is_backward(),
+            Self::Forward => level.is_forward(),
+            Self::Full => level == Level::Full,
+        }
+    }
+
+    /// Holds a new schema against an old one; the reason of a refusal names the fields.
+    fn hold(self, old: &Schema, new: &Schema) -> Result<(), String> {
+        let report = compare(old, new);
+        if self.allows(report.level) {
+            return Ok(());
+        }
+        let wrong: Vec<&Difference> =
+            report.differences.iter().filter(|d| !self.allows(d.level)).collect();
+        let mut reason = format!("the policy is {self}, and it differs in");
+        for (n, difference) in wrong.iter().take(MAX_TOLD).enumerate() {
+            reason.push_str(if n == 0 { " " } else { ", " });
+            reason.push_str(&difference.to_string());
+        }
+        if wrong.len() > MAX_TOLD {
+            reason.push_str(&format!(" and {} more", wrong.len() - MAX_TOLD));
+        }
+        Err(reason)
+    }
+}
+
+/// The most differences that a refusal lists: it is one line.
+const MAX_TOLD: usize = 3;
+
+impl fmt::Display for Evolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Evolution {
+    type Err = EvolutionError;
+
+    fn from_str(text: &str) -> Result<Self, EvolutionError> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == text);
+        found.ok_or_else(|| EvolutionError(text.chars().take(40).collect()))
+    }
+}
+
+/// Whether a topic keeps old samples for readers that come later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    No,
+    Yes,
+}
+
+/// Holds a publisher's schema against one that the topic has; the error is the reason.
+pub(crate) fn may_write(
+    policy: Option<Evolution>,
+    kept: Kept,
+    old: &Schema,
+    new: &Schema,
+) -> Result<(), String> {
+    if let Some(policy) = policy {
+        return policy.hold(old, new);
+    }
+    let (old_id, forward) = (old.id(), Resolution::new(new, old));
+    forward
+        .map_err(|error| format!("readers of the schema {old_id} could not read it: {error}"))?;
+    if kept == Kept::Yes {
+        let backward = Resolution::new(old, new);
+        backward.map_err(|error| {
+            format!("its readers could not read what the schema {old_id} wrote: {error}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Where a subscription's schema stands among those of the topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Declared, and others after it.
+    Older,
+    /// Never declared.
+    Unknown,
+}
+
+/// Holds a subscription's schema against the topic's newest; the error is the reason.
+pub(crate) fn may_read(
+    policy: Option<Evolution>,
+    place: Place,
+    newest: &Schema,
+    reader: &Schema,
+) -> Result<(), String> {
+    match (policy, place) {
+        (None, _) => Resolution::new(newest, reader).map(drop).map_err(|error| {
+            format!("it cannot read what the topic's {} wrote: {error}", newest.id())
+        }),
+        (Some(Evolution::None), _) | (Some(Evolution::Backward), Place::Older) => Ok(()),
+        (Some(_), Place::Older) => Evolution::Forward.hold(reader, newest),
+        (Some(policy), Place::Unknown) => policy.hold(newest, reader),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use helio_core::schema::build::{RecordSpec, TypeSpec, double, int, record};
+
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_others_are_told_which_there_are() {
+        for policy in Evolution::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let told = "both".parse::<Evolution>().unwrap_err().to_string();
+        assert_eq!(told, "\"both\" is no evolution policy; use none, backward, forward or full");
+    }
+
+    #[test]
+    fn a_refusal_names_a_few_fields() {
+        let of = |names: &[&str], kind: fn() -> TypeSpec| {
+            let add = |record: RecordSpec, name: &&str| record.field(name, kind()).default(0);
+            names.iter().fold(record("W"), add).schema().unwrap()
+        };
+        let names = ["a", "b", "c", "d", "e"];
+        let (old, new) = (of(&names, int), of(&names, double));
+        assert_eq!(may_write(Some(Evolution::Backward), Kept::Yes, &old, &new), Ok(()));
+        let told = may_write(Some(Evolution::Full), Kept::No, &old, &new).unwrap_err();
+        assert!(told.contains("a: type int -> double (backward), b: "), "{told}");
+        assert!(told.ends_with("and 2 more"), "{told}");
+        assert!(may_write(None, Kept::No, &old, &new).unwrap_err().contains("a: "));
+        assert_eq!(may_read(Some(Evolution::Backward), Place::Older, &new, &old), Ok(()));
+        assert!(may_read(Some(Evolution::Forward), Place::Older, &new, &old).is_err());
+        assert!(may_read(Some(Evolution::Backward), Place::Unknown, &new, &old).is_err());
+        assert_eq!(may_read(Some(Evolution::None), Place::Unknown, &new, &old), Ok(()));
+    }
+}
