@@ -23,7 +23,7 @@ from heliograph._heliograph import Notifier, Pending, RawBus, RawSubscription, R
 from heliograph._heliograph import Sample as _Sample
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
     from concurrent.futures import Future
     from contextvars import Context
     from datetime import timedelta
@@ -350,23 +350,25 @@ class Topic(TopicBase[_T]):
         level: int = 0,
         time: Time | None = None,
         trace: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
         guarantee: Guarantee | str | None = None,
         partition: int | None = None,
     ) -> Receipt:
         """Publish one sample and return its receipt.
 
-        The key is made of the record's key fields, or given. ``time`` is now, ``guarantee`` the
-        topic's (``DURABLE`` waits until the sample survives power loss), unless given. The event
-        loop is never blocked: a receipt that takes time is awaited, and a full queue under the
-        policy *block* too. Cancelling the wait for a receipt does not take the sample back, unless
-        it still stood in line because another process held up those before it.
+        The key is made of the record's key fields, or given. ``headers`` are named values beside
+        the payload, 4096 bytes at most (names: lower-case letters, digits, ``-_.``). ``time`` is
+        now, ``guarantee`` the topic's (``DURABLE`` waits until the sample survives power loss),
+        unless given. The event loop is never blocked: a receipt that takes time is awaited, and a
+        full queue under the policy *block* too. Cancelling the wait for a receipt does not take the
+        sample back, unless it still stood in line because another process held up those before it.
 
         Raises :class:`EncodeError` naming the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
         """
         if not self._claimed:
             await self._open_writer()
-        choices = self._choices(key, level, time, trace, guarantee, partition)
+        choices = self._choices(key, level, time, trace, headers, guarantee, partition)
         outcome: Receipt | Pending | None = None
         # Those that wait in the thread must not be overtaken.
         if self._held_up is None or self._held_up.done():

@@ -16,7 +16,7 @@ from heliograph._schema import schema as schema_of
 from heliograph._start import Start, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
 
     from heliograph._heliograph import Choices, ManualClock, Pending, Receipt, Time, Wishes
@@ -125,18 +125,20 @@ class TopicBase(Generic[_T]):
         level: int,
         time: Time | None,
         trace: bytes | None,
+        headers: Mapping[str, bytes] | None,
         guarantee: Guarantee | str | None,
         partition: int | None,
     ) -> Choices | None:
         """Return what is said beside a value, None where nothing is."""
         plain = key is None and time is None and trace is None and guarantee is None
-        if plain and partition is None and level == 0:
+        if plain and partition is None and level == 0 and not headers:
             return None
         return {
             "key": key,
             "level": level,
             "time": time,
             "trace": trace,
+            "headers": headers or None,
             "guarantee": None if guarantee is None else str(guarantee),
             "partition": partition,
         }

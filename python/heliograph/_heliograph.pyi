@@ -95,6 +95,8 @@ class Sample(Generic[_T_co]):
     @property
     def trace(self) -> bytes | None: ...
     @property
+    def headers(self) -> dict[str, bytes]: ...
+    @property
     def schema_id(self) -> str: ...
 
 class Receipt:
@@ -169,6 +171,7 @@ class Choices(TypedDict):
     level: int
     time: Time | None
     trace: bytes | None
+    headers: Mapping[str, bytes] | None
     guarantee: str | None
     partition: int | None
 

@@ -26,7 +26,7 @@ from heliograph._heliograph import Receipt
 from heliograph._heliograph import Sample as _Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
     from types import TracebackType
     from typing import Self
@@ -133,11 +133,14 @@ class Topic(TopicBase[_T]):
         level: int = 0,
         time: Time | None = None,
         trace: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
         guarantee: Guarantee | str | None = None,
         partition: int | None = None,
     ) -> Receipt:
         """Publish one sample and return its receipt; see :meth:`heliograph.Topic.publish`."""
-        outcome = self._send(value, self._choices(key, level, time, trace, guarantee, partition))
+        outcome = self._send(
+            value, self._choices(key, level, time, trace, headers, guarantee, partition)
+        )
         return outcome if isinstance(outcome, Receipt) else outcome.wait()[0]
 
     def publish_many(self, values: Iterable[_T]) -> list[Receipt]:

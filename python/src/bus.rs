@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Clock, EvolutionError, Lagging, Message, PublishError, Publisher, Start, Subscribe, Tai,
-    TestClock, Topic, TopicName, TopicSpec, TraceId,
+    Bus, Clock, EvolutionError, Headers, Lagging, Message, PublishError, Publisher, Start,
+    Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec, TraceId,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString};
 
 use crate::errors;
 use crate::fork::{Maker, Owned};
@@ -206,12 +207,31 @@ struct Choices<'py> {
     #[pyo3(item)]
     trace: Option<Bound<'py, PyBytes>>,
     #[pyo3(item)]
+    headers: Option<Bound<'py, PyMapping>>,
+    #[pyo3(item)]
     guarantee: Option<String>,
     #[pyo3(item)]
     partition: Option<u32>,
 }
 
 impl<'py> Choices<'py> {
+    /// The headers, of a mapping of names to bytes.
+    fn headers(&self) -> PyResult<Headers> {
+        let mut headers = Headers::new();
+        let Some(given) = &self.headers else { return Ok(headers) };
+        for item in given.items()?.iter() {
+            let (name, value) = item.extract::<(PyBackedStr, Bound<'py, PyAny>)>()?;
+            let Ok(value) = value.cast::<PyBytes>() else {
+                let found = value.get_type().name()?;
+                let message = format!("the header {name} is bytes, not {found}");
+                return Err(errors::raise("EncodeError", &message));
+            };
+            let with = headers.with(&name, value.as_bytes());
+            headers = with.map_err(|error| errors::raise("EncodeError", &error.to_string()))?;
+        }
+        Ok(headers)
+    }
+
     fn apply<'a>(&'a self, mut message: Message<'a>) -> PyResult<Message<'a>> {
         message = message.level(self.level);
         if let Some(time) = &self.time {
@@ -293,11 +313,12 @@ impl RawTopic {
     ) -> PyResult<Option<Py<PyAny>>> {
         let key = choices.and_then(|choices| choices.key.as_ref());
         let py = value.py();
+        let headers = choices.map(Choices::headers).transpose()?.unwrap_or_default();
         let publisher = self.publisher(py)?;
         let publishing = with_scratch(|out| {
             let middle = self.encode(value, key, out)?;
             let (payload, key) = out.split_at(middle);
-            let message = Message::new(payload).key(key);
+            let message = Message::new(payload).key(key).headers(headers.as_ref());
             let message = match choices {
                 Some(choices) => choices.apply(message)?,
                 None => message,

@@ -1,10 +1,10 @@
 //! Samples as Python objects, and everything else that a subscription tells.
 
 use helio_bus::{Event, GapCause, Outage, SampleRef};
-use helio_core::SchemaId;
+use helio_core::{Headers, SchemaId};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyString, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 
 use crate::schema::Schema;
 use crate::time::Time;
@@ -28,6 +28,7 @@ pub(crate) struct Sample {
     schema_id: SchemaId,
     level: u8,
     trace: Option<[u8; 16]>,
+    headers: Headers,
     schema: Option<Py<Schema>>,
     value: PyOnceLock<Py<PyAny>>,
 }
@@ -68,6 +69,7 @@ impl Shared {
             schema_id: from.schema,
             level: from.level,
             trace: from.trace.map(|trace| trace.0),
+            headers: from.headers.into(),
             schema: self.schema.as_ref().map(|schema| schema.clone_ref(py)),
             value: PyOnceLock::new(),
         }
@@ -163,6 +165,17 @@ impl Sample {
     #[getter]
     fn trace<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.trace.map(|trace| PyBytes::new(py, &trace))
+    }
+
+    /// The headers beside the payload: a new dictionary of names to bytes, made when it is asked
+    /// for.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let headers = PyDict::new(py);
+        for (name, value) in self.headers.as_ref() {
+            headers.set_item(name, PyBytes::new(py, value))?;
+        }
+        Ok(headers)
     }
 
     /// The schema's identity, as 16 hexadecimal digits.

@@ -706,3 +706,30 @@ async def test_objects_go_when_nobody_holds_them(url: str) -> None:
         await asyncio.sleep(0)
         gc.collect()
         assert [each() for each in gone] == [None, None, None]
+
+
+@asynchronous
+async def test_headers_come_out_as_they_went_in(url: str) -> None:
+    given = {"helio-caller": b"alice@summit1", "a.b_c-9": bytes(range(256)), "none": b""}
+    async with helio.connect(url) as bus:
+        wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
+        await wind.publish(Wind(speed=1.0), headers=given)
+        await wind.publish(Wind(mast=1, speed=2.0), headers={})
+        async with wind.subscribe(start=helio.last(1)) as samples:
+            first = await anext(samples)
+            assert first.headers == given
+            assert list(first.headers) == sorted(given)
+            first.headers["mine"] = b""
+            assert first.headers == given
+            assert (await anext(samples)).headers == {}
+
+
+def test_headers_are_refused_by_name(bus: sync.Bus) -> None:
+    topic = bus.topic("t", qos=helio.TELEMETRY)
+    topic.publish(b"x", headers={"most": bytes(4096 - 7)})
+    wrong = [({"Upper": b""}, "Upper"), ({"n": bytes(4096)}, "4096"), ({"n": "text"}, "n is bytes")]
+    for headers, told in wrong:
+        with pytest.raises(helio.EncodeError, match=told):
+            topic.publish(b"x", headers=headers)  # type: ignore[arg-type]
+    with topic.subscribe(start=helio.earliest()) as samples:
+        assert [s.headers for s in samples.batch(timeout=0)] == [{"most": bytes(4096 - 7)}]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use helio_core::{Producer, SchemaId, Tai, TraceId};
+use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::event::Event;
 use crate::transport::{Origin, SampleRef};
@@ -28,6 +28,7 @@ struct Entry {
     trace: Option<TraceId>,
     level: u8,
     origin: Origin,
+    headers: Range<usize>,
     key: Range<usize>,
     payload: Range<usize>,
 }
@@ -86,9 +87,18 @@ impl Batch {
             schema: entry.schema,
             level: entry.level,
             trace: entry.trace,
+            headers: self.headers(entry),
             payload: &self.bytes[entry.payload.clone()],
             origin: entry.origin,
         }
+    }
+
+    fn headers(&self, entry: &Entry) -> HeadersRef<'_> {
+        if entry.headers.is_empty() {
+            return HeadersRef::EMPTY;
+        }
+        // They were checked when they came.
+        HeadersRef::parse(&self.bytes[entry.headers.clone()]).unwrap_or_default()
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -103,6 +113,8 @@ impl Batch {
         self.bytes.extend_from_slice(sample.key);
         let middle = self.bytes.len();
         self.bytes.extend_from_slice(sample.payload);
+        let end = self.bytes.len();
+        self.bytes.extend_from_slice(sample.headers.as_bytes());
         self.entries.push(Entry {
             partition: sample.partition,
             producer: (self.producers.len() - 1) as u32,
@@ -111,10 +123,11 @@ impl Batch {
             time: sample.time,
             schema: sample.schema,
             trace: sample.trace,
+            headers: end..self.bytes.len(),
             level: sample.level,
             origin: sample.origin,
             key: start..middle,
-            payload: middle..self.bytes.len(),
+            payload: middle..end,
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use helio_core::{Header, Producer, SchemaId, TopicName};
+use helio_core::{Header, Headers, Producer, SchemaId, TopicName};
 
 use crate::transport::{Alive, Origin, SampleRef};
 
@@ -57,6 +57,8 @@ pub struct Sample {
     /// Producer, sequence, time, schema, level, trace. The schema is that of `payload` as it is
     /// here.
     pub header: Header,
+    /// Named values beside the payload.
+    pub headers: Headers,
     /// The encoded value.
     pub payload: Bytes,
     /// Whether it came in the log's order or from a late joiner's history.
@@ -83,6 +85,7 @@ impl Sample {
                 level: from.level,
                 trace: from.trace,
             },
+            headers: from.headers.into(),
             payload,
             origin: from.origin,
         }
@@ -101,6 +104,7 @@ impl Sample {
             schema: self.header.schema,
             level: self.header.level,
             trace: self.header.trace,
+            headers: self.headers.as_ref(),
             payload: &self.payload,
             origin: self.origin,
         }

@@ -65,7 +65,9 @@ pub use event::{
 };
 pub use evolution::{Evolution, EvolutionError};
 pub use helio_core::qos::Guarantee;
-pub use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+pub use helio_core::{
+    Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,
+};
 pub use interfaces::{InterfacesError, read_interfaces};
 pub use partitioner::partition_of;
 pub use publisher::{Batching, Message, Publisher, PublisherStats};

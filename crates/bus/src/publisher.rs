@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use helio_core::qos::{Guarantee, Overload, Ownership};
-use helio_core::{Producer, SchemaId, Tai, TraceId};
+use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::clock::Clock;
 use crate::error::{PublishError, TopicError, TransportError};
@@ -24,6 +24,7 @@ pub struct Message<'a> {
     time: Option<Tai>,
     level: u8,
     trace: Option<TraceId>,
+    headers: HeadersRef<'a>,
     guarantee: Option<Guarantee>,
     partition: Option<u32>,
     schema: Option<SchemaId>,
@@ -39,6 +40,7 @@ impl<'a> Message<'a> {
             time: None,
             level: 0,
             trace: None,
+            headers: HeadersRef::EMPTY,
             guarantee: None,
             partition: None,
             schema: None,
@@ -71,6 +73,13 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn trace(mut self, trace: TraceId) -> Self {
         self.trace = Some(trace);
+        self
+    }
+
+    /// Named values beside the payload, which is not decoded to look at them.
+    #[must_use]
+    pub const fn headers(mut self, headers: HeadersRef<'a>) -> Self {
+        self.headers = headers;
         self
     }
 
@@ -344,6 +353,7 @@ impl Publisher {
             schema: message.schema.unwrap_or(self.schema),
             level: message.level,
             trace: message.trace,
+            headers: message.headers,
         }
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use helio_core::qos::{Guarantee, Overload};
-use helio_core::{Producer, SchemaId, Tai, TraceId};
+use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
 
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
@@ -21,7 +21,7 @@ use crate::transport::{BatchError, Published, Record, TransportTopic, Writer, Wr
 
 /// The most publishes that stand in line at one writer; more are refused as full.
 pub(crate) const MAX_WAITING: usize = 65_536;
-/// The most bytes (payloads and keys) that stand in line at one writer.
+/// The most bytes (payloads, keys and headers) that stand in line at one writer.
 pub(crate) const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// What became of a publisher's samples, by counting.
@@ -231,7 +231,7 @@ impl Slot {
         (guarantee, overload): (Guarantee, Overload),
         queued: usize,
     ) -> Publishing {
-        let bytes = line.bytes + record.payload.len() + record.key.len();
+        let bytes = line.bytes + bytes(record);
         let fits = line.waiting.len() < MAX_WAITING
             && (bytes <= MAX_WAITING_BYTES || line.waiting.is_empty());
         if overload == Overload::Block && fits {
@@ -339,6 +339,10 @@ impl Drop for Waiting {
     }
 }
 
+fn bytes(record: &Record<'_>) -> usize {
+    record.payload.len() + record.key.len() + record.headers.as_bytes().len()
+}
+
 /// A record that owns its bytes.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -348,6 +352,7 @@ pub(crate) struct Kept {
     schema: SchemaId,
     level: u8,
     trace: Option<TraceId>,
+    headers: Headers,
 }
 
 impl Kept {
@@ -359,6 +364,7 @@ impl Kept {
             schema: record.schema,
             level: record.level,
             trace: record.trace,
+            headers: record.headers.into(),
         }
     }
 
@@ -370,10 +376,11 @@ impl Kept {
             schema: self.schema,
             level: self.level,
             trace: self.trace,
+            headers: self.headers.as_ref(),
         }
     }
 
     fn bytes(&self) -> usize {
-        self.key.len() + self.payload.len()
+        bytes(&self.record())
     }
 }

@@ -160,7 +160,7 @@ impl Track {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use helio_core::{Producer, SchemaId, Tai};
+    use helio_core::{HeadersRef, Producer, SchemaId, Tai};
 
     fn check(tracker: &mut Tracker, origin: Origin, at: (&str, u64, u64)) -> Verdict {
         let producer = Producer { name: ProducerName::new(at.0).unwrap(), incarnation: at.1 };
@@ -174,6 +174,7 @@ mod tests {
             schema: SchemaId::BYTES,
             level: 0,
             trace: None,
+            headers: HeadersRef::EMPTY,
             payload: b"",
             origin,
         })

@@ -301,8 +301,8 @@ pub(crate) struct RecordArgs {
     /// Begin a new file, NAME.1.avro, NAME.2.avro and so on, when one has this size.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rotate: Option<usize>,
-    /// Write key, time, level, trace, producer and place of each sample beside its value: a record
-    /// HeliographSample, of which `helio play` restores key, time, level and trace.
+    /// Write key, time, level, trace, headers, producer and place of each sample beside its value:
+    /// a record HeliographSample, of which `helio play` restores all but producer and place.
     #[arg(long)]
     pub(crate) envelope: bool,
     /// How blocks are compressed.

@@ -11,9 +11,11 @@
 //! | `trace` | bytes | sixteen, or none |
 //! | `producer`, `incarnation`, `sequence` | string, long, long | who published it, its number |
 //! | `partition`, `offset` | int, long | where it lay |
+//! | `headers` | map of bytes | beside the value; earlier programs' files lack the field |
 //! | `value` | the topic's schema, or bytes | last: the rest of a datum is the value |
 
 use helio_bus::{Sample, Tai, TraceId};
+use helio_core::Headers;
 use helio_core::codec::wire::{Reader, put_bytes, put_long};
 use helio_core::schema::Schema;
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ use crate::error::{CliError, CliResult};
 /// The record's name.
 const NAME: &str = "HeliographSample";
 /// The fields before the value, with their types.
-const FIELDS: [(&str, &str); 9] = [
+const FIELDS: [(&str, &str); 10] = [
     ("key", "bytes"),
     ("tai_ns", "long"),
     ("level", "int"),
@@ -33,7 +35,10 @@ const FIELDS: [(&str, &str); 9] = [
     ("sequence", "long"),
     ("partition", "int"),
     ("offset", "long"),
+    (HEADERS, "map"),
 ];
+/// The last field before the value.
+const HEADERS: &str = "headers";
 
 /// What `play` gives back to a sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub(crate) struct Belongings {
     pub(crate) level: u8,
     /// The trace that it belongs to.
     pub(crate) trace: Option<TraceId>,
+    /// Named values beside it.
+    pub(crate) headers: Headers,
 }
 
 /// The schema of enveloped values.
@@ -56,27 +63,46 @@ pub(crate) fn schema(value: &Schema) -> CliResult<Schema> {
     let value: Value =
         serde_json::from_str(&value.to_json().to_string()).map_err(|e| refused(&e))?;
     let mut fields: Vec<Value> =
-        FIELDS.iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect();
+        FIELDS.iter().map(|(name, kind)| json!({"name": name, "type": type_of(kind)})).collect();
     fields.push(json!({"name": "value", "type": value}));
     let whole = json!({"type": "record", "name": NAME, "fields": fields});
     Schema::parse(&whole.to_string()).map_err(|e| refused(&e))
 }
 
-/// The schema of the values, where a schema is an envelope's.
-pub(crate) fn value_schema(schema: &Schema) -> Option<Schema> {
+/// A field's type as schemas have it.
+fn type_of(kind: &str) -> Value {
+    if kind == "map" { json!({"type": kind, "values": "bytes"}) } else { kind.into() }
+}
+
+/// What an envelope has before its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// All that there is.
+    Whole,
+    /// No headers: earlier programs knew none.
+    Headerless,
+}
+
+/// The schema of the values, where a schema is an envelope's, and what is before them.
+pub(crate) fn value_schema(schema: &Schema) -> Option<(Schema, Form)> {
     if schema.name() != Some(NAME) {
         return None;
     }
     let whole: Value = serde_json::from_str(&schema.to_json().to_string()).ok()?;
     let (value, before) = whole["fields"].as_array()?.split_last()?;
     let same = |(field, (name, kind)): (&Value, &(&str, &str))| {
-        field["name"] == *name && field["type"] == *kind
+        field["name"] == *name && field["type"] == type_of(kind)
     };
-    let ours = before.len() == FIELDS.len() && before.iter().zip(&FIELDS).all(same);
+    let form = match FIELDS.len() - before.len().min(FIELDS.len()) {
+        0 => Form::Whole,
+        1 => Form::Headerless,
+        _ => return None,
+    };
+    let ours = before.len() <= FIELDS.len() && before.iter().zip(&FIELDS).all(same);
     if !ours || value["name"] != "value" {
         return None;
     }
-    Schema::parse(&value["type"].to_string()).ok()
+    Some((Schema::parse(&value["type"].to_string()).ok()?, form))
 }
 
 /// Appends what stands before a sample's value.
@@ -90,16 +116,29 @@ pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
     let words =
         [header.producer.incarnation, header.sequence, sample.partition.into(), sample.offset];
     words.into_iter().for_each(|word| put_long(out, word as i64));
+    let headers = sample.headers.as_ref();
+    // A map is blocks of so many entries, up to an empty one.
+    if !headers.is_empty() {
+        put_long(out, headers.iter().count() as i64);
+    }
+    for (name, value) in headers {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value);
+    }
+    put_long(out, 0);
 }
 
 /// What belongs to a value, and the value's own datum.
-pub(crate) fn open(datum: &[u8]) -> Result<(Belongings, &[u8]), String> {
+pub(crate) fn open(datum: &[u8], form: Form) -> Result<(Belongings, &[u8]), String> {
     let mut reader = Reader::new(datum);
-    let belongings = belongings(&mut reader).map_err(|e| format!("an envelope: {e}"))?;
+    let belongings = belongings(&mut reader, form).map_err(|e| format!("an envelope: {e}"))?;
     Ok((belongings, reader.rest()))
 }
 
-fn belongings(reader: &mut Reader<'_>) -> Result<Belongings, Box<dyn std::error::Error>> {
+fn belongings(
+    reader: &mut Reader<'_>,
+    form: Form,
+) -> Result<Belongings, Box<dyn std::error::Error>> {
     let key = reader.bytes()?.to_vec();
     let time = Some(Tai::from_nanos(reader.long()?));
     let level = u8::try_from(reader.int()?)?;
@@ -111,7 +150,25 @@ fn belongings(reader: &mut Reader<'_>) -> Result<Belongings, Box<dyn std::error:
     for _ in ["incarnation", "sequence", "partition", "offset"] {
         reader.long()?;
     }
-    Ok(Belongings { key, time, level, trace })
+    let headers = if form == Form::Whole { headers(reader)? } else { Headers::new() };
+    Ok(Belongings { key, time, level, trace, headers })
+}
+
+fn headers(reader: &mut Reader<'_>) -> Result<Headers, Box<dyn std::error::Error>> {
+    let mut headers = Headers::new();
+    loop {
+        let count = match reader.long()? {
+            0 => return Ok(headers),
+            // Whoever wrote the file may have put the block's bytes before it.
+            count @ ..0 => reader.long().map(|_| count.unsigned_abs())?,
+            count => count as u64,
+        };
+        // Each entry adds to the headers, which are bounded.
+        for _ in 0..count {
+            let name = reader.string()?;
+            headers = headers.with(name, reader.bytes()?)?;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +184,8 @@ mod tests {
         for text in [NESTED, r#""bytes""#, r#"["null", "string"]"#] {
             let value = Schema::parse(text).unwrap();
             let whole = schema(&value).unwrap();
-            let back = value_schema(&whole).unwrap();
+            let (back, form) = value_schema(&whole).unwrap();
+            assert_eq!(form, Form::Whole);
             assert_eq!((back.id(), back.to_json()), (value.id(), value.to_json()));
             assert!(value_schema(&value).is_none());
             assert!(schema(&whole).is_err(), "an envelope in an envelope has the name twice");
@@ -138,14 +196,21 @@ mod tests {
 
     #[test]
     fn damaged_envelopes_are_refused() {
-        let whole = b"\x02k\x08\x06\0\x02p\x02\x04\0\x0avalue";
-        let (belongings, value) = open(whole).unwrap();
+        let whole = b"\x02k\x08\x06\0\x02p\x02\x04\0\x0a\x02\x02n\x02v\0value";
+        let (belongings, value) = open(whole, Form::Whole).unwrap();
+        let headers = Headers::new().with("n", "v").unwrap();
         let key = b"k".to_vec();
         let time = Some(Tai::from_nanos(4));
-        assert_eq!(belongings, Belongings { key, time, level: 3, trace: None });
+        assert_eq!(belongings, Belongings { key, time, level: 3, trace: None, headers });
         assert_eq!(value, b"value");
+        let (earlier, _) =
+            open(b"\x02k\x08\x06\0\x02p\x02\x04\0\x0avalue", Form::Headerless).unwrap();
+        assert_eq!(earlier, Belongings { headers: Headers::new(), ..belongings });
+        let open = |bytes| open(bytes, Form::Whole);
         assert!(open(&whole[..8]).is_err());
-        assert!(open(b"\0\0\x80\x04\0\0\0\0\0\0").is_err(), "level 256");
-        assert!(open(b"\0\0\0\x02t\0\0\0\0\0").is_err(), "a trace of one byte");
+        assert!(open(&whole[..15]).is_err());
+        assert!(open(b"\0\0\x80\x04\0\0\0\0\0\0\0").is_err(), "level 256");
+        assert!(open(b"\0\0\0\x02t\0\0\0\0\0\0").is_err(), "a trace of one byte");
+        assert!(open(b"\0\0\0\0\0\0\0\0\0\x02\x02N\0\0").is_err(), "a header of another name");
     }
 }

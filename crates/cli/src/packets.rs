@@ -11,7 +11,7 @@ use helio_core::container::Container;
 use helio_core::schema::Schema;
 use serde_json::Value;
 
-use crate::envelope::{self, Belongings};
+use crate::envelope::{self, Belongings, Form};
 use crate::error::{CliError, CliResult};
 use crate::key::KeyFields;
 use crate::value::{Encoder, schema_text};
@@ -80,7 +80,7 @@ pub(crate) struct Packets<'a> {
     codec: Option<Codec>,
     encoder: Option<Encoder>,
     key_fields: Option<KeyFields>,
-    envelope: Option<Enveloped>,
+    envelope: Option<(Enveloped, Form)>,
 }
 
 /// What envelopes hold.
@@ -128,7 +128,7 @@ impl<'a> Packets<'a> {
         let Some(datum) = self.payload()? else { return Ok(None) };
         let (mut belongings, payload) = match self.envelope {
             None => (Belongings::default(), datum),
-            Some(kind) => unwrapped(&datum, kind)
+            Some((kind, form)) => unwrapped(&datum, kind, form)
                 .map_err(|what| CliError::Failure(format!("{}: {what}", self.name)))?,
         };
         if let Some(fields) = &self.key_fields {
@@ -165,17 +165,19 @@ impl<'a> Packets<'a> {
 }
 
 /// The schema of a container's values, and whether they lie in envelopes.
-fn contents(schema: &Schema) -> (Option<Schema>, Option<Enveloped>) {
+fn contents(schema: &Schema) -> (Option<Schema>, Option<(Enveloped, Form)>) {
     match envelope::value_schema(schema) {
         None => (Some(schema.clone()), None),
-        Some(value) if value.canonical_form() == BYTES => (None, Some(Enveloped::Bytes)),
-        Some(value) => (Some(value), Some(Enveloped::Values)),
+        Some((value, form)) if value.canonical_form() == BYTES => {
+            (None, Some((Enveloped::Bytes, form)))
+        }
+        Some((value, form)) => (Some(value), Some((Enveloped::Values, form))),
     }
 }
 
 /// What an envelope holds.
-fn unwrapped(datum: &[u8], kind: Enveloped) -> Result<(Belongings, Vec<u8>), String> {
-    let (belongings, value) = envelope::open(datum)?;
+fn unwrapped(datum: &[u8], kind: Enveloped, form: Form) -> Result<(Belongings, Vec<u8>), String> {
+    let (belongings, value) = envelope::open(datum, form)?;
     let payload = match kind {
         Enveloped::Values => value,
         Enveloped::Bytes => wire::Reader::new(value).bytes().map_err(|e| e.to_string())?,

@@ -130,8 +130,9 @@ impl Player<'_> {
         if let Some(rate) = self.args.publishing.rate {
             pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
         }
-        let Belongings { key, time, level, trace } = &packet.belongings;
-        let mut message = Message::new(&packet.payload).key(key).level(*level);
+        let Belongings { key, time, level, trace, headers } = &packet.belongings;
+        let mut message =
+            Message::new(&packet.payload).key(key).level(*level).headers(headers.as_ref());
         if let Some(time) = time {
             message = message.time(*time);
         }

@@ -50,6 +50,13 @@ pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Val
     if !sample.key.is_empty() {
         put_bytes(&mut object, "key", &sample.key);
     }
+    if !sample.headers.is_empty() {
+        let mut headers = Map::new();
+        for (name, value) in sample.headers.as_ref() {
+            put_bytes(&mut headers, name, value);
+        }
+        object.insert("headers".to_owned(), headers.into());
+    }
     match values.decode(header.schema, &sample.payload)? {
         Some(value) => drop(object.insert("value".to_owned(), value)),
         None => put_bytes(&mut object, "payload", &sample.payload),

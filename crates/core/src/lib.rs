@@ -6,6 +6,7 @@
 pub mod codec;
 pub mod container;
 pub mod evolution;
+pub mod headers;
 pub mod name;
 pub mod qos;
 pub mod resolve;
@@ -15,6 +16,7 @@ pub mod schema;
 pub mod time;
 
 pub use codec::{Codec, Value};
+pub use headers::{Headers, HeadersRef};
 pub use name::{NameError, ProducerName, TopicName};
 pub use qos::Qos;
 pub use resolve::Resolution;

@@ -1,12 +1,14 @@
 //! Frames: one sample as it lies in a segment. Pure: bytes in, bytes out.
 //!
 //! A frame is 8-aligned and starts with a header of [`HEADER`] bytes, then trace (16 bytes, if
-//! flagged), key, payload, and zero to seven bytes that do not count. The checksum (CRC-32C) runs
+//! flagged), headers (their length in 2 bytes before them, if flagged), key, payload, and zero to
+//! seven bytes that do not count. The checksum (CRC-32C) runs
 //! over the body first and the header last, because the body is known before the lock is taken and
 //! the header is not. It ends with the segment's id, so that bytes left over from a former use of a
 //! recycled file never pass. `docs/formats/journal.md` has the byte table.
 
-use helio_core::{SchemaId, Tai, TraceId};
+use helio_core::headers::MAX_HEADERS_BYTES;
+use helio_core::{HeadersRef, SchemaId, Tai, TraceId};
 
 /// Bytes of a frame before its body.
 pub(crate) const HEADER: usize = 64;
@@ -16,9 +18,12 @@ pub const MAX_RECORD_BYTES: usize = 64 << 20;
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 const TRACE: usize = 16;
+/// Bytes of the headers' length.
+const LENGTH: usize = 2;
 const FLAG_TRACE: u8 = 1;
+const FLAG_HEADERS: u8 = 2;
 /// The longest frame that is believed.
-const MAX_LEN: usize = HEADER + TRACE + MAX_RECORD_BYTES;
+const MAX_LEN: usize = HEADER + TRACE + LENGTH + MAX_HEADERS_BYTES + MAX_RECORD_BYTES;
 
 /// A frame's header, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +75,10 @@ impl FrameHeader {
             flags: bytes[63],
         };
         let len = header.len as usize;
-        let fits = header.flags & !FLAG_TRACE == 0
+        let fits = header.flags & !(FLAG_TRACE | FLAG_HEADERS) == 0
             && header.offset < u64::MAX
             && len <= MAX_LEN
-            && len >= HEADER + header.trace_len() + usize::from(header.key_len);
+            && len >= HEADER + header.fixed_len() + usize::from(header.key_len);
         fits.then_some(header)
     }
 
@@ -101,6 +106,15 @@ impl FrameHeader {
         usize::from(self.flags & FLAG_TRACE) * TRACE
     }
 
+    fn has_headers(&self) -> bool {
+        self.flags & FLAG_HEADERS != 0
+    }
+
+    /// The least that a body has before its key.
+    fn fixed_len(&self) -> usize {
+        self.trace_len() + usize::from(self.has_headers()) * LENGTH
+    }
+
     /// Bytes from this frame's start to the next one's.
     #[inline]
     pub(crate) fn stride(&self) -> usize {
@@ -114,12 +128,80 @@ pub(crate) fn stride(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// The checksum over the body's parts in their order.
-#[inline]
-pub(crate) fn body_crc(trace: Option<&TraceId>, key: &[u8], payload: &[u8]) -> u32 {
-    let crc = trace.map_or(0, |t| crc32c::crc32c(&t.0));
-    let crc = if key.is_empty() { crc } else { crc32c::crc32c_append(crc, key) };
-    crc32c::crc32c_append(crc, payload)
+/// What a frame has behind its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Body<'a> {
+    pub trace: Option<TraceId>,
+    pub headers: HeadersRef<'a>,
+    pub key: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    fn trace(&self) -> &[u8] {
+        self.trace.as_ref().map_or(&[], |trace| &trace.0)
+    }
+
+    fn headers_length(&self) -> [u8; LENGTH] {
+        // They are checked to be shorter than that.
+        (self.headers.as_bytes().len() as u16).to_le_bytes()
+    }
+
+    /// The checksum over the parts in their order.
+    #[inline]
+    pub(crate) fn crc(&self) -> u32 {
+        let crc = self.trace.as_ref().map_or(0, |trace| crc32c::crc32c(&trace.0));
+        let crc = if self.headers.is_empty() { crc } else { self.headers_crc(crc) };
+        let crc = if self.key.is_empty() { crc } else { crc32c::crc32c_append(crc, self.key) };
+        crc32c::crc32c_append(crc, self.payload)
+    }
+
+    fn headers_crc(&self, crc: u32) -> u32 {
+        let crc = crc32c::crc32c_append(crc, &self.headers_length());
+        crc32c::crc32c_append(crc, self.headers.as_bytes())
+    }
+
+    /// Hands the parts on in their order.
+    #[inline]
+    pub(crate) fn write(&self, mut write: impl FnMut(&[u8])) {
+        write(self.trace());
+        if !self.headers.is_empty() {
+            write(&self.headers_length());
+            write(self.headers.as_bytes());
+        }
+        write(self.key);
+        write(self.payload);
+    }
+
+    /// The flags and the length of a frame to be, or `None` where it is too long.
+    #[inline]
+    pub(crate) fn plan(&self) -> Option<(u32, u8)> {
+        let (key, payload) = (self.key.len(), self.payload.len());
+        let record = key.checked_add(payload).filter(|n| *n <= MAX_RECORD_BYTES)?;
+        let (headers, flag) = match self.headers.as_bytes().len() {
+            0 => (0, 0),
+            length => (LENGTH + length, FLAG_HEADERS),
+        };
+        let flags = flag | if self.trace.is_some() { FLAG_TRACE } else { 0 };
+        let len = HEADER + self.trace().len() + headers + record;
+        Some((u32::try_from(len).ok()?, flags))
+    }
+
+    /// A body taken apart by its header; `None` where they do not fit.
+    #[inline]
+    pub(crate) fn parse(header: &FrameHeader, body: &'a [u8]) -> Option<Self> {
+        let (trace, mut rest) = body.split_at_checked(header.trace_len())?;
+        let mut headers = HeadersRef::EMPTY;
+        if header.has_headers() {
+            let (length, behind) = rest.split_first_chunk::<LENGTH>()?;
+            let length = usize::from(u16::from_le_bytes(*length));
+            let (bytes, behind) = behind.split_at_checked(length)?;
+            headers = HeadersRef::parse(bytes).ok()?;
+            rest = behind;
+        }
+        let (key, payload) = rest.split_at_checked(usize::from(header.key_len))?;
+        Some(Self { trace: trace.try_into().ok().map(TraceId), headers, key, payload })
+    }
 }
 
 #[inline]
@@ -131,41 +213,36 @@ fn header_crc(header: &[u8; HEADER], body_crc: u32, segment: u64) -> u32 {
     crc32c::crc32c_append(body_crc, &tail)
 }
 
-/// Whether a frame's bytes are those that were written to that segment.
+/// Whether a frame's bytes are those that were written to that segment, and make sense.
 #[inline]
-pub(crate) fn verify(header: &[u8; HEADER], body: &[u8], segment: u64) -> bool {
+pub(crate) fn verify(
+    header: &[u8; HEADER],
+    parsed: &FrameHeader,
+    body: &[u8],
+    segment: u64,
+) -> bool {
+    // Without headers any body fits a header that was parsed.
     header_crc(header, crc32c::crc32c(body), segment) == half(header, 4)
+        && (!parsed.has_headers() || Body::parse(parsed, body).is_some())
 }
 
-/// The flags and the length of a frame to be, or `None` where it is too long.
-pub(crate) fn plan(trace: Option<&TraceId>, key: &[u8], payload: &[u8]) -> Option<(u32, u8)> {
-    let flags = if trace.is_some() { FLAG_TRACE } else { 0 };
-    let record = key.len().checked_add(payload.len()).filter(|n| *n <= MAX_RECORD_BYTES)?;
-    let len = HEADER + usize::from(flags) * TRACE + record;
-    Some((u32::try_from(len).ok()?, flags))
-}
-
-/// A body taken apart into trace, key and payload, by a header that fits it.
+/// A body taken apart, by a header that was [verified](verify) to fit it.
 #[inline]
-pub(crate) fn split<'a>(
-    header: &FrameHeader,
-    body: &'a [u8],
-) -> (Option<TraceId>, &'a [u8], &'a [u8]) {
-    let (trace, rest) = body.split_at(header.trace_len());
-    let (key, payload) = rest.split_at(usize::from(header.key_len));
-    (trace.try_into().ok().map(TraceId), key, payload)
+pub(crate) fn split<'a>(header: &FrameHeader, body: &'a [u8]) -> Body<'a> {
+    Body::parse(header, body).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use helio_core::Headers;
     use proptest::prelude::*;
 
-    fn header(trace: Option<&TraceId>, key: &[u8], payload: &[u8]) -> FrameHeader {
-        let (len, flags) = plan(trace, key, payload).unwrap();
+    fn header(body: &Body<'_>) -> FrameHeader {
+        let (len, flags) = body.plan().unwrap();
         let schema = SchemaId(5);
         let time = Tai::from_nanos(-3);
-        let key_len = key.len() as u16;
+        let key_len = body.key.len() as u16;
         let (offset, sequence, incarnation, link, producer, level) = (9, 8, 7, 6, 4, 3);
         let crc = 0;
         #[rustfmt::skip]
@@ -176,51 +253,87 @@ mod tests {
         header
     }
 
+    fn bytes(body: &Body<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        body.write(|part| bytes.extend_from_slice(part));
+        bytes
+    }
+
     proptest! {
         #[test]
         fn a_frame_comes_out_as_it_went_in(
-            trace in any::<Option<[u8; 16]>>(), key: Vec<u8>, payload: Vec<u8>, segment: u64,
+            trace in any::<Option<[u8; 16]>>(), value in any::<Option<Vec<u8>>>(), key: Vec<u8>,
+            payload: Vec<u8>, segment: u64,
         ) {
-            let trace = trace.map(TraceId);
-            let header = header(trace.as_ref(), &key, &payload);
-            let bytes = header.seal(body_crc(trace.as_ref(), &key, &payload), segment);
-            let mut body = trace.map_or(vec![], |t| t.0.to_vec());
-            body.extend(&key);
-            body.extend(&payload);
-            let back = FrameHeader::parse(&bytes).unwrap();
+            let headers = value.map_or(Headers::new(), |v| Headers::new().with("n", v).unwrap());
+            let (headers, key, payload) = (headers.as_ref(), &key[..], &payload[..]);
+            let body = Body { trace: trace.map(TraceId), headers, key, payload };
+            let header = header(&body);
+            let head = header.seal(body.crc(), segment);
+            let bytes = bytes(&body);
+            prop_assert_eq!(header.len as usize, HEADER + bytes.len());
+            let back = FrameHeader::parse(&head).unwrap();
             prop_assert_eq!(FrameHeader { crc: 0, ..back }, header);
-            prop_assert!(verify(&bytes, &body, segment));
-            prop_assert!(!verify(&bytes, &body, segment.wrapping_add(1)));
-            prop_assert_eq!(split(&back, &body), (trace, &key[..], &payload[..]));
+            prop_assert!(verify(&head, &back, &bytes, segment));
+            prop_assert!(!verify(&head, &back, &bytes, segment.wrapping_add(1)));
+            prop_assert_eq!(split(&back, &bytes), body);
         }
 
         #[test]
-        fn any_bytes_parse_or_do_not(bytes: [u8; 32]) {
+        fn any_bytes_parse_or_do_not(bytes: [u8; 32], flags: u8, key_len in 0_u16..40) {
             let mut header = [0; HEADER];
             header[..32].copy_from_slice(&bytes);
+            header[..4].copy_from_slice(&(HEADER as u32 + 32).to_le_bytes());
+            header[60..62].copy_from_slice(&key_len.to_le_bytes());
+            header[63] = flags;
             if let Some(h) = FrameHeader::parse(&header) {
                 prop_assert!(h.len as usize >= HEADER);
+                // A checksum that is right says nothing about the lengths.
+                let head = h.seal(crc32c::crc32c(&bytes), 77);
+                let whole = verify(&head, &h, &bytes, 77);
+                prop_assert_eq!(whole, Body::parse(&h, &bytes).is_some());
+                prop_assert!(whole || flags & FLAG_HEADERS != 0);
             }
         }
     }
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let header = header(None, b"key", b"payload");
-        let bytes = header.seal(body_crc(None, b"key", b"payload"), 77);
-        let mut frame = bytes.to_vec();
-        frame.extend(b"keypayload");
-        for bit in 0..frame.len() * 8 {
-            frame[bit / 8] ^= 1 << (bit % 8);
-            let (head, body) = frame.split_at(HEADER);
-            assert!(!verify(head.try_into().unwrap(), body, 77), "bit {bit}");
-            frame[bit / 8] ^= 1 << (bit % 8);
+        let headers = Headers::new().with("name", b"value").unwrap();
+        let (headers, key, payload) = (headers.as_ref(), &b"key"[..], &b"payload"[..]);
+        for headers in [HeadersRef::EMPTY, headers] {
+            let body = Body { trace: None, headers, key, payload };
+            let header = header(&body);
+            let mut frame = header.seal(body.crc(), 77).to_vec();
+            frame.extend(bytes(&body));
+            for bit in 0..frame.len() * 8 {
+                frame[bit / 8] ^= 1 << (bit % 8);
+                let (head, body) = frame.split_at(HEADER);
+                assert!(!verify(head.try_into().unwrap(), &header, body, 77), "bit {bit}");
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_do_not_fit_their_frame_are_damage() {
+        let wrong: [&[u8]; 4] = [b"\x01\x00", b"\xff\xffab", b"\x04\x00\x01A\x00\x00", b"\x00\x00"];
+        for (n, bytes) in wrong.into_iter().enumerate() {
+            let body = Body { payload: bytes, ..Body::default() };
+            let header = FrameHeader { flags: FLAG_HEADERS, ..header(&body) };
+            let head = header.seal(crc32c::crc32c(bytes), 77);
+            // An empty block is no more than a wasteful way to have none.
+            assert_eq!(verify(&head, &header, bytes, 77), n == 3, "{bytes:?}");
         }
     }
 
     #[test]
     fn too_long_a_record_is_refused() {
-        assert_eq!(plan(None, b"", &vec![0; MAX_RECORD_BYTES + 1]), None);
-        assert!(plan(None, b"", &vec![0; MAX_RECORD_BYTES]).is_some());
+        let payload = vec![0; MAX_RECORD_BYTES + 1];
+        assert_eq!(Body { payload: &payload, ..Body::default() }.plan(), None);
+        let headers = Headers::new().with("n", vec![0; MAX_HEADERS_BYTES - 4]).unwrap();
+        let (trace, headers, payload) = (Some(TraceId([1; 16])), headers.as_ref(), &payload[1..]);
+        let (len, _) = Body { trace, headers, key: &[], payload }.plan().unwrap();
+        assert_eq!(len as usize, MAX_LEN);
     }
 }

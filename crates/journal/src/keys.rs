@@ -229,7 +229,7 @@ impl Partition {
         let upto = self.control.keys_upto().load(Acquire);
         let mut found = HashMap::new();
         self.walk(0, upto, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+            found.insert(self.hash(crate::frame::split(header, body).key), pos);
         })?;
         self.new_table(guard, slots_for(found.len()), found.into_iter())
     }
@@ -243,7 +243,7 @@ impl Partition {
         }
         let mut found: HashMap<KeyHash, u64> = HashMap::new();
         self.walk(from, tail, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+            found.insert(self.hash(crate::frame::split(header, body).key), pos);
         })?;
         let mut keys = None;
         for (hash, pos) in found {
@@ -282,14 +282,14 @@ impl Partition {
         let snapshot = fs::read(snapshot_path(&self.dir)).ok().and_then(|b| decode(&b));
         if let Some(snapshot) = snapshot.filter(|s| s.upto <= tail) {
             self.walk(0, kept_end, |pos, header, body| {
-                found.insert(self.hash(crate::frame::split(header, body).1), pos);
+                found.insert(self.hash(crate::frame::split(header, body).key), pos);
             })?;
             let valid = snapshot.entries.into_iter().filter(|e| e.1 >= kept_end && e.1 < tail);
             found.extend(valid);
             from = snapshot.upto.max(kept_end);
         }
         self.walk(from, tail, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).1), pos);
+            found.insert(self.hash(crate::frame::split(header, body).key), pos);
         })?;
         self.remove_tables()?;
         self.control.keys_gen().store(1, Release);
@@ -351,7 +351,7 @@ impl Partition {
         let tail = self.log_end().0;
         let mut found: HashMap<KeyHash, VecDeque<u64>> = HashMap::new();
         self.walk(0, tail, |pos, header, body| {
-            let newest = found.entry(self.hash(crate::frame::split(header, body).1)).or_default();
+            let newest = found.entry(self.hash(crate::frame::split(header, body).key)).or_default();
             if newest.len() >= n {
                 newest.pop_front();
             }

@@ -37,6 +37,15 @@ pub(crate) const POPULATE: u64 = 256 << 10;
 /// Made writable again after a sync.
 const REWARM: u64 = 32 << 10;
 
+/// What the next frame needs of the segment that it goes to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Room {
+    /// Its bytes, padding included.
+    pub(crate) bytes: u64,
+    /// Whether it has headers, which older programs do not know.
+    pub(crate) headers: bool,
+}
+
 /// A partition as one process has it open.
 pub(crate) struct Partition {
     pub(crate) shared: Arc<Shared>,
@@ -246,12 +255,12 @@ impl Partition {
         Ok(found)
     }
 
-    /// A segment with room for `need` bytes behind the tail, in the lock.
+    /// A segment with the room that is needed behind the tail, in the lock.
     pub(crate) fn room(
         &self,
         guard: &Guard<'_>,
         seen: &mut Option<Arc<Segment>>,
-        need: u64,
+        need: Room,
     ) -> Result<Arc<Segment>, JournalError> {
         let seq = self.control.seq();
         if seq == 0 {
@@ -269,7 +278,8 @@ impl Partition {
                 (segment, open)
             }
         };
-        let segment = match self.tail().checked_add(need) {
+        let open = open && (current.head.headers || !need.headers);
+        let segment = match self.tail().checked_add(need.bytes) {
             Some(end) if open && end <= current.head.end() => current,
             _ => self.roll(guard, Some(&current), need)?,
         };
@@ -283,7 +293,7 @@ impl Partition {
         &self,
         _guard: &Guard<'_>,
         current: Option<&Segment>,
-        need: u64,
+        need: Room,
     ) -> Result<Arc<Segment>, JournalError> {
         let (tail, end) = self.control.log_end();
         let seq = self.control.seq() + 1;
@@ -292,7 +302,7 @@ impl Partition {
         // No id is used twice: recovery gives the numbers of segments that it removed again.
         let epoch = self.control.recovered().count;
         let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
-        let capacity = grown.min(largest).max(round_up(need));
+        let capacity = grown.min(largest).max(round_up(need.bytes));
         let head = Head {
             id: mix(self.control.seed() ^ mix(seq) ^ epoch.rotate_left(32)) | 1,
             seq,
@@ -302,8 +312,11 @@ impl Partition {
             capacity,
             prev_id: current.map_or(0, |c| c.head.id),
             compacted: false,
+            // Once headers, always headers: what compaction makes of segments has the form of the
+            // last.
+            headers: need.headers || current.is_some_and(|c| c.head.headers),
         };
-        let next = Arc::new(self.place(head, round_up(need))?);
+        let next = Arc::new(self.place(head, round_up(need.bytes))?);
         if let Some(current) = current {
             current.seal(Seal { end: tail, offset: end, time });
         }

@@ -171,7 +171,7 @@ impl Picks {
         header: &FrameHeader,
         hash: KeyHash,
     ) -> bool {
-        let (_, key, _) = frame::split(header, self.at.body(pos, header));
+        let key = frame::split(header, self.at.body(pos, header)).key;
         partition.hash(key) == hash
     }
 
@@ -202,7 +202,7 @@ fn chain(
     let mut pos = newest;
     for step in 0..=more {
         let Ok(header) = place.check(partition, pos, upto)? else { return Ok(()) };
-        let (_, key, _) = frame::split(&header, place.body(pos, &header));
+        let key = frame::split(&header, place.body(pos, &header)).key;
         if partition.hash(key) != hash {
             return Ok(());
         }

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use helio_core::{Header, Producer, ProducerName, SchemaId, Tai, TraceId};
+use helio_core::{Header, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 
 use crate::bell::Bell;
 use crate::cursor::{Cursor, Step};
 use crate::error::JournalError;
-use crate::frame::{self, FrameHeader};
+use crate::frame::{self, Body, FrameHeader};
 use crate::partition::Partition;
 use crate::picks::{Pick, Picks};
 use crate::producers::Producers;
@@ -89,6 +89,8 @@ pub struct SampleRef<'a> {
     pub level: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
+    /// Named values beside the contents.
+    pub headers: HeadersRef<'a>,
     /// The key; empty for none.
     pub key: &'a [u8],
     /// The contents.
@@ -300,7 +302,7 @@ impl Reader {
 
 #[inline]
 fn sample<'a>(names: &'a mut Names, header: &FrameHeader, body: &'a [u8]) -> SampleRef<'a> {
-    let (trace, key, payload) = frame::split(header, body);
+    let Body { trace, headers, key, payload } = frame::split(header, body);
     SampleRef {
         offset: header.offset,
         time: header.time,
@@ -311,6 +313,7 @@ fn sample<'a>(names: &'a mut Names, header: &FrameHeader, body: &'a [u8]) -> Sam
         producer: names.get(header.producer),
         level: header.level,
         trace,
+        headers,
         key,
         payload,
     }

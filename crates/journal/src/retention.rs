@@ -19,8 +19,8 @@ use std::sync::{Arc, PoisonError};
 use helio_core::Tai;
 
 use crate::error::At;
-use crate::frame::{self, HEADER};
-use crate::partition::{Guard, Partition};
+use crate::frame::{self, Body, HEADER};
+use crate::partition::{Guard, Partition, Room};
 use crate::segment::{self, Head, Hold, Seal, Segment};
 use crate::{JournalError, SyncPolicy};
 
@@ -178,9 +178,9 @@ impl Partition {
         }
         let guard = self.lock()?;
         let mut seen = None;
-        let segment = self.room(&guard, &mut seen, 0)?;
+        let segment = self.room(&guard, &mut seen, Room::default())?;
         if old() && self.tail() > segment.head.base_pos {
-            self.roll(&guard, Some(&segment), 0)?;
+            self.roll(&guard, Some(&segment), Room::default())?;
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Partition {
         let newest: std::collections::HashMap<_, _> = places.into_iter().collect();
         let mut kept = Kept::default();
         self.walk(start.head.base_pos, end.end, |pos, header, body| {
-            let hash = self.hash(frame::split(header, body).1);
+            let hash = self.hash(frame::split(header, body).key);
             if newest.get(&hash) == Some(&pos) {
                 kept.offset = if kept.places.is_empty() { header.offset } else { kept.offset };
                 kept.places.push(pos);
@@ -326,7 +326,7 @@ impl Partition {
             let stride = header.stride() as u64;
             if left.next_if_eq(&&pos).is_some() && at + stride <= limit {
                 let raw: [u8; HEADER] = header.seal(crc32c::crc32c(body), into.head.id);
-                into.write(at, &raw, [body, &[], &[]]);
+                into.write(at, &raw, &Body { payload: body, ..Body::default() });
                 into.note(header.offset, at, header.time);
                 at += stride;
             }
@@ -345,7 +345,7 @@ impl Partition {
             let end = segment.sealed().ok().flatten().map_or(0, |seal| seal.end);
             let (mut places, mut keys) = (Vec::new(), None::<Arc<_>>);
             self.walk(segment.head.base_pos, end, |pos, header, body| {
-                places.push((self.hash(frame::split(header, body).1), pos));
+                places.push((self.hash(frame::split(header, body).key), pos));
             })?;
             for (hash, pos) in places {
                 let keys = self.keys(guard, &mut keys)?;

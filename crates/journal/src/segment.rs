@@ -23,14 +23,17 @@ use helio_core::Tai;
 
 use crate::JournalError;
 use crate::error::At;
-use crate::frame::{self, FrameHeader, HEADER};
+use crate::frame::{self, Body, FrameHeader, HEADER};
 use crate::map::{Map, Mode, reserve};
 
 /// Bytes before the frames.
 pub(crate) const HEADER_BYTES: u64 = 4096;
 pub(crate) const INDEX_ENTRIES: u32 = 160;
 const MAGIC: &[u8; 8] = b"HELIOSEG";
-const VERSION: u32 = 1;
+/// Of segments whose frames have no headers, which are as they always were.
+const PLAIN: u32 = 1;
+/// Of segments whose frames may have headers: older programs leave them alone.
+const VERSION: u32 = 2;
 const FIXED: usize = 96;
 const CRC_AT: usize = 96;
 const SEAL_END: usize = 128;
@@ -63,13 +66,16 @@ pub(crate) struct Head {
     pub prev_id: u64,
     /// Whether it replaces all earlier segments by what was worth keeping: offsets then have holes.
     pub compacted: bool,
+    /// Whether its frames may have headers.
+    pub headers: bool,
 }
 
 impl Head {
     fn bytes(&self) -> [u8; FIXED + 4] {
         let mut out = [0; FIXED + 4];
         out[..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.headers { VERSION } else { PLAIN };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
         let time = self.base_time.nanos() as u64;
         let flags = if self.compacted { FLAG_COMPACTED } else { 0 };
@@ -117,6 +123,7 @@ impl Head {
             capacity: word(5),
             prev_id: word(6),
             compacted: word(7) & FLAG_COMPACTED != 0,
+            headers: half(8) > PLAIN,
         })
     }
 
@@ -277,14 +284,13 @@ impl Segment {
     /// Writes a frame at a position. The caller holds the partition's lock and has checked the
     /// room.
     #[inline]
-    pub(crate) fn write(&self, pos: u64, header: &[u8; HEADER], parts: [&[u8]; 3]) {
-        let mut at = self.place(pos);
-        self.map.write(at, header);
-        at += HEADER;
-        for part in parts {
+    pub(crate) fn write(&self, pos: u64, header: &[u8; HEADER], body: &Body<'_>) {
+        self.map.write(self.place(pos), header);
+        let mut at = self.place(pos) + HEADER;
+        body.write(|part| {
             self.map.write(at, part);
             at += part.len();
-        }
+        });
     }
 
     /// Makes the pages from a position on writable ahead of their use.
@@ -328,7 +334,7 @@ impl Segment {
             scratch.resize(header.len as usize - HEADER, 0);
             self.map.read(at + HEADER, scratch);
         }
-        if !frame::verify(&raw, self.body(pos, &header, scratch), self.head.id) {
+        if !frame::verify(&raw, &header, self.body(pos, &header, scratch), self.head.id) {
             return Err(self.fault());
         }
         Ok(header)
@@ -450,6 +456,7 @@ const EMPTY: Head = Head {
     capacity: 0,
     prev_id: 0,
     compacted: false,
+    headers: false,
 };
 
 fn map_len(head: &Head, path: &Path) -> Result<usize, JournalError> {

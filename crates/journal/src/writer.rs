@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
-use helio_core::{Producer, SchemaId, Tai, TraceId};
+use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::control::LOCK;
 use crate::error::{AppendError, JournalError};
-use crate::frame::{self, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::frame::{self, Body, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
 use crate::hash::KeyHash;
 use crate::keys::Keys;
 use crate::map::Map;
-use crate::partition::{Guard, POPULATE, Partition};
+use crate::partition::{Guard, POPULATE, Partition, Room};
 use crate::producers::Claim;
 use crate::segment::Segment;
 
@@ -33,6 +33,16 @@ pub struct Record<'a> {
     pub level: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
+    /// Named values beside the contents; they do not count among the record's bytes.
+    pub headers: HeadersRef<'a>,
+}
+
+impl<'a> Record<'a> {
+    #[inline]
+    fn body(&self) -> Body<'a> {
+        let Self { trace, headers, key, payload, .. } = *self;
+        Body { trace, headers, key, payload }
+    }
 }
 
 /// A record with all that can be known of its frame before the lock is taken.
@@ -49,18 +59,22 @@ impl<'a> Planned<'a> {
         if record.key.len() > MAX_KEY_BYTES {
             return Err(AppendError::KeyTooLong(record.key.len()));
         }
-        let trace = record.trace.as_ref();
-        let Some((len, flags)) = frame::plan(trace, record.key, record.payload) else {
+        let body = record.body();
+        let Some((len, flags)) = body.plan() else {
             return Err(AppendError::TooLong(record.key.len() + record.payload.len()));
         };
         debug_assert!(record.payload.len() <= MAX_RECORD_BYTES);
-        let crc = frame::body_crc(trace, record.key, record.payload);
+        let crc = body.crc();
         let hash = partition.hash(record.key);
         Ok(Self { record: *record, len, flags, crc, hash })
     }
 
     fn stride(&self) -> u64 {
         frame::stride(self.len as usize) as u64
+    }
+
+    fn room(&self) -> Room {
+        Room { bytes: self.stride(), headers: !self.record.headers.is_empty() }
     }
 }
 
@@ -180,7 +194,7 @@ impl Writer {
     fn put(&mut self, guard: &Guard<'_>, planned: &Planned<'_>) -> Result<u64, JournalError> {
         let partition = guard.partition;
         let stride = planned.stride();
-        let segment = partition.room(guard, &mut self.segment, stride)?;
+        let segment = partition.room(guard, &mut self.segment, planned.room())?;
         let keys = match partition.keeps_last() {
             true => Some(partition.keys(guard, &mut self.keys)?),
             false => None,
@@ -203,8 +217,7 @@ impl Writer {
             flags: planned.flags,
         };
         let bytes = header.seal(planned.crc, segment.head.id);
-        let trace: &[u8] = record.trace.as_ref().map_or(&[], |t| &t.0);
-        segment.write(pos, &bytes, [trace, record.key, record.payload]);
+        segment.write(pos, &bytes, &record.body());
         let time = partition.control.advance_time(record.time);
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;

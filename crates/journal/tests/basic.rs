@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use helio_core::{ProducerName, SchemaId, Tai, TopicName, TraceId};
+use helio_core::{Headers, ProducerName, SchemaId, Tai, TopicName, TraceId};
 use helio_journal::{
     From, Item, Journal, JournalError, JournalOptions, Ownership, Reader, Record, Topic,
     TopicConfig, Wake, Writer, WriterOptions,
@@ -52,11 +52,14 @@ fn a_record_comes_out_as_it_went_in() {
     let mut writer = writer(&site.topic, "me");
     let trace = Some(TraceId([7; 16]));
     let (key, payload, time) = (&b"k"[..], &b"hello"[..], Tai::from_nanos(5));
-    let full = Record { key, payload, time, schema: SchemaId(9), level: 3, trace };
+    let headers = Headers::new().with("helio-caller", b"me").unwrap();
+    let headers = headers.as_ref();
+    let full = Record { key, payload, time, schema: SchemaId(9), level: 3, trace, headers };
     assert_eq!(writer.append(&full).unwrap(), 0);
     assert_eq!(reader.lag(), 1);
     let Some(Item::Sample(s)) = reader.next().unwrap() else { panic!("no sample") };
     assert_eq!((s.offset, s.key, s.payload, s.trace), (0, key, payload, trace));
+    assert_eq!(s.headers, headers);
     let header = s.header();
     assert_eq!(
         (header.sequence, header.time, header.schema, header.level),

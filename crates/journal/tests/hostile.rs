@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use helio_core::{ProducerName, Tai, TopicName};
+use helio_core::{Headers, ProducerName, Tai, TopicName};
 use helio_journal::{
     Access, AppendError, From, Item, Journal, JournalError, JournalOptions, Maintenance, Ownership,
     Record, Topic, TopicConfig, Writer, WriterOptions,
@@ -39,6 +39,13 @@ fn payload(i: u64) -> Vec<u8> {
     vec![i as u8; 100 + i as usize * 13]
 }
 
+fn headers(i: u64) -> Headers {
+    match i % 4 {
+        1 => Headers::new().with("n", i.to_le_bytes()).unwrap(),
+        _ => Headers::new(),
+    }
+}
+
 /// A small journal of a few segments with keys, a group and a schema.
 fn make(dir: &Path) {
     let journal = Journal::open(dir, options()).unwrap();
@@ -47,7 +54,10 @@ fn make(dir: &Path) {
     let mut writer = writer(&topic).unwrap();
     for i in 0..RECORDS {
         let (key, payload, time) = ([(i % 9) as u8], payload(i), Tai::from_nanos(i as i64));
-        writer.append(&Record { key: &key, payload: &payload, time, ..Record::default() }).unwrap();
+        let headers = headers(i);
+        let headers = headers.as_ref();
+        let record = Record { key: &key, payload: &payload, time, headers, ..Record::default() };
+        writer.append(&record).unwrap();
     }
     topic.wait_durable(0, RECORDS - 1, None).unwrap();
     let group = topic.group(&ProducerName::new("g").unwrap()).unwrap();
@@ -88,6 +98,7 @@ fn read(topic: &Topic, from: From) {
         match reader.next() {
             Ok(Some(Item::Sample(s))) if s.offset < RECORDS && !s.payload.is_empty() => {
                 assert_eq!(s.payload, payload(s.offset), "{from:?}");
+                assert_eq!(s.headers, headers(s.offset).as_ref(), "{from:?}");
                 assert_eq!((s.key, s.sequence), (&[(s.offset % 9) as u8][..], s.offset + 1));
                 assert!(last.is_none_or(|l| l < s.offset), "{from:?}");
                 last = Some(s.offset);

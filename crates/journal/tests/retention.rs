@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
-use helio_core::{ProducerName, Tai, TopicName};
+use helio_core::{Headers, ProducerName, Tai, TopicName};
 use helio_journal::{
     From, Gap, GapCause, Item, Journal, JournalOptions, LastValue, Maintenance, Ownership, Reader,
     Record, Topic, TopicConfig, Writer, WriterOptions,
@@ -179,4 +179,32 @@ fn an_owner_compacts_below_a_point_of_its_own() {
     });
     let last = drain(&mut site.topic.reader(0, From::LastPerKey(2)).unwrap()).0;
     assert_eq!(last, (483..503).collect::<Vec<_>>());
+}
+
+#[test]
+fn compaction_keeps_the_headers_of_last_values() {
+    let config = TopicConfig { last_value: LastValue::Keep, ..forget(64 << 10) };
+    let site = site(&config);
+    let mut writer = writer(&site.topic);
+    let headers = |key: u64| match key % 2 {
+        0 => Headers::new().with("key", key.to_le_bytes()).unwrap(),
+        _ => Headers::new(),
+    };
+    for key in 0_u64..40 {
+        let (key, headers) = (key.to_le_bytes(), headers(key));
+        let record = Record { key: &key, headers: headers.as_ref(), ..Record::default() };
+        writer.append(&record).unwrap();
+    }
+    for n in 0..400 {
+        append(&mut writer, 40, n);
+    }
+    site.journal.maintain();
+    let mut reader = site.topic.reader(0, From::Earliest).unwrap();
+    let Some(Item::Gap(gap)) = reader.next().unwrap() else { panic!("nothing was retired") };
+    assert!(gap.to > 40 || gap.cause == GapCause::Retention, "{gap:?}");
+    let mut last = site.topic.reader(0, From::LastPerKey(1)).unwrap();
+    for key in 0..40_u64 {
+        let Some(Item::Sample(s)) = last.next().unwrap() else { panic!("key {key}") };
+        assert_eq!((s.key, s.headers), (&key.to_le_bytes()[..], headers(key).as_ref()));
+    }
 }

@@ -58,9 +58,10 @@ def fault_url(url: str | None = None, /, **faults: float) -> str:
     """Return the URL of a bus (by default a new one in memory) with faults injected.
 
     The ``faults`` are probabilities from 0 to 1. To readers: ``drop``, ``duplicate``, ``reorder``,
-    ``delay``, ``corrupt``, ``disconnect``, ``amnesia`` (an old incarnation). To publishers:
-    ``refuse`` (the queue is full), ``lie`` (acknowledged, not stored), ``doubt`` (stored, reported
-    as unknown). ``seed`` makes a sequence repeatable; ``pending=1`` has every receipt come late.
+    ``delay``, ``corrupt``, ``strip`` (no headers), ``disconnect``, ``amnesia`` (an old
+    incarnation). To publishers: ``refuse`` (the queue is full), ``lie`` (acknowledged, not
+    stored), ``doubt`` (stored, reported as unknown). ``seed`` makes a sequence repeatable;
+    ``pending=1`` has every receipt come late.
     """
     options = "&".join(f"{name}={value:g}" for name, value in faults.items())
     return f"fault:{url or memory_url()}?{options}"

@@ -18,6 +18,7 @@
 mod delivery;
 mod fencing;
 mod groups;
+mod headers;
 mod history;
 mod lifecycle;
 mod overload;
@@ -177,6 +178,7 @@ impl fmt::Display for Report {
 pub fn checks() -> impl Iterator<Item = &'static Check> {
     [
         delivery::CHECKS,
+        headers::CHECKS,
         history::CHECKS,
         groups::CHECKS,
         receipts::CHECKS,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use helio_core::qos::Guarantee;
-use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
@@ -154,6 +154,8 @@ pub struct Record<'a> {
     pub level: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
+    /// Named values beside the payload.
+    pub headers: HeadersRef<'a>,
 }
 
 /// What a transport says when it took a sample.
@@ -314,6 +316,8 @@ pub struct SampleRef<'a> {
     pub level: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
+    /// Named values beside the payload.
+    pub headers: HeadersRef<'a>,
     /// The encoded value.
     pub payload: &'a [u8],
     /// Where it comes from.

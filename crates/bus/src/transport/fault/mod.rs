@@ -13,6 +13,7 @@
 //! | `reorder` | a sample is handed out after the one behind it |
 //! | `delay` | a sample, and all behind it, come a few polls later |
 //! | `corrupt` | a bit of the payload is flipped |
+//! | `strip` | a sample loses its headers |
 //! | `disconnect` | an outage of a few polls begins |
 //! | `refuse` | a publish finds the queue full |
 //! | `lie` | a publish is acknowledged and not stored |
@@ -46,12 +47,13 @@ use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
 
 /// The options that are this transport's own.
-const OWN: [&str; 14] = [
+const OWN: [&str; 15] = [
     "drop",
     "duplicate",
     "reorder",
     "delay",
     "corrupt",
+    "strip",
     "disconnect",
     "refuse",
     "lie",
@@ -81,6 +83,8 @@ pub struct FaultPlan {
     pub delay: f64,
     /// A bit of the payload is flipped.
     pub corrupt: f64,
+    /// A sample loses its headers.
+    pub strip: f64,
     /// An outage of a few polls begins.
     pub disconnect: f64,
     /// A publish finds the queue full.
@@ -116,6 +120,7 @@ impl FaultPlan {
             reorder: share("reorder")?,
             delay: share("delay")?,
             corrupt: share("corrupt")?,
+            strip: share("strip")?,
             disconnect: share("disconnect")?,
             refuse: share("refuse")?,
             lie: share("lie")?,

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use helio_core::{ProducerName, TopicName};
+use helio_core::{Headers, ProducerName, TopicName};
 
 use super::super::{Armed, Item, Position, Reader, SampleRef};
 use super::{Dice, Faults};
@@ -118,6 +118,9 @@ impl Line<'_> {
         }
         if self.dice.throws(plan.corrupt) {
             copy.payload = self.damaged(&copy.payload);
+        }
+        if self.dice.throws(plan.strip) {
+            copy.headers = Headers::new();
         }
         if self.dice.throws(plan.duplicate) {
             self.queue.push_back(Held::Sample(copy.clone()));

@@ -147,6 +147,7 @@ impl Mapping {
             schema: sample.schema,
             level: sample.level,
             trace: sample.trace,
+            headers: sample.headers,
             payload: sample.payload,
             origin,
         }))

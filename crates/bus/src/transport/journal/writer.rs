@@ -121,6 +121,7 @@ fn record<'a>(record: &Record<'a>) -> helio_journal::Record<'a> {
         schema: record.schema,
         level: record.level,
         trace: record.trace,
+        headers: record.headers,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use helio_core::qos::Ownership;
-use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+use helio_core::{Headers, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 
 use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
 use super::MAX_PARTITION_BYTES;
@@ -26,6 +26,7 @@ pub(super) struct Stored {
     schema: SchemaId,
     level: u8,
     trace: Option<TraceId>,
+    headers: Headers,
     key: Box<[u8]>,
     payload: Box<[u8]>,
 }
@@ -42,13 +43,15 @@ impl Stored {
             schema: self.schema,
             level: self.level,
             trace: self.trace,
+            headers: self.headers.as_ref(),
             payload: &self.payload,
             origin,
         }
     }
 
     fn bytes(&self) -> u64 {
-        (self.key.len() + self.payload.len()) as u64 + SAMPLE_OVERHEAD_BYTES
+        let headers = self.headers.as_ref().as_bytes().len();
+        (self.key.len() + self.payload.len() + headers) as u64 + SAMPLE_OVERHEAD_BYTES
     }
 }
 
@@ -197,6 +200,7 @@ impl Partition {
             schema: record.schema,
             level: record.level,
             trace: record.trace,
+            headers: record.headers.into(),
             key: record.key.into(),
             payload: record.payload.into(),
         });
