@@ -3,11 +3,13 @@
 //! A call ends once, by what the component says, or by what is known of the component: that nobody
 //! is there, that it went away, that it said nothing in time.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use helio_core::{Tai, TraceId};
 
-use super::{Acknowledgement, Action, CallHeaders, CallNumber};
+use super::stream::Throttle;
+use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, span};
 
 /// How long a call waits for its first acknowledgement where nothing is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -145,4 +147,324 @@ pub enum Effect {
     },
     /// Log a warning.
     Warn(String),
+}
+
+/// A call that waits for its end.
+#[derive(Debug)]
+struct Pending {
+    seq_num: i32,
+    trace: TraceId,
+    command: String,
+    sent: Tai,
+    timeout: Duration,
+    deadline: Tai,
+    last: Option<Acknowledgement>,
+}
+
+/// Follows the commands that one program sends to one component.
+///
+/// Its holder looks at the lease afresh before it sends to a component that
+/// [is gone](Self::is_gone), and tells [`presence`](Self::presence) first. When the lease tells
+/// that the component is gone, it first reads the acknowledgements that are there, then tells.
+#[derive(Debug)]
+pub struct Caller {
+    options: CallerOptions,
+    calls: BTreeMap<CallNumber, Pending>,
+    by_trace: HashMap<TraceId, CallNumber>,
+    by_number: HashMap<i32, CallNumber>,
+    next: u64,
+    seq_num: i32,
+    presence: Presence,
+    heartbeat: Option<Tai>,
+    heartbeat_lost: bool,
+    late: Throttle,
+    late_sent: u64,
+    effects: VecDeque<Effect>,
+}
+
+impl Caller {
+    /// A caller that knows nothing of the component yet.
+    #[must_use]
+    pub fn new(options: CallerOptions) -> Self {
+        let start = (mix(options.seed as u64) % MAX_SEQ_NUM as u64) as i32 + 1;
+        Self {
+            options,
+            calls: BTreeMap::new(),
+            by_trace: HashMap::new(),
+            by_number: HashMap::new(),
+            next: 1,
+            seq_num: start,
+            presence: Presence::Unknown,
+            heartbeat: None,
+            heartbeat_lost: false,
+            late: Throttle::default(),
+            late_sent: 0,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Takes what is to be done, in order. To be called after each input.
+    pub fn effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
+        self.effects.drain(..)
+    }
+
+    /// The `private_seqNum` of a call that waits for its end: what cancels it.
+    #[must_use]
+    pub fn seq_num(&self, call: CallNumber) -> Option<i32> {
+        self.calls.get(&call).map(|pending| pending.seq_num)
+    }
+
+    /// Number of calls that wait for their end.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Number of commands of streams that were sent too short a time before their time.
+    #[must_use]
+    pub fn late_sent(&self) -> u64 {
+        self.late_sent
+    }
+
+    /// Whether the component was there and is not now.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self.presence {
+            Presence::Here { .. } => false,
+            Presence::Gone => true,
+            Presence::Unknown => self.heartbeat_lost,
+        }
+    }
+
+    /// Sends a command, unless nobody is there.
+    pub fn send(&mut self, now: Tai, asked: Call) -> CallNumber {
+        let call = CallNumber(self.next);
+        self.next += 1;
+        if let Some((cause, ack)) = self.obstacle(&asked) {
+            self.effects.push_back(Effect::Done { call, ack, cause });
+            return call;
+        }
+        let (seq_num, trace) = (self.next_seq_num(), self.trace(call));
+        self.note_lateness(now, &asked);
+        let headers = CallHeaders {
+            caller: self.options.caller.clone(),
+            expiry: asked.expiry,
+            key: asked.key,
+        };
+        self.by_trace.insert(trace, call);
+        self.by_number.insert(seq_num, call);
+        let deadline = span::after(now, asked.timeout);
+        let (command, timeout) = (asked.command, asked.timeout);
+        let pending = Pending { seq_num, trace, command, sent: now, timeout, deadline, last: None };
+        self.calls.insert(call, pending);
+        let action = asked.action;
+        self.effects.push_back(Effect::Publish { call, action, seq_num, trace, headers });
+        call
+    }
+
+    /// An acknowledgement was received, of whomever's command.
+    pub fn acknowledged(&mut self, now: Tai, sample: AckSample) {
+        let Some(call) = self.call_of(&sample) else { return };
+        if sample.ack.code.is_final() {
+            return self.end(call, Cause::Acknowledged, sample.ack);
+        }
+        let Some(pending) = self.calls.get_mut(&call) else { return };
+        let further = span::after_seconds(now, sample.ack.timeout_s);
+        pending.deadline = pending.deadline.max(further);
+        pending.last = Some(sample.ack.clone());
+        self.effects.push_back(Effect::Progress { call, ack: sample.ack });
+    }
+
+    /// What the lease tells of the component. Commands that were sent to an instance that is no
+    /// more end at once.
+    pub fn presence(&mut self, presence: Presence) {
+        self.presence = presence;
+        match presence {
+            Presence::Here { started } => self.end_sent_before(started),
+            Presence::Gone => self.end_all_gone(),
+            Presence::Unknown => {}
+        }
+    }
+
+    /// A heartbeat of the component was received; it counts where there is no lease.
+    pub fn heartbeat(&mut self, now: Tai) {
+        self.heartbeat = Some(now);
+        self.heartbeat_lost = false;
+    }
+
+    /// A command could not be published.
+    pub fn publish_failed(&mut self, call: CallNumber, why: &str) {
+        let text = format!("not sent: {why}");
+        self.end(call, Cause::NotSent, Acknowledgement::new(AckCode::NoAck, text));
+    }
+
+    /// Nobody waits for a call's end any more; nothing more is told of it.
+    pub fn abandon(&mut self, call: CallNumber) {
+        self.forget(call);
+    }
+
+    /// Time has passed; to be called at [`wake_at`](Self::wake_at) at the latest.
+    pub fn tick(&mut self, now: Tai) {
+        if let Some(number) = self.late.tick(now) {
+            self.warn_late(number);
+        }
+        let overdue = self.calls.iter().filter(|(_, pending)| pending.deadline <= now);
+        for call in overdue.map(|(call, _)| *call).collect::<Vec<_>>() {
+            self.time_out(now, call);
+        }
+        if self.heartbeat_due().is_some_and(|due| due <= now) {
+            self.heartbeat_lost = true;
+            self.end_all_gone();
+        }
+    }
+
+    /// When there is something to do without input.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Tai> {
+        let deadlines = self.calls.values().map(|pending| pending.deadline);
+        deadlines.chain(self.late.due()).chain(self.heartbeat_due()).min()
+    }
+
+    /// When the component counts as gone, should no heartbeat come.
+    fn heartbeat_due(&self) -> Option<Tai> {
+        let counts = self.presence == Presence::Unknown && !self.heartbeat_lost;
+        self.heartbeat.filter(|_| counts).map(|last| span::after(last, HEARTBEAT_TIMEOUT))
+    }
+
+    /// Why a call cannot be sent, if it cannot.
+    fn obstacle(&self, asked: &Call) -> Option<(Cause, Acknowledgement)> {
+        let component = &self.options.component;
+        let (cause, code, text) = if self.is_gone() {
+            let text = format!("nobody there: {component} is not running");
+            (Cause::NobodyThere, AckCode::NoAck, text)
+        } else if asked.action != Action::Run && self.presence == Presence::Unknown {
+            let text = format!("{component} has no lease, and understands plain commands only");
+            (Cause::NotSent, AckCode::Failed, text)
+        } else if self.calls.len() >= MAX_PENDING {
+            let text = format!("not sent: {MAX_PENDING} commands wait for {component} already");
+            (Cause::NotSent, AckCode::NoAck, text)
+        } else {
+            return None;
+        };
+        Some((cause, Acknowledgement::new(code, text)))
+    }
+
+    fn next_seq_num(&mut self) -> i32 {
+        loop {
+            let number = self.seq_num;
+            self.seq_num = if number == MAX_SEQ_NUM { 1 } else { number + 1 };
+            // A call may wait for so long that the numbers come round.
+            if !self.by_number.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    /// The identity of a call: no two of one caller are the same, and those of others are random.
+    fn trace(&self, call: CallNumber) -> TraceId {
+        let [low, high] = [self.options.seed as u64, (self.options.seed >> 64) as u64];
+        let first = mix(low.wrapping_add(call.0.wrapping_mul(GOLDEN)));
+        let second = mix(high ^ first.rotate_left(32));
+        let bits = (u128::from(first) << 64) | u128::from(second);
+        // All zero is no trace id.
+        TraceId(bits.max(1).to_be_bytes())
+    }
+
+    fn note_lateness(&mut self, now: Tai, asked: &Call) {
+        let lead = span::whole_nanos(self.options.stream_lead);
+        if asked.time.is_some_and(|time| span::nanos(now, time) < lead) {
+            self.late_sent += 1;
+            if let Some(number) = self.late.note(now) {
+                self.warn_late(number);
+            }
+        }
+    }
+
+    fn warn_late(&mut self, number: u64) {
+        let (component, lead) = (&self.options.component, self.options.stream_lead);
+        let lead = span::readable(span::whole_nanos(lead));
+        let commands = if number == 1 { "command was" } else { "commands were" };
+        let text = format!("{number} {commands} sent to {component} less than {lead} ahead");
+        self.effects.push_back(Effect::Warn(text));
+    }
+
+    /// The call that an acknowledgement is of, if it is one of these.
+    fn call_of(&self, sample: &AckSample) -> Option<CallNumber> {
+        if let Some(trace) = &sample.trace {
+            return self.by_trace.get(trace).copied();
+        }
+        let call = *self.by_number.get(&sample.seq_num)?;
+        let own = sample.origin == self.options.origin && sample.identity == self.options.identity;
+        own.then_some(call)
+    }
+
+    fn time_out(&mut self, now: Tai, call: CallNumber) {
+        let Some(pending) = self.calls.get(&call) else { return };
+        let component = &self.options.component;
+        let (code, text) = match &pending.last {
+            None => {
+                let waited = span::readable(span::whole_nanos(pending.timeout));
+                (AckCode::NoAck, format!("no acknowledgement from {component} within {waited}"))
+            }
+            Some(last) => {
+                let waited = span::readable(span::nanos(pending.sent, now));
+                let said = format!("{} {:?}", last.code, last.result);
+                let text = format!("{component} did not end within {waited}; it said {said} last");
+                (AckCode::Timeout, text)
+            }
+        };
+        self.end(call, Cause::TimedOut, Acknowledgement::new(code, text));
+    }
+
+    fn end_sent_before(&mut self, started: Tai) {
+        let before = self.calls.iter().filter(|(_, pending)| pending.sent < started);
+        for call in before.map(|(call, _)| *call).collect::<Vec<_>>() {
+            self.end_gone(call, "was replaced");
+        }
+    }
+
+    fn end_all_gone(&mut self) {
+        for call in self.calls.keys().copied().collect::<Vec<_>>() {
+            self.end_gone(call, "went away");
+        }
+    }
+
+    fn end_gone(&mut self, call: CallNumber, how: &str) {
+        let Some(pending) = self.calls.get(&call) else { return };
+        let component = &self.options.component;
+        let text = format!("{component} {how} while {} ran", pending.name());
+        self.end(call, Cause::WentAway, Acknowledgement::new(AckCode::NoAck, text));
+    }
+
+    fn end(&mut self, call: CallNumber, cause: Cause, ack: Acknowledgement) {
+        if self.forget(call) {
+            self.effects.push_back(Effect::Done { call, ack, cause });
+        }
+    }
+
+    fn forget(&mut self, call: CallNumber) -> bool {
+        let Some(pending) = self.calls.remove(&call) else { return false };
+        self.by_trace.remove(&pending.trace);
+        self.by_number.remove(&pending.seq_num);
+        true
+    }
+}
+
+impl Pending {
+    fn name(&self) -> &str {
+        if self.command.is_empty() { "the request" } else { &self.command }
+    }
+}
+
+/// SAL's largest `private_seqNum`; the next is 1.
+const MAX_SEQ_NUM: i32 = i32::MAX;
+
+/// The fraction of the golden ratio: multiples of it are far from each other.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes bits, one to one (the finalizer of SplitMix64).
+fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }

@@ -6,23 +6,23 @@ use crate::protocol::{AckCode, Acknowledgement, CallNumber, SummaryState, Transi
 
 /// What is to be done, in this order.
 ///
-/// Of every call that `received` gave, exactly one of `Run`,
+/// Of every call that [`received`](super::Controller::received) gave, exactly one of `Run`,
 /// `Validate`, `Begin` and `Discard` comes: until then its values are kept, and after it they
 /// belong to the handler, or are forgotten.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Run the command's handler, then call `finished`.
+    /// Run the command's handler, then call [`finished`](super::Controller::finished).
     Run {
         /// The call.
         call: CallNumber,
     },
     /// Run the handler's own check of the values, where it has one, then call
-    /// `finished`.
+    /// [`finished`](super::Controller::finished).
     Validate {
         /// The call.
         call: CallNumber,
     },
-    /// Run what comes before a change of state, then call `begun`.
+    /// Run what comes before a change of state, then call [`begun`](super::Controller::begun).
     Begin {
         /// The call.
         call: CallNumber,
@@ -30,7 +30,7 @@ pub enum Effect {
         transition: Transition,
     },
     /// Run what comes after a change of state, then call
-    /// `finished`.
+    /// [`finished`](super::Controller::finished).
     End {
         /// The call, whose `Begin` came before.
         call: CallNumber,

@@ -1,0 +1,253 @@
+//! The rules by which a request is judged, in their order.
+
+use helio_core::Tai;
+
+use super::Controller;
+use super::live::{STATE_LANE, Stage, Voice, key};
+use crate::protocol::lock::Lock;
+use crate::protocol::memory::Entry;
+use crate::protocol::{
+    AckCode, Acknowledgement, Action, CallNumber, MAX_CALLER_BYTES, MAX_KEY_BYTES, MAX_LOCK_S,
+    Request, Verdict, span,
+};
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(super) enum Judged {
+    /// This is its end.
+    Answer(Acknowledgement),
+    /// It is the same as a call that waits or runs.
+    Join(CallNumber),
+    /// The command at that place is to run, or to be validated.
+    Take(usize),
+}
+
+type Rule<T = ()> = Result<T, Acknowledgement>;
+
+impl Controller {
+    /// Judges a request.
+    pub(super) fn judge(&mut self, now: Tai, request: &Request) -> Judged {
+        let judged = self.in_order(now, request).and_then(|()| match request.action {
+            Action::Run => self.judge_run(now, request),
+            Action::Validate => self.judge_command(now, request).map(Judged::Take),
+            Action::Cancel { target } => self.cancel(now, request, target),
+            Action::Lock { seconds } => self.take_lock(now, request, seconds),
+            Action::Unlock => self.release_lock(now, request),
+        });
+        judged.unwrap_or_else(Judged::Answer)
+    }
+
+    fn judge_run(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
+        if let Some(known) = self.recall(now, request)? {
+            return Ok(known);
+        }
+        self.judge_command(now, request).map(Judged::Take)
+    }
+
+    fn judge_command(&mut self, now: Tai, request: &Request) -> Rule<usize> {
+        self.authorized(request, &request.command)?;
+        self.unlocked(now, request)?;
+        let command = self.known(request)?;
+        if self.board.lanes[STATE_LANE].is_open() {
+            // While a change of state runs or waits, the state that counts is not known yet.
+            self.allowed(command)?;
+        }
+        if request.action == Action::Run && self.board.commands[command].spec.stream.is_some() {
+            self.board.commands[command].stats.received += 1;
+        }
+        self.in_time(now, command, request)?;
+        self.values(request)?;
+        Ok(command)
+    }
+
+    /// Whether the component takes requests, and this one in particular now.
+    fn in_order(&self, now: Tai, request: &Request) -> Rule {
+        if self.closing {
+            return Err(failed(format!("{} is going away", self.name())));
+        }
+        unexpired(now, request)?;
+        if request.who().len() > MAX_CALLER_BYTES {
+            return Err(failed(format!("a caller's name has at most {MAX_CALLER_BYTES} bytes")));
+        }
+        match &request.key {
+            Some(key) if !(1..=MAX_KEY_BYTES).contains(&key.len()) => {
+                Err(failed(format!("a key has 1 to {MAX_KEY_BYTES} bytes")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What became of the same request, if it came before.
+    fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Judged>> {
+        let Some(key) = key(request) else { return Ok(None) };
+        match self.memory.recall(now, &key) {
+            None => Ok(None),
+            Some((command, _)) if command != request.command => {
+                Err(failed(format!("the key {:?} was given to {command} before", key.key)))
+            }
+            Some((_, Entry::Live(call))) => Ok(Some(Judged::Join(*call))),
+            Some((_, Entry::Ended(ack))) => Ok(Some(Judged::Answer(ack.clone()))),
+        }
+    }
+
+    fn authorized(&self, request: &Request, command: &str) -> Rule {
+        let (component, index) = (&self.component, self.index);
+        match self.policy.permits(request.who(), component, index, command) {
+            Verdict::Allowed => Ok(()),
+            Verdict::Refused(reason) => Err(Acknowledgement::new(AckCode::NoPerm, reason)),
+        }
+    }
+
+    fn unlocked(&self, now: Tai, request: &Request) -> Rule {
+        match &self.lock {
+            Some(lock) if lock.excludes(now, request.who()) => {
+                let (holder, until) = (&lock.holder, lock.until);
+                let text = format!("{} is locked by {holder} until {until}", self.name());
+                Err(Acknowledgement::new(AckCode::NoPerm, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn known(&self, request: &Request) -> Rule<usize> {
+        let name = &request.command;
+        let Some(command) = self.board.command(name) else {
+            return Err(failed(format!("{} has no command {name}", self.name())));
+        };
+        if !self.board.commands[command].spec.has_handler {
+            return Err(failed(format!("{} does not implement {name} yet", self.name())));
+        }
+        Ok(command)
+    }
+
+    /// Whether a command that changes the state may do so now.
+    pub(super) fn allowed(&self, command: usize) -> Rule {
+        let Some(command) = self.board.commands[command].state else { return Ok(()) };
+        match command.transition(self.state) {
+            Some(_) => Ok(()),
+            None => Err(failed(format!("{command} not allowed in state {}", self.state))),
+        }
+    }
+
+    /// Whether a stream's command comes early enough for its time. Late ones are counted and told.
+    pub(super) fn in_time(&mut self, now: Tai, command: usize, request: &Request) -> Rule {
+        let known = &mut self.board.commands[command];
+        let (Some(spec), Some(time)) = (known.spec.stream, request.time) else { return Ok(()) };
+        let latest = Tai::from_nanos(time.nanos().saturating_sub(span::whole_nanos(spec.margin)));
+        if now <= latest {
+            return Ok(());
+        }
+        let late = span::readable(span::nanos(latest, now));
+        if request.action == Action::Run {
+            known.stats.late();
+            if let Some(number) = known.late.note(now) {
+                self.warn_late(command, number);
+            }
+        }
+        let text = format!("{late} too late for its time {time}, not run");
+        Err(Acknowledgement::new(AckCode::Timeout, text))
+    }
+
+    fn values(&self, request: &Request) -> Rule {
+        request.refusal.as_ref().map_or(Ok(()), |refusal| Err(failed(refusal.clone())))
+    }
+
+    /// Cancels the call that is meant, and says so.
+    fn cancel(&mut self, now: Tai, request: &Request, target: i32) -> Rule<Judged> {
+        self.values(request)?;
+        let call = self.find(request, target)?;
+        let who = request.who().to_owned();
+        let Some(live) = self.board.calls.get_mut(&call) else {
+            return Err(failed(format!("command {target} is not running")));
+        };
+        let name = live.asked.request.command.clone();
+        let text = match live.stage {
+            Stage::Waiting => {
+                let text = format!("cancelled by {who} before it ran");
+                self.end(now, call, Acknowledgement::new(AckCode::Aborted, text));
+                format!("{name} will not run")
+            }
+            _ => {
+                live.cancelled_by = Some(who);
+                self.effects.push_back(super::Effect::Interrupt { call });
+                format!("{name} is told to stop")
+            }
+        };
+        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, text)))
+    }
+
+    /// The call that a request to cancel means: the nearest to who asks of those with that number.
+    fn find(&self, request: &Request, target: i32) -> Rule<CallNumber> {
+        let meant = |asked: &Request| {
+            let named = request.command.is_empty() || request.command == asked.command;
+            (asked.seq_num == target && named).then(|| nearness(request, asked))
+        };
+        let mut found: Vec<(u8, CallNumber)> = Vec::new();
+        for (call, live) in &self.board.calls {
+            let near = live.asked().filter_map(|asked| meant(&asked.request)).max();
+            found.extend(near.filter(|_| live.voice != Voice::Audit).map(|near| (near, *call)));
+        }
+        let nearest = found.iter().map(|(near, _)| *near).max().unwrap_or(0);
+        found.retain(|(near, _)| *near == nearest);
+        match found[..] {
+            [] => Err(failed(format!("command {target} is not running"))),
+            [(near, call)] => {
+                if near == FOREIGN {
+                    self.authorized(request, "cancel")?;
+                }
+                Ok(call)
+            }
+            _ => {
+                let calls = found.len();
+                Err(failed(format!("{calls} commands have the number {target}; name the command")))
+            }
+        }
+    }
+
+    fn take_lock(&mut self, now: Tai, request: &Request, seconds: f64) -> Rule<Judged> {
+        self.authorized(request, "lock")?;
+        self.unlocked(now, request)?;
+        self.values(request)?;
+        let Some(lock) = Lock::new(now, request.who(), seconds) else {
+            return Err(failed(format!("a lock lasts more than 0 and at most {MAX_LOCK_S} s")));
+        };
+        let text = format!("locked until {}", lock.until);
+        self.lock = Some(lock);
+        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, text)))
+    }
+
+    fn release_lock(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
+        if self.lock.as_ref().is_some_and(|lock| lock.excludes(now, request.who())) {
+            self.authorized(request, "unlock")?;
+        }
+        self.values(request)?;
+        self.lock = None;
+        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, "unlocked")))
+    }
+}
+
+/// Of another caller.
+const FOREIGN: u8 = 0;
+
+/// How near a request is to who asks: the same process, the same caller, another's.
+fn nearness(mine: &Request, other: &Request) -> u8 {
+    let same_caller = mine.who() == other.who();
+    let same_process = mine.identity == other.identity && mine.origin == other.origin;
+    if same_caller { 1 + u8::from(same_process) } else { FOREIGN }
+}
+
+/// Whether a request may still be run.
+pub(super) fn unexpired(now: Tai, request: &Request) -> Rule {
+    match request.expiry {
+        Some(expiry) if expiry <= now => {
+            let late = span::readable(span::nanos(expiry, now));
+            let text = format!("expired {late} before it could be taken, not run");
+            Err(Acknowledgement::new(AckCode::Timeout, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn failed(text: String) -> Acknowledgement {
+    Acknowledgement::new(AckCode::Failed, text)
+}
