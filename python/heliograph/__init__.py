@@ -24,6 +24,7 @@ from types import FunctionType
 
 from heliograph import sync
 from heliograph._bus import Bus, Subscription, Topic, connect
+from heliograph._common import Writer
 from heliograph._errors import (
     ClosedError,
     CodecError,
@@ -140,6 +141,7 @@ __all__ = [
     "Undecodable",
     "UnknownTopic",
     "WaitTimeout",
+    "Writer",
     "WriterFenced",
     "__version__",
     "conflate",

@@ -185,6 +185,7 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[_T]: ...
     @overload
     def topic(
@@ -194,6 +195,7 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[Any]: ...
     def topic(
         self,
@@ -202,6 +204,7 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[Any]:
         """Open a topic: create it, or check that it is what is asked for.
 
@@ -215,10 +218,13 @@ class Bus:
         ``full`` (both) or ``none``; None refuses what cannot be resolved. Publishing and
         subscribing raise :class:`IncompatibleSchema`, naming topic and field, where it does not.
 
+        ``producer`` is who publishes through this handle, if not whom the bus was opened as:
+        several components of one process share a bus so.
+
         Raises :class:`QosRefused` naming the policy that the transport cannot give,
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
         """
-        return Topic(open_topic(self._raw, name, type, qos, evolution), self)
+        return Topic(open_topic(self._raw, name, type, qos, evolution, producer), self)
 
     async def topics(self) -> list[str]:
         """Return the names of all topics."""

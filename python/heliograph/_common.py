@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from heliograph import _qos
 from heliograph._errors import ConnectError, SubscribeError
@@ -50,16 +50,22 @@ Evolution = Literal["none", "backward", "forward", "full"]
 
 
 def open_topic(
-    bus: RawBus, name: str, kind: Any, qos: Qos | None, evolution: Evolution | None = None
+    bus: RawBus,
+    name: str,
+    kind: Any,
+    qos: Qos | None,
+    evolution: Evolution | None = None,
+    producer: str | None = None,
 ) -> RawTopic:
     """Open a topic of a type: a record class, anything that names a schema, bytes, or None."""
     text = None if qos is None else qos.to_json()
     if kind is bytes:
-        return bus.topic(name, text, None, evolution)
+        return bus.topic(name, text, None, evolution, producer)
     if kind is not None:
-        return bus.topic(name, text, schema_of(kind), evolution)
+        return bus.topic(name, text, schema_of(kind), evolution, producer)
     known = bus.schemas(name)
-    return bus.topic(name, text, Schema(known[-1]) if known else None, evolution)
+    schema = Schema(known[-1]) if known else None
+    return bus.topic(name, text, schema, evolution, producer)
 
 
 def report(event: Event) -> None:
@@ -68,6 +74,18 @@ def report(event: Event) -> None:
         _LOG.warning("%d samples are lost: %s", event.lost, event)
     else:
         _LOG.info("%s", event)
+
+
+class Writer(NamedTuple):
+    """A producer that writes or wrote a topic: its newest incarnation."""
+
+    producer: str
+    """Its name."""
+    incarnation: int
+    """It grows at each of the producer's starts."""
+    alive: bool | None
+    """Whether it lives now: its process does, and it published or asserted within the topic's
+    lease, where there is one. None where the transport cannot tell."""
 
 
 class TopicBase(Generic[_T]):
@@ -84,6 +102,15 @@ class TopicBase(Generic[_T]):
     def name(self) -> str:
         """The topic's name."""
         return self._raw.name
+
+    @property
+    def producer(self) -> str:
+        """Who publishes through this handle."""
+        return self._raw.producer
+
+    def writers(self) -> list[Writer]:
+        """Return who writes or wrote the topic, by name; it takes microseconds."""
+        return [Writer(*told) for told in self._raw.writers()]
 
     @property
     def schema(self) -> Schema | None:

@@ -76,6 +76,7 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[_T]: ...
     @overload
     def topic(
@@ -85,6 +86,7 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[Any]: ...
     def topic(
         self,
@@ -93,9 +95,10 @@ class Bus:
         *,
         qos: Qos | None = None,
         evolution: Evolution | None = None,
+        producer: str | None = None,
     ) -> Topic[Any]:
         """Open a topic; see :meth:`heliograph.Bus.topic`."""
-        return Topic(open_topic(self._raw, name, type, qos, evolution), self)
+        return Topic(open_topic(self._raw, name, type, qos, evolution, producer), self)
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Clock, EvolutionError, Headers, Lagging, Message, PublishError, Publisher, Start,
-    Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec, TraceId,
+    Alive, Bus, Clock, EvolutionError, Headers, Lagging, Message, ProducerName, PublishError,
+    Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec, TraceId, WriterInfo,
 };
+use helio_core::NameError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -106,7 +107,7 @@ impl RawBus {
     }
 
     /// Opens a topic, with its quality of service as JSON.
-    #[pyo3(signature = (name, qos, schema, evolution = None))]
+    #[pyo3(signature = (name, qos, schema, evolution = None, producer = None))]
     fn topic(
         &self,
         py: Python<'_>,
@@ -114,6 +115,7 @@ impl RawBus {
         qos: Option<&str>,
         schema: Option<Py<Schema>>,
         evolution: Option<&str>,
+        producer: Option<&str>,
     ) -> PyResult<RawTopic> {
         let bus = self.bus(py)?;
         let wrong = |error| errors::topic(&error, "HelioError");
@@ -128,6 +130,10 @@ impl RawBus {
         if let Some(policy) = evolution {
             let wrong = |error: EvolutionError| PyValueError::new_err(error.to_string());
             spec = spec.evolution(policy.parse().map_err(wrong)?);
+        }
+        if let Some(producer) = producer {
+            let refused = |error: NameError| errors::raise("NameRefused", &error.to_string());
+            spec = spec.producer(ProducerName::new(producer).map_err(refused)?);
         }
         let topic = py.detach(|| bus.topic(spec)).map_err(wrong)?;
         let name = PyString::new(py, topic.name().as_str()).unbind();
@@ -374,6 +380,24 @@ impl RawTopic {
     /// The incarnation under which this bus publishes here; the writer is opened if it was not.
     fn claim(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.publisher(py)?.producer().incarnation)
+    }
+
+    /// Who publishes through this handle.
+    #[getter]
+    fn producer(&self) -> PyResult<String> {
+        Ok(self.opened()?.topic.producer().to_string())
+    }
+
+    /// Who writes or wrote the topic: name, incarnation, and whether it lives.
+    fn writers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, Option<bool>)>> {
+        let topic = &self.opened()?.topic;
+        let writers = py.detach(|| topic.writers());
+        let writers = writers.map_err(|error| errors::topic(&error, "StorageError"))?;
+        let told = |writer: WriterInfo| {
+            let alive = writer.alive.map(|alive| alive == Alive::Yes);
+            (writer.producer.name.to_string(), writer.producer.incarnation, alive)
+        };
+        Ok(writers.into_iter().map(told).collect())
     }
 
     /// Publishes a value: a Receipt, or Pending where it is not there yet.

@@ -733,3 +733,23 @@ def test_headers_are_refused_by_name(bus: sync.Bus) -> None:
             topic.publish(b"x", headers=headers)  # type: ignore[arg-type]
     with topic.subscribe(start=helio.earliest()) as samples:
         assert [s.headers for s in samples.batch(timeout=0)] == [{"most": bytes(4096 - 7)}]
+
+
+def test_producers_of_one_bus_are_listed(url: str) -> None:
+    with sync.connect(url, producer="host") as bus:
+        mount = bus.topic("t", qos=helio.TELEMETRY, producer="Mount:1")
+        own = bus.topic("t", qos=helio.TELEMETRY)
+        assert (mount.producer, own.producer, mount.writers()) == ("Mount:1", "host", [])
+        assert (mount.publish(b"1").sequence, own.publish(b"2").sequence) == (1, 1)
+        assert own.writers() == [("Mount:1", 1, True), ("host", 1, True)]
+        with own.subscribe(start=helio.earliest()) as samples:
+            assert [s.producer for s in samples.batch(timeout=0)] == ["Mount:1", "host"]
+        with sync.connect(url, producer="Mount:1") as later:
+            successor = later.topic("t", qos=helio.TELEMETRY)
+            successor.publish(b"3")
+            assert own.writers()[0] == helio.Writer("Mount:1", 2, alive=True)
+            with pytest.raises(helio.Fenced):
+                mount.publish(b"4")
+        assert own.writers()[0].alive is False
+        with pytest.raises(helio.NameRefused):
+            bus.topic("t", qos=helio.TELEMETRY, producer="a name")

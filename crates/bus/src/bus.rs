@@ -39,7 +39,7 @@ pub(crate) struct BusCore {
     pub(crate) producer: ProducerName,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) url: BusUrl,
-    topics: Mutex<HashMap<TopicName, Weak<TopicCore>>>,
+    topics: Mutex<HashMap<(TopicName, ProducerName), Weak<TopicCore>>>,
     bridge: Mutex<Option<Arc<Bridge>>>,
     tokens: AtomicU64,
 }
@@ -207,7 +207,7 @@ impl Bus {
             qos: topic.qos().clone(),
             schemas: topic.schemas()?,
             partitions: topic.partitions()?,
-            writers: topic.writers()?,
+            writers: crate::watch::newest(&*topic, self.core.clock.now())?,
         }))
     }
 
@@ -281,8 +281,9 @@ impl BusCore {
         if let Some(qos) = &spec.qos {
             self.transport.capabilities().check(name, qos)?;
         }
+        let key = (name.clone(), spec.producer.clone().unwrap_or_else(|| self.producer.clone()));
         let mut topics = locked(&self.topics);
-        if let Some(open) = topics.get(name).and_then(Weak::upgrade) {
+        if let Some(open) = topics.get(&key).and_then(Weak::upgrade) {
             let other = spec.qos.as_ref().filter(|qos| *qos != open.transport.qos());
             if other.is_none() {
                 return Ok(open);
@@ -295,9 +296,9 @@ impl BusCore {
                 .open_topic(name)?
                 .ok_or_else(|| TopicError::NoSuchTopic(name.clone()))?,
         };
-        let core = Arc::new(TopicCore::new(name.clone(), found, Arc::clone(self)));
+        let core = Arc::new(TopicCore::new(key.clone(), found, Arc::clone(self)));
         topics.retain(|_, topic| topic.strong_count() > 0);
-        topics.insert(name.clone(), Arc::downgrade(&core));
+        topics.insert(key, Arc::downgrade(&core));
         Ok(core)
     }
 

@@ -75,7 +75,7 @@ pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receip
 pub use subscribe::{Lagging, Start, Stats, Subscribe};
 pub use subscription::{EventRef, Next, Subscription};
 pub use topic::{SchemaText, Topic, TopicInfo, TopicSpec};
-pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef};
+pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef, WriterInfo};
 pub use typed::{Received, TypedEvent, TypedSubscription, TypedTopic};
 pub use url::BusUrl;
 pub use waitset::{Member, WaitSet};

@@ -106,7 +106,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The writers of one bus on one topic, one a partition, opened when first needed.
+/// The writers of one producer of one bus on one topic, one a partition, opened when first needed.
 pub(crate) struct Writers {
     topic: Arc<TopicCore>,
     slots: Vec<OnceLock<Arc<Slot>>>,
@@ -142,7 +142,7 @@ impl Writers {
             return Ok(slot);
         }
         let bus = &self.topic.bus;
-        let request = WriterRequest { producer: &bus.producer, partition };
+        let request = WriterRequest { producer: &self.topic.producer, partition };
         let transport = &bus.transport.capabilities().transport;
         let counters = Arc::clone(&self.counters);
         let slot = Slot::open(&*self.topic.transport, &request, transport, counters)?;
@@ -371,7 +371,7 @@ impl Publisher {
     pub fn producer(&self) -> Producer {
         match self.writers.open_slots().next() {
             Some(slot) => slot.producer().clone(),
-            None => Producer { name: self.topic.bus.producer.clone(), incarnation: 0 },
+            None => Producer { name: self.topic.producer.clone(), incarnation: 0 },
         }
     }
 

@@ -141,7 +141,7 @@ impl Subscription {
             }
             _ => None,
         };
-        let member = topic.bus.producer.as_str();
+        let member = topic.producer.as_str();
         let group = options.group.as_deref().map(|name| GroupRequest { name, member });
         let request =
             ReaderRequest { from: options.start.begin(), partitions: &options.partitions, group };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use helio_core::qos::{History, Liveliness};
-use helio_core::{Qos, SchemaId, TopicName};
+use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
 use crate::bell::locked;
 use crate::bus::BusCore;
@@ -30,6 +30,7 @@ pub struct TopicSpec {
     pub(crate) qos: Option<Qos>,
     pub(crate) schema: Option<SchemaText>,
     pub(crate) evolution: Option<Evolution>,
+    pub(crate) producer: Option<ProducerName>,
 }
 
 impl TopicSpec {
@@ -44,7 +45,7 @@ impl TopicSpec {
     /// The same, of a name that was parsed before.
     #[must_use]
     pub fn of(name: TopicName) -> Self {
-        Self { name, qos: None, schema: None, evolution: None }
+        Self { name, qos: None, schema: None, evolution: None, producer: None }
     }
 
     /// What it needs. A topic that exists must have been created with the same.
@@ -66,6 +67,14 @@ impl TopicSpec {
     #[must_use]
     pub fn evolution(mut self, policy: Evolution) -> Self {
         self.evolution = Some(policy);
+        self
+    }
+
+    /// Who publishes through this handle, if not whom the bus was connected as: several components
+    /// of one process share a bus so. Handles of one producer share its writers.
+    #[must_use]
+    pub fn producer(mut self, producer: ProducerName) -> Self {
+        self.producer = Some(producer);
         self
     }
 
@@ -114,9 +123,10 @@ pub struct TopicInfo {
     pub writers: Vec<WriterInfo>,
 }
 
-/// What all handles of one topic on one bus share.
+/// What all handles of one topic on one bus share that publish as the same producer.
 pub(crate) struct TopicCore {
     pub(crate) name: TopicName,
+    pub(crate) producer: ProducerName,
     pub(crate) transport: Arc<dyn TransportTopic>,
     pub(crate) bus: Arc<BusCore>,
     writers: Mutex<Weak<Writers>>,
@@ -124,11 +134,11 @@ pub(crate) struct TopicCore {
 
 impl TopicCore {
     pub(crate) fn new(
-        name: TopicName,
+        (name, producer): (TopicName, ProducerName),
         transport: Arc<dyn TransportTopic>,
         bus: Arc<BusCore>,
     ) -> Self {
-        Self { name, transport, bus, writers: Mutex::default() }
+        Self { name, producer, transport, bus, writers: Mutex::default() }
     }
 
     /// Ends the waiting of those who stand in line for room.
@@ -138,7 +148,7 @@ impl TopicCore {
         }
     }
 
-    /// The writers of this bus on this topic: shared, so that two publishers of one bus do not
+    /// The writers of this producer on this topic: shared, so that two publishers of one bus do not
     /// fence each other.
     fn writers(self: &Arc<Self>) -> Result<Arc<Writers>, TopicError> {
         let mut shared = locked(&self.writers);
@@ -176,14 +186,20 @@ impl Topic {
         self.core.transport.qos()
     }
 
+    /// Who publishes through this handle.
+    #[must_use]
+    pub fn producer(&self) -> &ProducerName {
+        &self.core.producer
+    }
+
     /// The schema that this handle writes and reads.
     #[must_use]
     pub fn schema(&self) -> Option<&SchemaText> {
         self.schema.as_ref()
     }
 
-    /// Opens a publisher. All publishers of one bus on one topic share one incarnation, which ends
-    /// with the last of them: keep one, do not open one for each sample.
+    /// Opens a publisher. All publishers of one producer of one bus on one topic share one
+    /// incarnation, which ends with the last of them: keep one, do not open one for each sample.
     ///
     /// # Errors
     /// [`TopicError::Incompatible`] where the schema does not fit those that the topic has (see
@@ -218,6 +234,16 @@ impl Topic {
     /// What the transport says.
     pub fn partitions(&self) -> Result<Vec<PartitionInfo>, TopicError> {
         Ok(self.core.transport.partitions()?)
+    }
+
+    /// Who writes or wrote it, by name: each producer's newest incarnation, and whether it lives
+    /// now (as `watch_writers` tells it). Cheap enough to be asked before each of a caller's
+    /// commands: a look at memory that writers share, and at the system's word on each process.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn writers(&self) -> Result<Vec<WriterInfo>, TopicError> {
+        Ok(crate::watch::newest(&*self.core.transport, self.core.bus.clock.now())?)
     }
 
     /// The committed positions of a group, by partition.

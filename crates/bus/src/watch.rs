@@ -1,14 +1,15 @@
 //! What a subscription notices by the clock: keys that fall silent, writers that come and go.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
 use helio_core::qos::Liveliness as Policy;
 use helio_core::{Producer, ProducerName, Tai};
 
+use crate::error::TransportError;
 use crate::event::{DeadlineMissed, Event, Liveliness};
-use crate::transport::{Alive, WriterInfo};
+use crate::transport::{Alive, TransportTopic, WriterInfo};
 
 /// The most keys whose deadlines are watched by one subscription; those that come later are not.
 pub const MAX_DEADLINE_KEYS: usize = 65_536;
@@ -89,10 +90,7 @@ struct Known {
 
 impl WriterWatch {
     pub(crate) fn new(policy: Policy) -> Self {
-        let lease = match policy {
-            Policy::Lease(lease) => Some(lease),
-            Policy::Automatic => None,
-        };
+        let lease = lease(policy);
         let every = lease.map_or(WRITERS_EVERY, |lease| (lease / 4).min(WRITERS_EVERY));
         Self { lease, every, next: Duration::ZERO, known: None }
     }
@@ -110,18 +108,8 @@ impl WriterWatch {
         mut tell: impl FnMut(Event),
     ) {
         self.next = now.saturating_add(self.every);
-        let mut newest: HashMap<ProducerName, Known> = HashMap::new();
-        for writer in writers {
-            let alive = if self.lives(writer, time) { Alive::Yes } else { Alive::No };
-            let incarnation = writer.producer.incarnation;
-            let is = Known { incarnation, alive };
-            let entry = newest.entry(writer.producer.name.clone()).or_insert(is);
-            let replaces = incarnation > entry.incarnation
-                || incarnation == entry.incarnation && alive == Alive::Yes;
-            if replaces {
-                *entry = is;
-            }
-        }
+        let newest = newest_of(writers, self.lease, time);
+        let newest: HashMap<ProducerName, Known> = newest.into_iter().collect();
         let mut told = |name: &ProducerName, incarnation: u64, alive| {
             let producer = Producer { name: name.clone(), incarnation };
             tell(Event::Liveliness(Liveliness { producer, alive }));
@@ -149,18 +137,67 @@ impl WriterWatch {
         }
         self.known = Some(newest);
     }
+}
 
-    fn lives(&self, writer: &WriterInfo, time: Tai) -> bool {
-        let in_lease = match (self.lease, writer.seen) {
-            (None, _) => true,
-            (Some(lease), Some(seen)) => {
-                let since = time.nanos().saturating_sub(seen.nanos());
-                u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
-            }
-            (Some(_), None) => false,
-        };
-        in_lease && writer.alive != Some(Alive::No)
+/// Each producer's newest incarnation. What lives in one partition lives.
+fn newest_of(
+    writers: &[WriterInfo],
+    lease: Option<Duration>,
+    time: Tai,
+) -> BTreeMap<ProducerName, Known> {
+    let mut newest = BTreeMap::new();
+    for writer in writers {
+        let alive = if lives(writer, lease, time) { Alive::Yes } else { Alive::No };
+        let incarnation = writer.producer.incarnation;
+        let is = Known { incarnation, alive };
+        let entry = newest.entry(writer.producer.name.clone()).or_insert(is);
+        let replaces = incarnation > entry.incarnation
+            || incarnation == entry.incarnation && alive == Alive::Yes;
+        if replaces {
+            *entry = is;
+        }
     }
+    newest
+}
+
+fn lives(writer: &WriterInfo, lease: Option<Duration>, time: Tai) -> bool {
+    let in_lease = match (lease, writer.seen) {
+        (None, _) => true,
+        (Some(lease), Some(seen)) => {
+            let since = time.nanos().saturating_sub(seen.nanos());
+            u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
+        }
+        (Some(_), None) => false,
+    };
+    in_lease && writer.alive != Some(Alive::No)
+}
+
+fn lease(policy: Policy) -> Option<Duration> {
+    match policy {
+        Policy::Lease(lease) => Some(lease),
+        Policy::Automatic => None,
+    }
+}
+
+/// The writers of a topic as they are told to applications: by name, the newest incarnation of
+/// each, alive or not as [`WriterWatch`] has it.
+pub(crate) fn newest(
+    topic: &dyn TransportTopic,
+    time: Tai,
+) -> Result<Vec<WriterInfo>, TransportError> {
+    let mut writers = topic.writers()?;
+    let newest = newest_of(&writers, lease(topic.qos().liveliness), time);
+    writers.retain_mut(|writer| {
+        let known = newest.get(&writer.producer.name);
+        let known = known.filter(|known| known.incarnation == writer.producer.incarnation);
+        if let Some(known) = known.filter(|_| writer.alive.is_some()) {
+            writer.alive = Some(known.alive);
+        }
+        known.is_some()
+    });
+    writers.sort_by(|a, b| a.producer.cmp(&b.producer).then(b.seen.cmp(&a.seen)));
+    writers.dedup_by(|next, first| next.producer == first.producer);
+    Ok(writers)
 }
 
 #[cfg(test)]

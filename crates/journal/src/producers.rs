@@ -121,6 +121,13 @@ impl Producers {
         Ok(map)
     }
 
+    /// The file with all its entries: mapped anew only where it has grown.
+    fn whole(&self) -> Result<Arc<Map>, JournalError> {
+        let map = self.map();
+        let entries = map.u32(COUNT).load(Acquire);
+        if entry(entries) > map.len() { self.remap() } else { Ok(map) }
+    }
+
     /// The name of a producer id, as samples carry it.
     pub(crate) fn name(&self, id: u32) -> Option<ProducerName> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,10 +145,12 @@ impl Producers {
 
     /// All names with their newest incarnation and whether someone has the claim.
     pub(crate) fn list(&self) -> Vec<(ProducerName, u64, Option<u32>)> {
-        let Ok(map) = self.remap() else { return Vec::new() };
+        let Ok(map) = self.whole() else { return Vec::new() };
         let all = (0..count(&map)).filter_map(|id| {
             let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
-            let pid = claim.alive(self.shared.boot).then(|| claim.pid());
+            // Of itself a process knows it without asking.
+            let alive = claim == self.shared.token || claim.alive(self.shared.boot);
+            let pid = alive.then(|| claim.pid());
             Some((read_name(&map, id)?, map.u64(entry(id) + INCARNATION).load(Acquire), pid))
         });
         all.collect()
@@ -350,7 +359,7 @@ impl Claim {
 impl Producers {
     /// When each producer last said that it is alive.
     pub(crate) fn seen(&self) -> Vec<(ProducerName, Tai)> {
-        let Ok(map) = self.remap() else { return Vec::new() };
+        let Ok(map) = self.whole() else { return Vec::new() };
         let all = (0..count(&map)).filter_map(|id| {
             let nanos = map.u64(entry(id) + SEEN).load(Relaxed);
             let name = read_name(&map, id)?;

@@ -1,7 +1,7 @@
 //! Writers are fenced: no reader gets an older incarnation's sample after a newer one's.
 
-use helio_core::Qos;
 use helio_core::qos::Ownership;
+use helio_core::{ProducerName, Qos};
 
 use super::support::{
     Outcome, ensure, gather, gather_at_least, listening, named, open, plain, process,
@@ -12,7 +12,7 @@ use crate::error::{PublishError, TopicError, TransportError};
 use crate::publisher::Message;
 use crate::subscribe::{Lagging, Start, Subscribe};
 use crate::topic::TopicSpec;
-use crate::transport::Fencing;
+use crate::transport::{Alive, Fencing};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -30,6 +30,12 @@ pub(super) const CHECKS: &[Check] = &[
         name: "fencing_own_publishers",
         promise: "publishers of one bus on one topic share an incarnation: none fences the other",
         run: own_publishers,
+    },
+    Check {
+        name: "fencing_producers_of_a_bus",
+        promise: "producers that share a bus have incarnations and sequences of their own, and \
+                  are listed with whether they live",
+        run: producers_of_a_bus,
     },
     Check {
         name: "fencing_others",
@@ -116,6 +122,44 @@ fn own_publishers(harness: &dyn Harness) -> Outcome {
     }
     let numbers = gather(harness, &mut samples, 10)?.numbers()?;
     ensure!(numbers.iter().copied().eq(0..10), "{numbers:?} came");
+    Ok(())
+}
+
+fn producers_of_a_bus(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (named(harness, "host")?, process(harness)?);
+    let name = unique("producers");
+    let of = |producer: &str| -> Result<_, Failure> {
+        let spec = TopicSpec::new(&name)?.qos(plain());
+        Ok(bus.topic(spec.producer(ProducerName::new(producer)?))?)
+    };
+    let (mount, dome) = (of("Mount:1")?, of("Dome")?);
+    ensure!(mount.producer().as_str() == "Mount:1", "{:?}", mount.producer());
+    let (one, two) = (mount.publisher()?, dome.publisher()?);
+    let own = open(&bus, &name, &plain())?.publisher()?;
+    let again = of("Mount:1")?.publisher()?;
+    ensure!(one.producer() == again.producer(), "handles of a producer do not share a writer");
+    let reading = open(&other, &name, &plain())?;
+    let options = Subscribe::from(Start::Latest);
+    let mut samples = listening(harness, (&reading, options), &own)?;
+    for (number, publisher) in (0..).zip([&one, &two, &own, &again, &two]) {
+        publish_numbers(publisher, "k", number..number + 1)?;
+    }
+    let gathered = gather(harness, &mut samples, 5)?;
+    let who: Vec<_> = gathered.samples.iter().map(|s| s.header.producer.name.as_str()).collect();
+    ensure!(who == ["Mount:1", "Dome", "host", "Mount:1", "Dome"], "{who:?} published");
+    ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
+    drop((two, dome));
+    for topic in [&reading, &mount] {
+        let writers = topic.writers()?;
+        let told: Vec<_> = writers.iter().map(|w| (w.producer.name.as_str(), w.alive)).collect();
+        let (yes, no) = (Some(Alive::Yes), Some(Alive::No));
+        // An engine that cannot tell says so.
+        let known = told.iter().all(|(_, alive)| alive.is_some());
+        let expected = [("Dome", no), ("Mount:1", yes), ("host", yes)];
+        ensure!(!known || told == expected, "the writers are {told:?}");
+        let mount = writers.iter().find(|w| w.producer.name.as_str() == "Mount:1");
+        ensure!(mount.is_some_and(|w| w.producer == one.producer()), "{writers:?}");
+    }
     Ok(())
 }
 
