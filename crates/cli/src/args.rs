@@ -8,6 +8,7 @@ use helio_bus::Start;
 use helio_core::container::Compression;
 use helio_core::qos::Guarantee;
 
+use crate::component::args::ComponentCommand;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -58,6 +59,9 @@ pub(crate) enum Command {
     /// Look at schemas and interface folders, check and export them.
     #[command(subcommand)]
     Schema(SchemaCommand),
+    /// Look at components, command them, simulate them.
+    #[command(subcommand)]
+    Component(ComponentCommand),
     /// Measure the machine, or a bus, with separate publisher and subscriber processes.
     #[command(subcommand)]
     Bench(Bench),

@@ -7,6 +7,7 @@ mod args;
 mod base64;
 mod bench;
 mod clock;
+mod component;
 mod demo;
 mod envelope;
 mod error;
@@ -67,6 +68,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Record(args) => record::run(args, url, &stop),
         Command::Demo(args) => demo::run(args, url, &stop),
         Command::Schema(command) => schema::run(command, url),
+        Command::Component(command) => component::run(command, url, &stop),
         Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),
         Command::Bench(Bench::Latency(args)) => bench::load::latency(args, url, &stop),
         Command::Bench(Bench::Throughput(args)) => bench::load::throughput(args, url, &stop),

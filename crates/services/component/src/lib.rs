@@ -7,5 +7,5 @@ mod mock;
 pub mod protocol;
 mod rates;
 
-pub use mock::{MockValues, ValuesError};
+pub use mock::{Due, MockSchedule, MockValues, ValuesError};
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};

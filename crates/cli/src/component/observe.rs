@@ -1,0 +1,311 @@
+//! What the components of a bus do, from the topics that all of them have: leases, states,
+//! heartbeats, errors, log messages, versions, and the audit of commands.
+//!
+//! No interface files are needed for it: the bus keeps the schemas of what is published.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use helio_bus::{Alive, Bus, Event, Lagging, Sample, Start, Subscribe, Tai, TopicName, WaitSet};
+use helio_component::protocol::SummaryState;
+use helio_core::name::fits;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::CliResult;
+use crate::open::existing;
+use crate::value::Values;
+
+/// A component of another system is taken for gone when its heartbeat, due every second, has been
+/// missing for so long.
+const SILENT_S: f64 = 5.0;
+
+/// What a topic tells of its component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Lease,
+    State,
+    Heartbeat,
+    Error,
+    Log,
+    Versions,
+    Simulation,
+    Audit,
+}
+
+/// Topics behind a component's name that are looked at.
+const TOPICS: [(&str, Told); 7] = [
+    ("event/summaryState", Told::State),
+    ("event/heartbeat", Told::Heartbeat),
+    ("event/errorCode", Told::Error),
+    ("event/logMessage", Told::Log),
+    ("event/softwareVersions", Told::Versions),
+    ("event/simulationMode", Told::Simulation),
+    ("audit", Told::Audit),
+];
+
+/// The component of a topic, and what the topic tells of it.
+fn told_by(topic: &str) -> Option<(&str, Told)> {
+    let (component, rest) = topic.split_once('/')?;
+    let told = match rest.strip_prefix("lease/") {
+        Some(_) => Some(Told::Lease),
+        None => TOPICS.iter().find(|(name, _)| *name == rest).map(|(_, told)| *told),
+    };
+    told.map(|told| (component, told))
+}
+
+/// Whether an instance is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Presence {
+    /// It holds its lease, or its heartbeat comes.
+    Here,
+    /// It held one, or its heartbeat came.
+    Gone,
+    /// It never had either.
+    Unknown,
+}
+
+/// What is known of one instance.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    pub(crate) lease: Option<Lease>,
+    pub(crate) state: Option<(i64, Tai)>,
+    pub(crate) heartbeat: Option<Tai>,
+    pub(crate) error: Option<(i64, String)>,
+    pub(crate) log: Option<(i64, String)>,
+    pub(crate) version: String,
+    pub(crate) simulation: Option<i64>,
+    pub(crate) command: Option<Commanded>,
+}
+
+/// A lease: who holds it, and whether it is held now.
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub(crate) topic: TopicName,
+    pub(crate) held: bool,
+    pub(crate) host: String,
+    pub(crate) pid: i64,
+    pub(crate) software: String,
+    pub(crate) interface: String,
+}
+
+/// A command and what became of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Commanded {
+    pub(crate) command: String,
+    pub(crate) caller: String,
+    pub(crate) ack: Option<i64>,
+}
+
+impl Seen {
+    /// Whether it is there at a time.
+    pub(crate) fn presence(&self, now: Tai) -> Presence {
+        match (&self.lease, self.heartbeat_age_s(now)) {
+            (Some(lease), _) if lease.held => Presence::Here,
+            (Some(_), _) => Presence::Gone,
+            (None, Some(age)) if age < SILENT_S => Presence::Here,
+            (None, Some(_)) => Presence::Gone,
+            (None, None) => Presence::Unknown,
+        }
+    }
+
+    /// How old its newest heartbeat is.
+    pub(crate) fn heartbeat_age_s(&self, now: Tai) -> Option<f64> {
+        self.heartbeat.map(|at| now.nanos().saturating_sub(at.nanos()) as f64 * 1e-9)
+    }
+
+    /// The name of its state.
+    pub(crate) fn state_name(&self) -> Option<String> {
+        let (number, _) = self.state?;
+        let known = i32::try_from(number).ok().and_then(SummaryState::from_number);
+        Some(known.map_or_else(|| number.to_string(), |state| state.name().to_owned()))
+    }
+
+    /// Its own version, else that of what it runs on.
+    pub(crate) fn version(&self) -> &str {
+        match &self.lease {
+            Some(lease) if self.version.is_empty() => &lease.software,
+            _ => &self.version,
+        }
+    }
+}
+
+/// Which instance.
+pub(crate) type Name = (String, i32);
+
+/// `MTMount`, or `ESS:2`.
+pub(crate) fn shown(name: &Name) -> String {
+    if name.1 == 0 { name.0.clone() } else { format!("{}:{}", name.0, name.1) }
+}
+
+/// Looks at the components of a bus.
+pub(crate) struct Observer {
+    bus: Bus,
+    values: Values,
+    set: WaitSet,
+    patterns: Vec<String>,
+    wanted: Vec<Told>,
+    opened: HashSet<TopicName>,
+    pub(crate) known: BTreeMap<Name, Seen>,
+}
+
+impl Observer {
+    /// Looks at those components that fit any of the patterns (all, where there are none), and at
+    /// what is wanted of them.
+    pub(crate) fn new(bus: &Bus, patterns: &[String], wanted: &[Told]) -> CliResult<Self> {
+        let mut observer = Self {
+            bus: bus.clone(),
+            values: Values::new(bus),
+            set: bus.wait_set()?,
+            patterns: patterns.to_vec(),
+            wanted: wanted.to_vec(),
+            opened: HashSet::new(),
+            known: BTreeMap::new(),
+        };
+        observer.look_up()?;
+        Ok(observer)
+    }
+
+    /// The time on the bus's clock.
+    pub(crate) fn now(&self) -> Tai {
+        self.bus.clock().now()
+    }
+
+    /// Subscribes to topics that were not there before, and looks whether leases are held.
+    pub(crate) fn look_up(&mut self) -> CliResult {
+        for name in self.bus.topics()? {
+            let told = told_by(name.as_str()).filter(|(_, told)| self.wanted.contains(told));
+            if told.is_none_or(|(component, _)| !self.may_want(component))
+                || self.opened.contains(&name)
+            {
+                continue;
+            }
+            let Some(topic) = existing(&self.bus, &name)? else { continue };
+            let newest = Subscribe::from(Start::Last(1)).as_written().lagging(Lagging::Conflate);
+            self.set.add(topic.subscribe(newest)?);
+            self.opened.insert(name);
+        }
+        self.look_at_leases()
+    }
+
+    fn look_at_leases(&mut self) -> CliResult {
+        for lease in self.known.values_mut().filter_map(|seen| seen.lease.as_mut()) {
+            let info = self.bus.topic_info(&lease.topic)?;
+            let held = |info: helio_bus::TopicInfo| {
+                info.writers.iter().any(|writer| writer.alive == Some(Alive::Yes))
+            };
+            lease.held = info.is_some_and(held);
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, waiting for it at most so long; gives the instance that it is of, and
+    /// what was told. `None` where nothing came.
+    pub(crate) fn next(&mut self, wait: Duration) -> CliResult<Option<(Name, Told)>> {
+        loop {
+            let Some((_, event)) = self.set.next_timeout(wait)? else { return Ok(None) };
+            let Event::Sample(sample) = event else { continue };
+            let Some((component, told)) = told_by(sample.topic.as_str()) else { continue };
+            let component = component.to_owned();
+            let value = self.values.decode(sample.header.schema, &sample.payload)?;
+            let value = value.unwrap_or(Value::Null);
+            let name = (component, index(&value));
+            if self.wants(&name) {
+                let seen = self.known.entry(name.clone()).or_default();
+                take(seen, told, &sample, &value);
+                return Ok(Some((name, told)));
+            }
+        }
+    }
+
+    /// Takes all that is there already.
+    pub(crate) fn catch_up(&mut self) -> CliResult {
+        while self.next(Duration::ZERO)?.is_some() {}
+        self.look_at_leases()
+    }
+
+    fn may_want(&self, component: &str) -> bool {
+        let own = |pattern: &String| pattern.split(':').next().is_some_and(|p| fits(p, component));
+        self.patterns.is_empty() || self.patterns.iter().any(own)
+    }
+
+    fn wants(&self, name: &Name) -> bool {
+        let whole = shown(name);
+        let fit = |pattern: &String| fits(pattern, &whole) || fits(pattern, &name.0);
+        self.patterns.is_empty() || self.patterns.iter().any(fit)
+    }
+}
+
+/// The instance that a value is of.
+fn index(value: &Value) -> i32 {
+    let index = value.get("salIndex").or_else(|| value.get("index")).and_then(Value::as_i64);
+    index.and_then(|index| i32::try_from(index).ok()).unwrap_or(0)
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value, field: &str) -> Option<i64> {
+    value.get(field).and_then(Value::as_i64)
+}
+
+fn take(seen: &mut Seen, told: Told, sample: &Sample, value: &Value) {
+    match told {
+        Told::Lease => {
+            seen.lease = Some(Lease {
+                topic: sample.topic.clone(),
+                held: true,
+                host: text(value, "host"),
+                pid: number(value, "pid").unwrap_or(0),
+                software: text(value, "software"),
+                interface: text(value, "interface"),
+            });
+        }
+        Told::State => {
+            seen.state = number(value, "summaryState").map(|state| (state, sample.header.time));
+        }
+        Told::Heartbeat => seen.heartbeat = Some(sample.header.time),
+        Told::Error => {
+            let code = number(value, "errorCode").filter(|code| *code != 0);
+            seen.error = code.map(|code| (code, text(value, "errorReport")));
+        }
+        Told::Log => {
+            seen.log = number(value, "level").map(|level| (level, text(value, "message")));
+        }
+        Told::Versions => seen.version = text(value, "cscVersion"),
+        Told::Simulation => seen.simulation = number(value, "mode"),
+        Told::Audit => {
+            seen.command = Some(Commanded {
+                command: text(value, "command"),
+                caller: text(value, "caller"),
+                ack: (text(value, "phase") == "finished").then(|| number(value, "ack")).flatten(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_are_told_apart() {
+        assert_eq!(told_by("ESS/lease/2"), Some(("ESS", Told::Lease)));
+        assert_eq!(told_by("MTMount/event/heartbeat"), Some(("MTMount", Told::Heartbeat)));
+        assert_eq!(told_by("MTMount/audit"), Some(("MTMount", Told::Audit)));
+        assert_eq!(told_by("MTMount/event/target"), None);
+        assert_eq!(told_by("notes"), None);
+    }
+
+    #[test]
+    fn a_component_without_a_lease_is_known_by_its_heartbeat() {
+        let at = |s: i64| Tai::from_nanos(s * 1_000_000_000);
+        let mut seen = Seen::default();
+        assert_eq!(seen.presence(at(0)), Presence::Unknown);
+        seen.heartbeat = Some(at(10));
+        assert_eq!(seen.presence(at(12)), Presence::Here);
+        assert_eq!(seen.presence(at(16)), Presence::Gone);
+    }
+}
