@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
@@ -37,6 +38,7 @@ pub struct WaitSet {
     timed: BTreeMap<u64, Instant>,
     rung: Vec<u64>,
     events: u64,
+    woken: Arc<AtomicBool>,
 }
 
 /// After how many events those who sleep are listened for, though others have more.
@@ -56,6 +58,7 @@ impl WaitSet {
             timed: BTreeMap::new(),
             rung: Vec::new(),
             events: 0,
+            woken: Arc::default(),
         }
     }
 
@@ -92,8 +95,14 @@ impl WaitSet {
         self.members.is_empty()
     }
 
+    /// What ends a wait from another thread.
+    #[must_use]
+    pub fn waker(&self) -> WaitSetWaker {
+        WaitSetWaker { bell: Arc::clone(&self.bell), woken: Arc::clone(&self.woken) }
+    }
+
     /// Blocks until one of them has an event, at most for `timeout`; they take turns. `None` where
-    /// the time is over.
+    /// the time is over, or somebody [woke](WaitSetWaker::wake) it.
     ///
     /// # Errors
     /// [`ReadError`] of any of them.
@@ -107,7 +116,8 @@ impl WaitSet {
                 return Ok(Some(found));
             }
             let now = Instant::now();
-            if until.is_some_and(|until| until <= now) {
+            let woken = self.woken.swap(false, Ordering::Acquire);
+            if woken || until.is_some_and(|until| until <= now) {
                 return Ok(None);
             }
             self.wait(until, now);
@@ -171,5 +181,50 @@ impl WaitSet {
 impl std::fmt::Debug for WaitSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitSet").field("members", &self.members.len()).finish_non_exhaustive()
+    }
+}
+
+/// Ends a wait of a [`WaitSet`]: that under way, or else the next one. Cloning shares it.
+#[derive(Clone)]
+pub struct WaitSetWaker {
+    bell: Arc<dyn Bell>,
+    woken: Arc<AtomicBool>,
+}
+
+impl WaitSetWaker {
+    /// Ends the wait; events that are there are handed out before.
+    pub fn wake(&self) {
+        self.woken.store(true, Ordering::Release);
+        self.bell.ring(None);
+    }
+}
+
+impl std::fmt::Debug for WaitSetWaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WaitSetWaker")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use helio_core::Qos;
+
+    use crate::{Bus, Start, Subscribe, TopicSpec};
+
+    #[test]
+    fn a_wait_is_ended_from_another_thread() {
+        let bus = Bus::connect("memory:").unwrap();
+        let topic = bus.topic(TopicSpec::new("quiet").unwrap().qos(Qos::telemetry())).unwrap();
+        let mut set = bus.wait_set().unwrap();
+        set.add(topic.subscribe(Subscribe::from(Start::Latest)).unwrap());
+        let waker = set.waker();
+        // Before the wait it is remembered.
+        waker.wake();
+        assert!(set.next_timeout(Duration::MAX).unwrap().is_none());
+        let other = std::thread::spawn(move || waker.wake());
+        assert!(set.next_timeout(Duration::MAX).unwrap().is_none());
+        other.join().unwrap();
     }
 }

@@ -1,0 +1,503 @@
+//! Putting a component together, and starting it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use helio_bus::{Bus, Lagging, Member, Start, Subscribe, TopicError, TopicSpec, WaitSet};
+use helio_core::sal::TopicKind;
+use helio_core::schema::HasSchema;
+use helio_core::{Codec, ProducerName, Value};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::attend::{Attendance, RunError, Running, Source};
+use super::command::{Command, Failed, Handler};
+use super::config::{ConfigError, ConfigFolder};
+use super::generics::{LogLevel, MIDDLEWARE, SoftwareVersions};
+use super::policy::PolicyFile;
+use super::pool::Pool;
+use super::shell::{Acks, Audit, Hook, Known, Moment, Place, Protocol, Shell};
+use super::{Component, StartError};
+use crate::interface::{Interface, InterfaceError};
+use crate::lease::{Lease, LeaseOptions};
+use crate::protocol::checks::Limits;
+use crate::protocol::controller::{
+    CommandSpec, Controller, ControllerOptions, Lane, LeaseState, StreamSpec,
+};
+use crate::protocol::{Checks, Done, Policy, StateCommand, SummaryState};
+use crate::read::of_instance;
+use crate::records::{AuditRecord, ControlRecord};
+use crate::topic::{self, WriteError};
+use crate::write::{Author, WriteTopic};
+
+/// How many handlers run at the same time, where nothing is said: more than an operator and a
+/// script start at once, few enough for a small machine.
+const HANDLERS: usize = 8;
+
+/// A component that is being put together.
+///
+/// ```no_run
+/// use helio_bus::Bus;
+/// use helio_component::{Command, Component, Failed, Interface};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let interfaces = helio_bus::read_interfaces("examples/interfaces")?;
+/// let bus = Bus::connect("journal:site")?;
+/// let mount = Interface::of(&interfaces, "MTMount")?;
+/// Component::builder(&bus, &mount, 0)
+///     .on("moveToTarget", |command: &Command| {
+///         command.in_progress(Duration::from_secs(60), "moving", None);
+///         command.pause(Duration::from_secs(30))?;
+///         Ok::<_, Failed>("arrived")
+///     })
+///     .run()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing runs before `start` or `run`"]
+pub struct Builder {
+    bus: Bus,
+    interface: Interface,
+    index: i32,
+    commands: HashMap<String, Declared>,
+    hooks: HashMap<(StateCommand, Moment), Vec<Hook>>,
+    configuration: Option<(ConfigFolder, Configure)>,
+    folder: Option<ConfigFolder>,
+    state: SummaryState,
+    versions: SoftwareVersions,
+    simulation_mode: i32,
+    log_level: LogLevel,
+    policy: Option<PathBuf>,
+    threads: usize,
+}
+
+type Configure = Box<dyn Fn(&Command, Json) -> Result<(), ConfigureError> + Send + Sync>;
+
+/// Why a configuration was not taken.
+enum ConfigureError {
+    /// It is none of the component's type.
+    Values(String),
+    /// The component refused it.
+    Refused(Failed),
+}
+
+/// What was said of a command.
+struct Declared {
+    handler: Option<Arc<dyn Handler>>,
+    place: Place,
+    lane: Lane,
+    stream: Option<(String, Duration)>,
+    limits: Vec<(String, Limits)>,
+}
+
+impl Default for Declared {
+    fn default() -> Self {
+        let (handler, stream, limits) = (None, None, Vec::new());
+        Self { handler, place: Place::Thread, lane: Lane::Serial, stream, limits }
+    }
+}
+
+impl Builder {
+    pub(super) fn new(bus: &Bus, interface: &Interface, index: i32) -> Self {
+        Self {
+            bus: bus.clone(),
+            interface: interface.clone(),
+            index,
+            commands: HashMap::new(),
+            hooks: HashMap::new(),
+            configuration: None,
+            folder: None,
+            state: SummaryState::Standby,
+            versions: SoftwareVersions::default(),
+            simulation_mode: 0,
+            log_level: LogLevel::Info,
+            policy: None,
+            threads: HANDLERS,
+        }
+    }
+
+    fn declared(&mut self, command: &str) -> &mut Declared {
+        self.commands.entry(command.to_owned()).or_default()
+    }
+
+    /// Runs a command with a handler, one at a time, on a thread of its own: it may block.
+    pub fn on(mut self, command: &str, handler: impl Handler) -> Self {
+        self.declared(command).handler = Some(Arc::new(handler));
+        self
+    }
+
+    /// The same for a handler that takes microseconds and never waits: it runs on the thread that
+    /// reads the commands, which everything else waits for meanwhile.
+    pub fn inline(mut self, command: &str, handler: impl Handler) -> Self {
+        self = self.on(command, handler);
+        self.declared(command).place = Place::Inline;
+        self
+    }
+
+    /// Lets a command run beside itself.
+    pub fn concurrent(mut self, command: &str) -> Self {
+        self.declared(command).lane = Lane::Concurrent;
+        self
+    }
+
+    /// Makes a command a stream's: `field` has the TAI time in seconds that each is for, and one
+    /// that comes less than `margin` before it is ignored, counted and told.
+    pub fn stream(mut self, command: &str, field: &str, margin: Duration) -> Self {
+        self.declared(command).stream = Some((field.to_owned(), margin));
+        self
+    }
+
+    /// Limits of a command's number beyond those of its interface.
+    pub fn limit(mut self, command: &str, field: &str, limits: Limits) -> Self {
+        self.declared(command).limits.push((field.to_owned(), limits));
+        self
+    }
+
+    /// Runs before a command changes the state; where it fails, the state stays.
+    pub fn begin(
+        mut self,
+        command: StateCommand,
+        hook: impl Fn(&Command) -> Result<(), Failed> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.entry((command, Moment::Begin)).or_default().push(Box::new(hook));
+        self
+    }
+
+    /// Runs after a command changed the state; where it fails, the state before is restored.
+    pub fn end(
+        mut self,
+        command: StateCommand,
+        hook: impl Fn(&Command) -> Result<(), Failed> + Send + Sync + 'static,
+    ) -> Self {
+        self.hooks.entry((command, Moment::End)).or_default().push(Box::new(hook));
+        self
+    }
+
+    /// Has the command `start` configure the component: with the layers of a folder and the
+    /// override that the command names, read into a type of the component's. What is wrong with
+    /// them is told before the state changes.
+    pub fn configuration<T: DeserializeOwned>(
+        mut self,
+        folder: ConfigFolder,
+        configure: impl Fn(&Command, T) -> Result<(), Failed> + Send + Sync + 'static,
+    ) -> Self {
+        let configure = move |command: &Command, values: Json| {
+            let values = serde_json::from_value::<T>(values);
+            let values = values.map_err(|error| ConfigureError::Values(error.to_string()))?;
+            configure(command, values).map_err(ConfigureError::Refused)
+        };
+        self.configuration = Some((folder, Box::new(configure)));
+        self
+    }
+
+    /// The state that it begins in, if not STANDBY.
+    pub fn initial_state(mut self, state: SummaryState) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// Versions of its software.
+    pub fn versions(mut self, versions: SoftwareVersions) -> Self {
+        self.versions = versions;
+        self
+    }
+
+    /// How it simulates its hardware; 0 for not at all.
+    pub fn simulation_mode(mut self, mode: i32) -> Self {
+        self.simulation_mode = mode;
+        self
+    }
+
+    /// The lowest level of log messages that are published, until `setLogLevel` says another.
+    pub fn log_level(mut self, level: LogLevel) -> Self {
+        self.log_level = level;
+        self
+    }
+
+    /// The file that says who may command what; it is read again when it changes.
+    pub fn policy(mut self, file: impl AsRef<Path>) -> Self {
+        self.policy = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// The most handlers that run at the same time, 8 where nothing is said.
+    pub fn threads(mut self, most: usize) -> Self {
+        self.threads = most;
+        self
+    }
+
+    /// Runs it until it ends.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub fn run(self) -> Result<(), RunError> {
+        self.start()?.wait()
+    }
+
+    /// Starts it: when this returns, it takes commands.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub fn start(mut self) -> Result<Running, StartError> {
+        self.interface.check_index(self.index)?;
+        self.check_names()?;
+        self.add_generics();
+        let policy = self.policy.as_deref().map(PolicyFile::open).transpose()?;
+        let (policy_file, policy) = match policy {
+            Some((file, policy)) => (Some(file), policy),
+            None => (None, Policy::default()),
+        };
+        let known = self.known()?;
+        let identity = self.interface.identity(self.index);
+        let producer = Some(producer(&identity)?);
+        let author = Author { identity, index: self.index, producer };
+        // Commands are listened for before the lease is taken: whoever sees it may send.
+        let (set, sources) = self.listen(&known)?;
+        let lease = self.claim()?;
+        let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
+        let waker = set.waker();
+        shell.waker.get_or_init(|| waker);
+        shell.input(|controller, now| {
+            controller.set_policy(policy);
+            controller.lease(now, LeaseState::Held);
+        });
+        shell.publish_first();
+        let control = record_codec::<ControlRecord>();
+        spawn(Attendance { shell, set, sources, control })
+    }
+
+    /// Commands that are named must be there.
+    fn check_names(&self) -> Result<(), InterfaceError> {
+        for name in self.commands.keys() {
+            self.interface.shape(TopicKind::Command, name)?;
+        }
+        Ok(())
+    }
+
+    /// What every component does.
+    fn add_generics(&mut self) {
+        if self.interface.has(TopicKind::Command, "setLogLevel") {
+            let declared = self.commands.entry("setLogLevel".to_owned()).or_default();
+            if declared.handler.is_none() {
+                declared.handler = Some(Arc::new(set_log_level));
+                declared.place = Place::Inline;
+            }
+        }
+        let Some((folder, configure)) = self.configuration.take() else { return };
+        let with = folder.clone();
+        let hook = move |command: &Command| configured(command, &with, &configure);
+        let hooks = self.hooks.entry((StateCommand::Start, Moment::Begin)).or_default();
+        hooks.insert(0, Box::new(hook));
+        self.folder = Some(folder);
+    }
+
+    fn known(&self) -> Result<HashMap<String, Known>, StartError> {
+        let mut known = HashMap::new();
+        for name in self.interface.names(TopicKind::Command) {
+            let shape = self.interface.shape(TopicKind::Command, name)?;
+            let mut checks = Checks::new(shape.schema());
+            let declared = self.commands.get(name);
+            for (field, limits) in declared.iter().flat_map(|declared| &declared.limits) {
+                checks.limit(field, *limits).map_err(|error| {
+                    let topic = shape.topic().to_string();
+                    StartError::Interface(InterfaceError::Schema {
+                        topic,
+                        reason: error.to_string(),
+                    })
+                })?;
+            }
+            let time_at = match declared.and_then(|declared| declared.stream.as_ref()) {
+                None => None,
+                Some((field, _)) => {
+                    let real = |place: &usize| matches!(shape.defaults()[*place], Value::Double(_));
+                    let place = shape.place(field).filter(real);
+                    let (command, field) = (name.to_owned(), field.clone());
+                    Some(place.ok_or(StartError::Stream { command, field })?)
+                }
+            };
+            let handler = declared.and_then(|declared| declared.handler.clone());
+            let place = declared.map_or(Place::Thread, |declared| declared.place);
+            let number = self.interface.command_number(name).unwrap_or(-1);
+            known.insert(name.to_owned(), Known { shape, checks, handler, place, time_at, number });
+        }
+        Ok(known)
+    }
+
+    fn specs(&self, known: &HashMap<String, Known>) -> Vec<CommandSpec> {
+        let mut names: Vec<_> = known.keys().collect();
+        names.sort_unstable();
+        let spec = |name: &&String| {
+            let declared = self.commands.get(*name);
+            let stream = declared.and_then(|declared| declared.stream.as_ref());
+            CommandSpec {
+                name: (*name).clone(),
+                has_handler: known[*name].handler.is_some()
+                    || StateCommand::from_name(name).is_some(),
+                lane: declared.map_or(Lane::Serial, |declared| declared.lane),
+                stream: stream.map(|(_, margin)| StreamSpec { margin: *margin }),
+            }
+        };
+        names.iter().map(spec).collect()
+    }
+
+    /// Subscribes to all commands of this instance, and to what else may be asked of it.
+    fn listen(
+        &self,
+        known: &HashMap<String, Known>,
+    ) -> Result<(WaitSet, HashMap<Member, Source>), StartError> {
+        let name = self.interface.name();
+        let failed = |error: TopicError| failed(name, &error);
+        let mut set = self.bus.wait_set().map_err(|error| failed(error.into()))?;
+        let mut sources = HashMap::new();
+        for (command, known) in known {
+            let topic = topic::open(&self.bus, &known.shape, None).map_err(failed)?;
+            let options = of_instance(commands(), &known.shape, self.index);
+            let samples = topic.subscribe(options).map_err(failed)?;
+            sources.insert(set.add(samples), Source::Command(command.clone()));
+        }
+        let topic = topic::beside(name, "control").map_err(failed)?;
+        let spec = TopicSpec::of(topic).qos(ControlRecord::qos());
+        let topic = self.bus.topic(with_schema::<ControlRecord>(spec)).map_err(failed)?;
+        let samples = topic.subscribe(commands().keys([self.key()])).map_err(failed)?;
+        sources.insert(set.add(samples), Source::Control);
+        Ok((set, sources))
+    }
+
+    fn key(&self) -> Vec<u8> {
+        topic::key(self.interface.indexed(), self.index)
+    }
+
+    fn claim(&self) -> Result<Lease, StartError> {
+        let versions = &self.versions;
+        let software = match versions.component.as_str() {
+            "" => MIDDLEWARE.to_owned(),
+            version => format!("{version} ({MIDDLEWARE})"),
+        };
+        let options = LeaseOptions { software, interface: versions.interface.clone() };
+        Ok(Lease::claim(&self.bus, &self.interface, self.index, options)?)
+    }
+
+    fn shell(
+        self,
+        author: Author,
+        known: HashMap<String, Known>,
+        (policy, lease): (Option<PolicyFile>, Lease),
+    ) -> Result<Shell, StartError> {
+        let controller = Controller::new(ControllerOptions {
+            component: self.interface.name().to_owned(),
+            index: self.index,
+            commands: self.specs(&known),
+            state: self.state,
+        });
+        let acks = self.interface.shape(TopicKind::Ack, TopicKind::Ack.segment())?;
+        let acks = WriteTopic::new(&self.bus, acks, author.clone());
+        acks.open()?;
+        let audit = self.audit(&author)?;
+        let Author { identity, producer, .. } = author;
+        let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
+        Ok(Shell {
+            started: lease.record().started.into(),
+            handlers: Pool::new("helio-handler", self.threads),
+            changes: Pool::new("helio-state", 1),
+            protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
+            acks: Acks::new(acks),
+            state: AtomicI32::new(self.state.number()),
+            log_level: AtomicI32::new(self.log_level as i32),
+            policy: Mutex::new(policy),
+            lease: Mutex::new(Some(lease)),
+            topics: Mutex::default(),
+            waker: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            bus: self.bus,
+            interface: self.interface,
+            index: self.index,
+            hooks: self.hooks,
+            versions: self.versions,
+            simulation_mode: self.simulation_mode,
+            configurations: self.folder,
+            identity,
+            producer,
+            known,
+            audit,
+        })
+    }
+
+    fn audit(&self, author: &Author) -> Result<Audit, StartError> {
+        let name = self.interface.name();
+        let failed = |error: TopicError| failed(name, &error);
+        let spec = TopicSpec::of(topic::beside(name, "audit").map_err(failed)?);
+        let spec = with_schema::<AuditRecord>(spec.qos(AuditRecord::qos()));
+        let spec = match &author.producer {
+            Some(producer) => spec.producer(producer.clone()),
+            None => spec,
+        };
+        let publisher = self.bus.topic(spec).and_then(|topic| topic.publisher()).map_err(failed)?;
+        Ok(Audit { publisher, codec: record_codec::<AuditRecord>(), key: self.key() })
+    }
+}
+
+/// Every command counts, however late it is looked at: what expired says so itself.
+fn commands() -> Subscribe {
+    Subscribe::from(Start::Latest).lagging(Lagging::Lossless)
+}
+
+fn failed(component: &str, error: &TopicError) -> StartError {
+    let (topic, reason) = (component.to_owned(), error.to_string());
+    StartError::Topic(WriteError::Open { topic, reason })
+}
+
+fn producer(identity: &str) -> Result<ProducerName, StartError> {
+    ProducerName::new(identity).map_err(|error| failed(identity, &error.into()))
+}
+
+fn with_schema<T: HasSchema>(spec: TopicSpec) -> TopicSpec {
+    spec.schema(record_codec::<T>().schema())
+}
+
+fn record_codec<T: HasSchema>() -> Codec {
+    Codec::new(&T::schema().expect("a test parses the schemas of our own records"))
+}
+
+fn spawn(attendance: Attendance) -> Result<Running, StartError> {
+    let component = Component(Arc::clone(&attendance.shell));
+    let thread = std::thread::Builder::new().name(component.identity().to_owned());
+    let thread = thread.spawn(move || attendance.run()).map_err(StartError::Thread)?;
+    Ok(Running { component, thread: Some(thread) })
+}
+
+/// The command `setLogLevel`, as every component understands it.
+fn set_log_level(command: &Command) -> Result<Done, Failed> {
+    let level = i32::try_from(command.integer("level"))?;
+    let shell = &command.component().0;
+    shell.log_level.store(level, Ordering::Relaxed);
+    shell.publish_log_level();
+    Ok(Done::default())
+}
+
+/// Configures the component before it goes to DISABLED.
+fn configured(
+    command: &Command,
+    folder: &ConfigFolder,
+    configure: &Configure,
+) -> Result<(), Failed> {
+    let loaded = folder.load(command.text("configurationOverride"))?;
+    match configure(command, Json::Object(loaded.values.clone())) {
+        Ok(()) => {}
+        Err(ConfigureError::Refused(failed)) => return Err(failed),
+        Err(ConfigureError::Values(reason)) => {
+            return Err(ConfigError::Values { files: loaded.files, reason }.into());
+        }
+    }
+    command.component().0.publish_applied(&loaded);
+    Ok(())
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Builder({})", self.interface.identity(self.index))
+    }
+}

@@ -1,0 +1,153 @@
+//! What every component publishes: state, error code, log messages, heartbeat, versions.
+//!
+//! An interface that lacks one of these events, or a field of one, is left without it.
+
+use std::sync::atomic::Ordering;
+
+use helio_core::Value;
+use helio_core::sal::TopicKind;
+
+use super::config::Loaded;
+use super::shell::Shell;
+use crate::host;
+use crate::protocol::SummaryState;
+use crate::write::Update;
+
+/// How much a log message matters, with the numbers that SAL has from Python.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(i32)]
+pub enum LogLevel {
+    /// For who looks for an error.
+    Debug = 10,
+    /// Rare, and good to know.
+    Info = 20,
+    /// Something went wrong and was put right.
+    Warning = 30,
+    /// Something was lost, or a person is needed.
+    Error = 40,
+    /// The component cannot go on.
+    Critical = 50,
+}
+
+/// Versions of the software that a component is made of, for the event `softwareVersions`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SoftwareVersions {
+    /// Version of the interface files.
+    pub interface: String,
+    /// Version of the component.
+    pub component: String,
+    /// Versions of its parts, `name=version`, separated by commas.
+    pub subsystems: String,
+}
+
+/// What the component is made with, as leases and `salVersion` tell it.
+pub(super) const MIDDLEWARE: &str = concat!("heliograph ", env!("CARGO_PKG_VERSION"));
+
+impl Shell {
+    /// Publishes what is there from the beginning.
+    pub(super) fn publish_first(&self) {
+        let versions = &self.versions;
+        let texts = [
+            ("salVersion", MIDDLEWARE),
+            ("xmlVersion", &versions.interface),
+            ("cscVersion", &versions.component),
+            ("subsystemVersions", &versions.subsystems),
+        ];
+        self.generic("softwareVersions", texts.map(|(name, text)| (name, text.into())));
+        self.generic("simulationMode", [("mode", Value::Int(self.simulation_mode))]);
+        self.publish_log_level();
+        self.publish_error(0, "", "");
+    }
+
+    pub(super) fn publish_summary(&self, state: SummaryState) {
+        // Forced: a state that is restored is told again.
+        self.forced("summaryState", [("summaryState", Value::Int(state.number()))]);
+    }
+
+    pub(super) fn publish_error(&self, code: i32, report: &str, traceback: &str) {
+        let values = [
+            ("errorCode", Value::Int(code)),
+            ("errorReport", report.into()),
+            ("traceback", traceback.into()),
+        ];
+        self.forced("errorCode", values);
+    }
+
+    pub(super) fn publish_heartbeat(&self) {
+        self.forced("heartbeat", []);
+    }
+
+    pub(super) fn publish_log_level(&self) {
+        let level = self.log_level.load(Ordering::Relaxed);
+        self.generic("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
+    }
+
+    /// Tells which configurations may be chosen, where the folder has changed.
+    pub(super) fn publish_available(&self) {
+        let Some(folder) = &self.configurations else { return };
+        let (overrides, version) = folder.available();
+        let values = [
+            ("overrides", Value::String(overrides)),
+            ("version", Value::String(version)),
+            ("url", folder.folder.display().to_string().into()),
+            ("schemaVersion", folder.schema_version.as_str().into()),
+        ];
+        self.generic("configurationsAvailable", values);
+    }
+
+    pub(super) fn publish_applied(&self, loaded: &Loaded) {
+        let Some(folder) = &self.configurations else { return };
+        let values = [
+            ("configurations", loaded.files.as_str().into()),
+            ("version", loaded.version.as_str().into()),
+            ("url", folder.folder.display().to_string().into()),
+            ("schemaVersion", folder.schema_version.as_str().into()),
+            ("otherInfo", "".into()),
+        ];
+        self.forced("configurationApplied", values);
+    }
+
+    /// Publishes a log message, where the log level lets it through.
+    pub(super) fn log(&self, level: LogLevel, message: &str, traceback: &str) {
+        if (level as i32) < self.log_level.load(Ordering::Relaxed) {
+            return;
+        }
+        let values = [
+            ("name", self.identity.as_str().into()),
+            ("level", Value::Int(level as i32)),
+            ("message", message.into()),
+            ("traceback", traceback.into()),
+            ("process", Value::Int(host::origin())),
+            ("timestamp", Value::Double(host::stamps(self.bus.clock().now()).0)),
+        ];
+        self.forced("logMessage", values);
+    }
+
+    fn generic<const N: usize>(&self, event: &str, values: [(&str, Value); N]) {
+        self.write(event, values, |update| update);
+    }
+
+    fn forced<const N: usize>(&self, event: &str, values: [(&str, Value); N]) {
+        self.write(event, values, |update| update.force());
+    }
+
+    fn write<const N: usize>(
+        &self,
+        event: &str,
+        values: [(&str, Value); N],
+        how: fn(Update<'_>) -> Update<'_>,
+    ) {
+        if !self.interface.has(TopicKind::Event, event) {
+            return;
+        }
+        let topic = match self.topic(TopicKind::Event, event) {
+            Ok(topic) => topic,
+            Err(error) => return self.complain(event, &error.to_string()),
+        };
+        let known = values.into_iter().filter(|(name, _)| topic.shape().place(name).is_some());
+        let update = known.fold(topic.update(), |update, (name, value)| update.set(name, value));
+        if let Err(error) = how(update).write() {
+            self.complain(event, &error.to_string());
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Threads that run handlers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Something to do.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// A bounded number of threads, started when there is work for them.
+///
+/// The jobs that wait are bounded by the protocol: each lane of commands has one under way, a
+/// concurrent one [`MAX_CONCURRENT`](crate::protocol::controller::MAX_CONCURRENT).
+#[derive(Clone)]
+pub(super) struct Pool(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    most: usize,
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// A pool of `most` threads at the most.
+    pub(super) fn new(name: &str, most: usize) -> Self {
+        let (name, jobs, more) = (name.to_owned(), Mutex::default(), Condvar::new());
+        Self(Arc::new(Inner { name, most: most.max(1), jobs, more }))
+    }
+
+    /// Runs a job as soon as a thread is free. Once closed, jobs are dropped.
+    pub(super) fn run(&self, job: Job) {
+        let mut jobs = self.0.locked();
+        if jobs.closed {
+            return;
+        }
+        jobs.waiting.push_back(job);
+        if jobs.idle >= jobs.waiting.len() || jobs.threads == self.0.most {
+            self.0.more.notify_one();
+            return;
+        }
+        let inner = Arc::clone(&self.0);
+        let thread = std::thread::Builder::new().name(self.0.name.clone());
+        match thread.spawn(move || inner.work()) {
+            Ok(_) => jobs.threads += 1,
+            // The machine has no thread for us: those that there are take it in turn.
+            Err(_) if jobs.threads > 0 => {}
+            Err(_) => {
+                let job = jobs.waiting.pop_back();
+                drop(jobs);
+                job.into_iter().for_each(|job| job());
+            }
+        }
+    }
+
+    /// Ends the threads when they have done what they are at.
+    pub(super) fn close(&self) {
+        let mut jobs = self.0.locked();
+        jobs.closed = true;
+        jobs.waiting.clear();
+        self.0.more.notify_all();
+    }
+
+    /// Waits until all threads have ended, at most for a time; how many have not.
+    pub(super) fn join(&self, timeout: std::time::Duration) -> usize {
+        let jobs = self.0.locked();
+        let busy = |jobs: &mut Jobs| jobs.threads > 0;
+        let waited = self.0.more.wait_timeout_while(jobs, timeout, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0.threads
+    }
+}
+
+impl Inner {
+    fn locked(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut jobs = self.locked();
+        loop {
+            if let Some(job) = jobs.waiting.pop_front() {
+                drop(jobs);
+                job();
+                jobs = self.locked();
+            } else if jobs.closed {
+                jobs.threads -= 1;
+                self.more.notify_all();
+                return;
+            } else {
+                jobs.idle += 1;
+                jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                jobs.idle -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn jobs_run_side_by_side_up_to_the_bound() {
+        let pool = Pool::new("test", 2);
+        let (said, heard) = channel();
+        let (go, gate) = channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        for number in 0..4 {
+            let (said, gate) = (said.clone(), Arc::clone(&gate));
+            pool.run(Box::new(move || {
+                said.send(number).unwrap();
+                gate.lock().unwrap().recv().unwrap();
+            }));
+        }
+        let mut first = [heard.recv().unwrap(), heard.recv().unwrap()];
+        first.sort_unstable();
+        assert_eq!(first, [0, 1]);
+        assert!(heard.try_recv().is_err());
+        (0..4).for_each(|_| go.send(()).unwrap());
+        assert_eq!([heard.recv().unwrap(), heard.recv().unwrap()].iter().sum::<i32>(), 5);
+        pool.close();
+        assert_eq!(pool.join(Duration::from_secs(60)), 0);
+        pool.run(Box::new(|| panic!("it is closed")));
+    }
+}

@@ -1,0 +1,175 @@
+//! From samples to requests: what was received is decoded and checked, and judged elsewhere.
+
+use std::sync::Arc;
+
+use helio_bus::{Sample, Tai, Undecodable};
+use helio_core::codec::Reader;
+use helio_core::{Codec, Value};
+
+use super::command::{Cancel, Taken};
+use super::shell::{Known, Shell};
+use crate::fields::Fields;
+use crate::interface::Private;
+use crate::protocol::{Action, CallHeaders, Request};
+use crate::read::Reading;
+use crate::records::{ControlAction, ControlRecord};
+
+/// What the private fields of a sample say, whatever is wrong with the others.
+struct Sender {
+    seq_num: i32,
+    identity: String,
+    origin: i32,
+}
+
+impl Shell {
+    /// A command came.
+    pub(super) fn command(self: &Arc<Self>, name: &str, sample: Sample) {
+        let Some(known) = self.known.get(name) else { return };
+        if sample.header.time < self.started {
+            // It was for the instance before this one.
+            return;
+        }
+        let mut request = blank(Action::Run, name, &sample);
+        let fields = match Reading::decode(&known.shape, sample.clone(), self.bus.clock().now()) {
+            Ok(reading) => {
+                (request.seq_num, request.origin) = (reading.seq_num(), reading.origin());
+                reading.identity().clone_into(&mut request.identity);
+                let fields = reading.into_fields();
+                self.look_at(known, &fields, &mut request);
+                fields
+            }
+            Err(error) => {
+                let Some(from) = private(known, &sample.payload) else { return };
+                from.fill(&mut request);
+                refuse(&mut request, error.to_string());
+                Fields::new(&known.shape)
+            }
+        };
+        self.take(request, fields);
+    }
+
+    /// A command came that its sender's schema makes unreadable: it is told so.
+    pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
+        let Some(known) = self.known.get(name) else { return };
+        let mut request = blank(Action::Run, name, &wrong.sample);
+        let Some(from) = private(known, &wrong.sample.payload) else { return };
+        from.fill(&mut request);
+        refuse(&mut request, wrong.reason.clone());
+        self.take(request, Fields::new(&known.shape));
+    }
+
+    /// Something was asked on the topic `control`.
+    pub(super) fn control(self: &Arc<Self>, codec: &Codec, sample: &Sample) {
+        if sample.header.time < self.started {
+            return;
+        }
+        let Ok(record) = codec.deserialize::<ControlRecord>(&sample.payload) else { return };
+        if record.index != self.index {
+            return;
+        }
+        let action = match record.action {
+            ControlAction::Cancel => Action::Cancel { target: record.target },
+            ControlAction::Validate => Action::Validate,
+            ControlAction::Lock => Action::Lock { seconds: record.seconds },
+            ControlAction::Unlock => Action::Unlock,
+        };
+        let mut request = blank(action, &record.command, sample);
+        (request.seq_num, request.origin) = (record.seq_num, record.origin);
+        request.identity = record.identity;
+        let known = self.known.get(&request.command);
+        let fields = match (action, known) {
+            (Action::Validate, Some(known)) => match known.shape.codec().decode(&record.payload) {
+                Ok(Value::Record(values)) => {
+                    let fields = Fields::of(&known.shape, values);
+                    self.look_at(known, &fields, &mut request);
+                    fields
+                }
+                Ok(_) => Fields::new(&known.shape),
+                Err(error) => {
+                    refuse(&mut request, error.to_string());
+                    Fields::new(&known.shape)
+                }
+            },
+            (_, Some(known)) => Fields::new(&known.shape),
+            // What is no command has no fields; nobody looks at those that stand for none.
+            (_, None) => Fields::new(self.acks.shape()),
+        };
+        self.take(request, fields);
+    }
+
+    /// Notes what the values say.
+    fn look_at(&self, known: &Known, fields: &Fields, request: &mut Request) {
+        let mut rules = known.checks.rules().iter().zip(fields.record());
+        if let Err(error) = rules.try_for_each(|(rule, value)| rule.check(value)) {
+            refuse(request, error.to_string());
+        }
+        if let Some(Value::Double(seconds)) = known.time_at.map(|at| &fields.record()[at]) {
+            request.time = Some(Tai::from_nanos((seconds * 1e9).round() as i64));
+        }
+        request.arguments = fields.to_json().to_string();
+    }
+
+    fn take(self: &Arc<Self>, request: Request, fields: Fields) {
+        let taken = Taken {
+            name: request.command.clone(),
+            fields,
+            caller: request.who().to_owned(),
+            identity: request.identity.clone(),
+            seq_num: request.seq_num,
+            expiry: request.expiry,
+            cancel: Cancel::default(),
+        };
+        self.request(taken, |controller, now| controller.received(now, request));
+    }
+}
+
+fn refuse(request: &mut Request, reason: String) {
+    request.refusal.get_or_insert(reason);
+}
+
+/// A request with what stands beside the payload.
+fn blank(action: Action, command: &str, sample: &Sample) -> Request {
+    let (headers, refusal) = match CallHeaders::decode(sample.headers.as_ref()) {
+        Ok(headers) => (headers, None),
+        Err(error) => (CallHeaders::default(), Some(error.to_string())),
+    };
+    Request {
+        action,
+        command: command.to_owned(),
+        seq_num: 0,
+        identity: String::new(),
+        origin: 0,
+        caller: headers.caller,
+        sent: sample.header.time,
+        expiry: headers.expiry,
+        key: headers.key,
+        trace: sample.header.trace,
+        time: None,
+        refusal,
+        arguments: String::new(),
+    }
+}
+
+impl Sender {
+    fn fill(self, request: &mut Request) {
+        (request.seq_num, request.identity, request.origin) =
+            (self.seq_num, self.identity, self.origin);
+    }
+}
+
+/// Reads the private fields alone: they are the first ones in every version of an interface, so
+/// who sent a command is known even where its values cannot be read.
+fn private(known: &Known, payload: &[u8]) -> Option<Sender> {
+    let mut reader = Reader::new(payload);
+    if known.shape.topic().indexed() {
+        reader.int().ok()?;
+    }
+    for _ in Private::SndStamp as usize..Private::SeqNum as usize {
+        reader.double().ok()?;
+    }
+    let seq_num = reader.int().ok()?;
+    reader.string().ok()?; // the revision code
+    let identity = reader.string().ok()?.to_owned();
+    let origin = reader.int().ok()?;
+    Some(Sender { seq_num, identity, origin })
+}

@@ -1,0 +1,409 @@
+//! Values of a topic's public fields, set and looked at by name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use helio_core::Value;
+use helio_core::schema::{Field, NodeId, Schema, Type};
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use crate::interface::Shape;
+
+/// A value that a topic's field does not take. Its text names the field.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FieldError {
+    /// The topic has no such field.
+    #[error("{topic} has no field {field}; it has {known}")]
+    NoField {
+        /// The topic.
+        topic: String,
+        /// The name that was given.
+        field: String,
+        /// Its fields.
+        known: String,
+    },
+    /// The field does not take the value.
+    #[error("{topic}, field {field}: {problem}")]
+    Wrong {
+        /// The topic.
+        topic: String,
+        /// The field.
+        field: String,
+        /// What is wrong with the value.
+        problem: String,
+    },
+}
+
+/// Values of one topic's public fields; those that nobody set have their defaults.
+#[derive(Clone)]
+pub struct Fields {
+    shape: Arc<Shape>,
+    /// The whole record, the private fields included.
+    record: Vec<Value>,
+}
+
+impl Fields {
+    /// Defaults of all fields.
+    #[must_use]
+    pub fn new(shape: &Arc<Shape>) -> Self {
+        Self { shape: Arc::clone(shape), record: shape.defaults() }
+    }
+
+    pub(crate) fn of(shape: &Arc<Shape>, record: Vec<Value>) -> Self {
+        Self { shape: Arc::clone(shape), record }
+    }
+
+    pub(crate) fn record(&self) -> &[Value] {
+        &self.record
+    }
+
+    pub(crate) fn record_mut(&mut self) -> &mut Vec<Value> {
+        &mut self.record
+    }
+
+    /// Takes the public values of others of the same topic.
+    pub(crate) fn take_public(&mut self, mut from: Self) {
+        let public = self.shape.public();
+        self.record[public.clone()].swap_with_slice(&mut from.record[public]);
+    }
+
+    /// The topic that they are of.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// Sets a field. Numbers are converted where nothing is lost but a `float`'s digits; an
+    /// integer that has labels is also taken as a label.
+    ///
+    /// # Errors
+    /// [`FieldError`] names the field; nothing is changed then.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) -> Result<&mut Self, FieldError> {
+        let (place, value) = self.shape.take(name, value.into())?;
+        self.record[place] = value;
+        Ok(self)
+    }
+
+    /// Sets a field from JSON; numbers may also be `"NaN"`, `"Infinity"`, `"-Infinity"`.
+    ///
+    /// # Errors
+    /// [`FieldError`] names the field; nothing is changed then.
+    pub fn set_json(&mut self, name: &str, json: &Json) -> Result<&mut Self, FieldError> {
+        let (place, value) = self.shape.take_json(name, json)?;
+        self.record[place] = value;
+        Ok(self)
+    }
+
+    /// The value of a field.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.shape.place(name).and_then(|place| self.record.get(place)).map(Value::bare)
+    }
+
+    /// A number, whatever its type; `None` where there is no such field or it is no number.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)? {
+            Value::Double(number) => Some(*number),
+            Value::Float(number) => Some(f64::from(*number)),
+            Value::Int(number) => Some(f64::from(*number)),
+            Value::Long(number) => Some(*number as f64),
+            _ => None,
+        }
+    }
+
+    /// A whole number; `None` where there is no such field or it is none.
+    #[must_use]
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Value::Int(number) => Some(i64::from(*number)),
+            Value::Long(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// A text; `None` where there is no such field or it is none.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// True or false; `None` where there is no such field or it is neither.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        match self.get(name)? {
+            Value::Boolean(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    /// Numbers of an array, whatever their type.
+    #[must_use]
+    pub fn numbers(&self, name: &str) -> Option<Vec<f64>> {
+        Some(match self.get(name)? {
+            Value::Doubles(all) => all.clone(),
+            Value::Floats(all) => all.iter().copied().map(f64::from).collect(),
+            Value::Ints(all) => all.iter().copied().map(f64::from).collect(),
+            Value::Longs(all) => all.iter().map(|number| *number as f64).collect(),
+            _ => return None,
+        })
+    }
+
+    /// The label of an integer that has labels.
+    #[must_use]
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let number = self.integer(name)?;
+        let field = &self.shape.schema().fields()[self.shape.place(name)?];
+        let labels = field.enumeration.as_ref()?;
+        labels.iter().find(|(_, known)| *known == number).map(|(label, _)| label.as_str())
+    }
+
+    /// The public fields as JSON, in order.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        let all = self.shape.codec().value_to_json(&Value::Record(self.record.clone()));
+        let Ok(Json::Object(mut all)) = all else { return Json::Null };
+        let names: Vec<_> = self.shape.names().collect();
+        all.retain(|name, _| names.contains(&name.as_str()));
+        Json::Object(all)
+    }
+}
+
+impl PartialEq for Fields {
+    /// Whether the public fields are the same; NaN equals NaN.
+    fn eq(&self, other: &Self) -> bool {
+        let public = self.shape.public();
+        self.record[public.clone()].iter().zip(&other.record[public]).all(|(a, b)| same(a, b))
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.shape.topic(), self.to_json())
+    }
+}
+
+/// Whether two values are the same to whoever reads them: NaN is NaN.
+pub(crate) fn same(one: &Value, other: &Value) -> bool {
+    let both = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
+    match (one, other) {
+        (Value::Double(a), Value::Double(b)) => both(*a, *b),
+        (Value::Float(a), Value::Float(b)) => both(f64::from(*a), f64::from(*b)),
+        (Value::Doubles(a), Value::Doubles(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| both(*a, *b))
+        }
+        (Value::Floats(a), Value::Floats(b)) => {
+            let same = |(a, b): (&f32, &f32)| both(f64::from(*a), f64::from(*b));
+            a.len() == b.len() && a.iter().zip(b).all(same)
+        }
+        (Value::Union(i, a), Value::Union(j, b)) => i == j && same(a, b),
+        (Value::Record(a), Value::Record(b)) | (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        _ => one == other,
+    }
+}
+
+impl Shape {
+    /// The place of a field, and a value as the field has it.
+    pub(crate) fn take(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
+        let place = self.place(name).ok_or_else(|| self.no_field(name))?;
+        let field = &self.schema().fields()[place];
+        let found = value.word();
+        let value = fit(self.schema(), field, field.kind, value).ok_or_else(|| {
+            self.wrong(name, format!("{} does not fit {}", found, word(self.schema(), field)))
+        })?;
+        if let (Some(length), Some(elements)) = (field.length, elements(&value))
+            && length != elements
+        {
+            return Err(self.wrong(name, format!("{elements} elements, it has {length}")));
+        }
+        Ok((place, value))
+    }
+
+    /// The same from JSON.
+    pub(crate) fn take_json(&self, name: &str, json: &Json) -> Result<(usize, Value), FieldError> {
+        let place = self.place(name).ok_or_else(|| self.no_field(name))?;
+        let field = &self.schema().fields()[place];
+        if let (Some(_), Json::String(label)) = (&field.enumeration, json) {
+            return self.take(name, Value::String(label.clone()));
+        }
+        let object = Json::Object([(name.to_owned(), json.clone())].into_iter().collect());
+        match self.codec().value_from_json(&object) {
+            Ok(Value::Record(mut values)) => self.take(name, values.swap_remove(place)),
+            Ok(_) => Err(self.wrong(name, "no value".to_owned())),
+            Err(error) => Err(self.wrong(name, error.problem().to_string())),
+        }
+    }
+
+    pub(crate) fn no_field(&self, field: &str) -> FieldError {
+        let known: Vec<_> = self.names().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        FieldError::NoField { topic: self.topic().to_string(), field: field.to_owned(), known }
+    }
+
+    pub(crate) fn wrong(&self, field: &str, problem: String) -> FieldError {
+        FieldError::Wrong { topic: self.topic().to_string(), field: field.to_owned(), problem }
+    }
+}
+
+fn word(schema: &Schema, field: &Field) -> String {
+    let kind = &schema.node(field.kind).kind;
+    match (kind, field.length, &field.sal_type) {
+        (Type::Array(items), Some(length), _) => {
+            format!("{length} of {}", schema.node(*items).kind.word())
+        }
+        (_, _, Some(sal)) => sal.clone(),
+        _ => kind.word().to_owned(),
+    }
+}
+
+fn elements(value: &Value) -> Option<usize> {
+    Some(match value {
+        Value::Array(all) => all.len(),
+        Value::Booleans(all) => all.len(),
+        Value::Ints(all) => all.len(),
+        Value::Longs(all) => all.len(),
+        Value::Floats(all) => all.len(),
+        Value::Doubles(all) => all.len(),
+        _ => return None,
+    })
+}
+
+/// A value as a field of that type has it; `None` where it does not fit.
+fn fit(schema: &Schema, field: &Field, kind: NodeId, value: Value) -> Option<Value> {
+    match (&schema.node(kind).kind, value) {
+        (Type::Union(branches), Value::Union(branch, inner)) => {
+            let inner = fit(schema, field, *branches.get(branch as usize)?, *inner)?;
+            Some(Value::Union(branch, Box::new(inner)))
+        }
+        (Type::Union(branches), value) => branches.iter().enumerate().find_map(|(place, kind)| {
+            let inner = fit(schema, field, *kind, value.clone())?;
+            Some(Value::Union(u32::try_from(place).ok()?, Box::new(inner)))
+        }),
+        (Type::Array(items), value) => array(&schema.node(*items).kind, value),
+        (Type::Int | Type::Long, Value::String(label)) => {
+            let labels = field.enumeration.as_ref()?;
+            let number = labels.iter().find(|(known, _)| *known == label)?.1;
+            scalar(&schema.node(kind).kind, Value::Long(number))
+        }
+        (kind, value) => scalar(kind, value),
+    }
+}
+
+fn scalar(kind: &Type, value: Value) -> Option<Value> {
+    Some(match (kind, value) {
+        (Type::Int, Value::Long(number)) => Value::Int(i32::try_from(number).ok()?),
+        (Type::Long, Value::Int(number)) => Value::Long(i64::from(number)),
+        (Type::Float, Value::Double(number)) => Value::Float(number as f32),
+        (Type::Float, Value::Int(number)) => Value::Float(number as f32),
+        (Type::Double, Value::Float(number)) => Value::Double(f64::from(number)),
+        (Type::Double, Value::Int(number)) => Value::Double(f64::from(number)),
+        (Type::Double, Value::Long(number)) => Value::Double(number as f64),
+        (Type::Null, value @ Value::Null)
+        | (Type::Boolean, value @ Value::Boolean(_))
+        | (Type::Int, value @ Value::Int(_))
+        | (Type::Long, value @ Value::Long(_))
+        | (Type::Float, value @ Value::Float(_))
+        | (Type::Double, value @ Value::Double(_))
+        | (Type::Bytes | Type::Fixed(_), value @ Value::Bytes(_))
+        | (Type::String, value @ Value::String(_))
+        | (Type::Enum(_), value @ (Value::Enum(_) | Value::String(_)))
+        | (Type::Map(_), value @ Value::Map(_))
+        | (Type::Record(_), value @ Value::Record(_)) => value,
+        _ => return None,
+    })
+}
+
+fn array(items: &Type, value: Value) -> Option<Value> {
+    Some(match (items, value) {
+        (Type::Int, Value::Longs(all)) => {
+            let ints = all.into_iter().map(i32::try_from).collect::<Result<_, _>>();
+            Value::Ints(ints.ok()?)
+        }
+        (Type::Long, Value::Ints(all)) => Value::Longs(all.into_iter().map(i64::from).collect()),
+        (Type::Float, Value::Doubles(all)) => {
+            Value::Floats(all.into_iter().map(|number| number as f32).collect())
+        }
+        (Type::Float, Value::Ints(all)) => {
+            Value::Floats(all.into_iter().map(|number| number as f32).collect())
+        }
+        (Type::Double, Value::Floats(all)) => {
+            Value::Doubles(all.into_iter().map(f64::from).collect())
+        }
+        (Type::Double, Value::Ints(all)) => {
+            Value::Doubles(all.into_iter().map(f64::from).collect())
+        }
+        (Type::Boolean, value @ Value::Booleans(_))
+        | (Type::Int, value @ Value::Ints(_))
+        | (Type::Long, value @ Value::Longs(_))
+        | (Type::Float, value @ Value::Floats(_))
+        | (Type::Double, value @ Value::Doubles(_))
+        | (_, value @ Value::Array(_)) => value,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Interface;
+    use crate::interface::tests::interfaces;
+    use helio_core::sal::TopicKind;
+    use serde_json::json;
+
+    fn fields(component: &str, kind: TopicKind, name: &str) -> Fields {
+        let interface = Interface::of(&interfaces(), component).unwrap();
+        Fields::new(&interface.shape(kind, name).unwrap())
+    }
+
+    #[test]
+    fn values_are_taken_as_the_field_has_them() {
+        let mut target = fields("MTMount", TopicKind::Command, "trackTarget");
+        target.set("azimuth", 1).unwrap().set("trackId", 7_i64).unwrap();
+        target.set_json("tracksys", &json!("LOCAL")).unwrap();
+        target.set_json("elevation", &json!("NaN")).unwrap();
+        assert_eq!((target.number("azimuth"), target.integer("trackId")), (Some(1.0), Some(7)));
+        assert_eq!(target.text("tracksys"), Some("LOCAL"));
+        assert!(target.number("elevation").unwrap().is_nan());
+        assert_eq!(target, target.clone());
+        assert_eq!(target.to_json()["trackId"], 7);
+        assert_eq!(target.to_json().as_object().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn labels_are_taken_for_their_numbers() {
+        let mut state = fields("MTMount", TopicKind::Event, "azimuthMotionState");
+        state.set("state", "Tracking").unwrap();
+        assert_eq!((state.integer("state"), state.label("state")), (Some(2), Some("Tracking")));
+        state.set_json("state", &json!("Moving")).unwrap();
+        assert_eq!(state.integer("state"), Some(1));
+        assert!(state.set("state", "Flying").is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_by_the_field() {
+        let mut target = fields("MTMount", TopicKind::Command, "moveToTarget");
+        let told = |result: Result<&mut Fields, FieldError>| result.unwrap_err().to_string();
+        assert_eq!(
+            told(target.set("azimut", 1.0)),
+            "MTMount/command/moveToTarget has no field azimut; it has azimuth, elevation"
+        );
+        assert_eq!(
+            told(target.set("azimuth", "north")),
+            "MTMount/command/moveToTarget, field azimuth: string does not fit double"
+        );
+        let mut forces = fields("MTM1M3", TopicKind::Telemetry, "forceActuatorData");
+        assert_eq!(
+            told(forces.set("xForce", vec![1.0_f32; 3])),
+            "MTM1M3/telemetry/forceActuatorData, field xForce: 3 elements, it has 12"
+        );
+        assert!(told(forces.set("xForce", 1.0)).contains("double does not fit 12 of float"));
+        forces.set("xForce", vec![1.0; 12]).unwrap();
+        assert_eq!(forces.numbers("xForce"), Some(vec![1.0; 12]));
+    }
+}

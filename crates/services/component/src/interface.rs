@@ -1,0 +1,358 @@
+//! One component's topics, each compiled when it is first used.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use helio_core::sal::{self, Interfaces, TopicKind};
+use helio_core::schema::NodeId;
+use helio_core::{Codec, Schema, Value};
+use thiserror::Error;
+
+/// Why a component's interface, or a topic of it, cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InterfaceError {
+    /// The interfaces have no such component.
+    #[error("there is no component {component}; the interfaces have {known}")]
+    NoComponent {
+        /// The name that was asked for.
+        component: String,
+        /// Components that there are.
+        known: String,
+    },
+    /// The component has no such topic.
+    #[error("{component} has no {kind} {name}; it has {known}")]
+    NoTopic {
+        /// The component.
+        component: String,
+        /// The word for the topic's kind.
+        kind: &'static str,
+        /// The name that was asked for.
+        name: String,
+        /// Topics of that kind.
+        known: String,
+    },
+    /// A topic's schema cannot be used.
+    #[error("the schema of {topic} cannot be used: {reason}")]
+    Schema {
+        /// The topic.
+        topic: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The component cannot have an instance of that index.
+    #[error("{component} has no instance {index}; {remedy}")]
+    Index {
+        /// The component.
+        component: String,
+        /// The index that was asked for.
+        index: i32,
+        /// What it may be.
+        remedy: &'static str,
+    },
+}
+
+/// The most names that an error message lists.
+const LISTED: usize = 30;
+
+/// One component's commands, events and telemetry. Cloning shares it.
+///
+/// ```
+/// use helio_component::Interface;
+/// use helio_core::sal::TopicKind;
+///
+/// let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+/// let interfaces = helio_bus::read_interfaces(folder)?;
+/// let mount = Interface::of(&interfaces, "MTMount")?;
+/// assert!(mount.has(TopicKind::Command, "trackTarget"));
+/// assert!(!mount.indexed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Interface(Arc<Inner>);
+
+struct Inner {
+    component: sal::Component,
+    /// Places of topics by their kind and short name.
+    places: HashMap<TopicKind, HashMap<Arc<str>, usize>>,
+    shapes: Vec<OnceLock<Result<Arc<Shape>, InterfaceError>>>,
+    /// SAL's names of all topics, sorted: SAL numbers commands by their places in it.
+    sorted: OnceLock<Vec<String>>,
+}
+
+impl Interface {
+    /// The interface of a component in a folder of interfaces.
+    ///
+    /// # Errors
+    /// [`InterfaceError::NoComponent`].
+    pub fn of(interfaces: &Interfaces, component: &str) -> Result<Self, InterfaceError> {
+        match interfaces.component(component) {
+            Some(found) => Ok(Self::new(found)),
+            None => Err(InterfaceError::NoComponent {
+                component: component.to_owned(),
+                known: list(interfaces.components().iter().map(sal::Component::name)),
+            }),
+        }
+    }
+
+    /// The interface of a component.
+    #[must_use]
+    pub fn new(component: &sal::Component) -> Self {
+        let mut places: HashMap<TopicKind, HashMap<Arc<str>, usize>> = HashMap::new();
+        for (place, topic) in component.topics().iter().enumerate() {
+            places.entry(topic.kind()).or_default().insert(topic.name().into(), place);
+        }
+        let shapes = component.topics().iter().map(|_| OnceLock::new()).collect();
+        let component = component.clone();
+        Self(Arc::new(Inner { component, places, shapes, sorted: OnceLock::new() }))
+    }
+
+    /// The component's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.component.name()
+    }
+
+    /// The component as the interface files have it.
+    #[must_use]
+    pub fn component(&self) -> &sal::Component {
+        &self.0.component
+    }
+
+    /// Whether the component exists several times, told apart by `salIndex`.
+    #[must_use]
+    pub fn indexed(&self) -> bool {
+        self.0.component.indexed()
+    }
+
+    /// The names of its topics of a kind, sorted.
+    pub fn names(&self, kind: TopicKind) -> impl Iterator<Item = &str> {
+        self.0.component.topics_of(kind).map(sal::Topic::name)
+    }
+
+    /// Whether it has a topic of that kind and short name.
+    #[must_use]
+    pub fn has(&self, kind: TopicKind, name: &str) -> bool {
+        self.place(kind, name).is_some()
+    }
+
+    /// A topic as it is written and read.
+    ///
+    /// # Errors
+    /// [`InterfaceError::NoTopic`], [`InterfaceError::Schema`].
+    pub fn shape(&self, kind: TopicKind, name: &str) -> Result<Arc<Shape>, InterfaceError> {
+        let Some(place) = self.place(kind, name) else {
+            return Err(InterfaceError::NoTopic {
+                component: self.name().to_owned(),
+                kind: kind.segment(),
+                name: name.to_owned(),
+                known: list(self.names(kind)),
+            });
+        };
+        let topic = &self.0.component.topics()[place];
+        self.0.shapes[place].get_or_init(|| Shape::compile(topic).map(Arc::new)).clone()
+    }
+
+    /// A command's number in acknowledgements: its place among all topics of the component, sorted
+    /// by their SAL names.
+    #[must_use]
+    pub fn command_number(&self, name: &str) -> Option<i32> {
+        let sorted = self.0.sorted.get_or_init(|| {
+            let mut names: Vec<_> =
+                self.0.component.topics().iter().map(sal::Topic::sal_name).collect();
+            names.sort_unstable();
+            names
+        });
+        let name = format!("{}{name}", TopicKind::Command.sal_prefix());
+        sorted.binary_search(&name).ok().and_then(|place| i32::try_from(place).ok())
+    }
+
+    /// `Name`, or `Name:index` where the component is indexed: SAL's identity of an instance.
+    #[must_use]
+    pub fn identity(&self, index: i32) -> String {
+        if self.indexed() { format!("{}:{index}", self.name()) } else { self.name().to_owned() }
+    }
+
+    /// Checks that an instance may have that index: a positive one where the component is indexed,
+    /// else 0. Which of them have names is not looked at: newer interfaces name more.
+    ///
+    /// # Errors
+    /// [`InterfaceError::Index`].
+    pub fn check_index(&self, index: i32) -> Result<(), InterfaceError> {
+        let remedy = match (self.indexed(), index) {
+            (false, 0) | (true, 1..) => return Ok(()),
+            (false, _) => "it is not indexed: use 0",
+            (true, _) => "it is indexed: use 1 or more",
+        };
+        Err(InterfaceError::Index { component: self.name().to_owned(), index, remedy })
+    }
+
+    fn place(&self, kind: TopicKind, name: &str) -> Option<usize> {
+        self.0.places.get(&kind)?.get(name).copied()
+    }
+}
+
+impl fmt::Debug for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interface({})", self.name())
+    }
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    match (names.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => names.join(", "),
+        (false, more) => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// A topic, compiled: its schema, its codec, and where its fields are.
+#[derive(Debug)]
+pub struct Shape {
+    topic: sal::Topic,
+    schema: Schema,
+    codec: Codec,
+    revcode: String,
+    /// What a record is where nobody set anything.
+    defaults: Vec<Value>,
+    places: HashMap<String, usize>,
+    private: usize,
+}
+
+/// Number of private fields; `salIndex` comes before them where there is one.
+const PRIVATE_FIELDS: usize = 8;
+
+impl Shape {
+    fn compile(topic: &sal::Topic) -> Result<Self, InterfaceError> {
+        let wrong = |reason: String| InterfaceError::Schema { topic: topic.to_string(), reason };
+        let schema = topic.schema().map_err(|error| wrong(error.to_string()))?;
+        let codec = Codec::new(&schema);
+        let fields = schema.fields();
+        let private = usize::from(topic.indexed());
+        let defaults = (0..fields.len()).map(|place| codec.default_value(NodeId::ROOT, place));
+        let defaults = defaults.collect::<Result<Vec<_>, _>>();
+        let defaults = defaults.map_err(|error| wrong(error.to_string()))?;
+        let public = fields.iter().enumerate().skip(private + PRIVATE_FIELDS);
+        let places = public.map(|(place, field)| (field.name.clone(), place)).collect();
+        let revcode = topic.revcode();
+        Ok(Self { topic: topic.clone(), revcode, codec, defaults, places, private, schema })
+    }
+
+    /// The topic as the interface files have it.
+    #[must_use]
+    pub fn topic(&self) -> &sal::Topic {
+        &self.topic
+    }
+
+    /// The short name, for example `trackTarget`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.topic.name()
+    }
+
+    /// Its schema on the bus.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Its codec.
+    #[must_use]
+    pub fn codec(&self) -> &Codec {
+        &self.codec
+    }
+
+    /// SAL's revision code, as every sample carries it.
+    #[must_use]
+    pub fn revcode(&self) -> &str {
+        &self.revcode
+    }
+
+    /// The names of the public fields, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.schema.fields()[self.public()].iter().map(|field| field.name.as_str())
+    }
+
+    /// The place of a public field in a record.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+
+    /// A record of defaults.
+    pub(crate) fn defaults(&self) -> Vec<Value> {
+        self.defaults.clone()
+    }
+
+    /// The places of the public fields.
+    pub(crate) fn public(&self) -> Range<usize> {
+        self.private + PRIVATE_FIELDS..self.schema.fields().len()
+    }
+
+    /// The place of a private field.
+    pub(crate) fn at(&self, field: Private) -> usize {
+        self.private + field as usize
+    }
+
+    /// The key of an instance's samples: `salIndex` as Avro writes it.
+    pub(crate) fn key(&self, index: i32) -> Vec<u8> {
+        crate::topic::key(self.topic.indexed(), index)
+    }
+}
+
+/// The private fields, in SAL's order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Private {
+    SndStamp,
+    RcvStamp,
+    EfdStamp,
+    KafkaStamp,
+    SeqNum,
+    RevCode,
+    Identity,
+    Origin,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn interfaces() -> Interfaces {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+        helio_bus::read_interfaces(folder).unwrap()
+    }
+
+    #[test]
+    fn topics_are_compiled_once() {
+        let mount = Interface::of(&interfaces(), "MTMount").unwrap();
+        let once = mount.shape(TopicKind::Command, "trackTarget").unwrap();
+        let again = mount.clone().shape(TopicKind::Command, "trackTarget").unwrap();
+        assert!(Arc::ptr_eq(&once, &again));
+        assert_eq!(once.revcode(), once.topic().revcode());
+        assert_eq!(once.schema().fields()[once.at(Private::Origin)].name, "private_origin");
+        assert_eq!(once.place("azimuth"), Some(8));
+        assert!(once.key(0).is_empty());
+        let mast = Interface::of(&interfaces(), "ESS").unwrap();
+        let air = mast.shape(TopicKind::Telemetry, "airFlow").unwrap();
+        assert_eq!(air.schema().fields()[air.at(Private::SndStamp)].name, "private_sndStamp");
+        assert_eq!((air.key(2), mast.identity(2)), (vec![4], "ESS:2".to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        let error = Interface::of(&interfaces(), "Dome").unwrap_err().to_string();
+        assert_eq!(error, "there is no component Dome; the interfaces have MTM1M3, MTMount, ESS");
+        let mount = Interface::of(&interfaces(), "MTMount").unwrap();
+        let error = mount.shape(TopicKind::Command, "fly").unwrap_err().to_string();
+        assert!(error.starts_with("MTMount has no command fly; it has disable, enable"), "{error}");
+        assert!(mount.check_index(0).is_ok() && mount.check_index(1).is_err());
+        let mast = Interface::of(&interfaces(), "ESS").unwrap();
+        assert!(mast.check_index(3).is_ok());
+        let error = mast.check_index(0).unwrap_err().to_string();
+        assert_eq!(error, "ESS has no instance 0; it is indexed: use 1 or more");
+    }
+}

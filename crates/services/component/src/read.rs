@@ -1,0 +1,304 @@
+//! Reading a topic: newest value, next value, and what was lost.
+//!
+//! Constraints. A reader has a cursor of its own in the topic and holds no queue: what it has not
+//! asked for lies in the transport. It begins with the newest value of every instance that it is
+//! for, exact also for those that are quiet; commands and acknowledgements have no past.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_bus::{Bus, Event, Lagging, Sample, Start, Stats, Subscribe, Subscription, Tai, Topic};
+use helio_core::Value;
+use helio_core::sal::TopicKind;
+use serde_json::Value as Json;
+
+use crate::fields::Fields;
+use crate::host;
+use crate::interface::{Private, Shape};
+use crate::topic::{self, TopicReadError};
+
+/// A sample of a topic, as it was read.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    fields: Fields,
+    sample: Sample,
+}
+
+impl Reading {
+    pub(crate) fn decode(
+        shape: &Arc<Shape>,
+        sample: Sample,
+        now: Tai,
+    ) -> Result<Self, TopicReadError> {
+        let wrong = |reason: String| {
+            let topic = shape.topic().to_string();
+            TopicReadError::Undecodable { topic, reason }
+        };
+        match shape.codec().decode(&sample.payload) {
+            Ok(Value::Record(mut record)) => {
+                record[shape.at(Private::RcvStamp)] = Value::Double(host::stamps(now).0);
+                Ok(Self { fields: Fields::of(shape, record), sample })
+            }
+            Ok(other) => Err(wrong(format!("it is a {}", other.word()))),
+            Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+
+    /// The public fields.
+    #[must_use]
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    pub(crate) fn into_fields(self) -> Fields {
+        self.fields
+    }
+
+    /// The sample as the bus has it: producer, time, trace, headers.
+    #[must_use]
+    pub fn sample(&self) -> &Sample {
+        &self.sample
+    }
+
+    /// Who published it: a component's name, with `:index` where it is indexed, or user@host.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        match &self.fields.record()[self.fields.shape().at(Private::Identity)] {
+            Value::String(identity) => identity,
+            _ => "",
+        }
+    }
+
+    /// The process that published it.
+    #[must_use]
+    pub fn origin(&self) -> i32 {
+        self.int(Private::Origin)
+    }
+
+    /// The number that its publisher gave it.
+    #[must_use]
+    pub fn seq_num(&self) -> i32 {
+        self.int(Private::SeqNum)
+    }
+
+    /// The instance that it is of; 0 where the component is not indexed.
+    #[must_use]
+    pub fn index(&self) -> i32 {
+        match self.fields.record().first() {
+            Some(Value::Int(index)) if self.fields.shape().topic().indexed() => *index,
+            _ => 0,
+        }
+    }
+
+    /// When it was published, by `private_sndStamp`: TAI seconds since 1970.
+    #[must_use]
+    pub fn sent_s(&self) -> f64 {
+        match self.fields.record()[self.fields.shape().at(Private::SndStamp)] {
+            Value::Double(stamp) => stamp,
+            _ => 0.0,
+        }
+    }
+
+    /// A number, whatever its type; see [`Fields::number`].
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.fields.number(name)
+    }
+
+    /// A whole number; see [`Fields::integer`].
+    #[must_use]
+    pub fn integer(&self, name: &str) -> Option<i64> {
+        self.fields.integer(name)
+    }
+
+    /// A text; see [`Fields::text`].
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.fields.text(name)
+    }
+
+    /// The public fields as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        self.fields.to_json()
+    }
+
+    fn int(&self, field: Private) -> i32 {
+        match self.fields.record()[self.fields.shape().at(field)] {
+            Value::Int(number) => number,
+            _ => 0,
+        }
+    }
+}
+
+/// A topic that is read, from the newest value of each instance on.
+pub struct ReadTopic {
+    bus: Bus,
+    shape: Arc<Shape>,
+    topic: Topic,
+    index: i32,
+    queue: Subscription,
+    /// A second cursor, for the newest value alone; opened when that is first asked for.
+    newest: Option<Subscription>,
+    kept: Option<Reading>,
+}
+
+impl ReadTopic {
+    /// A reader of one instance, or of all where the index is 0.
+    pub(crate) fn open(bus: &Bus, shape: Arc<Shape>, index: i32) -> Result<Self, TopicReadError> {
+        let topic = topic::open(bus, &shape, None).map_err(|error| failed(&shape, &error))?;
+        let queue = subscribe(&topic, &shape, index, Lagging::Lossless)?;
+        let bus = bus.clone();
+        Ok(Self { bus, shape, topic, index, queue, newest: None, kept: None })
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// The newest value, if there is one. It takes nothing from those that
+    /// [`next`](Self::next) gives.
+    ///
+    /// # Errors
+    /// [`TopicReadError`].
+    pub fn newest(&mut self) -> Result<Option<&Reading>, TopicReadError> {
+        if self.newest.is_none() {
+            let lagging = Lagging::Conflate;
+            self.newest = Some(subscribe(&self.topic, &self.shape, self.index, lagging)?);
+        }
+        let mut last = None;
+        while let Some(samples) = &mut self.newest {
+            match samples.try_next().map_err(|source| bus_failed(&self.shape, source))? {
+                Some(Event::Sample(sample)) => last = Some(sample),
+                Some(Event::Undecodable(wrong)) => return Err(undecodable(&self.shape, &wrong)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        if let Some(sample) = last {
+            self.kept = Some(Reading::decode(&self.shape, sample, self.bus.clock().now())?);
+        }
+        Ok(self.kept.as_ref())
+    }
+
+    /// The oldest value that was not yet given, if there is one now.
+    ///
+    /// # Errors
+    /// [`TopicReadError`].
+    pub fn try_next(&mut self) -> Result<Option<Reading>, TopicReadError> {
+        loop {
+            let event = self.queue.try_next().map_err(|source| bus_failed(&self.shape, source))?;
+            match event {
+                None => return Ok(None),
+                Some(Event::Sample(sample)) => {
+                    return Reading::decode(&self.shape, sample, self.bus.clock().now()).map(Some);
+                }
+                Some(Event::Undecodable(wrong)) => return Err(undecodable(&self.shape, &wrong)),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The oldest value that was not yet given; waits for one, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`TopicReadError::Timeout`] where none came.
+    pub fn next(&mut self, timeout: Duration) -> Result<Reading, TopicReadError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(reading) = self.try_next()? {
+                return Ok(reading);
+            }
+            let more = self.queue.wait_until(until);
+            if !more.map_err(|source| bus_failed(&self.shape, source))? {
+                return Err(TopicReadError::Timeout { topic: self.shape.topic().to_string() });
+            }
+        }
+    }
+
+    /// The next value that satisfies a condition; those before it are passed over.
+    ///
+    /// # Errors
+    /// [`TopicReadError::Timeout`] where none came.
+    pub fn next_where(
+        &mut self,
+        timeout: Duration,
+        mut condition: impl FnMut(&Reading) -> bool,
+    ) -> Result<Reading, TopicReadError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            let left = until.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            let reading = self.next(left)?;
+            if condition(&reading) {
+                return Ok(reading);
+            }
+        }
+    }
+
+    /// Passes over everything that was published so far.
+    ///
+    /// # Errors
+    /// [`TopicReadError`].
+    pub fn flush(&mut self) -> Result<(), TopicReadError> {
+        while self.queue.stats().lag > 0 {
+            let passed = self.queue.visit(FLUSHED, |_| std::ops::ControlFlow::Continue(()));
+            if passed.map_err(|source| bus_failed(&self.shape, source))? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks for each value that comes, for ever.
+    pub fn iter(&mut self) -> impl Iterator<Item = Result<Reading, TopicReadError>> {
+        std::iter::from_fn(|| Some(self.next(Duration::MAX)))
+    }
+
+    /// What was received, lost and is yet unread, as the bus counts it.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.queue.stats()
+    }
+}
+
+/// Samples passed over in one look.
+const FLUSHED: usize = 4_096;
+
+impl std::fmt::Debug for ReadTopic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ReadTopic({})", self.shape.topic())
+    }
+}
+
+fn subscribe(
+    topic: &Topic,
+    shape: &Arc<Shape>,
+    index: i32,
+    lagging: Lagging,
+) -> Result<Subscription, TopicReadError> {
+    let start = match shape.topic().kind() {
+        TopicKind::Event | TopicKind::Telemetry => Start::Last(1),
+        TopicKind::Command | TopicKind::Ack => Start::Latest,
+    };
+    let options = of_instance(Subscribe::from(start), shape, index).lagging(lagging);
+    topic.subscribe(options).map_err(|error| failed(shape, &error))
+}
+
+/// Only samples of one instance, or of all where the index is 0.
+pub(crate) fn of_instance(options: Subscribe, shape: &Shape, index: i32) -> Subscribe {
+    if shape.topic().indexed() && index != 0 { options.keys([shape.key(index)]) } else { options }
+}
+
+fn failed(shape: &Shape, error: &helio_bus::TopicError) -> TopicReadError {
+    TopicReadError::Open { topic: shape.topic().to_string(), reason: error.to_string() }
+}
+
+fn bus_failed(shape: &Shape, source: helio_bus::ReadError) -> TopicReadError {
+    TopicReadError::Bus { topic: shape.topic().to_string(), source }
+}
+
+fn undecodable(shape: &Shape, wrong: &helio_bus::Undecodable) -> TopicReadError {
+    TopicReadError::Undecodable { topic: shape.topic().to_string(), reason: wrong.reason.clone() }
+}

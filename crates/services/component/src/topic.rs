@@ -1,0 +1,104 @@
+//! Opening a component's topics on a bus.
+
+use std::sync::Arc;
+
+use helio_bus::{Bus, PublishError, ReadError, Topic, TopicError, TopicSpec};
+use helio_core::{ProducerName, TopicName};
+use thiserror::Error;
+
+use crate::fields::FieldError;
+use crate::interface::{InterfaceError, Shape};
+
+/// Why a topic could not be written. Nothing was published.
+#[derive(Debug, Clone, Error)]
+pub enum WriteError {
+    /// A value does not fit its field.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// The component has no such topic.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The topic cannot be opened, for example because its readers could not read this schema.
+    #[error("{topic} cannot be opened: {reason}")]
+    Open {
+        /// The topic.
+        topic: String,
+        /// What the bus says.
+        reason: String,
+    },
+    /// The bus did not take it.
+    #[error("{topic}: {source}")]
+    Publish {
+        /// The topic.
+        topic: String,
+        /// What the bus says.
+        source: PublishError,
+    },
+}
+
+/// Why a topic could not be read.
+#[derive(Debug, Clone, Error)]
+pub enum TopicReadError {
+    /// The component has no such topic.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// The topic cannot be opened.
+    #[error("{topic} cannot be opened: {reason}")]
+    Open {
+        /// The topic.
+        topic: String,
+        /// What the bus says.
+        reason: String,
+    },
+    /// A sample cannot be read with this interface; those behind it can be asked for.
+    #[error("a sample of {topic} cannot be read: {reason}")]
+    Undecodable {
+        /// The topic.
+        topic: String,
+        /// What is wrong, with the field's name.
+        reason: String,
+    },
+    /// Nothing came within the time that was given.
+    #[error("nothing came on {topic} within the time given")]
+    Timeout {
+        /// The topic.
+        topic: String,
+    },
+    /// The bus failed, or was closed.
+    #[error("{topic}: {source}")]
+    Bus {
+        /// The topic.
+        topic: String,
+        /// What the bus says.
+        source: ReadError,
+    },
+}
+
+/// Opens a topic of a component.
+pub(crate) fn open(
+    bus: &Bus,
+    shape: &Arc<Shape>,
+    producer: Option<&ProducerName>,
+) -> Result<Topic, TopicError> {
+    let spec = TopicSpec::of(shape.topic().topic_name().clone());
+    let spec = spec.qos(shape.topic().qos()).schema(shape.schema());
+    let spec = match producer {
+        Some(producer) => spec.producer(producer.clone()),
+        None => spec,
+    };
+    bus.topic(spec)
+}
+
+/// The name of a topic of ours beside a component's own.
+pub(crate) fn beside(component: &str, segment: &str) -> Result<TopicName, TopicError> {
+    Ok(TopicName::new(&format!("{component}/{segment}"))?)
+}
+
+/// The key of an instance's samples: `salIndex` as Avro writes it, where there is one.
+pub(crate) fn key(indexed: bool, index: i32) -> Vec<u8> {
+    let mut key = Vec::new();
+    if indexed {
+        helio_core::codec::wire::put_long(&mut key, index.into());
+    }
+    key
+}

@@ -1,0 +1,330 @@
+//! Writing a topic: private fields filled in, values remembered, numbers that go on.
+//!
+//! Constraints. The schema is compiled and its revision code taken once ([`Shape`]); the topic is
+//! opened when it is first written; a write then encodes one record into a buffer that is used
+//! again, and publishes it. One lock a topic keeps the order of the numbers that of the samples.
+//!
+//! Operation. Events are written where a value has changed since the last write (NaN equals NaN),
+//! or when forced; telemetry always. A value that is not set keeps what it was.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use helio_bus::{Bus, Message, Publisher, Start, Subscribe, Tai, TraceId};
+use helio_core::sal::TopicKind;
+use helio_core::{HeadersRef, ProducerName, Value};
+use serde_json::Value as Json;
+
+use crate::fields::{FieldError, Fields, same};
+use crate::host;
+use crate::interface::{Private, Shape};
+use crate::topic::{self, WriteError};
+
+/// Who writes a topic.
+#[derive(Debug, Clone)]
+pub(crate) struct Author {
+    /// `private_identity`.
+    pub identity: String,
+    /// `salIndex`; 0 where the component is not indexed.
+    pub index: i32,
+    /// Under which name on the bus; the bus's own where it is not given.
+    pub producer: Option<ProducerName>,
+}
+
+/// A topic that is written. Cloning shares it, with the values that it remembers.
+#[derive(Clone)]
+pub struct WriteTopic(Arc<Inner>);
+
+struct Inner {
+    bus: Bus,
+    shape: Arc<Shape>,
+    author: Author,
+    key: Vec<u8>,
+    state: Mutex<State>,
+}
+
+struct State {
+    fields: Fields,
+    /// The last `private_seqNum`.
+    number: i32,
+    publisher: Option<Publisher>,
+    payload: Vec<u8>,
+    written: bool,
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Written {
+    /// Whether it was published; an event whose values did not change is not.
+    pub published: bool,
+    /// The `private_seqNum` of the newest sample; 0 where there is none yet.
+    pub seq_num: i32,
+    /// When it was made.
+    pub time: Tai,
+}
+
+/// What a sample carries beside its fields.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beside<'a> {
+    /// `private_seqNum`, where it is not the next one: acknowledgements have their command's.
+    pub seq_num: Option<i32>,
+    pub trace: Option<TraceId>,
+    pub headers: HeadersRef<'a>,
+}
+
+impl WriteTopic {
+    pub(crate) fn new(bus: &Bus, shape: Arc<Shape>, author: Author) -> Self {
+        let key = shape.key(author.index);
+        let mut fields = Fields::new(&shape);
+        let record = fields.record_mut();
+        record[shape.at(Private::RevCode)] = Value::String(shape.revcode().to_owned());
+        record[shape.at(Private::Identity)] = Value::String(author.identity.clone());
+        record[shape.at(Private::Origin)] = Value::Int(host::origin());
+        if shape.topic().indexed() {
+            record[0] = Value::Int(author.index);
+        }
+        let (publisher, payload) = (None, Vec::new());
+        let state = State { fields, number: 0, publisher, payload, written: false };
+        let inner = Inner { bus: bus.clone(), shape, author, key, state: Mutex::new(state) };
+        Self(Arc::new(inner))
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.0.shape
+    }
+
+    /// The values as they were last set and written.
+    #[must_use]
+    pub fn fields(&self) -> Fields {
+        self.state().fields.clone()
+    }
+
+    /// Begins a write; nothing happens before [`Update::write`].
+    pub fn update(&self) -> Update<'_> {
+        let (values, failed, when) = (Vec::new(), None, When::Changed);
+        Update { topic: self, values, failed, when }
+    }
+
+    /// The same as [`update`](Self::update), with a first value.
+    pub fn set(&self, name: &str, value: impl Into<Value>) -> Update<'_> {
+        self.update().set(name, value)
+    }
+
+    /// Writes what is remembered, whether it changed or not.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn write(&self) -> Result<Written, WriteError> {
+        self.update().force().write()
+    }
+
+    /// Opens the topic before its first write.
+    pub(crate) fn open(&self) -> Result<(), WriteError> {
+        self.0.opened(&mut self.state())
+    }
+
+    /// Publishes a whole record of its own, remembering nothing of it.
+    pub(crate) fn publish(
+        &self,
+        fill: impl FnOnce(&mut Fields),
+        beside: &Beside<'_>,
+    ) -> Result<Written, WriteError> {
+        let mut state = self.state();
+        self.0.opened(&mut state)?;
+        fill(&mut state.fields);
+        self.0.publish(&mut state, beside)
+    }
+
+    /// A record as it would be published.
+    pub(crate) fn encode(
+        &self,
+        fill: impl FnOnce(&mut Fields),
+        beside: &Beside<'_>,
+    ) -> Result<Vec<u8>, WriteError> {
+        let mut state = self.state();
+        fill(&mut state.fields);
+        let number = beside.seq_num.unwrap_or_default();
+        self.0.encode(&mut state, self.0.bus.clock().now(), number)?;
+        Ok(state.payload.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for WriteTopic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "WriteTopic({})", self.0.shape.topic())
+    }
+}
+
+/// When a write publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Changed,
+    Always,
+}
+
+/// A write that is being put together: all of its values are taken, or none.
+#[must_use = "nothing is written before `write`"]
+#[derive(Debug)]
+pub struct Update<'a> {
+    topic: &'a WriteTopic,
+    values: Vec<(usize, Value)>,
+    failed: Option<FieldError>,
+    when: When,
+}
+
+impl Update<'_> {
+    /// Sets a field, as [`Fields::set`] does; what does not fit is told by [`write`](Self::write).
+    pub fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
+        match self.topic.0.shape.take(name, value.into()) {
+            Ok(value) => self.values.push(value),
+            Err(error) => self.failed = self.failed.or(Some(error)),
+        }
+        self
+    }
+
+    /// Sets a field from JSON, as [`Fields::set_json`] does.
+    pub fn set_json(mut self, name: &str, json: &Json) -> Self {
+        match self.topic.0.shape.take_json(name, json) {
+            Ok(value) => self.values.push(value),
+            Err(error) => self.failed = self.failed.or(Some(error)),
+        }
+        self
+    }
+
+    /// Publishes whether anything changed or not.
+    pub fn force(mut self) -> Self {
+        self.when = When::Always;
+        self
+    }
+
+    /// Takes the values and publishes: events where anything changed or nothing was published
+    /// before, other topics always.
+    ///
+    /// # Errors
+    /// [`WriteError`]; where a value does not fit, nothing is changed.
+    pub fn write(self) -> Result<Written, WriteError> {
+        let inner = &self.topic.0;
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        let mut state = self.topic.state();
+        inner.opened(&mut state)?;
+        let mut changed = !state.written;
+        for (place, value) in self.values {
+            let known = &mut state.fields.record_mut()[place];
+            changed |= !same(known, &value);
+            *known = value;
+        }
+        let event = inner.shape.topic().kind() == TopicKind::Event;
+        if event && !changed && self.when == When::Changed {
+            let (seq_num, time) = (state.number, inner.bus.clock().now());
+            return Ok(Written { published: false, seq_num, time });
+        }
+        inner.publish(&mut state, &Beside::default())
+    }
+}
+
+impl Inner {
+    fn opened(&self, state: &mut State) -> Result<(), WriteError> {
+        if state.publisher.is_some() {
+            return Ok(());
+        }
+        let failed =
+            |reason: String| WriteError::Open { topic: self.shape.topic().to_string(), reason };
+        let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
+        let topic = topic.map_err(|error| failed(error.to_string()))?;
+        let publisher = topic.publisher().map_err(|error| failed(error.to_string()))?;
+        if let TopicKind::Event | TopicKind::Telemetry = self.shape.topic().kind() {
+            state.number = self.last_number(&topic).unwrap_or(0);
+        }
+        state.publisher = Some(publisher);
+        Ok(())
+    }
+
+    /// The number of the newest sample of this component: its own numbers go on after a restart.
+    /// Where it cannot be read they begin anew, which is what SAL's components do.
+    fn last_number(&self, topic: &helio_bus::Topic) -> Option<i32> {
+        let mut samples =
+            topic.subscribe(Subscribe::from(Start::Last(1)).keys([&self.key])).ok()?;
+        let mut last = None;
+        while let Ok(Some(event)) = samples.try_next() {
+            let Some(sample) = event.into_sample() else { continue };
+            let Ok(Value::Record(record)) = self.shape.codec().decode(&sample.payload) else {
+                continue;
+            };
+            let text = |place: Private| match &record[self.shape.at(place)] {
+                Value::String(text) => text.clone(),
+                _ => String::new(),
+            };
+            if let Value::Int(number) = record[self.shape.at(Private::SeqNum)]
+                && text(Private::Identity) == self.author.identity
+            {
+                last = Some(number);
+            }
+        }
+        last
+    }
+
+    fn publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Written, WriteError> {
+        let failed = |source| WriteError::Publish { topic: self.shape.topic().to_string(), source };
+        let time = self.bus.clock().now();
+        let number = beside.seq_num.unwrap_or_else(|| next(state.number));
+        self.encode(state, time, number)?;
+        let Some(publisher) = &state.publisher else { return Err(failed(closed())) };
+        let message = Message::new(&state.payload).key(&self.key).time(time);
+        let message = message.headers(beside.headers);
+        let message = match beside.trace {
+            Some(trace) => message.trace(trace),
+            None => message,
+        };
+        publisher.publish(message).wait().map_err(failed)?;
+        (state.number, state.written) = (number, true);
+        Ok(Written { published: true, seq_num: number, time })
+    }
+
+    fn encode(&self, state: &mut State, time: Tai, number: i32) -> Result<(), WriteError> {
+        self.stamp(state.fields.record_mut(), time, number);
+        state.payload.clear();
+        // The record is lent to a value for as long as it is encoded.
+        let record = Value::Record(std::mem::take(state.fields.record_mut()));
+        let encoded = self.shape.codec().encode(&record, &mut state.payload);
+        if let Value::Record(record) = record {
+            *state.fields.record_mut() = record;
+        }
+        encoded.map_err(|error| self.shape.wrong(&error.at(), error.problem().to_string()))?;
+        Ok(())
+    }
+
+    fn stamp(&self, record: &mut [Value], time: Tai, number: i32) {
+        let (tai, utc) = host::stamps(time);
+        let shape = &self.shape;
+        record[shape.at(Private::SndStamp)] = Value::Double(tai);
+        record[shape.at(Private::EfdStamp)] = Value::Double(utc);
+        record[shape.at(Private::KafkaStamp)] = Value::Double(tai);
+        record[shape.at(Private::SeqNum)] = Value::Int(number);
+    }
+}
+
+fn closed() -> helio_bus::PublishError {
+    helio_bus::TransportError::Closed.into()
+}
+
+/// The number after another: SAL's are 1 to 2^31 - 1, and begin again.
+pub(crate) fn next(number: i32) -> i32 {
+    if number <= 0 || number == i32::MAX { 1 } else { number + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next;
+
+    #[test]
+    fn numbers_begin_again_at_1() {
+        assert_eq!([next(0), next(1), next(i32::MAX), next(-5)], [1, 2, 1, 1]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Components and their callers, on every transport of this machine.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::time::Duration;
+
+use helio_component::protocol::{AckCode, StateCommand, SummaryState};
+use helio_component::{Command, Component, Failed, Remote};
+use support::{PATIENCE, Site, on_every_transport};
+
+fn state_of(remote: &Remote) -> SummaryState {
+    remote.state().unwrap().unwrap()
+}
+
+#[test]
+fn a_command_is_run_and_acknowledged() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .on("moveToTarget", |command: &Command| {
+                command.in_progress(Duration::from_secs(5), "half way", Some(0.5));
+                let target = command.component().event("target")?;
+                target.set("azimuth", command.number("azimuth")).write()?;
+                Ok::<_, Failed>(serde_json::json!({"elevation": command.number("elevation")}))
+            })
+            .inline("stop", |_: &Command| Ok(()))
+            .initial_state(SummaryState::Enabled)
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let mut target = remote.event("target").unwrap();
+        assert!(target.newest().unwrap().is_none());
+        let mut call =
+            remote.command("moveToTarget").set("azimuth", 90).set("elevation", 45.0).send();
+        let mut told = Vec::new();
+        while let Some(ack) = call.next().unwrap() {
+            told.push((ack.code, ack.result, ack.progress, ack.typed));
+        }
+        let expected = [
+            (AckCode::InProgress, "half way".to_owned(), Some(0.5), None),
+            (AckCode::Complete, "Done".to_owned(), None, Some("{\"elevation\":45.0}".to_owned())),
+        ];
+        let expected: Vec<_> = expected.into_iter().collect();
+        assert!(told.ends_with(&expected), "{told:?}");
+        let reading = target.next(PATIENCE).unwrap();
+        assert_eq!(reading.number("azimuth"), Some(90.0));
+        assert_eq!((reading.identity(), reading.seq_num()), ("MTMount", 1));
+        for _ in 0..3 {
+            assert_eq!(remote.command("stop").send().wait().unwrap().result, "Done");
+        }
+        assert_eq!(component.state(), SummaryState::Enabled);
+        component.stop().unwrap();
+        assert_eq!(state_of(&remote), SummaryState::Offline);
+    });
+}
+
+#[test]
+fn commands_lead_through_the_states() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .end(StateCommand::Enable, |command: &Command| {
+                // The first time the hardware does not answer.
+                let fails = command.component().event("errorCount")?;
+                let first = fails.set("missed", 1).write()?;
+                if first.published { Err(Failed::with_code(7, "no answer")) } else { Ok(()) }
+            })
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let mut states = remote.event("summaryState").unwrap();
+        let error = remote.set_state(SummaryState::Enabled, "").unwrap_err();
+        assert_eq!(error.to_string(), "enable of MTMount: no answer (CMD_FAILED)");
+        assert_eq!(error.ack().unwrap().error, 7);
+        remote.set_state(SummaryState::Enabled, "").unwrap();
+        assert_eq!(component.state(), SummaryState::Enabled);
+        let error = remote.command("start").send().wait().unwrap_err();
+        assert_eq!(error.code(), Some(AckCode::Failed));
+        assert!(error.to_string().contains("start not allowed in state ENABLED"), "{error}");
+        component.fault(12, "a brake is stuck", "");
+        assert_eq!(state_of(&remote), SummaryState::Fault);
+        let mut errors = remote.event("errorCode").unwrap();
+        let told = errors.newest().unwrap().unwrap();
+        assert_eq!(
+            (told.integer("errorCode"), told.text("errorReport")),
+            (Some(12), Some("a brake is stuck"))
+        );
+        remote.set_state(SummaryState::Offline, "").unwrap();
+        component.wait().unwrap();
+        let mut seen = Vec::new();
+        while let Some(reading) = states.try_next().unwrap() {
+            seen.push(reading.fields().label("summaryState").unwrap().to_owned());
+        }
+        let expected = [
+            "Standby", "Disabled", "Enabled", "Disabled", "Enabled", "Fault", "Standby", "Offline",
+        ];
+        assert_eq!(seen, expected);
+    });
+}

@@ -1,0 +1,60 @@
+//! A site of its own for each test, on each transport.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use helio_bus::Bus;
+use helio_component::Interface;
+use helio_core::sal::Interfaces;
+
+/// How long something that must come is waited for: never on a machine that is well.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A URL that nobody else has, and the interfaces of our own observatory.
+pub(crate) struct Site {
+    url: String,
+    interfaces: Interfaces,
+    /// Removed with the site.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Site {
+    fn new(url: String, folder: Option<tempfile::TempDir>) -> Self {
+        let interfaces = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+        let interfaces = helio_bus::read_interfaces(interfaces).unwrap();
+        Self { url, interfaces, _folder: folder }
+    }
+
+    /// A site in memory.
+    pub(crate) fn memory() -> Self {
+        static SITES: AtomicU64 = AtomicU64::new(0);
+        let number = SITES.fetch_add(1, Ordering::Relaxed);
+        Self::new(format!("memory:site{number}"), None)
+    }
+
+    /// A site in a journal.
+    pub(crate) fn journal() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::new(format!("journal:{}", folder.path().display()), Some(folder))
+    }
+
+    /// A connection of its own.
+    pub(crate) fn bus(&self) -> Bus {
+        Bus::connect(&self.url).unwrap()
+    }
+
+    /// The interface of a component.
+    pub(crate) fn interface(&self, component: &str) -> Interface {
+        Interface::of(&self.interfaces, component).unwrap()
+    }
+
+    pub(crate) fn mount(&self) -> Interface {
+        self.interface("MTMount")
+    }
+}
+
+/// Runs a test in memory and in a journal.
+pub(crate) fn on_every_transport(test: impl Fn(&Site)) {
+    test(&Site::memory());
+    test(&Site::journal());
+}
