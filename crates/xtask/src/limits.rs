@@ -21,8 +21,15 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];
 
-/// What the core must not name: it does no I/O, reads no clock and starts no thread.
-pub(crate) const CORE_FORBIDDEN: &[&str] = &[
+/// What does no I/O, reads no clock and starts no thread, and what it is called.
+pub(crate) const PURE_SOURCES: &[(&str, &str)] =
+    &[("crates/core/src/", "the core"), (PROTOCOL_SOURCE, "a protocol")];
+
+/// The rules between components and callers, which know no bus either.
+pub(crate) const PROTOCOL_SOURCE: &str = "crates/services/component/src/protocol/";
+
+/// What [`PURE_SOURCES`] must not name.
+pub(crate) const PURE_FORBIDDEN: &[&str] = &[
     "std::env",
     "std::fs",
     "std::net",

@@ -2,8 +2,8 @@
 //! must not name. (That each `unsafe` block has its `SAFETY:` sentence, clippy checks.)
 
 use crate::limits::{
-    BUS_JOURNAL, BUS_REGISTRY, BUS_SOURCE, CORE_FORBIDDEN, FILE_LINES, FUNCTION_LINES,
-    LINE_COLUMNS, TRANSPORTS, UNSAFE_MODULES,
+    BUS_JOURNAL, BUS_REGISTRY, BUS_SOURCE, FILE_LINES, FUNCTION_LINES, LINE_COLUMNS,
+    PROTOCOL_SOURCE, PURE_FORBIDDEN, PURE_SOURCES, TRANSPORTS, UNSAFE_MODULES,
 };
 use crate::rust_source::{Source, matching, split_top_level, words};
 use crate::tree::Tree;
@@ -18,7 +18,8 @@ pub(crate) fn check(file: &File) -> Vec<Finding> {
         findings.extend(unsafe_code(file, &source));
         findings.extend(unwraps(file, &source));
         findings.extend(boolean_parameters(file, &source));
-        findings.extend(core_names(file, &source));
+        findings.extend(impure_names(file, &source));
+        findings.extend(protocol_names(file, &source));
         findings.extend(bus_names(file, &source));
     }
     findings
@@ -151,16 +152,26 @@ fn parameters(code: &str, start: usize) -> Option<&str> {
     Some(&code[open + 1..matching(code.as_bytes(), open)?])
 }
 
-fn core_names(file: &File, source: &Source) -> Vec<Finding> {
-    if !file.path.starts_with("crates/core/src/") {
+fn impure_names(file: &File, source: &Source) -> Vec<Finding> {
+    let Some((_, what)) = PURE_SOURCES.iter().find(|(path, _)| file.path.starts_with(path)) else {
         return Vec::new();
-    }
+    };
     let paths = source.paths("std").into_iter().filter(|(at, _)| !source.is_test(*at));
-    let forbidden = paths.filter(|(_, path)| CORE_FORBIDDEN.contains(&path.as_str()));
+    let forbidden = paths.filter(|(_, path)| PURE_FORBIDDEN.contains(&path.as_str()));
     let places = forbidden.map(|(at, path)| {
-        (at, format!("{path} in the core, which has no I/O, clock or thread; take it as argument"))
+        (at, format!("{path} in {what}, which has no I/O, clock or thread; take it as argument"))
     });
     at_places(file, source, "layers", places)
+}
+
+/// A protocol without I/O has no bus either.
+fn protocol_names(file: &File, source: &Source) -> Vec<Finding> {
+    if !file.path.starts_with(PROTOCOL_SOURCE) {
+        return Vec::new();
+    }
+    let places = source.words("helio_bus").filter(|at| !source.is_test(*at));
+    let message = "helio_bus in a protocol, which has inputs and effects only; publish in a shell";
+    at_places(file, source, "layers", places.map(|at| (at, message.to_owned())))
 }
 
 fn bus_names(file: &File, source: &Source) -> Vec<Finding> {
@@ -274,6 +285,16 @@ mod tests {
         assert_eq!(found(path, "use std::{io::Read, time::Duration};"), [""; 0]);
         assert_eq!(found(path, "#[cfg(test)]\nmod tests { use std::fs; }"), [""; 0]);
         assert_eq!(found("crates/journal/src/a.rs", "use std::fs;"), [""; 0]);
+    }
+
+    #[test]
+    fn io_and_clocks_in_a_protocol_are_found() {
+        let path = "crates/services/component/src/protocol/controller/mod.rs";
+        assert_eq!(found(path, "use std::time::Instant;"), ["layers"]);
+        assert_eq!(found(path, "use helio_bus::Bus;"), ["layers"]);
+        assert_eq!(found(path, "use std::time::Duration;\nuse helio_core::Tai;"), [""; 0]);
+        let shell = "crates/services/component/src/lease.rs";
+        assert_eq!(found(shell, "use std::time::Instant;\nuse helio_bus::Bus;"), [""; 0]);
     }
 
     #[test]

@@ -177,6 +177,16 @@ impl Ending {
             Self::Timeout => AckCode::Timeout,
         }
     }
+
+    /// What is told where the handler gives no reason.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::NoPerm => "not permitted",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+            Self::Timeout => "took too long",
+        }
+    }
 }
 
 /// Why a handler has not done its work.

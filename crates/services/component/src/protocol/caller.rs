@@ -468,3 +468,49 @@ fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(seed: u128) -> Caller {
+        Caller::new(CallerOptions {
+            component: "MTMount".into(),
+            identity: "alice".into(),
+            origin: 1,
+            caller: None,
+            seed,
+            stream_lead: DEFAULT_STREAM_LEAD,
+        })
+    }
+
+    #[test]
+    fn numbers_come_round_and_are_not_used_twice_at_a_time() {
+        let (mut caller, now) = (caller(0), Tai::from_nanos(0));
+        let first = caller.send(now, Call::new("move"));
+        assert_eq!(caller.seq_num(first), Some(1));
+        caller.seq_num = MAX_SEQ_NUM;
+        let [last, next] = [(); 2].map(|()| caller.send(now, Call::new("move")));
+        assert_eq!(caller.seq_num(last), Some(MAX_SEQ_NUM));
+        assert_eq!(caller.seq_num(next), Some(2));
+    }
+
+    #[test]
+    fn numbers_begin_within_those_of_sal() {
+        for seed in [0, 1, u128::MAX, 0x1234_5678_9abc_def0] {
+            assert!((1..=MAX_SEQ_NUM).contains(&caller(seed).seq_num));
+        }
+    }
+
+    #[test]
+    fn calls_have_identities_of_their_own() {
+        let mut seen: Vec<TraceId> = Vec::new();
+        for seed in [0, 7, 7 << 64] {
+            seen.extend((1..100).map(|call| caller(seed).trace(CallNumber(call))));
+        }
+        let number = seen.len();
+        seen.sort_unstable_by_key(|trace| trace.0);
+        seen.dedup();
+        assert_eq!(seen.len(), number);
+    }
+}

@@ -264,9 +264,10 @@ impl Controller {
         }
         let waiting = self.board.calls_that(|live| live.stage == Stage::Waiting);
         for call in waiting {
-            let expired = self.request(call).map(|request| rules::unexpired(now, request));
-            if let Some(Err(ack)) = expired {
-                self.end(now, call, ack);
+            let expiry = self.request(call).and_then(|request| request.expiry);
+            if expiry.is_some_and(|expiry| expiry <= now) {
+                let text = "expired while it waited, not run";
+                self.end(now, call, Acknowledgement::new(AckCode::Timeout, text));
             }
         }
     }

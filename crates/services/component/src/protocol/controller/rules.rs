@@ -133,18 +133,23 @@ impl Controller {
     pub(super) fn in_time(&mut self, now: Tai, command: usize, request: &Request) -> Rule {
         let known = &mut self.board.commands[command];
         let (Some(spec), Some(time)) = (known.spec.stream, request.time) else { return Ok(()) };
-        let latest = Tai::from_nanos(time.nanos().saturating_sub(span::whole_nanos(spec.margin)));
-        if now <= latest {
+        let (ahead, margin) = (span::nanos(now, time), span::whole_nanos(spec.margin));
+        if ahead >= margin {
             return Ok(());
         }
-        let late = span::readable(span::nanos(latest, now));
         if request.action == Action::Run {
             known.stats.late();
             if let Some(number) = known.late.note(now) {
                 self.warn_late(command, number);
             }
         }
-        let text = format!("{late} too late for its time {time}, not run");
+        let by = span::readable(ahead.saturating_abs());
+        let text = if ahead < 0 {
+            format!("{by} after its time {time}, not run")
+        } else {
+            let margin = span::readable(margin);
+            format!("{by} before its time {time}, which must be {margin} at least, not run")
+        };
         Err(Acknowledgement::new(AckCode::Timeout, text))
     }
 

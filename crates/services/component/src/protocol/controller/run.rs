@@ -32,7 +32,7 @@ impl Controller {
     pub(super) fn join(&mut self, now: Tai, call: CallNumber, request: Request, with: CallNumber) {
         let full = |live: &Live| live.joined.len() >= MAX_JOINED || live.voice != Voice::Callers;
         let Some(live) = self.board.calls.get_mut(&with).filter(|live| !full(live)) else {
-            let text = "it runs already, and will not tell yet another time how it ends";
+            let text = "runs already under this key; send it again when that has ended";
             return self.answer(now, call, request, rules::failed(text.to_owned()));
         };
         let left = live.until.map_or(0.0, |until| span::seconds(now, until).max(0.0));
@@ -123,6 +123,8 @@ impl Controller {
         let cancelled_by = self.board.calls.get(&call).and_then(|live| live.cancelled_by.as_ref());
         if let (Ending::Aborted, Some(who)) = (failure.ending, cancelled_by) {
             failure.text = format!("cancelled by {who}");
+        } else if failure.text.is_empty() {
+            failure.text = failure.ending.text().to_owned();
         }
         self.end(now, call, failure.into());
     }
@@ -186,9 +188,10 @@ impl Controller {
     /// Warns of commands of a stream that came too late.
     pub(super) fn warn_late(&mut self, command: usize, number: u64) {
         let name = &self.board.commands[command].spec.name;
-        let commands = if number == 1 { "a command" } else { "commands" };
-        let count = if number == 1 { String::new() } else { format!("{number} ") };
-        let text = format!("{name}: {count}{commands} too late for their time, not run");
+        let text = match number {
+            1 => format!("{name}: a command came too late for its time and was not run"),
+            _ => format!("{name}: {number} commands came too late for their times, not run"),
+        };
         self.effects.push_back(Effect::Warn(text));
     }
 
