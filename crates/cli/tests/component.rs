@@ -106,3 +106,23 @@ fn there_is_no_audit_before_the_first_component() {
     assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""));
     assert!(refused.err.contains("no audit"), "{}", refused.err);
 }
+
+/// The Python tests check with mypy what is in these files; so they must be what the program
+/// writes: `helio component stubs examples/interfaces --component ESS -o …`.
+#[test]
+fn stubs_are_those_that_the_python_tests_check() {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/tests/data");
+    for component in ["ESS", "MTMount"] {
+        let written = run(&["component", "stubs", OWN, "--component", component]).ok();
+        let file = format!("{tests}/{}.pyi.txt", component.to_ascii_lowercase());
+        assert!(written == std::fs::read_to_string(&file).unwrap(), "{file} is another text");
+    }
+    let site = Site::new();
+    let folder = site.path("stubs");
+    run(&["component", "stubs", OWN, "--output", &folder]).ok();
+    let files = std::fs::read_dir(&folder).unwrap();
+    let mut names: Vec<_> = files.map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["ess.pyi", "mtm1m3.pyi", "mtmount.pyi"]);
+    assert_eq!(run(&["component", "stubs", OWN]).code, Some(2), "several, and no place for them");
+}

@@ -21,6 +21,8 @@ pub(crate) enum ComponentCommand {
     States(StatesArgs),
     /// Print commands and what became of them.
     Audit(AuditArgs),
+    /// Write typed Python stubs of components, for type checkers and editors.
+    Stubs(StubsArgs),
 }
 
 /// Where interfaces are read from.
@@ -113,4 +115,19 @@ pub(crate) struct AuditArgs {
     pub(crate) duration: Option<Duration>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// `helio component stubs`.
+#[derive(Debug, Args)]
+pub(crate) struct StubsArgs {
+    /// The folder of SAL interfaces.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+    /// Only these components (all of the folder unless given).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) component: Vec<String>,
+    /// Where to: a file for one component, a folder for several, each as its name in small letters
+    /// with .pyi; standard output where nothing is said of one component.
+    #[arg(short = 'o', long = "output", value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) path: Option<PathBuf>,
 }

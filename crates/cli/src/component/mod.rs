@@ -6,6 +6,7 @@ mod list;
 mod observe;
 mod show;
 mod states;
+mod stubs;
 mod watch;
 
 use helio_core::sal::{Component, Interfaces};
@@ -22,6 +23,7 @@ pub(crate) fn run(command: &ComponentCommand, url: Option<&str>, stop: &Stop) ->
         ComponentCommand::Watch(args) => watch::run(args, url, stop),
         ComponentCommand::States(args) => states::run(args, url),
         ComponentCommand::Audit(args) => audit::run(args, url, stop),
+        ComponentCommand::Stubs(args) => stubs::run(args),
     }
 }
 

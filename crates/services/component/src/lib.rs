@@ -15,6 +15,7 @@ mod rates;
 mod read;
 mod records;
 mod remote;
+mod stubs;
 mod topic;
 mod write;
 
@@ -34,5 +35,6 @@ pub use records::{
     AuditPhase, AuditRecord, ControlAction, ControlRecord, LEASE, LeaseRecord, TaiNanos,
 };
 pub use remote::{Call, CallBuilder, CommandError, LOOK_EVERY, Remote, RemoteOptions};
+pub use stubs::python_stub;
 pub use topic::{TopicReadError, WriteError};
 pub use write::{Update, WriteTopic, Written};
