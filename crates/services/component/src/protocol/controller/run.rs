@@ -22,10 +22,11 @@ impl Controller {
         ack: Acknowledgement,
     ) {
         self.effects.push_back(Effect::Discard { call });
-        self.tell(&request, ack.clone());
+        let address = address(&request);
         // Of what is not taken there is no record before this one, which hence has the arguments.
         let record = entry(now, &Asked { request, at: now }, Some(&ack));
         self.effects.push_back(Effect::Audit(record));
+        self.effects.push_back(Effect::Acknowledge { address, ack });
     }
 
     /// Lets a request be answered together with a call that waits or runs.
@@ -153,12 +154,14 @@ impl Controller {
         }
         for asked in std::iter::once(asked).chain(joined) {
             let told = (voice == Voice::Callers).then_some(&ack);
-            if told.is_some() {
-                self.tell(&asked.request, ack.clone());
-            }
             let record = entry(now, &asked, told);
             let record = AuditEntry { error: ack.error, result: ack.result.clone(), ..record };
+            // First, so that no outcome is told which the audit does not have.
             self.effects.push_back(Effect::Audit(record));
+            if told.is_some() {
+                let (address, ack) = (address(&asked.request), ack.clone());
+                self.effects.push_back(Effect::Acknowledge { address, ack });
+            }
         }
     }
 
@@ -193,10 +196,6 @@ impl Controller {
             _ => format!("{name}: {number} commands came too late for their times, not run"),
         };
         self.effects.push_back(Effect::Warn(text));
-    }
-
-    fn tell(&mut self, request: &Request, ack: Acknowledgement) {
-        self.effects.push_back(Effect::Acknowledge { address: address(request), ack });
     }
 
     /// What fits an acknowledgement's fields and headers.
