@@ -226,6 +226,10 @@ class Bus:
         """
         return Topic(open_topic(self._raw, name, type, qos, evolution, producer), self)
 
+    def _adopt(self, raw: RawTopic) -> Topic[Any]:
+        """Return a topic that another thread has opened."""
+        return Topic(raw, self)
+
     async def topics(self) -> list[str]:
         """Return the names of all topics."""
         return await asyncio.to_thread(self._raw.topics)

@@ -17,6 +17,14 @@
     │   ├── OverloadError        the queue is full, and the topic's policy is to refuse
     │   └── StorageError         the engine cannot store: disk full, damaged, no permission
     ├── SubscribeError           a subscription cannot be opened or has failed
+    ├── CommandError             a command did not complete; ``ack`` is what was said last
+    │   ├── NotPermitted         the caller may not send it, or another one has a lock
+    │   ├── NobodyThere          no live component took it (or it went away meanwhile)
+    │   ├── CommandFailed        it was refused, or its handler failed
+    │   ├── CommandAborted       it was cancelled
+    │   └── CommandTimeout       it came too late or took too long (also a TimeoutError)
+    ├── ExpectedError            what a handler raises to fail its command without a traceback
+    ├── LeaseError                another instance of this component has taken over
     ├── WaitTimeout              a bounded wait ended first (also a TimeoutError)
     └── ClosedError              the bus, topic or subscription is closed
 
@@ -25,6 +33,11 @@ remedy. Catch ``HelioError`` to catch all of them.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from heliograph._component._codes import Ack
 
 
 class HelioError(Exception):
@@ -102,6 +115,59 @@ class StorageError(PublishError):
 
 class SubscribeError(HelioError):
     """A subscription cannot be opened, or its engine has failed."""
+
+
+class CommandError(HelioError):
+    """A command did not complete; ``ack`` is the final acknowledgement."""
+
+    ack: Ack
+
+    def __init__(self, message: str, ack: Ack) -> None:
+        super().__init__(message)
+        self.ack = ack
+
+    def __reduce__(self) -> tuple[type[CommandError], tuple[str, Ack]]:
+        return (type(self), (str(self), self.ack))
+
+
+class NotPermitted(CommandError):
+    """The caller may not send the command, or another one has locked the component."""
+
+
+class NobodyThere(CommandError):
+    """No live component took the command, or it went away while the command ran."""
+
+
+class CommandFailed(CommandError):
+    """The command was refused, or its handler failed."""
+
+
+class CommandAborted(CommandError):
+    """The command was cancelled."""
+
+
+class CommandTimeout(CommandError, TimeoutError):
+    """The command came too late, or its component did not say enough in time."""
+
+
+class ExpectedError(HelioError):
+    """Raised by a handler to fail its command: no traceback is logged.
+
+    ``code`` is the error code of the acknowledgement, whose meaning is the component's own.
+    """
+
+    code: int
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[ExpectedError], tuple[str, int]]:
+        return (type(self), (str(self), self.code))
+
+
+class LeaseError(HelioError):
+    """Another instance of this component is running, or has taken over while this one was not."""
 
 
 class WaitTimeout(HelioError, TimeoutError):

@@ -52,6 +52,11 @@ class InterfaceTopic:
         return _qos.from_json(json.loads(self._raw.qos(self.name)))
 
     @property
+    def fields(self) -> list[FieldInfo]:
+        """The public fields; every sample has the private ones before them."""
+        return [FieldInfo(*row) for row in self._raw.fields(self.name)]
+
+    @property
     def revcode(self) -> str:
         """SAL's revision code, which every sample carries as ``private_revCode``."""
         return self._raw.revcode(self.name)
@@ -59,6 +64,22 @@ class InterfaceTopic:
     def kafka_name(self, subname: str = "sal") -> str:
         """Return its name on Kafka, ``lsst.<subname>.<component>.<sal_name>``."""
         return self._raw.kafka_name(self.name, subname)
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """A public field of a topic: its type in SAL's words, and how many elements it has.
+
+    A field of an ``.avsc`` file has the JSON of its Avro type as ``type``. ``enumeration`` is the
+    name and the labels with their values, None where there is none; the name is empty where the
+    labels stand at the field itself.
+    """
+
+    name: str
+    type: str
+    count: int
+    units: str
+    enumeration: tuple[str, list[tuple[str, int]]] | None
 
 
 class Interfaces(Mapping[str, InterfaceTopic]):
@@ -91,10 +112,34 @@ def load_interfaces(folder: str | os.PathLike[str]) -> Interfaces:
 
     Raises :class:`SchemaError` naming file and line.
     """
-    place = Path(folder)
+    return Interfaces(read_folder(Path(folder), "*"))
+
+
+_PLACES = ("", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces")
+"""Where a folder's interfaces may be: at its top, or where a checkout of SAL's has them."""
+
+
+def read_folder(folder: Path, component: str) -> RawInterfaces:
+    """Read what a folder says of one component, or of all (``*``).
+
+    The topics of the others are their generic ones then: a fraction of the time of reading all.
+    """
+    place = next((p for p in _roots(folder) if (p / "SALSubsystems.xml").is_file()), folder)
     try:
-        found = [*place.glob("*.xml"), *place.glob("*/*.xml"), *place.glob("*/*.avsc")]
-        files = [(file.relative_to(place).as_posix(), file.read_bytes()) for file in found]
+        found = [(place, file) for file in place.glob("*.xml")]
+        found += [(place, f) for f in place.glob(f"{component}/*") if _is_interface(f)]
+        if place.name == "sal_interfaces":
+            records = place.with_name("interfaces")
+            found += [(records, file) for file in records.glob(f"{component}/*.avsc")]
+        files = [(file.relative_to(root).as_posix(), file.read_bytes()) for root, file in found]
     except OSError as error:
         raise SchemaError(f"the interfaces in {place} cannot be read: {error}") from error
-    return Interfaces(RawInterfaces(files))
+    return RawInterfaces(files)
+
+
+def _roots(folder: Path) -> list[Path]:
+    return [folder / place for place in _PLACES]
+
+
+def _is_interface(file: Path) -> bool:
+    return file.suffix in (".xml", ".avsc")

@@ -106,6 +106,18 @@ impl RawBus {
         Ok(self.bus(py)?.producer().to_string())
     }
 
+    /// What its clock shows, in nanoseconds of TAI since 1970.
+    fn now_ns(&self, py: Python<'_>) -> PyResult<i64> {
+        Ok(self.bus(py)?.clock().now().nanos())
+    }
+
+    /// What its clock shows as SAL's `private_sndStamp` and `private_efdStamp` have it: seconds of
+    /// TAI and of UTC since 1970.
+    fn stamps(&self, py: Python<'_>) -> PyResult<(f64, f64)> {
+        let now = self.bus(py)?.clock().now();
+        Ok((now.seconds(), now.unix_nanos() as f64 * 1e-9))
+    }
+
     /// Opens a topic, with its quality of service as JSON.
     #[pyo3(signature = (name, qos, schema, evolution = None, producer = None))]
     fn topic(

@@ -9,6 +9,12 @@ use pyo3::types::{PyDict, PyString};
 use crate::errors;
 use crate::schema::{Schema, refused};
 
+/// Labels of an enumeration with their values.
+type Labels = Vec<(String, i64)>;
+
+/// Name, type, number of elements, units, enumeration (class, labels).
+type FieldRow = (String, String, u32, String, Option<(String, Labels)>);
+
 /// The interfaces of a folder; private, see `heliograph._sal`.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawInterfaces")]
 pub(crate) struct RawInterfaces(sal::Interfaces);
@@ -51,12 +57,59 @@ impl RawInterfaces {
         serde_json::to_string(&qos).map_err(|error| errors::raise("QosRefused", &error.to_string()))
     }
 
-    /// A topic's schema, with its key.
-    fn schema(&self, py: Python<'_>, name: &str) -> PyResult<Schema> {
+    /// What is known about a component: whether it is indexed, what it is, and the kinds and
+    /// short names of its topics.
+    fn component<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let component = self.component_of(name)?;
+        let topics: Vec<_> =
+            component.topics().iter().map(|t| (t.kind().segment(), t.name())).collect();
+        let about = PyDict::new(py);
+        about.set_item("name", component.name())?;
+        about.set_item("description", component.description())?;
+        about.set_item("indexed", component.indexed())?;
+        about.set_item("topics", topics)?;
+        Ok(about)
+    }
+
+    /// The enumerations of a component's own sets: class, and labels with their values.
+    fn enumerations(&self, name: &str) -> PyResult<Vec<(String, Labels)>> {
+        let known = self.component_of(name)?.enumerations();
+        Ok(known.iter().map(|known| (known.class.clone(), known.labels.clone())).collect())
+    }
+
+    /// A topic's public fields: name, type, number of elements, units, enumeration.
+    fn fields(&self, name: &str) -> PyResult<Vec<FieldRow>> {
+        let row = |field: &'_ sal::Field| {
+            let of = match &field.field_type {
+                sal::FieldType::Sal(sal) => sal.name().to_owned(),
+                sal::FieldType::Avro(whole) => whole["type"].to_string(),
+            };
+            let labels = field.enumeration.as_ref();
+            let labels = labels.map(|known| (known.class.clone(), known.labels.clone()));
+            (field.name.to_string(), of, field.count, field.units.to_string(), labels)
+        };
+        Ok(self.find(name)?.fields().iter().map(row).collect())
+    }
+
+    /// What a field of a topic is for.
+    fn field_description(&self, name: &str, field: &str) -> PyResult<Option<String>> {
+        let fields = self.find(name)?.fields();
+        Ok(fields.iter().find(|f| &*f.name == field).map(|f| f.description.to_string()))
+    }
+
+    /// A topic's schema, with its key. `classes` as those of `Schema`.
+    #[pyo3(signature = (name, classes = None))]
+    fn schema(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        classes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Schema> {
         let topic = self.find(name)?;
         let schema = topic.schema().map_err(|error| refused(&error))?;
         let key: Vec<_> = topic.key_fields().iter().map(|field| (*field).to_owned()).collect();
-        Schema::of(py, schema, &PyDict::new(py), &key)
+        let none = PyDict::new(py);
+        Schema::of(py, schema, classes.unwrap_or(&none), &key)
     }
 
     /// The schema that SAL itself registers for a topic.
@@ -79,6 +132,15 @@ impl RawInterfaces {
 }
 
 impl RawInterfaces {
+    /// All of them.
+    pub(crate) fn all(&self) -> &sal::Interfaces {
+        &self.0
+    }
+
+    fn component_of(&self, name: &str) -> PyResult<&sal::Component> {
+        self.0.component(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))
+    }
+
     fn find(&self, name: &str) -> PyResult<&sal::Topic> {
         self.0.topic(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))
     }

@@ -5,6 +5,7 @@
 
 mod bus;
 mod codec;
+mod component;
 mod errors;
 mod fork;
 mod interfaces;
@@ -46,6 +47,14 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<receipt::Pending>()?;
     module.add_class::<notify::Notifier>()?;
     module.add_class::<interfaces::RawInterfaces>()?;
+    module.add_class::<component::Lease>()?;
+    module.add_class::<component::Watch>()?;
+    module.add_class::<component::RawController>()?;
+    module.add_class::<component::RawCaller>()?;
+    module.add_class::<component::RawChecks>()?;
+    module.add_function(wrap_pyfunction!(component::merge_layers, module)?)?;
+    module.add_function(wrap_pyfunction!(component::state_path, module)?)?;
+    module.add_function(wrap_pyfunction!(component::own_topic, module)?)?;
     module.add_function(wrap_pyfunction!(interfaces::schema_set, module)?)?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
     module.add_function(wrap_pyfunction!(fork::forked, module)?)?;

@@ -1,7 +1,8 @@
 //! Samples as Python objects, and everything else that a subscription tells.
 
 use helio_bus::{Event, GapCause, Outage, SampleRef};
-use helio_core::{Headers, SchemaId};
+use helio_component::protocol::{AckHeaders, CallHeaders, HeaderError};
+use helio_core::{Headers, SchemaId, Tai, TraceId};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
@@ -73,6 +74,28 @@ impl Shared {
             schema: self.schema.as_ref().map(|schema| schema.clone_ref(py)),
             value: PyOnceLock::new(),
         }
+    }
+}
+
+impl Sample {
+    /// The headers of a command.
+    pub(crate) fn call_headers(&self) -> Result<CallHeaders, HeaderError> {
+        CallHeaders::decode(self.headers.as_ref())
+    }
+
+    /// The headers of an acknowledgement.
+    pub(crate) fn ack_headers(&self) -> Result<AckHeaders, HeaderError> {
+        AckHeaders::decode(self.headers.as_ref())
+    }
+
+    /// When it was published.
+    pub(crate) fn published(&self) -> Tai {
+        Tai::from_nanos(self.time.nanos())
+    }
+
+    /// The trace that it belongs to.
+    pub(crate) fn trace_id(&self) -> Option<TraceId> {
+        self.trace.map(TraceId)
     }
 }
 

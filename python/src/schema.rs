@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use helio_bus::SchemaText;
+use pyo3::exceptions::PyKeyError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -103,6 +104,11 @@ impl Schema {
         SchemaText { id: self.schema.id(), text: self.text.as_str().into() }
     }
 
+    /// The core's schema.
+    pub(crate) fn schema(&self) -> &helio_core::Schema {
+        &self.schema
+    }
+
     /// Whether some fields are the key.
     pub(crate) fn has_key(&self) -> bool {
         !self.key.is_empty()
@@ -190,6 +196,58 @@ impl Schema {
             Err(_) => py.get_type::<PyBytes>().call1((data,))?.cast_into()?,
         };
         self.decode_from(py, owned.as_bytes(), Some(owned.as_any()))
+    }
+
+    /// The data of a value's fields from the place `first` on: what to compare where the fields
+    /// before it change with every sample.
+    fn encode_from<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        first: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let fields = self.plan.record().map_or(0, |record| record.fields.len());
+        let places: Vec<_> = (first..fields).collect();
+        with_scratch(|out| {
+            codec::encode_fields(&self.plan, &places, value, out)
+                .map_err(|error| self.encode_error(value.py(), error))?;
+            Ok(PyBytes::new(value.py(), out))
+        })
+    }
+
+    /// Encodes one field's value by itself, to see whether it fits.
+    ///
+    /// Raises EncodeError naming the field, and KeyError where there is none of that name.
+    fn encode_field<'py>(
+        &self,
+        name: &str,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let fields = self.plan.record().map_or(&[][..], |record| &record.fields);
+        let field = fields.iter().find(|field| field.text == name);
+        let field = field.ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
+        with_scratch(|out| {
+            codec::encode_field_value(&self.plan, field, value, out)
+                .map_err(|error| self.encode_error(value.py(), error))?;
+            Ok(PyBytes::new(value.py(), out))
+        })
+    }
+
+    /// The values of the record's first `count` fields, whatever follows them.
+    fn decode_first<'py>(
+        &self,
+        data: &Bound<'py, PyBytes>,
+        count: usize,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let py = data.py();
+        codec::decode_first(py, &self.plan, data.as_bytes(), count)
+            .map_err(|error| self.decode_error(py, error))
+    }
+
+    /// The names of the record's fields.
+    #[getter]
+    fn field_names(&self) -> Vec<&str> {
+        let fields = self.plan.record().map_or(&[][..], |record| &record.fields);
+        fields.iter().map(|field| &*field.text).collect()
     }
 
     /// The key that a value's key fields make; empty where there are none.

@@ -18,3 +18,19 @@ def shared_data() -> Path:
         # tidy: allow(ignored-test): the data is not part of the repository
         pytest.skip(f"no real data at {place}; set HELIO_SHARED_DATA")
     return place
+
+
+@pytest.fixture(scope="session")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the interfaces of ``probe.py``."""
+    from probe import write_interfaces
+
+    generics = Path(__file__).parents[2] / "examples" / "interfaces" / "SALGenerics.xml"
+    return write_interfaces(tmp_path_factory.mktemp("interfaces"), generics)
+
+
+@pytest.fixture
+def interfaces(probes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, named by the environment."""
+    monkeypatch.setenv("HELIO_INTERFACES", str(probes))
+    return probes

@@ -26,6 +26,13 @@ from heliograph import sync
 from heliograph._bus import Connecting
 from heliograph._common import open_bus
 from heliograph._heliograph import ManualClock
+from heliograph.testing._component import (
+    assert_next_sample,
+    assert_next_summary_state,
+    check_bad_commands,
+    check_standard_state_transitions,
+    component,
+)
 
 if TYPE_CHECKING:
     from heliograph._bus import Subscription
@@ -33,7 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ManualClock",
+    "assert_next_sample",
+    "assert_next_summary_state",
     "assert_silent",
+    "check_bad_commands",
+    "check_standard_state_transitions",
+    "component",
     "fault_url",
     "memory_bus",
     "memory_url",

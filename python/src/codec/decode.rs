@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
 
 use super::error::CodecError;
-use super::plan::{ArrayPlan, DEPTH_MAX, Node, NodeId, Plan, RecordPlan};
+use super::plan::{ArrayPlan, DEPTH_MAX, FieldPlan, Node, NodeId, Plan, RecordPlan};
 use crate::ndarray::{self, Numeric};
 use crate::time::Time;
 
@@ -30,6 +30,22 @@ pub(crate) fn decode<'py>(
         return Err(CodecError::new("the end of the datum", found));
     }
     Ok(value)
+}
+
+/// Decodes the first `count` fields of a record, whatever follows them.
+pub(crate) fn decode_first<'py>(
+    py: Python<'py>,
+    plan: &Plan,
+    bytes: &[u8],
+    count: usize,
+) -> Decoded<Vec<Bound<'py, PyAny>>> {
+    let fields = plan.record().map_or(&[][..], |record| &record.fields);
+    let empty = EMPTY_ITEMS_MAX;
+    let mut decoder = Decoder { py, plan, bytes, at: 0, owner: None, depth: 0, empty };
+    let value = |field: &FieldPlan| {
+        decoder.node(plan.node(field.node)).map_err(|error| error.at_field(&field.text))
+    };
+    fields.iter().take(count).map(value).collect()
 }
 
 struct Decoder<'a, 'py> {

@@ -10,7 +10,7 @@ mod plan;
 mod union;
 
 pub(crate) use compile::compile;
-pub(crate) use decode::decode;
+pub(crate) use decode::{decode, decode_first};
 pub(crate) use encode::{encode, encode_field_value, encode_fields};
 pub(crate) use error::CodecError;
 pub(crate) use plan::Plan;

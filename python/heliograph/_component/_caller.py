@@ -1,0 +1,273 @@
+"""What sends commands to one component, and hears of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from heliograph._common import open_topic
+from heliograph._component._call import CommandCall
+from heliograph._component._feed import Pump
+from heliograph._component._own import own_topic
+from heliograph._component._send import Sender, choices
+from heliograph._component._topics import wishes
+from heliograph._errors import ClosedError, HelioError
+from heliograph._heliograph import Caller, Watch
+from heliograph._start import latest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph._bus import Bus
+    from heliograph._component._codes import Ack
+    from heliograph._component._data import TopicData
+    from heliograph._component._interface import ComponentInterface, TopicType
+    from heliograph._heliograph import RawTopic, Sample
+
+_LOG = logging.getLogger("heliograph")
+
+DEFAULT_TIMEOUT_S = 10.0
+"""How long a call waits for a first acknowledgement that says how long it takes."""
+
+LOOK_S = 0.25
+"""How often one looks whether a component is still there while calls wait for it."""
+
+
+class Calling:
+    """The caller's side of the protocol, driven in the event loop; one for each remote."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        interface: ComponentInterface,
+        index: int,
+        identity: str,
+        caller: str | None,
+        lead: float,
+    ) -> None:
+        self._bus = bus
+        self._interface = interface
+        self._index = index
+        self._identity = identity
+        self._origin = os.getpid()
+        name = f"{interface.name}:{index}" if interface.indexed else interface.name
+        self.name = name
+        self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
+        self._sender = Sender()
+        self._watch: Watch | None = None
+        self._acks: Pump | None = None
+        self._topics: dict[str, RawTopic] = {}
+        self._control: RawTopic | None = None
+        self._calls: dict[int, tuple[CommandCall, TopicType | None, Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked = 0.0
+        self._closed = False
+
+    @property
+    def late_sent(self) -> int:
+        """Number of commands of streams that were sent too short a time before their time."""
+        return self._caller.late_sent
+
+    def presence(self) -> str:
+        """Look whether the component is there: here, gone or unknown."""
+        self._open()
+        assert self._watch is not None, "it was opened"
+        known, started = self._watch.look()
+        self._tell_presence(known, started)
+        return known
+
+    def send(
+        self,
+        topic: TopicType | None,
+        what: tuple[str, float],
+        value: Any,
+        *,
+        timeout: float | None = None,
+        expiry: float | None = None,
+        key: str | None = None,
+        time: int | None = None,
+        until_done: bool = True,
+        progress: Callable[[Ack], object] | None = None,
+    ) -> CommandCall:
+        """Send a command, or a request beside commands where `what` is not to run it."""
+        self._open()
+        command = "" if topic is None else topic.name
+        title = f"{self.name}.{command or what[0]}"
+        call = CommandCall(self, title, until_done, progress)
+        assert self._watch is not None, "it was opened"
+        self._tell_presence(*self._watch.recent())
+        now = self._now()
+        expires = None if expiry is None else now + round(expiry * 1e9)
+        limit = DEFAULT_TIMEOUT_S if timeout is None else timeout
+        number = self._caller.send(now, what, command, limit, expires, key, time)
+        self._calls[number] = (call, topic, value)
+        self._drain()
+        return call
+
+    def cancel(self, call: CommandCall, timeout: float | None) -> CommandCall:
+        """Ask for a call to be cancelled."""
+        return self.send(None, ("cancel", float(call.number)), None, timeout=timeout)
+
+    # The machinery.
+
+    def _now(self) -> int:
+        return self._bus._raw.now_ns()
+
+    def _open(self) -> None:
+        if self._closed or self._bus._closed:
+            raise ClosedError(f"the remote of {self.name} is closed")
+        if self._interface.indexed and not self._index:
+            raise ValueError(
+                f"a remote of all instances of {self._interface.name} reads only: name an index to "
+                "send commands"
+            )
+        if self._watch is None:
+            raw, interface = self._bus._raw, self._interface
+            kind = interface.get("ack_ackcmd")
+            assert kind is not None, "every component has acknowledgements"
+            keys = [kind.schema.key(self._index)] if interface.indexed else None
+            acks = open_topic(raw, kind.topic, kind.schema, kind.qos)
+            wanted = wishes(latest(), keys, lagging=("lossless", 0))
+            self._acks = Pump(self._bus, acks.subscribe(wanted), self._heard, None, self._drain)
+            self._acks.feed.listen()
+            self._watch = Watch(raw, interface.raw, interface.name, self._index)
+
+    def _topic(self, topic: TopicType) -> RawTopic:
+        found = self._topics.get(topic.name)
+        if found is None:
+            found = open_topic(self._bus._raw, topic.topic, topic.schema, topic.qos)
+            found.claim()
+            self._topics[topic.name] = found
+        return found
+
+    def _heard(self, sample: Sample[Any]) -> None:
+        if self._calls:
+            self._caller.acknowledged(self._now(), sample, sample.value)
+
+    def _tell_presence(self, known: str, started: int) -> None:
+        if known != "unknown" and self._caller.pending and self._acks is not None:
+            # What it has said before it went counts.
+            self._acks.look()
+        self._caller.presence(known, started)
+
+    def _drain(self) -> None:
+        for effect, *rest in self._caller.effects():
+            getattr(self, f"_on_{effect}")(*rest)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._caller.wake_at()
+        if due is not None and not self._closed:
+            after = max(0.0, (due - self._now()) * 1e-9)
+            if self._caller.pending:
+                after = min(after, LOOK_S)
+            self._timer = asyncio.get_running_loop().call_later(after, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._bus._closed or self._watch is None:
+            return
+        if self._caller.pending:
+            try:
+                self._tell_presence(*self._watch.recent())
+            except HelioError as error:
+                _LOG.warning("whether %s is there cannot be seen: %s", self.name, error)
+        self._caller.tick(self._now())
+        self._drain()
+
+    def _on_publish(
+        self,
+        number: int,
+        what: str,
+        argument: float,
+        sequence: int,
+        trace: bytes,
+        headers: dict[str, bytes],
+    ) -> None:
+        call, topic, value = self._calls[number]
+        call.number = sequence
+
+        def failed(error: HelioError) -> None:
+            self._caller.publish_failed(number, str(error))
+            asyncio.get_running_loop().call_soon(self._drain)
+
+        try:
+            if what == "run":
+                assert topic is not None, "what is run is a command"
+                target, value = self._topic(topic), self._stamped(topic, value, sequence)
+            else:
+                target = self._control_topic()
+                value = self._asked(what, argument, topic, value, sequence)
+        except HelioError as error:
+            failed(error)
+            return
+        self._sender.send(target, value, choices(trace=trace, headers=headers or None), failed)
+
+    def _stamped(self, topic: TopicType, value: TopicData, sequence: int) -> TopicData:
+        sent, utc = self._bus._raw.stamps()
+        stamp = object.__setattr__
+        if self._interface.indexed:
+            stamp(value, "salIndex", self._index)
+        stamp(value, "private_sndStamp", sent)
+        stamp(value, "private_efdStamp", utc)
+        stamp(value, "private_kafkaStamp", sent)
+        stamp(value, "private_seqNum", sequence)
+        stamp(value, "private_revCode", topic.revcode)
+        stamp(value, "private_identity", self._identity)
+        stamp(value, "private_origin", self._origin)
+        return value
+
+    def _control_topic(self) -> RawTopic:
+        if self._control is None:
+            interface = self._interface
+            self._control = own_topic(
+                self._bus._raw, "control", interface.name, interface.indexed, None
+            )
+            self._control.claim()
+        return self._control
+
+    def _asked(
+        self, what: str, argument: float, topic: TopicType | None, value: Any, sequence: int
+    ) -> dict[str, Any]:
+        payload = b""
+        if what == "validate":
+            assert topic is not None, "what is validated is a command"
+            payload = topic.schema.encode(self._stamped(topic, value, sequence))
+        return {
+            "salIndex": self._index,
+            "action": what,
+            "command": "" if topic is None else topic.name,
+            "target": int(argument) if what == "cancel" else 0,
+            "seconds": argument if what == "lock" else 0.0,
+            "payload": payload,
+            "seqNum": sequence,
+            "identity": self._identity,
+            "origin": self._origin,
+        }
+
+    def _on_progress(self, number: int, row: tuple[Any, ...]) -> None:
+        self._calls[number][0]._hear(row)
+
+    def _on_done(self, number: int, row: tuple[Any, ...], _cause: str) -> None:
+        call, _, _ = self._calls.pop(number)
+        call._hear(row)
+
+    def _on_warn(self, text: str) -> None:
+        _LOG.warning("%s", text)
+
+    def close(self) -> None:
+        """Let go; calls that wait end as not acknowledged."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._acks is not None:
+            self._acks.close()
+        for number, (call, _, _) in list(self._calls.items()):
+            self._caller.abandon(number)
+            call._hear((-301, 0, "the remote was closed", 0.0, None, None))
+        self._calls.clear()

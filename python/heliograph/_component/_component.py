@@ -1,0 +1,469 @@
+"""The base class of components."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from heliograph._component import _config
+from heliograph._component._codes import State
+from heliograph._component._engine import Engine
+from heliograph._component._hooks import Hooks
+from heliograph._component._interface import find_interface
+from heliograph._component._logs import LogPublisher
+from heliograph._component._topics import Identity, WriteTopic
+from heliograph._errors import ExpectedError, HelioError
+from heliograph._heliograph import __version__, state_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from heliograph._bus import Bus
+    from heliograph._component._commands import CommandOptions
+    from heliograph._component._data import Enums
+    from heliograph._component._interface import TopicType
+
+HEARTBEAT_S = 1.0
+"""How often a component says that its event loop turns."""
+
+
+class Component(Hooks):
+    """A component of an observatory: subclass it with a handler for each command.
+
+    ::
+
+        class Mount(heliograph.Component):
+            component = "MTMount"
+
+            async def do_moveToTarget(self, command):
+                self.assert_enabled()
+                await self.in_progress(command, timeout=60, text="slewing", progress=0.0)
+                ...
+
+        if __name__ == "__main__":
+            Mount.run()
+
+    ``do_<command>(command)`` runs a command: what it returns is the result (None is "Done", a text,
+    or what JSON has), :class:`ExpectedError` fails it, and so does any other exception, which is
+    logged. ``validate_<command>(command)`` is asked, too, where a caller wants to know whether a
+    command would be run. ``evt_<event>`` and ``tel_<telemetry>`` are the topics to write:
+    :class:`heliograph.WriteTopic`. What is around changes of state is in the ``begin_…``,
+    ``end_…`` and :meth:`handle_summary_state` hooks.
+
+    Use it as an asynchronous context manager, or :meth:`start` and :meth:`close` it; `done_task` is
+    done when it has ended. Keyword arguments: ``index`` of an indexed component, ``initial_state``
+    to go to, ``override`` and ``config_dir`` of the configuration, ``simulation_mode``,
+    ``authorization`` (a file, watched), ``interface`` in place of the class's, ``logger`` whose
+    records are published as logMessage (the component's own, ``log``, unless given).
+    """
+
+    component: ClassVar[str] = ""
+    """The component's name in the interfaces; the class's name unless given."""
+
+    interface: ClassVar[Any] = None
+    """The folder of interfaces, or what ``load_interfaces`` returns; else ``HELIO_INTERFACES``."""
+
+    version: ClassVar[str] = ""
+    """The component's version, for softwareVersions."""
+
+    valid_simulation_modes: ClassVar[Sequence[int]] = (0,)
+    """The values of ``simulation_mode`` that it has; 0 is the real thing."""
+
+    config_schema: ClassVar[Mapping[str, Any] | None] = None
+    """The JSON schema of its configuration; a component with one, or with a folder, has one."""
+
+    config_folder: ClassVar[str | os.PathLike[str] | None] = None
+    """Where its configuration is, unless ``config_dir`` is given."""
+
+    command_options: ClassVar[Mapping[str, CommandOptions]] = {}
+    """Lanes, limits and streams by command, for those whose handlers are not decorated."""
+
+    extra_commands: ClassVar[Sequence[str]] = ()
+    """Commands with handlers that the interface may not have yet."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        index: int = 0,
+        *,
+        initial_state: State | None = None,
+        override: str = "",
+        config_dir: str | os.PathLike[str] | None = None,
+        simulation_mode: int = 0,
+        authorization: str | os.PathLike[str] | None = None,
+        interface: Any = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        kind = type(self)
+        name = kind.component or kind.__name__
+        given = interface if interface is not None else kind.interface
+        self._interface = find_interface(given, name)
+        if self._interface.indexed != (index > 0):
+            remedy = "give an index of 1 or more" if self._interface.indexed else "it has no index"
+            raise ValueError(f"{name} cannot have the index {index}: {remedy}")
+        if simulation_mode not in kind.valid_simulation_modes:
+            modes = ", ".join(map(str, kind.valid_simulation_modes))
+            raise ExpectedError(f"{name} has no simulation mode {simulation_mode}; it has {modes}")
+        identity = f"{name}:{index}" if self._interface.indexed else name
+        self.bus = bus
+        self.index = index
+        self.log = logging.getLogger(identity)
+        self._logger = logger or self.log
+        self._simulation_mode = simulation_mode
+        self._wanted = initial_state
+        self._initial = State.OFFLINE if self._has_enter_control() else State.STANDBY
+        self._override = override
+        folder = config_dir if config_dir is not None else kind.config_folder
+        self._config_dir = None if folder is None else Path(folder)
+        self._authorization = None if authorization is None else Path(authorization)
+        self._authorization_seen: Any = None
+        self._configuration: _config.Loaded | None = None
+        self._who = Identity(identity, os.getpid(), index, f"{identity}")
+        self._engine = Engine(self, bus, self._interface, self._who)
+        self._records = LogPublisher(self._publish_record)
+        self._records.setLevel(logging.NOTSET)
+        self._logger.addHandler(self._records)
+        self._started = False
+
+    def _has_enter_control(self) -> bool:
+        return self._interface.get("cmd_enterControl") is not None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._who.identity} {self.summary_state.name}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:4] in ("evt_", "tel_") and "_interface" in self.__dict__:
+            topic = self._interface.get(name)
+            if topic is not None:
+                return self._writer(topic)
+            raise AttributeError(f"{self._interface!r} has no {name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _writer(self, topic: TopicType) -> WriteTopic:
+        """Return the one writer of a topic, which is an attribute from then on."""
+        made = self.__dict__.get(topic.attribute)
+        if made is None:
+            made = self.__dict__[topic.attribute] = WriteTopic(self.bus, self._who, topic)
+        return made
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        """The component's name, with its index if it has one: ``ESS:3``."""
+        return self._who.identity
+
+    @property
+    def summary_state(self) -> State:
+        """The state now."""
+        return self._engine.state
+
+    @property
+    def simulation_mode(self) -> int:
+        """What it was started with; 0 is the real thing."""
+        return self._simulation_mode
+
+    @property
+    def enums(self) -> Enums:
+        """The enumerations of its interface: ``self.enums.AxisState.Moving``."""
+        return self._interface.enums
+
+    @property
+    def done_task(self) -> asyncio.Future[None]:
+        """Done when the component has ended; raises why, where it was not asked to."""
+        return self._engine.done
+
+    @property
+    def configuration(self) -> _config.Loaded | None:
+        """What was applied last: values, files, version."""
+        return self._configuration
+
+    @property
+    def locked_by(self) -> str | None:
+        """The caller that has locked the component, if one has."""
+        locked = self._engine.controller.locked
+        return None if locked is None else locked[0]
+
+    def stream_stats(self, command: str) -> dict[str, int]:
+        """Return what became of a stream's commands.
+
+        Counted are ``received``, ``late``, ``lost`` (that never came), ``missing`` (late or lost in
+        a row up to now), and ``most_missing`` in a row.
+        """
+        counts = self._engine.controller.stream(command)
+        if counts is None:
+            raise ValueError(f"{self.name} has no stream of commands {command!r}")
+        names = ("received", "late", "lost", "missing", "most_missing")
+        return dict(zip(names, counts, strict=True))
+
+    # What handlers call.
+
+    def assert_enabled(self, action: str = "") -> None:
+        """Raise :class:`ExpectedError` unless the state is ENABLED."""
+        if self.summary_state is not State.ENABLED:
+            what = f"{action} is " if action else ""
+            state = self.summary_state.name
+            raise ExpectedError(f"{what}not allowed in state {state}: it must be ENABLED")
+
+    async def in_progress(
+        self,
+        command: Any,
+        timeout: float,
+        text: str = "",
+        *,
+        progress: float | None = None,
+        result: Any = None,
+    ) -> None:
+        """Tell the caller that a command runs, and for how many more seconds at most.
+
+        ``progress`` is how much of it is done, 0 to 1; ``result`` a first result that JSON has.
+        """
+        self._engine.in_progress(command, timeout, text, progress, result)
+        # A handler that tells of its progress in a busy loop must not stop the component.
+        await asyncio.sleep(0)
+
+    async def fault(self, code: int, report: str, traceback: str = "") -> None:
+        """Go to FAULT: something went wrong that needs a person. Commands of state fail."""
+        engine = self._engine
+        engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
+        self.log.error("fault %d: %s", code, report)
+        await engine.fault(code, report)
+
+    async def do_setLogLevel(self, command: Any) -> None:  # noqa: N802
+        """Set the level of the component's log, or of the logger that `subsystem` names."""
+        logger = logging.getLogger(command.subsystem) if command.subsystem else self._logger
+        logger.setLevel(command.level)
+        self._tell_log_level(command.subsystem)
+
+    def _tell_log_level(self, subsystem: str = "") -> None:
+        logger = logging.getLogger(subsystem) if subsystem else self._logger
+        level = logger.getEffectiveLevel()
+        self._engine.put("logLevel", force=True, level=level, subsystem=subsystem)
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Take the lease, take commands from now on, and go to the state that was asked for.
+
+        Raises :class:`LeaseError` where another instance runs, and :class:`ExpectedError` where a
+        change of state fails: then it runs, in the state before.
+        """
+        if self._started:
+            raise RuntimeError(f"{self!r} was started before; make another one")
+        self._started = True
+        engine = self._engine
+        try:
+            if self._authorization is not None:
+                text = await asyncio.to_thread(self._authorization.read_text)
+                engine.controller.set_policy(text)
+                self._authorization_seen = await asyncio.to_thread(self._authorization_stat)
+            await engine.open()
+        except (OSError, ValueError, HelioError) as error:
+            self._let_go()
+            if isinstance(error, HelioError):
+                raise
+            raise HelioError(f"the authorization {self._authorization}: {error}") from error
+        engine.begin()
+        await self._tell_who()
+        self._records.start()
+        engine.spawn(self._beat())
+        engine.spawn(self._watch())
+        await self.handle_summary_state()
+        if self._wanted is not None:
+            await self.go_to(self._wanted)
+
+    async def go_to(self, state: State) -> None:
+        """Go to a state by the fewest commands, as if they were received.
+
+        Raises :class:`ExpectedError` where one fails.
+        """
+        commands = state_path(int(self.summary_state), int(state))
+        if commands is None:
+            raise ExpectedError(f"no command leads from {self.summary_state.name} to {state.name}")
+        for command in commands:
+            fields = {"configurationOverride": self._override} if command == "start" else {}
+            await self._engine.ask(command, **fields)
+
+    async def close(self, error: BaseException | None = None) -> None:
+        """End at once, in whatever state; see :meth:`go_to` for the way by OFFLINE."""
+        if not self._started or self._engine.lease is None:
+            self._let_go()
+            return
+        await asyncio.shield(self._engine.stop(error))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _let_go(self) -> None:
+        """Publish what was logged, and take the handler out of the log."""
+        self._records.stop()
+        self._logger.removeHandler(self._records)
+
+    async def _tell_who(self) -> None:
+        engine = self._engine
+        engine.put(
+            "softwareVersions",
+            force=True,
+            salVersion=f"heliograph {__version__}",
+            xmlVersion="",
+            cscVersion=self.version,
+            subsystemVersions=await asyncio.to_thread(_versions),
+        )
+        engine.put("simulationMode", force=True, mode=self._simulation_mode)
+        engine.put("errorCode", errorCode=0, errorReport="", traceback="")
+        self._tell_log_level()
+        await self._tell_configurations()
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            self._engine.look_at_lease()
+            self._engine.put("heartbeat", force=True)
+            # From the time when it was due, so that a busy loop does not slow it down.
+            due = max(due + HEARTBEAT_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    async def _watch(self) -> None:
+        """Look for changed files of authorization and of configuration."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await self.reload_authorization()
+            if self.summary_state is State.STANDBY:
+                await self._tell_configurations()
+
+    def _authorization_stat(self) -> Any:
+        assert self._authorization is not None, "callers look"
+        found = self._authorization.stat()
+        return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    async def reload_authorization(self) -> bool:
+        """Look whether the authorization file has changed, and go by it; say whether it has.
+
+        A file that has gone wrong is told in the log, once, and the last good one holds.
+        """
+        if self._authorization is None:
+            return False
+        try:
+            seen = await asyncio.to_thread(self._authorization_stat)
+            if seen == self._authorization_seen:
+                return False
+            self._authorization_seen = seen
+            text = await asyncio.to_thread(self._authorization.read_text)
+            self._engine.controller.set_policy(text)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and self._authorization_seen == str(error):
+                return False
+            if isinstance(error, OSError):
+                self._authorization_seen = str(error)
+            self.log.error(
+                "the authorization %s cannot be used, the last good one holds: %s",
+                self._authorization,
+                error,
+            )
+            return False
+        self.log.info("the authorization %s is in force", self._authorization)
+        return True
+
+    # Changes of state, as the engine has them done.
+
+    async def _begin_state(self, command: str, data: Any) -> None:
+        if command == "start":
+            await self._load_configuration(data)
+        await getattr(self, f"begin_{command}")(data)
+
+    async def _end_state(self, command: str, old: State, data: Any) -> None:
+        await self.handle_summary_state()
+        await getattr(self, f"end_{command}")(data)
+        if command == "standby" and old is State.FAULT:
+            self._engine.put("errorCode", errorCode=0, errorReport="", traceback="")
+
+    @property
+    def _configurable(self) -> bool:
+        return self._config_dir is not None or type(self).config_schema is not None
+
+    async def _load_configuration(self, data: Any) -> None:
+        override = getattr(data, "configurationOverride", "")
+        if not self._configurable:
+            if override:
+                raise ExpectedError(f"{self.name} has no configuration; {override!r} is refused")
+            return
+        if self._config_dir is None:
+            raise ExpectedError(f"{self.name} has no folder of configurations; give config_dir")
+        schema = type(self).config_schema
+        loaded = await asyncio.to_thread(_config.load, self._config_dir, override, schema)
+        await self.configure(loaded.namespace())
+        self._configuration = loaded
+        self._engine.put(
+            "configurationApplied",
+            force=True,
+            configurations=",".join(loaded.files),
+            version=loaded.version,
+            url=self._config_dir.absolute().as_uri(),
+            schemaVersion=_schema_version(schema),
+        )
+
+    async def _tell_configurations(self) -> None:
+        if self._config_dir is None:
+            return
+        found = await asyncio.to_thread(_config.overrides, self._config_dir)
+        self._engine.put(
+            "configurationsAvailable",
+            overrides=",".join(found),
+            url=self._config_dir.absolute().as_uri(),
+            schemaVersion=_schema_version(type(self).config_schema),
+        )
+
+    def _publish_record(self, fields: dict[str, Any]) -> None:
+        self._engine.put("logMessage", force=True, **fields)
+
+    # From the command line.
+
+    @classmethod
+    def run(cls, arguments: Sequence[str] | None = None) -> None:
+        """Run the component from the command line until it ends; ``--help`` says how."""
+        from heliograph._component import _main
+
+        _main.run(cls, arguments)
+
+    @classmethod
+    async def amain(cls, arguments: Sequence[str] | None = None) -> None:
+        """Do as :meth:`run`, in an event loop that is running."""
+        from heliograph._component import _main
+
+        await _main.amain(cls, arguments)
+
+
+def _schema_version(schema: Mapping[str, Any] | None) -> str:
+    """Return the last word of a schema's title, as SAL has it: ``Mount v3``."""
+    words = str((schema or {}).get("title", "")).split()
+    return words[-1] if words else ""
+
+
+def _versions() -> str:
+    import importlib.metadata
+    import socket
+
+    try:
+        numpy = importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        numpy = "?"
+    return f"heliograph={__version__},numpy={numpy},host={socket.gethostname()}"

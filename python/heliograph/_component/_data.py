@@ -1,0 +1,198 @@
+"""Classes for the values of topics, made when a topic is first used.
+
+Constraints: an interface may have hundreds of topics with thousands of fields, so a class is made
+of slots and costs microseconds; no text is compiled. A class is bound to its topic's schema:
+decoding gives instances, whose enumerated fields are members of an ``IntEnum``.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from heliograph._heliograph import Schema
+    from heliograph._sal import FieldInfo
+
+    Labels = list[tuple[str, int]]
+
+PRIVATE = (
+    "private_sndStamp",
+    "private_rcvStamp",
+    "private_efdStamp",
+    "private_kafkaStamp",
+    "private_seqNum",
+    "private_revCode",
+    "private_identity",
+    "private_origin",
+)
+"""The fields that every topic begins with, after ``salIndex`` where there is one."""
+
+_SHOWN = 6
+"""So many elements of an array, and twice as many fields, are shown in a ``repr``."""
+
+
+class TopicData:
+    """The value of a topic: an attribute for each field, private ones included.
+
+    Two values are equal when their public fields (and ``salIndex``) are; NaN equals NaN.
+    """
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    _topic: ClassVar[str] = ""
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _public: ClassVar[tuple[str, ...]] = ()
+    _arrays: ClassVar[tuple[str, ...]] = ()
+    _schema: ClassVar[Schema]
+    _defaults: ClassVar[bytes] = b""
+
+    def __new__(cls, **fields: Any) -> Self:
+        """Make a value with every field at its default, and then the given ones set.
+
+        Raises :class:`TypeError` naming a field that is not there.
+        """
+        made: Self = cls._schema.decode(cls._defaults)
+        for name in cls._arrays:
+            # Decoded arrays are read-only, and this one is the caller's own.
+            object.__setattr__(made, name, getattr(made, name).copy())
+        for name, value in fields.items():
+            if name not in cls._fields:
+                raise TypeError(f"{cls._topic} has no field {name!r}")
+            object.__setattr__(made, name, value)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicData) or self._public != other._public:
+            return NotImplemented
+        return all(same(getattr(self, name), getattr(other, name)) for name in self._public)
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={_short(getattr(self, name))}" for name in self._public[: 2 * _SHOWN]]
+        more = len(self._public) - len(shown)
+        return f"{self._topic}({', '.join(shown)}{f', … {more} more' if more > 0 else ''})"
+
+    def __copy__(self) -> TopicData:
+        made: TopicData = object.__new__(type(self))
+        for name in self._fields:
+            object.__setattr__(made, name, getattr(self, name))
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the public fields by name."""
+        return {name: getattr(self, name) for name in self._public}
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two values of a field are the same; NaN is the same as NaN."""
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        one, two = np.asarray(one), np.asarray(two)
+        floating = one.dtype.kind == two.dtype.kind == "f"
+        return bool(np.array_equal(one, two, equal_nan=floating))
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        return len(one) == len(two) and all(map(same, one, two))
+    return bool(one == two) or (one != one and two != two)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, np.ndarray):
+        if value.size <= _SHOWN:
+            return str(value.tolist())
+        return f"<{value.size} x {value.dtype}>"
+    return repr(value)
+
+
+def data_class(name: str, topic: str, names: Sequence[str], arrays: Sequence[str]) -> type:
+    """Return a new class of values; :func:`bind` makes it usable."""
+    first = names.index(PRIVATE[0]) + len(PRIVATE)
+    body = {
+        "__slots__": tuple(names),
+        "__doc__": f"A value of {topic}.",
+        "__module__": "heliograph",
+        "_topic": topic,
+        "_fields": tuple(names),
+        "_public": (*names[: first - len(PRIVATE)], *names[first:]),
+        "_arrays": tuple(arrays),
+    }
+    return type(name, (TopicData,), body)
+
+
+def bind(cls: Any, schema: Schema, zeros: Mapping[str, Any]) -> None:
+    """Bind a class to its schema; ``zeros`` are values of fields that have no default."""
+    cls._schema = schema
+    cls._defaults = schema.encode(dict(zeros))
+
+
+def zero(field: FieldInfo) -> Any:
+    """Return what a field without a default holds until it is set."""
+    if "null" in field.type:
+        return None
+    if '"array"' in field.type:
+        return []
+    if "string" in field.type:
+        return ""
+    if "boolean" in field.type:
+        return False
+    return b"" if "bytes" in field.type else 0
+
+
+class Enums:
+    """The enumerations of a component, as attributes: ``enums.AxisState.Moving``.
+
+    An enumeration has the name that it has in the interface. One that stands at a field without a
+    name of its own is called by topic and field: ``Target_tracksys``. Labels are the interface's;
+    what cannot stand in a Python name is ``_``.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        known: Mapping[str, Labels],
+        make: Callable[[str, Labels], type[enum.IntEnum]],
+    ) -> None:
+        self._component = component
+        self._known = known
+        self._make = make
+
+    def __getattr__(self, name: str) -> type[enum.IntEnum]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        labels = self._known.get(name)
+        if labels is None:
+            raise AttributeError(f"{self._component} has no enumeration {name!r}; see dir()")
+        return self._make(name, labels)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._known))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __repr__(self) -> str:
+        return f"<enumerations of {self._component}: {', '.join(self)}>"
+
+
+def int_enum(name: str, labels: Sequence[tuple[str, int]]) -> type[enum.IntEnum]:
+    """Return the enumeration with these labels; two labels of one value are aliases."""
+    members = {_member(label): value for label, value in labels}
+    made = enum.IntEnum(name, members, module="heliograph")  # type: ignore[misc]
+    return cast("type[enum.IntEnum]", made)
+
+
+def _member(label: str) -> str:
+    name = re.sub(r"\W", "_", label)
+    if not name.isidentifier():
+        name = f"_{name}"
+    # What an IntEnum cannot have as a member.
+    return f"{name}_" if name == "mro" or (name[:1] == "_" == name[-1:]) else name

@@ -1,0 +1,663 @@
+"""The machinery of a component: the protocol's controller, driven in the event loop.
+
+Constraints: what a command goes through is decided by the controller in the extension, which does
+no I/O; this module decodes values, runs handlers and hooks as tasks, and publishes. Nothing here
+waits while a command is received: what cannot be published at once stands in line.
+
+Operation: each input is followed by :meth:`Engine._drain`, which carries out the controller's
+effects in their order and sets the timer for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heliograph._common import open_topic
+from heliograph._component._codes import AckCode, State
+from heliograph._component._commands import CommandOptions, options_of
+from heliograph._component._feed import Pump
+from heliograph._component._own import own_topic
+from heliograph._component._send import Sender, choices
+from heliograph._component._topics import SEQUENCE_MAX, WriteTopic, wishes
+from heliograph._errors import (
+    DecodeError,
+    ExpectedError,
+    HelioError,
+    IncompatibleSchema,
+    LeaseError,
+)
+from heliograph._events import Gap, Undecodable
+from heliograph._heliograph import Checks, Controller, Lease
+from heliograph._start import latest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from heliograph._bus import Bus
+    from heliograph._component._component import Component
+    from heliograph._component._interface import ComponentInterface, TopicType
+    from heliograph._component._topics import Identity
+    from heliograph._heliograph import RawSubscription, RawTopic, Sample
+
+_LOG = logging.getLogger("heliograph")
+
+STATE_COMMANDS = ("start", "enable", "disable", "standby", "exitControl", "enterControl")
+"""The commands that change the state."""
+
+ENGINE_EVENTS = (
+    "summaryState",
+    "errorCode",
+    "logLevel",
+    "logMessage",
+    "simulationMode",
+    "softwareVersions",
+    "heartbeat",
+    "configurationsAvailable",
+    "configurationApplied",
+)
+"""The events that the machinery itself writes, where the interface has them."""
+
+FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
+
+
+@dataclass
+class _Command:
+    """A command of the interface, as this component takes it."""
+
+    topic: TopicType
+    options: CommandOptions
+    handler: Callable[[Any], Any] | None
+    validate: Callable[[Any], Any] | None
+    checks: Checks
+    number: int
+
+
+@dataclass
+class _Call:
+    """A command that was received and has not ended."""
+
+    command: _Command | None
+    value: Any
+    task: asyncio.Task[Any] | None = None
+
+
+class Engine:
+    """A component's machinery; what authors of components see is :class:`Component`."""
+
+    def __init__(
+        self, component: Component, bus: Bus, interface: ComponentInterface, who: Identity
+    ) -> None:
+        self.component = component
+        self.bus = bus
+        self.interface = interface
+        self.who = who
+        self.sender = Sender()
+        self.lease: Lease | None = None
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Whoever does not ask for it must not be told by the garbage collector.
+        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.commands = self._commands()
+        self.controller = Controller(
+            interface.name,
+            who.index,
+            [self._spec(name, command) for name, command in self.commands.items()],
+            int(component._initial),
+        )
+        self.events: dict[str, WriteTopic] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._calls: dict[int, _Call] = {}
+        self._by_value: dict[int, int] = {}
+        self._waiting: dict[int, asyncio.Future[tuple[int, str]]] = {}
+        self._pumps: list[Pump] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._changed = False
+        self._acks: RawTopic | None = None
+        self._ack_type = interface.get("ack_ackcmd")
+        self._audit: RawTopic | None = None
+        self._control_sequence = 0
+
+    @property
+    def state(self) -> State:
+        """The summary state."""
+        return State(self.controller.summary_state)
+
+    # What is there: commands and their handlers.
+
+    def _commands(self) -> dict[str, _Command]:
+        sal_names = sorted(
+            topic.info.sal_name for kind in _KINDS for topic in self.interface.of_kind(kind)
+        )
+        component, found = self.component, {}
+        for topic in self.interface.of_kind("command"):
+            name = topic.name
+            handler = getattr(component, f"do_{name}", None)
+            options = component.command_options.get(name) or options_of(handler)
+            if name in STATE_COMMANDS:
+                handler = None
+            found[name] = _Command(
+                topic=topic,
+                options=options,
+                handler=handler,
+                validate=getattr(component, f"validate_{name}", None),
+                checks=checks_of(topic, options),
+                number=sal_names.index(topic.info.sal_name),
+            )
+        self._refuse_strangers(found)
+        return found
+
+    def _refuse_strangers(self, known: dict[str, _Command]) -> None:
+        named = {name[3:] for name in dir(type(self.component)) if name.startswith("do_")}
+        named |= set(self.component.command_options)
+        # The base class has a handler for it, which not every interface has.
+        named.discard("setLogLevel")
+        strangers = named - set(known) - set(self.component.extra_commands)
+        if strangers:
+            name = sorted(strangers)[0]
+            raise TypeError(
+                f"{type(self.component).__name__} has a handler for {name!r}, and the interface of "
+                f"{self.interface.name} no such command; correct the name, or list it in "
+                "extra_commands if it will come with a later interface"
+            )
+
+    @staticmethod
+    def _spec(name: str, command: _Command) -> tuple[str, bool, bool, float | None]:
+        stream = command.options.stream
+        margin = None if stream is None else stream.margin
+        there = command.handler is not None or name in STATE_COMMANDS
+        return (name, there, command.options.concurrent, margin)
+
+    # Opening.
+
+    async def open(self) -> None:
+        """Take the lease, open topics, and take commands from now on.
+
+        Raises :class:`LeaseError` where another instance runs.
+        """
+        try:
+            subscriptions = await asyncio.to_thread(self._open)
+            for name, event in self.events.items():
+                event.adopt(self.bus._adopt(self._raw_events[name]))
+            for command, raw in subscriptions:
+                self._pump(command, raw)
+        except BaseException:
+            self.lease = None
+            raise
+
+    def begin(self) -> None:
+        """Be there: the state is published, and commands are answered from now on."""
+        self.look_at_lease()
+        self._carry_out()
+        self._changed = False
+        self._schedule()
+
+    def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
+        interface, who, bus = self.interface, self.who, self.bus._raw
+        self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
+        assert self._ack_type is not None, "every component has acknowledgements"
+        kind = self._ack_type
+        self._acks = open_topic(bus, kind.topic, kind.schema, kind.qos, producer=who.producer)
+        self._acks.claim()
+        self._audit = own_topic(bus, "audit", interface.name, interface.indexed, who.producer)
+        self._audit.claim()
+        self._raw_events: dict[str, RawTopic] = {}
+        for name in ENGINE_EVENTS:
+            topic = interface.get(f"evt_{name}")
+            if topic is not None:
+                with self._refusals(topic):
+                    event = self.component._writer(topic)
+                    self._raw_events[name] = event.open_now()
+                    self.events[name] = event
+        keys = [kind.schema.key(who.index)] if interface.indexed else None
+        wanted = wishes(latest(), keys, lagging=("lossless", 0))
+        control = own_topic(bus, "control", interface.name, interface.indexed, None)
+        opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
+        for command in self.commands.values():
+            topic = command.topic
+            with self._refusals(topic):
+                raw = open_topic(bus, topic.topic, topic.schema, topic.qos)
+                opened.append((command, raw.subscribe(wanted)))
+        return opened
+
+    @contextlib.contextmanager
+    def _refusals(self, topic: TopicType) -> Iterator[None]:
+        """Go on without a topic whose schema cannot be resolved with that of another release."""
+        try:
+            yield
+        except IncompatibleSchema as error:
+            self.component.log.error("%r is refused, the others go on: %s", topic, error)
+
+    def _software(self) -> str:
+        kind = type(self.component)
+        return f"{kind.__module__}.{kind.__qualname__} {self.component.version}".strip()
+
+    def _pump(self, command: _Command | None, raw: RawSubscription) -> None:
+        handle = self._control if command is None else partial(self._received, command)
+        pump = Pump(self.bus, raw, handle, partial(self._event, command), self._drain)
+        self._pumps.append(pump)
+        pump.feed.listen()
+
+    # Inputs.
+
+    def _now(self) -> int:
+        return self.bus._raw.now_ns()
+
+    def look_at_lease(self) -> bool:
+        """Look whether this is still the one live instance; if not, it ends."""
+        held = self.lease is not None and self.lease.held()
+        self.controller.lease(self._now(), held)
+        if not held and self._stopping is None and self.lease is not None:
+            text = f"{self.who.identity} has lost its lease: another instance has taken over"
+            self.stop(LeaseError(text))
+        return held
+
+    def _received(self, command: _Command, sample: Sample[Any]) -> None:
+        if not self.look_at_lease():
+            return
+        value, refusal, head = self._decoded(command, sample)
+        call = self.controller.received(
+            self._now(),
+            sample,
+            command.topic.name,
+            head,
+            self._stream_time(command, value),
+            refusal,
+            _json(value),
+        )
+        self._calls[call] = _Call(command, value)
+
+    def _decoded(
+        self, command: _Command, sample: Sample[Any]
+    ) -> tuple[Any, str | None, tuple[int, str, int]]:
+        """Return the values, what is wrong with them, and who sent them under what number."""
+        try:
+            value = sample.value
+            object.__setattr__(value, "private_rcvStamp", self.bus._raw.stamps()[0])
+        except DecodeError as error:
+            names = command.topic.schema.field_names
+            first = command.topic.schema.decode_first(sample.payload, names.index(_LAST) + 1)
+            known = dict(zip(names, first, strict=False))
+            return None, str(error), (known[_NUMBER], known[_WHO], known[_LAST])
+        head = (value.private_seqNum, value.private_identity, value.private_origin)
+        return value, command.checks.refusal(sample.payload), head
+
+    @staticmethod
+    def _stream_time(command: _Command, value: Any) -> int | None:
+        stream = command.options.stream
+        if stream is None or value is None:
+            return None
+        seconds = float(getattr(value, stream.field))
+        return round(seconds * 1e9) if abs(seconds) < 9e9 else None
+
+    def _control(self, sample: Sample[Any]) -> None:
+        """Take what was asked on the topic `control`."""
+        asked = sample.value
+        if not self.look_at_lease():
+            return
+        name, value, refusal = asked["command"], None, None
+        command = self.commands.get(name)
+        if asked["action"] == "validate" and command is not None:
+            try:
+                value = command.topic.schema.decode(asked["payload"])
+                refusal = command.checks.refusal(asked["payload"])
+            except DecodeError as error:
+                refusal = str(error)
+        call = self.controller.control(
+            self._now(),
+            sample,
+            asked,
+            None if command is None else self._stream_time(command, value),
+            refusal,
+            _json(value),
+        )
+        self._calls[call] = _Call(command, value)
+
+    def _event(self, command: _Command | None, event: Any) -> None:
+        """Hear what a subscription to commands tells besides samples."""
+        name = "control" if command is None else command.topic.name
+        if isinstance(event, Gap) and command is not None:
+            self.controller.lost(name, event.lost)
+        if isinstance(event, (Gap, Undecodable)):
+            self.component.log.warning("a command %s was not received: %s", name, event)
+
+    def tick(self) -> None:
+        """Do what is due by time."""
+        self.controller.tick(self._now())
+        self._drain()
+
+    # Effects.
+
+    def _drain(self) -> None:
+        self._carry_out()
+        if self._changed:
+            # Neither a hook of the command nor anything else tells of this change.
+            self._changed = False
+            self.spawn(self._told())
+        self._schedule()
+
+    def _carry_out(self) -> None:
+        for effect, *rest in self.controller.effects():
+            getattr(self, f"_on_{effect}")(*rest)
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.controller.wake_at()
+        if due is not None and self._stopping is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, (due - self._now()) * 1e-9), self.tick)
+
+    def _on_run(self, number: int) -> None:
+        call = self._calls[number]
+        assert call.command is not None, "only commands are run"
+        assert call.command.handler is not None, "one without a handler is refused"
+        self._begin_task(number, call, self._handle(call.command.handler, call.value))
+
+    def _on_validate(self, number: int) -> None:
+        call = self._calls[number]
+        check = None if call.command is None else call.command.validate
+        self._begin_task(number, call, self._check(check, call.value))
+
+    def _begin_task(self, number: int, call: _Call, work: Any) -> None:
+        self._by_value[id(call.value)] = number
+        call.task = self.spawn(work)
+        call.task.add_done_callback(partial(self._ended, number))
+
+    @staticmethod
+    async def _handle(handler: Callable[[Any], Any], value: Any) -> Any:
+        outcome = handler(value)
+        return await outcome if inspect.isawaitable(outcome) else outcome
+
+    async def _check(self, check: Callable[[Any], Any] | None, value: Any) -> str:
+        if check is not None:
+            told = await self._handle(check, value)
+            return told if isinstance(told, str) else "valid"
+        return "valid"
+
+    def _on_begin(self, number: int, command: str, _old: int, _new: int) -> None:
+        call = self._calls[number]
+        self._by_value[id(call.value)] = number
+        call.task = self.spawn(self.component._begin_state(command, call.value))
+        call.task.add_done_callback(partial(self._begun, number))
+
+    def _on_end(self, number: int, command: str, old: int, _new: int) -> None:
+        self._changed = False
+        call = self._calls[number]
+        self._by_value[id(call.value)] = number
+        call.task = self.spawn(self.component._end_state(command, State(old), call.value))
+        call.task.add_done_callback(partial(self._ended, number))
+
+    def _on_discard(self, number: int) -> None:
+        self._forget(number)
+
+    def _on_interrupt(self, number: int) -> None:
+        call = self._calls.get(number)
+        if call is not None and call.task is not None:
+            call.task.cancel()
+
+    def _on_ack(self, address: tuple[Any, ...], said: tuple[Any, ...]) -> None:
+        sequence, identity, origin, trace, command = address
+        code, error, result, timeout, headers = said
+        waiting = self._waiting.get(sequence) if trace is None and origin == _INTERNAL else None
+        if waiting is not None:
+            if not waiting.done() and AckCode(code).final:
+                waiting.set_result((code, result))
+            return
+        known = None if command is None else self.commands.get(command)
+        kind, acks = self._ack_type, self._acks
+        assert kind is not None, "every component has acknowledgements"
+        assert acks is not None, "it is open"
+        sent, utc = self.bus._raw.stamps()
+        value = {
+            "private_sndStamp": sent,
+            "private_efdStamp": utc,
+            "private_kafkaStamp": sent,
+            "private_seqNum": sequence,
+            "private_revCode": kind.revcode,
+            "private_identity": self.who.identity,
+            "private_origin": self.who.origin,
+            "ack": code,
+            "error": error,
+            "result": result,
+            "identity": identity,
+            "origin": origin,
+            "cmdtype": -1 if known is None else known.number,
+            "timeout": timeout,
+        }
+        key = None
+        if self.interface.indexed:
+            value["salIndex"] = self.who.index
+            key = kind.schema.key(self.who.index)
+        self.sender.send(acks, value, choices(key=key, trace=trace, headers=headers))
+
+    def _on_state(self, state: int) -> None:
+        self._changed = True
+        self.put("summaryState", summaryState=state)
+
+    def _on_audit(self, entry: dict[str, Any]) -> None:
+        if self._audit is None or entry["origin"] == _INTERNAL:
+            return
+        value = {**entry, "component": self.interface.name, "index": self.who.index}
+        self.sender.send(self._audit, value)
+
+    def _on_warn(self, text: str) -> None:
+        self.component.log.warning("%s", text)
+
+    def _on_quit(self) -> None:
+        self.stop(None)
+
+    # How handlers end.
+
+    def _ended(self, number: int, task: asyncio.Task[Any]) -> None:
+        self._forget(number)
+        failure = self._failure(task)
+        if failure is None:
+            try:
+                text, typed = _outcome(task.result())
+                self.controller.done(self._now(), number, text, typed)
+            except (TypeError, ValueError, HelioError) as error:
+                self.component.log.exception("the result of a handler cannot be told")
+                self.controller.failed(self._now(), number, FAILED, 1, f"no result: {error}")
+        else:
+            self.controller.failed(self._now(), number, *failure)
+        self._drain()
+
+    def _begun(self, number: int, task: asyncio.Task[Any]) -> None:
+        self.controller.begun(self._now(), number, self._failure(task))
+        self._drain()
+        call = self._calls.get(number)
+        if call is not None and call.task is task:
+            # No end hook followed: it has failed.
+            self._forget(number)
+
+    def _failure(self, task: asyncio.Task[Any]) -> tuple[str, int, str] | None:
+        """Return how a handler has failed; an unexpected error is logged with its traceback."""
+        if task.cancelled():
+            return (ABORTED, 0, "cancelled")
+        error = task.exception()
+        if error is None:
+            return None
+        if isinstance(error, ExpectedError):
+            return (FAILED, error.code, str(error))
+        if isinstance(error, TimeoutError):
+            return (TIMED_OUT, 0, str(error) or "timed out")
+        self.component.log.error("a handler failed", exc_info=error)
+        return (FAILED, 1, f"{type(error).__name__}: {error}")
+
+    def _forget(self, number: int) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None:
+            self._by_value.pop(id(call.value), None)
+
+    async def fault(self, code: int, report: str) -> None:
+        """Go to FAULT, and have the component told of it."""
+        self.controller.fault(self._now(), code, report)
+        self._carry_out()
+        self._changed = False
+        self._schedule()
+        await self._told()
+
+    async def _told(self) -> None:
+        try:
+            await self.component.handle_summary_state()
+        except Exception:
+            self.component.log.exception("handle_summary_state failed")
+
+    # What components do.
+
+    def in_progress(
+        self, value: Any, timeout: float, text: str, progress: float | None, result: Any
+    ) -> None:
+        """Tell the caller of a running command how it gets on."""
+        number = self._by_value.get(id(value))
+        if number is None:
+            raise RuntimeError("in_progress: this command does not run (any more)")
+        typed = None if result is None else _dump(result)
+        self.controller.progress(self._now(), number, timeout, text, progress, typed)
+        self._drain()
+
+    def put(self, event: str, *, force: bool = False, **fields: Any) -> bool:
+        """Write an event of the machinery's, where the interface has it."""
+        topic = self.events.get(event)
+        if topic is None or not topic.is_open:
+            return False
+        return topic.put(self.sender, force=force, **fields)
+
+    async def ask(self, command: str, **fields: Any) -> None:
+        """Have a state command done as if it had been received; for the component's own use.
+
+        Raises :class:`ExpectedError` where it fails.
+        """
+        known = self.commands.get(command)
+        if known is None:
+            raise ExpectedError(f"{self.interface.name} has no command {command}")
+        self._control_sequence = self._control_sequence % SEQUENCE_MAX + 1
+        number = self._control_sequence
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            call = self.controller.internal(self._now(), number, self.who.identity, command)
+            self._calls[call] = _Call(known, known.topic.data_type(**fields))
+            self._drain()
+            code, text = await waiting
+        finally:
+            del self._waiting[number]
+        if code != AckCode.COMPLETE:
+            raise ExpectedError(text)
+
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Start a task that the component keeps until it ends."""
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    # Ending.
+
+    def stop(self, error: BaseException | None) -> asyncio.Task[None]:
+        """End the component; what has called for it may be one of its tasks."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(error))
+        return self._stopping
+
+    async def _stop(self, error: BaseException | None) -> None:
+        for pump in self._pumps:
+            pump.close()
+        self.controller.close(self._now())
+        self._carry_out()
+        if self._timer is not None:
+            self._timer.cancel()
+        running = [task for task in self.tasks if task is not asyncio.current_task()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=STOP_S)
+            # How they ended is told by callbacks, which come after.
+            await asyncio.sleep(0)
+        self.controller.give_up(self._now())
+        self._carry_out()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result((AckCode.ABORTED, f"{self.who.identity} has ended"))
+        try:
+            await self.component.close_tasks()
+        except Exception:
+            self.component.log.exception("close_tasks failed")
+        self.component._let_go()
+        if not self.bus._closed:
+            await self.sender.drained()
+        # The last thing: from now on another instance may run.
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            await asyncio.to_thread(lease.release)
+        if not self.done.done():
+            if error is None:
+                self.done.set_result(None)
+            else:
+                self.done.set_exception(error)
+
+
+STOP_S = 5.0
+"""How long an ending component waits for its tasks, which were cancelled."""
+
+_KINDS = ("command", "event", "telemetry", "ackcmd")
+_NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
+_INTERNAL = -1
+"""The origin of what a component asks of itself."""
+
+
+def checks_of(topic: TopicType, options: CommandOptions) -> Checks:
+    """Return the checks of a command's values.
+
+    Raises :class:`TypeError` where a limit names a field that is not there, or is no number.
+    """
+    names = [*options.limits, *(n for n in options.refuse_nan if n not in options.limits)]
+    none = (None, None)
+    limits = [(n, *options.limits.get(n, none), n in options.refuse_nan) for n in names]
+    stream = options.stream
+    if stream is not None and stream.field not in topic.data_type._public:
+        raise TypeError(f"{topic!r} has no field {stream.field!r} to be a stream's time")
+    try:
+        return Checks(topic.schema, limits)
+    except ValueError as error:
+        raise TypeError(f"limits of {topic!r}: {error}") from None
+
+
+def _outcome(result: Any) -> tuple[str, str | None]:
+    """Return a handler's result as text and as JSON."""
+    if result is None:
+        return "", None
+    if isinstance(result, str):
+        return result, None
+    return "", _dump(result)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, default=_plain, allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _json(value: Any) -> str:
+    """Return a command's public fields as JSON, for the audit."""
+    if value is None:
+        return ""
+    try:
+        return json.dumps(value.as_dict(), default=_plain, separators=(",", ":"))
+    except (TypeError, ValueError):
+        return ""

@@ -1,0 +1,212 @@
+"""One component's interface: its topics and enumerations, each looked into when it is used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from heliograph._component import _data
+from heliograph._component._codes import State
+from heliograph._errors import SchemaError
+from heliograph._sal import Interfaces, InterfaceTopic, read_folder
+
+if TYPE_CHECKING:
+    import enum
+
+    from heliograph._heliograph import RawInterfaces, Schema
+    from heliograph._qos import Qos
+
+KINDS = {"command": "cmd_", "event": "evt_", "telemetry": "tel_", "ackcmd": "ack_"}
+"""The kinds of topics, as a topic's name has them, and what their attributes begin with."""
+
+_KEPT = 256
+"""So many components' interfaces are kept for the next one who asks: an observatory has 63."""
+
+
+class TopicType:
+    """A topic of a component: its name, its class of values, its schema."""
+
+    def __init__(self, interface: ComponentInterface, kind: str, name: str) -> None:
+        self.component = interface.name
+        self.kind = kind
+        self.name = name
+        self._interface = interface
+        whole = f"{interface.name}/{kind}"
+        self.topic = whole if kind == "ackcmd" else f"{whole}/{name}"
+        """Its name on the bus."""
+
+    @property
+    def attribute(self) -> str:
+        """The attribute that components and remotes have for it, for example ``evt_target``."""
+        return KINDS[self.kind] + self.name
+
+    @cached_property
+    def info(self) -> InterfaceTopic:
+        """What the interface says of it."""
+        raw = self._interface.raw
+        return InterfaceTopic(**raw.topic(self.topic), _raw=raw)
+
+    @cached_property
+    def data_type(self) -> type[_data.TopicData]:
+        """The class of its values."""
+        info = self.info
+        fields = info.fields
+        names = [*_data.PRIVATE, *(field.name for field in fields)]
+        if self._interface.indexed:
+            names.insert(0, "salIndex")
+        arrays = [field.name for field in fields if field.count > 1]
+        made = _data.data_class(info.sal_name, f"{self.component}.{self.attribute}", names, arrays)
+        record = f"lsst.sal.{self.component}.{info.sal_name}"
+        classes: dict[str, type] = {record: made}
+        for field in fields:
+            members = self._interface.enumeration_of(self.name, field.name, field.enumeration)
+            if members is not None and field.count == 1:
+                classes[f"{record}.{field.name}"] = members
+        schema = self._interface.raw.schema(self.topic, classes)
+        zeros = {f.name: _data.zero(f) for f in fields if f.type[:1] in '"[{'}
+        _data.bind(made, schema, _missing(schema, zeros))
+        return made
+
+    @property
+    def schema(self) -> Schema:
+        """The schema whose values are of :attr:`data_type`."""
+        return self.data_type._schema
+
+    @cached_property
+    def qos(self) -> Qos:
+        """The quality of service of its kind."""
+        return self.info.qos
+
+    @cached_property
+    def revcode(self) -> str:
+        """SAL's revision code."""
+        return self.info.revcode
+
+    def __repr__(self) -> str:
+        return f"<{self.component}.{self.attribute}>"
+
+
+def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the zeros for which the schema has no default."""
+    if not zeros:
+        return {}
+    try:
+        schema.encode({})
+    except ValueError:
+        return zeros
+    return {}
+
+
+class ComponentInterface:
+    """What a component's interface says: topics by kind and name, and enumerations."""
+
+    def __init__(self, raw: RawInterfaces, component: str) -> None:
+        about = raw.component(component)
+        self.raw = raw
+        self.name: str = about["name"]
+        self.description: str = about["description"]
+        self.indexed: bool = about["indexed"]
+        self._topics = {
+            KINDS[kind] + name: TopicType(self, kind, name) for kind, name in about["topics"]
+        }
+
+    def __repr__(self) -> str:
+        return f"<interface of {self.name}, {len(self._topics)} topics>"
+
+    @property
+    def attributes(self) -> list[str]:
+        """The attributes of all topics: ``cmd_start``, ``evt_summaryState``, …."""
+        return list(self._topics)
+
+    def of_kind(self, kind: str) -> list[TopicType]:
+        """Return the topics of a kind: command, event, telemetry or ackcmd."""
+        return [topic for topic in self._topics.values() if topic.kind == kind]
+
+    def get(self, attribute: str) -> TopicType | None:
+        """Return the topic of an attribute, such as ``evt_summaryState``."""
+        return self._topics.get(attribute)
+
+    @cached_property
+    def enums(self) -> _data.Enums:
+        """The enumerations, as attributes."""
+        known = dict(reversed(self.raw.enumerations(self.name)))
+        for topic in self._topics.values():
+            for field in topic.info.fields:
+                if field.enumeration is not None:
+                    name, labels = field.enumeration
+                    known.setdefault(name or _own_name(topic.name, field.name), labels)
+        return _data.Enums(self.name, known, self._enumeration)
+
+    def enumeration_of(
+        self, topic: str, field: str, given: tuple[str, list[tuple[str, int]]] | None
+    ) -> type[enum.IntEnum] | None:
+        """Return the enumeration of a field, if it has one."""
+        if topic == field == "summaryState":
+            return State
+        if given is None:
+            return None
+        name, labels = given
+        return self._enumeration(name or _own_name(topic, field), labels)
+
+    def _enumeration(self, name: str, labels: list[tuple[str, int]]) -> type[enum.IntEnum]:
+        """Return the one class for a name and its labels, wherever they stand."""
+        key = (name, tuple(labels))
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = _data.int_enum(name, labels)
+        return made
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, tuple[tuple[str, int], ...]], type[enum.IntEnum]]:
+        return {}
+
+
+def _own_name(topic: str, field: str) -> str:
+    return f"{topic[:1].upper()}{topic[1:]}_{field}"
+
+
+_CACHE: dict[tuple[object, str], ComponentInterface] = {}
+_LOCK = threading.Lock()
+
+
+def find_interface(given: Any, component: str) -> ComponentInterface:
+    """Return a component's interface.
+
+    ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder that
+    ``HELIO_INTERFACES`` names. Interfaces of a folder are kept: files that change later are not
+    read again by this process.
+
+    Raises :class:`SchemaError` where there is none, or no such component in it.
+    """
+    if isinstance(given, ComponentInterface):
+        return given
+    if isinstance(given, Interfaces):
+        return _kept((id(given._raw), component), given._raw, component)
+    folder = given if given is not None else os.environ.get("HELIO_INTERFACES")
+    if not folder:
+        raise SchemaError(
+            f"no interface of {component} is named; give interface= (a folder, or what "
+            "load_interfaces returns) or set HELIO_INTERFACES"
+        )
+    place = Path(cast("str", folder)).absolute()
+    known = _CACHE.get((str(place), component))
+    return known or _kept((str(place), component), read_folder(place, component), component)
+
+
+def _kept(key: tuple[object, str], raw: RawInterfaces, component: str) -> ComponentInterface:
+    with _LOCK:
+        known = _CACHE.get(key)
+        if known is not None and (known.raw is raw or isinstance(key[0], str)):
+            return known
+        try:
+            made = ComponentInterface(raw, component)
+        except KeyError:
+            names = ", ".join(sorted(raw.components())[:80])
+            raise SchemaError(f"the interfaces have no component {component!r}: {names}") from None
+        if len(_CACHE) >= _KEPT:
+            _CACHE.pop(next(iter(_CACHE)))
+        _CACHE[key] = made
+        return made

@@ -1,0 +1,131 @@
+"""Python's log records as the event logMessage.
+
+Constraints: logging never waits and never fails; a record that logging itself makes on its way out
+is not published (no recursion); records come from any thread. What comes before the component has
+started, or faster than it is published, is kept up to a bound, and what falls out is counted and
+told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEPTH = 1000
+"""So many records wait to be published: a start's worth, and 10 s of a busy component's."""
+
+_AT_ONCE = 100
+"""So many records are published before other tasks of the loop get their turn."""
+
+_OWN = "heliograph"
+"""Whatever this package logs while a record is published is about the publishing."""
+
+_SENDING = "heliograph.send"
+"""What cannot be published is told here: publishing that would fail in turn."""
+
+TEXT_MAX = 32_768
+"""The longest message and traceback, in characters: a record is for people."""
+
+
+class LogPublisher(logging.Handler):
+    """A handler that hands records to the event loop's task, which publishes them."""
+
+    def __init__(self, publish: Callable[[dict[str, Any]], object]) -> None:
+        super().__init__()
+        self._publish = publish
+        self._records: deque[dict[str, Any]] = deque()
+        self._guard = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = False
+        self._publishing: int | None = None
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record for the loop; called by any thread."""
+        own = self._publishing == threading.get_ident() and record.name.split(".")[0] == _OWN
+        if own or record.name == _SENDING:
+            return
+        try:
+            fields = _fields(record)
+        except Exception:
+            self.handleError(record)
+            return
+        with self._guard:
+            if len(self._records) >= DEPTH:
+                self._records.popleft()
+                self.dropped += 1
+            self._records.append(fields)
+            loop, tell = self._loop, not self._woken
+            self._woken = self._woken or loop is not None
+        if loop is not None and tell:
+            try:
+                loop.call_soon_threadsafe(self.drain)
+            except RuntimeError:
+                # The loop is closed: nobody publishes any more.
+                self._loop = None
+
+    def start(self) -> None:
+        """Publish from now on, what came before first."""
+        self._loop = asyncio.get_running_loop()
+        self.drain()
+
+    def drain(self) -> None:
+        """Publish some of what waits."""
+        for _ in range(_AT_ONCE):
+            with self._guard:
+                if not self._records:
+                    self._woken = False
+                    return
+                fields, dropped = self._records.popleft(), self.dropped
+                self.dropped = 0
+            self._publishing = threading.get_ident()
+            try:
+                if dropped:
+                    self._publish(_told(fields, dropped))
+                self._publish(fields)
+            except Exception:
+                # There is nobody left to tell.
+                with self._guard:
+                    self.dropped += 1
+            finally:
+                self._publishing = None
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon(self.drain)
+
+    def stop(self) -> None:
+        """Publish what waits, and nothing after it."""
+        while self._records and self._loop is not None:
+            before = len(self._records)
+            self.drain()
+            if len(self._records) >= before:
+                break
+        self._loop = None
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    trace = ""
+    if record.exc_info:
+        trace = logging.Formatter().formatException(record.exc_info)
+    return {
+        "name": record.name,
+        "level": record.levelno,
+        "message": record.getMessage()[:TEXT_MAX],
+        "traceback": trace[-TEXT_MAX:],
+        "filePath": record.pathname,
+        "functionName": record.funcName or "",
+        "lineNumber": record.lineno,
+        "process": record.process or os.getpid(),
+        "timestamp": record.created,
+    }
+
+
+def _told(fields: dict[str, Any], dropped: int) -> dict[str, Any]:
+    text = f"{dropped} log records were dropped: they came faster than they are published"
+    return {**fields, "level": logging.WARNING, "message": text, "traceback": ""}

@@ -1,0 +1,121 @@
+"""The command line that every component has."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from heliograph._bus import connect
+from heliograph._component._codes import State
+from heliograph._component._interface import find_interface
+from heliograph._errors import ExpectedError, HelioError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from heliograph._component._component import Component
+
+STATES = ("offline", "standby", "disabled", "enabled", "fault")
+
+LEAVE_S = 60.0
+"""How long a component may take to go through its states when it is asked to end."""
+
+
+def parser(kind: type[Component], name: str, indexed: bool) -> argparse.ArgumentParser:
+    """Return the parser of a component's command line."""
+    made = argparse.ArgumentParser(prog=name, description=(kind.__doc__ or name).split("\n")[0])
+    if indexed:
+        made.add_argument("index", type=int, help="which of its instances this is, from 1")
+    made.add_argument("--url", help="the bus; else HELIO_URL, else the user's own journal")
+    made.add_argument(
+        "--state",
+        choices=[state for state in STATES if state != "fault"],
+        help="go to this state at the start (standby, unless given)",
+    )
+    made.add_argument(
+        "--override", default="", metavar="FILE", help="configuration that --state starts with"
+    )
+    made.add_argument("--config-dir", metavar="DIR", help="the folder of configurations")
+    modes = list(kind.valid_simulation_modes)
+    made.add_argument(
+        "--simulate",
+        type=int,
+        nargs="?",
+        const=next((mode for mode in modes if mode), 0),
+        default=0 if 0 in modes else modes[0],
+        choices=modes,
+        metavar="MODE",
+        help=f"simulation mode: {', '.join(map(str, modes))} (0 is the real thing)",
+    )
+    made.add_argument(
+        "--log-level", default="INFO", metavar="LEVEL", help="DEBUG, INFO, WARNING or a number"
+    )
+    made.add_argument("--authorization", metavar="FILE", help="who may command what; watched")
+    made.add_argument("--interfaces", metavar="DIR", help="interfaces; else HELIO_INTERFACES")
+    made.add_argument("--version", action="version", version=f"{name} {kind.version or '?'}")
+    return made
+
+
+def run(kind: type[Component], arguments: Sequence[str] | None) -> None:
+    """Run a component; what it refuses is told in a line, with the exit code 1."""
+    try:
+        asyncio.run(amain(kind, arguments))
+    except HelioError as error:
+        print(f"{kind.component or kind.__name__}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
+    """Run a component until it ends, or SIGTERM or SIGINT comes."""
+    name = kind.component or kind.__name__
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    early = argparse.ArgumentParser(add_help=False)
+    early.add_argument("--interfaces")
+    folder = early.parse_known_args(given)[0].interfaces
+    interface = find_interface(folder if folder is not None else kind.interface, name)
+    options = parser(kind, name, interface.indexed).parse_args(given)
+    level = options.log_level
+    logging.basicConfig(level=int(level) if level.isdigit() else level.upper())
+    async with connect(options.url) as bus:
+        component = kind(
+            bus,
+            options.index if interface.indexed else 0,
+            initial_state=State[options.state.upper()] if options.state else None,
+            override=options.override,
+            config_dir=options.config_dir,
+            simulation_mode=options.simulate,
+            authorization=options.authorization,
+            interface=interface,
+            logger=logging.getLogger(),
+        )
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        async with component:
+            component.log.info("%s runs on %s", component.name, bus.url)
+            await _until(component, stopping)
+        await component.done_task
+
+
+async def _until(component: Component, stopping: asyncio.Event) -> None:
+    asked = asyncio.ensure_future(stopping.wait())
+    either: list[asyncio.Future[Any]] = [asked, component.done_task]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not asked.done():
+        asked.cancel()
+        return
+    component.log.info("%s was asked to end", component.name)
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await component.go_to(State.OFFLINE)
+            await component.done_task
+    except (ExpectedError, TimeoutError) as error:
+        state = component.summary_state.name
+        component.log.warning("%s ends in the state %s: %s", component.name, state, error)

@@ -1,0 +1,500 @@
+"""A component's topics as attributes: events and telemetry, written here or read there.
+
+Constraints: a topic is opened when it is first used; nothing is decoded that nobody asks for; what
+is read late lies in the transport's log, so the queues here are short and bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heliograph._common import open_topic
+from heliograph._component._feed import Feed
+from heliograph._errors import ClosedError, EncodeError, WaitTimeout
+from heliograph._heliograph import Time
+from heliograph._lagging import conflate, drop_oldest
+from heliograph._start import last, since
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from heliograph._bus import Bus, Topic
+    from heliograph._component._data import TopicData
+    from heliograph._component._interface import TopicType
+    from heliograph._component._send import Sender
+    from heliograph._heliograph import RawSubscription, RawTopic, Sample
+    from heliograph._start import Start
+
+_LOG = logging.getLogger("heliograph")
+
+QUEUE_DEPTH = 1000
+"""So many unread samples of a topic are kept for `next`: 20 s of the fastest telemetry."""
+
+_TURN = 256
+"""After so many values without a pause a task lets others of its loop run."""
+
+SEQUENCE_MAX = 2**31 - 1
+"""The last number of a writer; 1 comes after it."""
+
+
+class SetWriteResult(NamedTuple):
+    """What :meth:`WriteTopic.set_write` did."""
+
+    did_change: bool
+    was_written: bool
+    data: TopicData
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who writes: SAL's private fields that say so, and the name that the bus knows."""
+
+    identity: str
+    origin: int
+    index: int
+    producer: str | None
+
+
+class WriteTopic:
+    """An event or telemetry topic of this component.
+
+    Events are published when a field has changed (NaN equals NaN) or when that is forced, telemetry
+    always. None as a field's value keeps what it is.
+    """
+
+    def __init__(self, bus: Bus, who: Identity, topic: TopicType) -> None:
+        self.type = topic
+        self._bus = bus
+        self._who = who
+        self._always = topic.kind != "event"
+        self._first = len(topic.data_type._fields) - len(topic.info.fields)
+        self._data = topic.data_type()
+        self._names = frozenset(topic.data_type._fields[self._first :])
+        self._schema = topic.schema
+        self._written: bytes | None = None
+        self._sequence = 0
+        self._topic: Topic[Any] | None = None
+        self._opening = asyncio.Lock()
+        if "salIndex" in topic.data_type._fields:
+            self._set("salIndex", who.index)
+        self._set("private_revCode", topic.revcode)
+        self._set("private_identity", who.identity)
+        self._set("private_origin", who.origin)
+
+    def __repr__(self) -> str:
+        return f"<{self.type.attribute} of {self._who.identity}>"
+
+    @property
+    def data(self) -> TopicData:
+        """What was set or written last; to be changed by :meth:`set` or field by field."""
+        return self._data
+
+    @property
+    def has_data(self) -> bool:
+        """Whether anything was written or set."""
+        return self._written is not None or self._was_set
+
+    _was_set = False
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self._data, name, value)
+
+    def set(self, **fields: Any) -> bool:
+        """Set fields; return whether any has changed.
+
+        Raises :class:`EncodeError` naming the field that is not there, or whose value does not fit:
+        then nothing is set.
+        """
+        self._check_names(fields)
+        given = {name: value for name, value in fields.items() if value is not None}
+        changed = False
+        for name, value in given.items():
+            new = self._schema.encode_field(name, value)
+            changed |= new != self._schema.encode_field(name, getattr(self._data, name))
+        for name, value in given.items():
+            self._set(name, value)
+        self._was_set = True
+        return changed
+
+    async def set_write(self, *, force_output: bool | None = None, **fields: Any) -> SetWriteResult:
+        """Set fields and publish: an event where it has changed or that is forced.
+
+        Raises :class:`EncodeError` naming the field, and what ``Topic.publish`` raises; the fields
+        then are what they were.
+        """
+        data = self._data
+        self._check_names(fields)
+        before = {name: getattr(data, name) for name in fields}
+        try:
+            for name, value in fields.items():
+                if value is not None:
+                    self._set(name, value)
+            public = self._schema.encode_from(data, self._first)
+            changed = public != self._written
+            wanted = self._always if force_output is None else force_output
+            if changed or wanted:
+                await self._publish(public)
+        except BaseException:
+            for name, value in before.items():
+                self._set(name, value)
+            raise
+        return SetWriteResult(changed, changed or wanted, data)
+
+    async def write(self) -> TopicData:
+        """Publish the fields as they are, changed or not."""
+        await self._publish(self._schema.encode_from(self._data, self._first))
+        return self._data
+
+    def _check_names(self, fields: dict[str, Any]) -> None:
+        if not self._names.issuperset(fields):
+            stranger = next(name for name in fields if name not in self._names)
+            raise unknown_field(self.type, stranger)
+
+    async def _publish(self, public: bytes) -> None:
+        topic = self._topic or await self._open()
+        self._stamp(self._data)
+        # Before the publish: a task that sets the same values meanwhile need not write them.
+        before, self._written = self._written, public
+        try:
+            await topic.publish(self._data)
+        except BaseException:
+            self._written = before
+            raise
+
+    def _stamp(self, data: Any) -> None:
+        sent, utc = self._bus._raw.stamps()
+        sequence = self._sequence = self._sequence % SEQUENCE_MAX + 1
+        stamp = object.__setattr__
+        stamp(data, "private_sndStamp", sent)
+        stamp(data, "private_efdStamp", utc)
+        stamp(data, "private_kafkaStamp", sent)
+        stamp(data, "private_seqNum", sequence)
+
+    def put(self, sender: Sender, *, force: bool, **fields: Any) -> bool:
+        """Set fields and publish without waiting; for what is open. Say whether it was written."""
+        assert self._topic is not None, "the machinery opens what it writes"
+        for name, value in fields.items():
+            if name in self._names:
+                self._set(name, value)
+        public = self._schema.encode_from(self._data, self._first)
+        if public == self._written and not force and not self._always:
+            return False
+        self._stamp(self._data)
+        self._written = public
+        sender.send(self._topic._raw, self._data)
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`put` may be called."""
+        return self._topic is not None
+
+    def adopt(self, topic: Topic[Any]) -> None:
+        """Go on with what :meth:`open_now` has opened."""
+        self._topic = topic
+
+    def open_now(self) -> RawTopic:
+        """Open the topic in this thread, its writer too."""
+        raw, self._sequence = self._open_raw()
+        raw.claim()
+        return raw
+
+    async def _open(self) -> Topic[Any]:
+        async with self._opening:
+            if self._topic is None:
+                raw, self._sequence = await asyncio.to_thread(self._open_raw)
+                self._topic = self._bus._adopt(raw)
+            return self._topic
+
+    def _open_raw(self) -> tuple[RawTopic, int]:
+        """Open the topic, and find the number that this writer's last sample has."""
+        topic = self.type
+        raw = open_topic(
+            self._bus._raw, topic.topic, topic.schema, topic.qos, producer=self._who.producer
+        )
+        keys = [topic.schema.key(self._who.index)] if self._first > 8 else None
+        subscription = raw.subscribe(wishes(last(1), keys))
+        samples, _, _ = subscription.take_many(1)
+        subscription.close()
+        return raw, samples[0].value.private_seqNum if samples else 0
+
+
+def unknown_field(topic: TopicType, name: str) -> EncodeError:
+    """Return the error that names a field which is not there."""
+    known = ", ".join(field.name for field in topic.info.fields[:40]) or "no fields"
+    message = f"{topic.component}.{topic.attribute} has no field {name!r}; it has {known}"
+    return EncodeError(message, name, "a field of the topic", name)
+
+
+def wishes(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:
+    """Return what a raw subscription is to be."""
+    return {
+        "start": (start.kind, start.number, start.partition),
+        "keys": keys,
+        "key_prefix": None,
+        "partitions": None,
+        "group": None,
+        "lagging": None,
+        "deadline": None,
+        "lifespan": None,
+        "watch_writers": False,
+        **more,
+    }
+
+
+class ReadTopic:
+    """An event or telemetry topic of a component elsewhere.
+
+    :meth:`get` gives the newest value, :meth:`next` one value after the other: of an event
+    everything since the remote was opened, preceded by the newest from before, of telemetry the
+    newest and everything since `next` (or a callback) was first used. Neither takes anything from
+    the other. Of what nobody has read the newest 1000 are kept; ``lost`` counts the others.
+    """
+
+    def __init__(self, bus: Bus, topic: TopicType, index: int, opened: int) -> None:
+        self.type = topic
+        self._bus = bus
+        self._opened = opened
+        self._keys = [topic.schema.key(index)] if index else None
+        self._raw: RawTopic | None = None
+        self._newest: Feed | None = None
+        self._feed: Feed | None = None
+        self._value: Sample[Any] | None = None
+        self._queue: deque[Sample[Any]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._callback: Callable[[Any], object] | None = None
+        self._calling: asyncio.Task[None] | None = None
+        self._dropped = 0
+        self._turn = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{self.type.attribute} of {self.type.component}>"
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.next(flush=False)
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is any value."""
+        return self.get() is not None
+
+    @property
+    def nqueued(self) -> int:
+        """How many values :meth:`next` has at once."""
+        self._fill()
+        return len(self._queue)
+
+    @property
+    def lost(self) -> int:
+        """How many values :meth:`next` will never give, because they came faster than it did."""
+        return self._dropped + (0 if self._feed is None else self._feed.raw.stats.lost)
+
+    def get(self) -> Any:
+        """Return the newest value at once; None where there is none."""
+        sample = self._look()
+        return None if sample is None else self._received(sample)
+
+    async def aget(self, timeout: float | None = None) -> Any:
+        """Return the newest value, waiting at most ``timeout`` seconds for a first one.
+
+        Raises :class:`WaitTimeout`.
+        """
+        async with _limit(timeout, self):
+            while (sample := self._look()) is None:
+                assert self._newest is not None, "it was opened by the look"
+                await self._arrival(self._newest)
+        return self._received(sample)
+
+    async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
+        """Return the oldest value that was not given yet, waiting at most ``timeout`` seconds.
+
+        With ``flush`` only a value that comes from now on.
+
+        Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError where there is a
+        callback.
+        """
+        self._refuse_beside_callback()
+        if flush:
+            self.flush()
+        self._fill()
+        self._turn += 1
+        if self._turn % _TURN == 0:
+            await asyncio.sleep(0)
+        if self._queue:
+            return self._received(self._queue.popleft())
+        async with _limit(timeout, self):
+            while True:
+                self._fill()
+                if self._queue:
+                    return self._received(self._queue.popleft())
+                assert self._feed is not None, "it was opened to be filled from"
+                await self._arrival(self._feed)
+
+    def get_oldest(self) -> Any:
+        """Return the oldest value that was not given yet, at once; None where there is none."""
+        self._refuse_beside_callback()
+        self._fill()
+        return self._received(self._queue.popleft()) if self._queue else None
+
+    def flush(self) -> None:
+        """Forget what :meth:`next` would give at once."""
+        self._refuse_beside_callback()
+        self._fill()
+        self._queue.clear()
+
+    @property
+    def callback(self) -> Callable[[Any], object] | None:
+        """Called with each value, in order, those that wait first; it may be a coroutine function.
+
+        What it raises is logged. None ends it.
+        """
+        return self._callback
+
+    @callback.setter
+    def callback(self, call: Callable[[Any], object] | None) -> None:
+        if call is not None and not callable(call):
+            raise TypeError(f"{call!r} is not callable")
+        self._callback = call
+        if self._calling is not None:
+            self._calling.cancel()
+            self._calling = None
+        if call is not None:
+            self._calling = asyncio.get_running_loop().create_task(self._call(call))
+
+    async def _call(self, call: Callable[[Any], object]) -> None:
+        for turn in itertools.count(1):
+            self._fill()
+            if not self._queue:
+                assert self._feed is not None, "it was opened to be filled from"
+                try:
+                    await self._arrival(self._feed)
+                except ClosedError:
+                    return
+                continue
+            if turn % QUEUE_DEPTH == 0:
+                await asyncio.sleep(0)
+            try:
+                outcome = call(self._received(self._queue.popleft()))
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception:
+                _LOG.exception("the callback of %r failed", self)
+
+    def close(self) -> None:
+        """Let go of the subscriptions; whoever waits gets :class:`ClosedError`."""
+        self._closed = True
+        if self._calling is not None:
+            self._calling.cancel()
+        for feed in (self._newest, self._feed):
+            if feed is not None:
+                feed.close()
+        self._wake()
+
+    def _refuse_beside_callback(self) -> None:
+        if self._callback is not None:
+            raise RuntimeError(f"{self!r} has a callback, which takes every value")
+
+    def _topic(self) -> RawTopic:
+        if self._closed:
+            raise ClosedError(f"the remote of {self.type.component} is closed")
+        if self._raw is None:
+            self._raw = open_topic(self._bus._raw, self.type.topic, self.type.schema, self.type.qos)
+        return self._raw
+
+    def _look(self) -> Sample[Any] | None:
+        """Take the newest sample from the log."""
+        if self._newest is None:
+            lagging = conflate()
+            raw = self._topic().subscribe(
+                wishes(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
+            )
+            self._newest = Feed(self._bus, raw, self._wake)
+        while True:
+            samples, _, seen = self._newest.raw.take_many(QUEUE_DEPTH)
+            if samples:
+                self._value = samples[-1]
+            if not seen:
+                return self._value
+
+    def _fill(self) -> None:
+        """Move what has come from the log to the queue."""
+        if self._feed is None:
+            self._feed = Feed(self._bus, self._open_queue(), self._wake)
+        while True:
+            samples, _, seen = self._feed.raw.take_many(QUEUE_DEPTH)
+            self._queue.extend(samples)
+            while len(self._queue) > QUEUE_DEPTH:
+                self._queue.popleft()
+                self._dropped += 1
+            if not seen:
+                return
+
+    def _open_queue(self) -> RawSubscription:
+        """Open the subscription that `next` reads, and put what lies before it into the queue."""
+        policy = drop_oldest(QUEUE_DEPTH)
+        lagging = (policy.kind, policy.depth)
+        topic = self._topic()
+        raw = topic.subscribe(wishes(last(1), self._keys, lagging=lagging))
+        samples, _, _ = raw.take_many(QUEUE_DEPTH)
+        if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
+            self._queue.extend(samples)
+            return raw
+        # Events came between the remote's opening and this first use: all of those, after the
+        # newest from before.
+        raw.close()
+        raw = topic.subscribe(wishes(since(Time(self._opened)), self._keys, lagging=lagging))
+        before = topic.subscribe(wishes(last(255), self._keys))
+        newest: dict[bytes, Sample[Any]] = {}
+        while True:
+            samples, _, seen = before.take_many(QUEUE_DEPTH)
+            newest |= {s.key: s for s in samples if s.time_ns < self._opened}
+            if not seen:
+                break
+        before.close()
+        self._queue.extend(sorted(newest.values(), key=lambda sample: sample.offset))
+        return raw
+
+    async def _arrival(self, feed: Feed) -> None:
+        if self._closed or self._bus._closed:
+            raise ClosedError(f"the remote of {self.type.component} is closed")
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        feed.listen()
+        await waiting
+
+    def _wake(self) -> None:
+        """Let all go on who wait: each looks for itself."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _received(self, sample: Sample[Any]) -> Any:
+        value = sample.value
+        if value.private_rcvStamp == 0.0:
+            object.__setattr__(value, "private_rcvStamp", self._bus._raw.stamps()[0])
+        return value
+
+
+@contextlib.asynccontextmanager
+async def _limit(timeout: float | None, topic: ReadTopic) -> AsyncIterator[None]:
+    """Do as ``asyncio.timeout`` does, with an error of our own."""
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError:
+        raise WaitTimeout(f"no value of {topic!r} within {timeout} s") from None

@@ -1,0 +1,736 @@
+//! The protocol of components for Python: its controller, leases, layers of configuration.
+//!
+//! Inputs are plain values, effects are tuples whose first item names them: see
+//! `heliograph._component._engine`, which carries them out. No thread waits here.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use helio_bus::TopicError;
+use helio_component::protocol::caller::{
+    self, AckSample, Call, Caller, CallerOptions, Cause, Presence,
+};
+use helio_component::protocol::checks::{Checks, Limits, Nan};
+use helio_component::protocol::controller::{
+    Address, AuditEntry, CommandSpec, Controller, ControllerOptions, Effect, Lane, LeaseState,
+    Phase, StreamSpec,
+};
+use helio_component::protocol::{
+    AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Done, Ending, Failure,
+    Policy, Progress, Request, SummaryState, Transition, layers, path,
+};
+use helio_component::{AuditRecord, ControlRecord, Interface, LeaseOptions};
+use helio_core::schema::HasSchema;
+use helio_core::{Codec, Tai};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::bus::RawBus;
+use crate::errors;
+use crate::interfaces::RawInterfaces;
+use crate::sample::Sample;
+use crate::schema::Schema;
+use crate::time::Time;
+
+/// The right to be a component; held until it is released, lost, or forgotten.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Lease")]
+pub(crate) struct Lease(Mutex<Option<helio_component::Lease>>);
+
+#[pymethods]
+impl Lease {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        bus: &RawBus,
+        interfaces: &RawInterfaces,
+        component: &str,
+        index: i32,
+        software: String,
+    ) -> PyResult<Self> {
+        let bus = bus.bus(py)?;
+        let interface = interfaces.interface(component)?;
+        let options = LeaseOptions { software, interface: String::new() };
+        let lease = py.detach(|| helio_component::Lease::claim(&bus, &interface, index, options));
+        let lease = lease.map_err(|error| errors::raise("LeaseError", &error.to_string()))?;
+        Ok(Self(Mutex::new(Some(lease))))
+    }
+
+    /// Whether it is held now.
+    fn held(&self, py: Python<'_>) -> bool {
+        // A look at the clock; what is dearer comes after a stop of the process only.
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        lease.is_some_and(|lease| py.detach(|| lease.is_held()))
+    }
+
+    /// Gives it back: another instance may run at once.
+    fn release(&self, py: Python<'_>) {
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(lease));
+    }
+}
+
+/// Looks whether a component is there.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Watch")]
+pub(crate) struct Watch(Mutex<helio_component::Watch>);
+
+#[pymethods]
+impl Watch {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        bus: &RawBus,
+        interfaces: &RawInterfaces,
+        component: &str,
+        index: i32,
+    ) -> PyResult<Self> {
+        let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
+        Ok(Self(Mutex::new(helio_component::Watch::new(&bus, &interface, index))))
+    }
+
+    /// Whether it is there now: here, gone or unknown, and since when.
+    fn look(&self) -> PyResult<(&'static str, i64)> {
+        self.see(helio_component::Watch::look)
+    }
+
+    /// The same, as of a few milliseconds ago.
+    fn recent(&self) -> PyResult<(&'static str, i64)> {
+        self.see(helio_component::Watch::recent)
+    }
+}
+
+impl Watch {
+    fn see(
+        &self,
+        look: fn(&mut helio_component::Watch) -> Result<Presence, TopicError>,
+    ) -> PyResult<(&'static str, i64)> {
+        let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = look(&mut watch).map_err(|error| errors::topic(&error, "SubscribeError"))?;
+        Ok(match seen {
+            Presence::Here { started } => ("here", started.nanos()),
+            Presence::Gone => ("gone", 0),
+            Presence::Unknown => ("unknown", 0),
+        })
+    }
+}
+
+/// A command's name, whether it has a handler, whether it may run beside itself, and a stream's
+/// margin in seconds.
+type Spec = (String, bool, bool, Option<f64>);
+
+/// The component's side of the protocol.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Controller")]
+pub(crate) struct RawController(Mutex<State>);
+
+struct State {
+    controller: Controller,
+    policy: Policy,
+}
+
+fn tai(nanos: i64) -> Tai {
+    Tai::from_nanos(nanos)
+}
+
+fn failure((ending, error, text): (String, i32, String)) -> PyResult<Failure> {
+    let ending = match ending.as_str() {
+        "failed" => Ending::Failed,
+        "aborted" => Ending::Aborted,
+        "timeout" => Ending::Timeout,
+        "noperm" => Ending::NoPerm,
+        other => return Err(PyValueError::new_err(format!("no ending is called {other:?}"))),
+    };
+    Ok(Failure { ending, error, text })
+}
+
+impl RawController {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a sample says beside its values, and who sent it: `private_seqNum`, identity, origin.
+struct Heard<'a> {
+    sample: &'a Sample,
+    head: (i32, String, i32),
+    time: Option<i64>,
+    refusal: Option<String>,
+    arguments: String,
+}
+
+impl Heard<'_> {
+    fn request(self, action: Action, command: String) -> Request {
+        let (headers, unread) = match self.sample.call_headers() {
+            Ok(headers) => (headers, None),
+            Err(error) => (CallHeaders::default(), Some(error.to_string())),
+        };
+        let (seq_num, identity, origin) = self.head;
+        Request {
+            action,
+            command,
+            seq_num,
+            identity,
+            origin,
+            caller: headers.caller,
+            sent: self.sample.published(),
+            expiry: headers.expiry,
+            key: headers.key,
+            trace: self.sample.trace_id(),
+            time: self.time.map(tai),
+            refusal: unread.or(self.refusal),
+            arguments: self.arguments,
+        }
+    }
+}
+
+#[pymethods]
+impl RawController {
+    #[new]
+    fn new(component: String, index: i32, commands: Vec<Spec>, state: i32) -> PyResult<Self> {
+        let spec = |(name, has_handler, concurrent, margin): Spec| {
+            let lane = if concurrent { Lane::Concurrent } else { Lane::Serial };
+            let margin = margin.map(Duration::try_from_secs_f64).transpose();
+            let margin = margin.map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let stream = margin.map(|margin| StreamSpec { margin });
+            Ok(CommandSpec { name, has_handler, lane, stream })
+        };
+        let commands = commands.into_iter().map(spec).collect::<PyResult<_>>()?;
+        let unknown = || PyValueError::new_err(format!("no state has the number {state}"));
+        let state = SummaryState::from_number(state).ok_or_else(unknown)?;
+        let options = ControllerOptions { component, index, commands, state };
+        let controller = Controller::new(options);
+        Ok(Self(Mutex::new(State { controller, policy: Policy::default() })))
+    }
+
+    /// A command came on its own topic.
+    #[pyo3(signature = (now, sample, command, head, time, refusal, arguments))]
+    #[expect(clippy::too_many_arguments, reason = "private to the package, and called once there")]
+    fn received(
+        &self,
+        now: i64,
+        sample: &Bound<'_, Sample>,
+        command: String,
+        head: (i32, String, i32),
+        time: Option<i64>,
+        refusal: Option<String>,
+        arguments: String,
+    ) -> u64 {
+        let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
+        self.state().controller.received(tai(now), heard.request(Action::Run, command)).0
+    }
+
+    /// Something came on the topic `control`; `asked` has its fields.
+    #[pyo3(signature = (now, sample, asked, time, refusal, arguments))]
+    fn control(
+        &self,
+        now: i64,
+        sample: &Bound<'_, Sample>,
+        asked: &Bound<'_, PyDict>,
+        time: Option<i64>,
+        refusal: Option<String>,
+        arguments: String,
+    ) -> PyResult<u64> {
+        let get = |name: &str| asked.as_any().get_item(name);
+        let action = match get("action")?.extract::<String>()?.as_str() {
+            "validate" => Action::Validate,
+            "cancel" => Action::Cancel { target: get("target")?.extract()? },
+            "lock" => Action::Lock { seconds: get("seconds")?.extract()? },
+            _ => Action::Unlock,
+        };
+        let head =
+            (get("seqNum")?.extract()?, get("identity")?.extract()?, get("origin")?.extract()?);
+        let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
+        let request = heard.request(action, get("command")?.extract()?);
+        Ok(self.state().controller.received(tai(now), request).0)
+    }
+
+    /// The component itself asks for a change of its state: authorization and locks are for
+    /// others. Its acknowledgements have no trace and the origin -1.
+    fn internal(&self, now: i64, number: i32, identity: String, command: String) -> u64 {
+        let mut state = self.state();
+        let State { controller, policy } = &mut *state;
+        let caller = controller.lock().map(|lock| lock.holder.clone());
+        let request = Request {
+            action: Action::Run,
+            command,
+            seq_num: number,
+            identity,
+            origin: -1,
+            caller,
+            sent: tai(now),
+            expiry: None,
+            key: None,
+            trace: None,
+            time: None,
+            refusal: None,
+            arguments: String::new(),
+        };
+        controller.set_policy(Policy::default());
+        let call = controller.received(tai(now), request);
+        controller.set_policy(policy.clone());
+        call.0
+    }
+
+    /// How what comes before a change of state ended: None, or how it failed.
+    #[pyo3(signature = (now, call, failed))]
+    fn begun(&self, now: i64, call: u64, failed: Option<(String, i32, String)>) -> PyResult<()> {
+        let ended = failed.map(failure).transpose()?.map_or(Ok(()), Err);
+        self.state().controller.begun(tai(now), CallNumber(call), ended);
+        Ok(())
+    }
+
+    /// A handler has done its work.
+    #[pyo3(signature = (now, call, result, typed))]
+    fn done(&self, now: i64, call: u64, result: String, typed: Option<String>) {
+        self.state().controller.finished(tai(now), CallNumber(call), Ok(Done { result, typed }));
+    }
+
+    /// A handler has not done its work.
+    fn failed(
+        &self,
+        now: i64,
+        call: u64,
+        ending: String,
+        error: i32,
+        text: String,
+    ) -> PyResult<()> {
+        let ended = Err(failure((ending, error, text))?);
+        self.state().controller.finished(tai(now), CallNumber(call), ended);
+        Ok(())
+    }
+
+    /// A handler says how it gets on.
+    #[pyo3(signature = (now, call, timeout_s, result, progress, typed))]
+    fn progress(
+        &self,
+        now: i64,
+        call: u64,
+        timeout_s: f64,
+        result: String,
+        progress: Option<f64>,
+        typed: Option<String>,
+    ) {
+        let told = Progress { timeout_s, result, progress, typed };
+        self.state().controller.in_progress(tai(now), CallNumber(call), told);
+    }
+
+    /// Something went wrong that needs a person.
+    fn fault(&self, now: i64, error: i32, report: &str) {
+        self.state().controller.fault(tai(now), error, report);
+    }
+
+    /// Whether the lease is held now.
+    fn lease(&self, now: i64, held: bool) {
+        let state = if held { LeaseState::Held } else { LeaseState::Lost };
+        self.state().controller.lease(tai(now), state);
+    }
+
+    /// Another authorization holds from now on: the text of its file. Raises ValueError.
+    fn set_policy(&self, text: &str) -> PyResult<()> {
+        let policy = Policy::parse(text).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let mut state = self.state();
+        state.policy = policy.clone();
+        state.controller.set_policy(policy);
+        Ok(())
+    }
+
+    /// Commands of a stream never came.
+    fn lost(&self, command: &str, commands: u64) {
+        self.state().controller.stream_lost(command, commands);
+    }
+
+    /// Time has passed.
+    fn tick(&self, now: i64) {
+        self.state().controller.tick(tai(now));
+    }
+
+    /// When to call `tick` at the latest.
+    fn wake_at(&self) -> Option<i64> {
+        self.state().controller.wake_at().map(Tai::nanos)
+    }
+
+    /// Nothing more is taken.
+    fn close(&self, now: i64) {
+        self.state().controller.close(tai(now));
+    }
+
+    /// What still runs is told to be aborted.
+    fn give_up(&self, now: i64) {
+        self.state().controller.give_up(tai(now));
+    }
+
+    /// The summary state's number.
+    #[getter]
+    fn summary_state(&self) -> i32 {
+        self.state().controller.state().number()
+    }
+
+    /// Who has locked the component, and until when.
+    #[getter]
+    fn locked(&self) -> Option<(String, i64)> {
+        let state = self.state();
+        state.controller.lock().map(|lock| (lock.holder.clone(), lock.until.nanos()))
+    }
+
+    /// A stream's counters: received, late, lost, missing, most missing in a row.
+    fn stream(&self, command: &str) -> Option<(u64, u64, u64, u64, u64)> {
+        let of = self.state().controller.stream(command)?;
+        Some((of.received, of.late, of.lost, of.missing, of.most_missing))
+    }
+
+    /// What is to be done, in order: tuples that begin with a name.
+    fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let effects: Vec<Effect> = self.state().controller.effects().collect();
+        effects.into_iter().map(|effect| tuple(py, effect)).collect()
+    }
+}
+
+fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
+    let change = |name: &str, call: CallNumber, t: Transition| {
+        (name, call.0, t.command.name(), t.from.number(), t.to.number()).into_pyobject(py)
+    };
+    match effect {
+        Effect::Run { call } => ("run", call.0).into_pyobject(py),
+        Effect::Validate { call } => ("validate", call.0).into_pyobject(py),
+        Effect::Begin { call, transition } => change("begin", call, transition),
+        Effect::End { call, transition } => change("end", call, transition),
+        Effect::Discard { call } => ("discard", call.0).into_pyobject(py),
+        Effect::Interrupt { call } => ("interrupt", call.0).into_pyobject(py),
+        Effect::Acknowledge { address, ack } => {
+            ("ack", to_whom(py, address), said(py, ack)?).into_pyobject(py)
+        }
+        Effect::State(state) => ("state", state.number()).into_pyobject(py),
+        Effect::Audit(entry) => ("audit", audit(py, entry)?).into_pyobject(py),
+        Effect::Warn(text) => ("warn", text).into_pyobject(py),
+        Effect::Quit => ("quit",).into_pyobject(py),
+    }
+}
+
+type ToWhom<'py> = (i32, String, i32, Option<Bound<'py, PyBytes>>, Option<String>);
+
+fn to_whom(py: Python<'_>, of: Address) -> ToWhom<'_> {
+    let trace = of.trace.map(|trace| PyBytes::new(py, &trace.0));
+    (of.seq_num, of.identity, of.origin, trace, of.command)
+}
+
+type Said<'py> = (i32, i32, String, f64, Option<Bound<'py, PyDict>>);
+
+fn said(py: Python<'_>, ack: Acknowledgement) -> PyResult<Said<'_>> {
+    let headers = AckHeaders { progress: ack.progress, typed: ack.typed };
+    let encoded = headers.encode().unwrap_or_default();
+    let headers = if encoded.is_empty() {
+        None
+    } else {
+        let made = PyDict::new(py);
+        for (name, value) in encoded {
+            made.set_item(name, PyBytes::new(py, &value))?;
+        }
+        Some(made)
+    };
+    Ok((ack.code.number(), ack.error, ack.result, ack.timeout_s, headers))
+}
+
+fn audit(py: Python<'_>, entry: AuditEntry) -> PyResult<Bound<'_, PyDict>> {
+    let phase = match entry.phase {
+        Phase::Received => "received",
+        Phase::Finished => "finished",
+    };
+    let made = PyDict::new(py);
+    made.set_item("time", Bound::new(py, Time::from(entry.time))?)?;
+    made.set_item("command", entry.command)?;
+    made.set_item("seqNum", entry.seq_num)?;
+    made.set_item("caller", entry.caller)?;
+    made.set_item("identity", entry.identity)?;
+    made.set_item("origin", entry.origin)?;
+    made.set_item("phase", phase)?;
+    made.set_item("ack", entry.ack.map_or(0, |code| code.number()))?;
+    made.set_item("error", entry.error)?;
+    made.set_item("result", entry.result)?;
+    made.set_item("duration", entry.duration_s)?;
+    made.set_item("arguments", entry.arguments)?;
+    Ok(made)
+}
+
+/// Merges YAML texts, each with its name, in their order; the result is JSON. Raises ValueError.
+#[pyfunction]
+pub(crate) fn merge_layers(texts: Vec<(String, String)>) -> PyResult<String> {
+    let mut read = Vec::new();
+    for (name, text) in &texts {
+        let wrong =
+            |error: &dyn std::fmt::Display| PyValueError::new_err(format!("{name}: {error}"));
+        let values: Option<serde_json::Map<String, serde_json::Value>> =
+            serde_saphyr::from_str(text).map_err(|error| wrong(&error.without_snippet()))?;
+        read.push((name.as_str(), values.unwrap_or_default()));
+    }
+    let merged = layers::merge(read).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    serde_json::to_string(&merged).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// The fewest commands from one state to another, by their numbers; None where none lead there.
+#[pyfunction]
+pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str>>> {
+    let state = |number: i32| {
+        let unknown = || PyValueError::new_err(format!("no state has the number {number}"));
+        SummaryState::from_number(number).ok_or_else(unknown)
+    };
+    let commands = path(state(from)?, state(to)?);
+    Ok(commands.map(|all| all.iter().map(|command| command.name()).collect()))
+}
+
+/// The schema and the quality of service, as JSON both, of a topic of ours beside a component's:
+/// `control` or `audit`.
+#[pyfunction]
+pub(crate) fn own_topic(kind: &str) -> PyResult<(String, String)> {
+    let (schema, qos) = match kind {
+        "control" => (ControlRecord::schema(), ControlRecord::qos()),
+        "audit" => (AuditRecord::schema(), AuditRecord::qos()),
+        other => return Err(PyValueError::new_err(format!("no topic is called {other:?}"))),
+    };
+    let schema = schema.map_err(|error| crate::schema::refused(&error))?;
+    let qos = serde_json::to_string(&qos)
+        .map_err(|error| errors::raise("QosRefused", &error.to_string()))?;
+    Ok((schema.to_string(), qos))
+}
+
+impl RawInterfaces {
+    /// A component's interface, as the Rust shell has it.
+    pub(crate) fn interface(&self, component: &str) -> PyResult<Interface> {
+        let interface = Interface::of(self.all(), component);
+        interface.map_err(|error| errors::raise("SchemaError", &error.to_string()))
+    }
+}
+
+/// What a command's values must be, beyond what their encoding can hold.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Checks")]
+pub(crate) struct RawChecks {
+    codec: Codec,
+    checks: Checks,
+}
+
+/// A field, its smallest and its largest value, and whether NaN is refused.
+type Limit = (String, Option<f64>, Option<f64>, bool);
+
+#[pymethods]
+impl RawChecks {
+    /// Raises ValueError for a limit that cannot be set.
+    #[new]
+    fn new(schema: &Schema, limits: Vec<Limit>) -> PyResult<Self> {
+        let mut checks = Checks::new(schema.schema());
+        for (field, min, max, refuse_nan) in limits {
+            let nan = if refuse_nan { Nan::Refused } else { Nan::Allowed };
+            let set = checks.limit(&field, Limits { min, max, nan });
+            set.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        }
+        Ok(Self { codec: Codec::new(schema.schema()), checks })
+    }
+
+    /// What is wrong with an encoded value, naming the field; None where nothing is.
+    fn refusal(&self, payload: &[u8]) -> Option<String> {
+        match self.codec.decode(payload) {
+            Ok(value) => self.checks.check(&value).err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// The caller's side of the protocol.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "Caller")]
+pub(crate) struct RawCaller(Mutex<Caller>);
+
+impl RawCaller {
+    fn caller(&self) -> MutexGuard<'_, Caller> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn span(seconds: f64) -> PyResult<Duration> {
+    let wrong = |_| PyValueError::new_err(format!("{seconds} s is no time to wait"));
+    Duration::try_from_secs_f64(seconds).map_err(wrong)
+}
+
+/// What is asked, by its name and its number.
+fn action(name: &str, number: f64) -> PyResult<Action> {
+    Ok(match name {
+        "run" => Action::Run,
+        "validate" => Action::Validate,
+        "cancel" => Action::Cancel { target: number as i32 },
+        "lock" => Action::Lock { seconds: number },
+        "unlock" => Action::Unlock,
+        other => return Err(PyValueError::new_err(format!("nothing is called {other:?}"))),
+    })
+}
+
+#[pymethods]
+impl RawCaller {
+    #[new]
+    #[pyo3(signature = (component, identity, origin, caller, seed, stream_lead_s))]
+    fn new(
+        component: String,
+        identity: String,
+        origin: i32,
+        caller: Option<String>,
+        seed: u128,
+        stream_lead_s: f64,
+    ) -> PyResult<Self> {
+        let stream_lead = span(stream_lead_s)?;
+        let options = CallerOptions { component, identity, origin, caller, seed, stream_lead };
+        Ok(Self(Mutex::new(Caller::new(options))))
+    }
+
+    /// Asks for something; `what` is its name and, to cancel or to lock, its number.
+    #[pyo3(signature = (now, what, command, timeout_s, expiry, key, time))]
+    #[expect(clippy::too_many_arguments, reason = "private to the package, and called once there")]
+    fn send(
+        &self,
+        now: i64,
+        what: (String, f64),
+        command: String,
+        timeout_s: f64,
+        expiry: Option<i64>,
+        key: Option<String>,
+        time: Option<i64>,
+    ) -> PyResult<u64> {
+        let action = action(&what.0, what.1)?;
+        let (timeout, expiry, time) = (span(timeout_s)?, expiry.map(tai), time.map(tai));
+        let call = Call { action, command, timeout, expiry, key, time };
+        Ok(self.caller().send(tai(now), call).0)
+    }
+
+    /// An acknowledgement came, of whomever's command.
+    fn acknowledged(
+        &self,
+        now: i64,
+        sample: &Bound<'_, Sample>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let Some(code) = AckCode::from_number(value.getattr("ack")?.extract()?) else {
+            return Ok(());
+        };
+        let sample = sample.get();
+        // Headers that cannot be read are not worth the acknowledgement.
+        let headers = sample.ack_headers().unwrap_or_default();
+        let ack = Acknowledgement {
+            code,
+            error: value.getattr("error")?.extract()?,
+            result: value.getattr("result")?.extract()?,
+            timeout_s: value.getattr("timeout")?.extract()?,
+            progress: headers.progress,
+            typed: headers.typed,
+        };
+        let heard = AckSample {
+            trace: sample.trace_id(),
+            identity: value.getattr("identity")?.extract()?,
+            origin: value.getattr("origin")?.extract()?,
+            seq_num: value.getattr("private_seqNum")?.extract()?,
+            ack,
+        };
+        self.caller().acknowledged(tai(now), heard);
+        Ok(())
+    }
+
+    /// What is known of the component: since when it is there, that it is gone, or nothing.
+    #[pyo3(signature = (known, started))]
+    fn presence(&self, known: &str, started: i64) {
+        self.caller().presence(match known {
+            "here" => Presence::Here { started: tai(started) },
+            "gone" => Presence::Gone,
+            _ => Presence::Unknown,
+        });
+    }
+
+    /// A heartbeat came.
+    fn heartbeat(&self, now: i64) {
+        self.caller().heartbeat(tai(now));
+    }
+
+    /// A command could not be published.
+    fn publish_failed(&self, call: u64, why: &str) {
+        self.caller().publish_failed(CallNumber(call), why);
+    }
+
+    /// Nobody waits for a call any more.
+    fn abandon(&self, call: u64) {
+        self.caller().abandon(CallNumber(call));
+    }
+
+    /// Time has passed.
+    fn tick(&self, now: i64) {
+        self.caller().tick(tai(now));
+    }
+
+    /// When to call `tick` at the latest.
+    fn wake_at(&self) -> Option<i64> {
+        self.caller().wake_at().map(Tai::nanos)
+    }
+
+    /// The number of a call that waits for its end.
+    fn seq_num(&self, call: u64) -> Option<i32> {
+        self.caller().seq_num(CallNumber(call))
+    }
+
+    /// Whether the component was there and is not now.
+    #[getter]
+    fn is_gone(&self) -> bool {
+        self.caller().is_gone()
+    }
+
+    /// Number of calls that wait for their end.
+    #[getter]
+    fn pending(&self) -> usize {
+        self.caller().pending()
+    }
+
+    /// Number of commands of streams that were sent too late.
+    #[getter]
+    fn late_sent(&self) -> u64 {
+        self.caller().late_sent()
+    }
+
+    /// What is to be done, in order: tuples that begin with a name.
+    fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let effects: Vec<caller::Effect> = self.caller().effects().collect();
+        effects.into_iter().map(|effect| call_tuple(py, effect)).collect()
+    }
+}
+
+fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTuple>> {
+    match effect {
+        caller::Effect::Publish { call, action, seq_num, trace, headers } => {
+            let (name, number) = match action {
+                Action::Run => ("run", 0.0),
+                Action::Validate => ("validate", 0.0),
+                Action::Cancel { target } => ("cancel", f64::from(target)),
+                Action::Lock { seconds } => ("lock", seconds),
+                Action::Unlock => ("unlock", 0.0),
+            };
+            let encoded =
+                headers.encode().map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let made = PyDict::new(py);
+            for (name, value) in encoded {
+                made.set_item(name, PyBytes::new(py, &value))?;
+            }
+            let trace = PyBytes::new(py, &trace.0);
+            ("publish", call.0, name, number, seq_num, trace, made).into_pyobject(py)
+        }
+        caller::Effect::Progress { call, ack } => {
+            ("progress", call.0, heard(ack)).into_pyobject(py)
+        }
+        caller::Effect::Done { call, ack, cause } => {
+            let cause = match cause {
+                Cause::Acknowledged => "acknowledged",
+                Cause::TimedOut => "timed out",
+                Cause::NobodyThere => "nobody there",
+                Cause::WentAway => "went away",
+                Cause::NotSent => "not sent",
+            };
+            ("done", call.0, heard(ack), cause).into_pyobject(py)
+        }
+        caller::Effect::Warn(text) => ("warn", text).into_pyobject(py),
+    }
+}
+
+/// An acknowledgement: code, error, result, timeout, progress, typed result.
+type AckRow = (i32, i32, String, f64, Option<f64>, Option<String>);
+
+fn heard(ack: Acknowledgement) -> AckRow {
+    (ack.code.number(), ack.error, ack.result, ack.timeout_s, ack.progress, ack.typed)
+}
