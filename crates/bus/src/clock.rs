@@ -13,6 +13,12 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Tai;
     /// Time since some fixed instant; never goes back.
     fn monotonic(&self) -> Duration;
+    /// Time since an instant that is the same for all who share an engine, such as the processes of
+    /// a machine; it never goes back, and goes on while a process is stopped or the machine sleeps.
+    /// Leases run by it.
+    fn uptime(&self) -> Duration {
+        self.monotonic()
+    }
 }
 
 /// For how long a looked-up difference between TAI and UTC is trusted: leap seconds come at the end
@@ -70,6 +76,11 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    fn uptime(&self) -> Duration {
+        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::try_from(since_boot).unwrap_or_default()
     }
 }
 

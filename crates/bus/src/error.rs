@@ -53,16 +53,16 @@ pub enum TransportError {
         /// Who writes it, as far as known.
         holder: String,
     },
-    /// A newer incarnation of this producer has taken over: this writer is a zombie.
+    /// A newer incarnation of this producer has taken over, or another producer has taken an
+    /// exclusive topic while this one let its lease run out: this writer is a zombie.
     #[error(
-        "{producer:?} was fenced: a newer incarnation ({newer}) of that producer writes this \
-         topic; \
-         give each running producer a name of its own"
+        "{producer:?} was fenced: another writer has taken over (newest incarnation of that name: \
+         {newer}); give each running producer a name of its own, and assert within the lease"
     )]
     Fenced {
         /// Who was fenced.
         producer: Producer,
-        /// The incarnation that has taken over.
+        /// The newest incarnation of its name: its own, where another name has taken over.
         newer: u64,
     },
     /// The sample is larger than the transport's limit.

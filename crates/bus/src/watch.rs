@@ -78,7 +78,7 @@ pub(crate) struct WriterWatch {
     every: Duration,
     next: Duration,
     /// Unknown before the first look: who was gone by then is not told.
-    known: Option<HashMap<ProducerName, Known>>,
+    known: Option<BTreeMap<ProducerName, Known>>,
 }
 
 /// A writer's newest incarnation, as it was told.
@@ -109,24 +109,26 @@ impl WriterWatch {
     ) {
         self.next = now.saturating_add(self.every);
         let newest = newest_of(writers, self.lease, time);
-        let newest: HashMap<ProducerName, Known> = newest.into_iter().collect();
         let mut told = |name: &ProducerName, incarnation: u64, alive| {
             let producer = Producer { name: name.clone(), incarnation };
             tell(Event::Liveliness(Liveliness { producer, alive }));
         };
         let first = self.known.is_none();
         let known = self.known.take().unwrap_or_default();
-        for (name, is) in &newest {
-            let was = known.get(name);
-            if was == Some(is) || was.is_none() && first && is.alive == Alive::No {
-                continue;
-            }
-            if let Some(was) = was.filter(|was| was.alive == Alive::Yes)
+        let changed = |(name, is): &(&ProducerName, &Known)| {
+            let was = known.get(*name);
+            was != Some(*is) && !(was.is_none() && first && is.alive == Alive::No)
+        };
+        // First who went, then who came: a successor is not told before its predecessor's end.
+        for (name, is) in newest.iter().filter(changed) {
+            if let Some(was) = known.get(name).filter(|was| was.alive == Alive::Yes)
                 && (was.incarnation != is.incarnation || is.alive == Alive::No)
             {
                 told(name, was.incarnation, Alive::No);
             }
-            if was.map(|was| was.incarnation) != Some(is.incarnation) {
+        }
+        for (name, is) in newest.iter().filter(changed) {
+            if known.get(name).map(|was| was.incarnation) != Some(is.incarnation) {
                 told(name, is.incarnation, Alive::Yes);
                 if is.alive == Alive::No {
                     told(name, is.incarnation, Alive::No);
@@ -161,15 +163,16 @@ fn newest_of(
 }
 
 fn lives(writer: &WriterInfo, lease: Option<Duration>, time: Tai) -> bool {
-    let in_lease = match (lease, writer.seen) {
-        (None, _) => true,
-        (Some(lease), Some(seen)) => {
+    match (writer.alive, lease, writer.seen) {
+        // A transport that can tell has looked at the lease, by a clock that is never set.
+        (Some(alive), ..) => alive == Alive::Yes,
+        (None, None, _) => true,
+        (None, Some(lease), Some(seen)) => {
             let since = time.nanos().saturating_sub(seen.nanos());
             u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
         }
-        (Some(_), None) => false,
-    };
-    in_lease && writer.alive != Some(Alive::No)
+        (None, Some(_), None) => false,
+    }
 }
 
 fn lease(policy: Policy) -> Option<Duration> {

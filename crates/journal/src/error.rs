@@ -198,7 +198,8 @@ impl JournalError {
 /// Why a record was not appended. Nothing of it is in the log then.
 #[derive(Debug, Clone, Error)]
 pub enum AppendError {
-    /// A newer incarnation of the producer has taken over.
+    /// A newer incarnation of the producer has taken over, or another producer of an exclusive
+    /// topic on which this one had let its lease run out.
     #[error(
         "producer {producer} has the newer incarnation {newer}, this one is {own}: another \
          process took over; stop this one"

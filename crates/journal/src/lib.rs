@@ -51,5 +51,7 @@ pub use options::{
 };
 pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef, Watch};
 pub use sync::OnDurable;
-pub use topic::{Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions};
+pub use topic::{
+    Lease, Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions,
+};
 pub use writer::{Record, Writer};

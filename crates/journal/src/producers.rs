@@ -2,7 +2,10 @@
 //!
 //! Constraints: an incarnation is given once, ever: it is on the disk before anyone may use it. A
 //! writer whose incarnation is no longer its name's newest cannot append (checked under the
-//! partition's lock), so no reader gets an older incarnation's sample after a newer one's.
+//! partition's lock), so no reader gets an older incarnation's sample after a newer one's. A claim
+//! may be for a lease: then it ends where its holder asserts nothing for that long, as it does with
+//! the holder's process. Who takes an exclusive claim over from a holder that runs still, under
+//! whatever name, fences that one.
 //!
 //! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of
 //! the same size for each name: name, incarnation, claim, checksum over the name. A producer's id
@@ -12,8 +15,9 @@ use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use helio_core::{Producer, ProducerName, Tai};
 use rustix::fs::{FlockOperation, flock};
@@ -23,7 +27,7 @@ use crate::journal::Shared;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
-use crate::{JournalError, Ownership};
+use crate::{AppendError, JournalError, Lease, Ownership, ProducerInfo};
 
 /// Bytes of the header and of each entry.
 const ENTRY: usize = 256;
@@ -41,6 +45,15 @@ const EXCLUSIVE: usize = 16;
 const NAME_CRC: usize = 24;
 const NAME_LEN: usize = 28;
 const NAME: usize = 32;
+/// When a claim's holder last said that it is alive: TAI ns, 0 for never.
+const SEEN: usize = 232;
+/// The same by the machine's uptime, in ns: this says whether the lease runs still.
+const ASSERTED: usize = 240;
+/// The claim's lease: ms in the lower half (0: none), in the upper one the lower half of the
+/// incarnation that it is for, as programs that know no leases leave this word alone.
+const LEASE: usize = 248;
+/// Set in an incarnation whose claim was taken over by another name: its writers are fenced.
+const FENCED: u64 = 1 << 63;
 
 /// The file of a topic's producers.
 pub(crate) struct Producers {
@@ -58,6 +71,7 @@ pub(crate) struct Claim {
     producers: Arc<Producers>,
     map: Mutex<Arc<Map>>,
     token: Token,
+    leased: bool,
     /// The last sequence number that this claim used, by partition.
     pub(crate) sequences: Mutex<HashMap<u32, u64>>,
 }
@@ -143,17 +157,30 @@ impl Producers {
         Some(name)
     }
 
-    /// All names with their newest incarnation and whether someone has the claim.
-    pub(crate) fn list(&self) -> Vec<(ProducerName, u64, Option<u32>)> {
+    /// All names with their newest incarnation, and whether someone has the claim at an uptime.
+    pub(crate) fn list(&self, now: Duration) -> Vec<ProducerInfo> {
         let Ok(map) = self.whole() else { return Vec::new() };
         let all = (0..count(&map)).filter_map(|id| {
-            let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
-            // Of itself a process knows it without asking.
-            let alive = claim == self.shared.token || claim.alive(self.shared.boot);
-            let pid = alive.then(|| claim.pid());
-            Some((read_name(&map, id)?, map.u64(entry(id) + INCARNATION).load(Acquire), pid))
+            let at = entry(id);
+            let pid = self.holder(&map, id);
+            let seen = map.u64(at + SEEN).load(Relaxed) as i64;
+            Some(ProducerInfo {
+                name: read_name(&map, id)?,
+                incarnation: incarnation(&map, id),
+                pid,
+                in_lease: pid.is_some() && !expired(&map, id, now),
+                seen: (seen != 0).then_some(Tai::from_nanos(seen)),
+            })
         });
         all.collect()
+    }
+
+    /// The process that has a claim, where it lives.
+    fn holder(&self, map: &Map, id: u32) -> Option<u32> {
+        let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
+        // Of itself a process knows it without asking.
+        let alive = claim == self.shared.token || claim.alive(self.shared.boot);
+        alive.then(|| claim.pid())
     }
 
     fn locked<T>(
@@ -182,20 +209,27 @@ impl Producers {
         self: &Arc<Self>,
         name: &ProducerName,
         ownership: Ownership,
+        lease: Option<Lease>,
     ) -> Result<Claim, JournalError> {
         if !self.shared.writable() {
             return Err(JournalError::ReadOnly);
         }
         self.locked(|map| {
-            self.refuse_second(&map, name, ownership)?;
+            let expired = self.refuse_second(&map, name, ownership, lease)?;
             let found = (0..count(&map)).find(|id| read_name(&map, *id).as_ref() == Some(name));
             let (map, id) = match found {
                 Some(id) => (map, id),
                 None => self.add(map, name)?,
             };
             let at = entry(id);
-            let incarnation = map.u64(at + INCARNATION).load(Acquire) + 1;
+            let incarnation = incarnation(&map, id) + 1;
             let token = Token::own(self.shared.boot);
+            for id in expired {
+                map.u64(entry(id) + INCARNATION).fetch_or(FENCED, AcqRel);
+                map.u64(entry(id) + CLAIM).store(0, Release);
+            }
+            // Whoever looks meanwhile finds the lease before the claim that it is for.
+            lease.unwrap_or_default().store(&map, at, incarnation);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
             let exclusive = u64::from(ownership == Ownership::Exclusive);
@@ -207,33 +241,38 @@ impl Producers {
             }
             let producer = Producer { name: name.clone(), incarnation };
             let (producers, map) = (Arc::clone(self), Mutex::new(map));
-            Ok(Claim { producer, id, producers, map, token, sequences: Mutex::default() })
+            let (leased, sequences) = (lease.is_some(), Mutex::default());
+            Ok(Claim { producer, id, producers, map, token, leased, sequences })
         })
     }
 
-    /// An exclusive claim meets no live one, and no claim meets a live exclusive one.
+    /// An exclusive claim meets no live one, and no claim meets a live exclusive one. Gives those
+    /// whose process lives and whose lease is over.
     fn refuse_second(
         &self,
         map: &Map,
         name: &ProducerName,
         ownership: Ownership,
-    ) -> Result<(), JournalError> {
+        lease: Option<Lease>,
+    ) -> Result<Vec<u32>, JournalError> {
+        let mut over = Vec::new();
         for id in 0..count(map) {
-            let at = entry(id);
-            let claim = Token(map.u64(at + CLAIM).load(Acquire));
-            let exclusive = map.u64(at + EXCLUSIVE).load(Acquire) != 0;
+            let exclusive = map.u64(entry(id) + EXCLUSIVE).load(Acquire) != 0;
             let matters = ownership == Ownership::Exclusive || exclusive;
-            if matters && claim.alive(self.shared.boot) {
-                let holder = read_name(map, id).unwrap_or_else(|| name.clone());
-                return Err(JournalError::Claimed {
-                    topic: self.topic.clone(),
-                    producer: holder.to_string(),
-                    incarnation: map.u64(at + INCARNATION).load(Acquire),
-                    pid: claim.pid(),
-                });
+            let Some(pid) = matters.then(|| self.holder(map, id)).flatten() else { continue };
+            if lease.is_some_and(|lease| expired(map, id, lease.now)) {
+                over.push(id);
+                continue;
             }
+            let holder = read_name(map, id).unwrap_or_else(|| name.clone());
+            return Err(JournalError::Claimed {
+                topic: self.topic.clone(),
+                producer: holder.to_string(),
+                incarnation: incarnation(map, id),
+                pid,
+            });
         }
-        Ok(())
+        Ok(over)
     }
 
     fn add(&self, map: Arc<Map>, name: &ProducerName) -> Result<(Arc<Map>, u32), JournalError> {
@@ -285,6 +324,37 @@ fn count(map: &Map) -> u32 {
     map.u32(COUNT).load(Acquire).min(room)
 }
 
+/// The newest incarnation of a name, fenced or not.
+fn incarnation(map: &Map, id: u32) -> u64 {
+    map.u64(entry(id) + INCARNATION).load(Acquire) & !FENCED
+}
+
+/// Whether a claim's lease is over; one without a lease never is.
+fn expired(map: &Map, id: u32, now: Duration) -> bool {
+    let word = map.u64(entry(id) + LEASE).load(Acquire);
+    let (lease, of) = (Duration::from_millis(word & HALF), word >> 32);
+    if lease.is_zero() || of != incarnation(map, id) & HALF {
+        return false;
+    }
+    let asserted = Duration::from_nanos(map.u64(entry(id) + ASSERTED).load(Acquire));
+    now.saturating_sub(asserted) > lease
+}
+
+const HALF: u64 = u32::MAX as u64;
+
+impl Lease {
+    fn store(self, map: &Map, at: usize, incarnation: u64) {
+        // Rounded up, so that none is 0; the longest are some 49 days.
+        let ms = self.time.as_nanos().div_ceil(1_000_000).min(u128::from(HALF)) as u64;
+        map.u64(at + ASSERTED).store(nanos(self.now), Release);
+        map.u64(at + LEASE).store((incarnation & HALF) << 32 | ms, Release);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
     if id >= count(map) {
         return None;
@@ -298,12 +368,6 @@ fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
 }
 
 impl Claim {
-    /// The newest incarnation of this claim's name; another one than the claim's own fences it.
-    #[inline]
-    pub(crate) fn newest(map: &Map, id: u32) -> u64 {
-        map.u64(entry(id) + INCARNATION).load(Acquire)
-    }
-
     pub(crate) fn map(&self) -> Arc<Map> {
         Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -328,10 +392,6 @@ impl Claim {
     }
 }
 
-/// When a claim's holder last said that it is alive, in an entry's spare bytes: TAI ns, 0 for
-/// never.
-const SEEN: usize = 232;
-
 impl Claim {
     /// Gives the claim back before its last writer is gone, which must not append any more.
     pub(crate) fn release(&self) {
@@ -350,21 +410,29 @@ impl Claim {
         let _ = self.producers.locked(release);
     }
 
-    /// Says that the holder is alive.
-    pub(crate) fn assert_alive(&self, time: Tai) {
-        self.map().u64(entry(self.id) + SEEN).store(time.nanos() as u64, Relaxed);
+    /// Says that the holder is alive, at a time and an uptime.
+    pub(crate) fn assert_alive(&self, time: Tai, now: Duration) -> Result<(), AppendError> {
+        let map = self.map();
+        self.check_fence(&map)?;
+        let at = entry(self.id);
+        if self.leased {
+            map.u64(at + SEEN).store(time.nanos() as u64, Relaxed);
+            // Never back: where this thread was frozen since it looked, the word may be another
+            // incarnation's by now.
+            map.u64(at + ASSERTED).fetch_max(nanos(now), AcqRel);
+        }
+        self.check_fence(&map)
     }
-}
 
-impl Producers {
-    /// When each producer last said that it is alive.
-    pub(crate) fn seen(&self) -> Vec<(ProducerName, Tai)> {
-        let Ok(map) = self.whole() else { return Vec::new() };
-        let all = (0..count(&map)).filter_map(|id| {
-            let nanos = map.u64(entry(id) + SEEN).load(Relaxed);
-            let name = read_name(&map, id)?;
-            (nanos != 0).then(|| (name, Tai::from_nanos(nanos as i64)))
-        });
-        all.collect()
+    /// Whether the claim is this holder's still.
+    #[inline]
+    pub(crate) fn check_fence(&self, map: &Map) -> Result<(), AppendError> {
+        let word = map.u64(entry(self.id) + INCARNATION).load(Acquire);
+        let own = self.producer.incarnation;
+        if word == own {
+            return Ok(());
+        }
+        let producer = self.producer.name.to_string();
+        Err(AppendError::Fenced { producer, own, newer: word & !FENCED })
     }
 }

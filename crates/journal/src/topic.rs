@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use helio_core::{ProducerName, TopicName};
+use helio_core::{ProducerName, Tai, TopicName};
 
 use crate::control::RecoveryReport;
 use crate::error::At;
@@ -17,7 +17,7 @@ use crate::producers::{self, Claim, Producers};
 use crate::reader::{From, Reader};
 use crate::sync::OnDurable;
 use crate::writer::Writer;
-use crate::{JournalError, TopicConfig};
+use crate::{AppendError, JournalError, TopicConfig};
 
 /// How many writers a claim tolerates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,21 @@ pub struct ProducerInfo {
     pub incarnation: u64,
     /// The process that has the claim, where it is alive.
     pub pid: Option<u32>,
+    /// Whether that process lives and, where the claim is for a lease, has asserted itself within
+    /// it.
+    pub in_lease: bool,
+    /// When its holder last asserted itself, where the claim is for a lease.
+    pub seen: Option<Tai>,
+}
+
+/// For how long a claim is good without an assertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lease {
+    /// That long, to the next millisecond.
+    pub time: Duration,
+    /// Now, by a clock that is the same for all processes of the machine and goes on while it
+    /// sleeps (`CLOCK_BOOTTIME`).
+    pub now: Duration,
 }
 
 /// What a partition holds, as [`Topic::info`] tells it.
@@ -274,8 +289,30 @@ impl Topic {
     /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive
     /// and any is.
     pub fn claim(&self, options: &WriterOptions) -> Result<ProducerClaim, JournalError> {
+        self.claimed(options, None)
+    }
+
+    /// The same for a lease: the claim is also over where nothing was asserted
+    /// ([`ProducerClaim::assert_alive`]) for that long, though the process lives. Whoever then
+    /// takes over fences its writers, also under another name where the claims are exclusive.
+    ///
+    /// # Errors
+    /// As [`Topic::claim`].
+    pub fn claim_for(
+        &self,
+        options: &WriterOptions,
+        lease: Lease,
+    ) -> Result<ProducerClaim, JournalError> {
+        self.claimed(options, Some(lease))
+    }
+
+    fn claimed(
+        &self,
+        options: &WriterOptions,
+        lease: Option<Lease>,
+    ) -> Result<ProducerClaim, JournalError> {
         let producers = self.inner.producers()?;
-        let inner = Arc::new(producers.claim(&options.producer, options.ownership)?);
+        let inner = Arc::new(producers.claim(&options.producer, options.ownership, lease)?);
         Ok(ProducerClaim { inner })
     }
 
@@ -321,13 +358,12 @@ impl Topic {
         Group::open(&self.inner.shared, path, name.as_str(), self.inner.config.partitions)
     }
 
-    /// All producers that ever claimed a name here.
+    /// All producers that ever claimed a name here, as they are at an uptime (see [`Lease`]).
     ///
     /// # Errors
     /// [`JournalError`] where their file cannot be opened.
-    pub fn producers(&self) -> Result<Vec<ProducerInfo>, JournalError> {
-        let list = self.inner.producers()?.list().into_iter();
-        Ok(list.map(|(name, incarnation, pid)| ProducerInfo { name, incarnation, pid }).collect())
+    pub fn producers(&self, now: Duration) -> Result<Vec<ProducerInfo>, JournalError> {
+        Ok(self.inner.producers()?.list(now))
     }
 
     /// The offset below which a partition's records are on the disk.
@@ -411,18 +447,11 @@ impl ProducerClaim {
         self.inner.release();
     }
 
-    /// Says that the producer is alive, for [`Topic::last_asserted`]: one store.
-    pub fn assert_alive(&self, time: helio_core::Tai) {
-        self.inner.assert_alive(time);
-    }
-}
-
-impl Topic {
-    /// When each producer that ever did so last said that it is alive.
+    /// Says that the producer is alive, at a time and an uptime (see [`Lease`]): one store.
     ///
     /// # Errors
-    /// [`JournalError`] where their file cannot be opened.
-    pub fn last_asserted(&self) -> Result<Vec<(ProducerName, helio_core::Tai)>, JournalError> {
-        Ok(self.inner.producers()?.seen())
+    /// [`AppendError::Fenced`] where the claim is another's by now.
+    pub fn assert_alive(&self, time: Tai, now: Duration) -> Result<(), AppendError> {
+        self.inner.assert_alive(time, now)
     }
 }

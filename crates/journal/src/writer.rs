@@ -144,7 +144,7 @@ impl Writer {
         let partition = Arc::clone(&self.partition);
         self.prefault(partition.control.tail(), planned.stride());
         let guard = partition.lock_within(LOCK, limit)?;
-        self.check_fence()?;
+        self.claim.check_fence(&self.table)?;
         let offset = self.put(&guard, &planned)?;
         drop(guard);
         partition.ring();
@@ -165,7 +165,7 @@ impl Writer {
         let partition = Arc::clone(&self.partition);
         self.prefault(partition.control.tail(), planned.iter().map(Planned::stride).sum());
         let guard = partition.lock()?;
-        self.check_fence()?;
+        self.claim.check_fence(&self.table)?;
         let first = partition.control.log_end().1;
         let mut end = first;
         let result = planned.iter().try_for_each(|p| {
@@ -176,17 +176,6 @@ impl Writer {
         partition.ring();
         self.prefault(self.written, POPULATE);
         result.map(|()| first..end)
-    }
-
-    #[inline]
-    fn check_fence(&self) -> Result<(), AppendError> {
-        let newer = Claim::newest(&self.table, self.claim.id);
-        let own = self.claim.producer.incarnation;
-        if newer == own {
-            return Ok(());
-        }
-        let producer = self.claim.producer.name.to_string();
-        Err(AppendError::Fenced { producer, own, newer })
     }
 
     /// Copies a frame behind the tail and moves the tail.

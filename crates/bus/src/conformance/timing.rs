@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_core::qos::Liveliness;
-use helio_core::{Qos, Tai};
+use helio_core::qos::{Liveliness, Ownership};
+use helio_core::{Producer, Qos, Tai};
 
 use super::support::{
     Outcome, await_event, ensure, gather, listening, open, plain, process, publish_numbers, unique,
@@ -12,10 +12,12 @@ use super::support::{
 use super::{Check, Failure, Harness};
 use crate::bus::Bus;
 use crate::clock::TestClock;
+use crate::error::{PublishError, TopicError, TransportError};
 use crate::event::Event;
-use crate::publisher::Message;
+use crate::publisher::{Message, Publisher};
 use crate::subscribe::{Start, Subscribe};
-use crate::transport::Alive;
+use crate::topic::Topic;
+use crate::transport::{Alive, WriterInfo};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -38,12 +40,32 @@ pub(super) const CHECKS: &[Check] = &[
         promise: "a writer that neither publishes nor asserts within its lease counts as gone",
         run: lease,
     },
+    Check {
+        name: "lease_held",
+        promise: "an exclusive topic is its writer's while that asserts within the lease, however \
+                  idle it is",
+        run: held,
+    },
+    Check {
+        name: "lease_taken_over",
+        promise: "an exclusive topic whose writer let its lease run out is another's for the \
+                  asking, and the first is fenced",
+        run: taken_over,
+    },
 ];
 
-/// A bus with a clock that starts now and is turned by hand.
+/// Buses with one clock, which starts now and is turned by hand.
+fn turned_by(clock: &TestClock, harness: &dyn Harness, name: &str) -> Result<Bus, Failure> {
+    let builder = Bus::builder().producer(name).clock(Arc::new(clock.clone()));
+    Ok(harness.connect(builder)?)
+}
+
+fn clock() -> TestClock {
+    TestClock::new(crate::clock::Clock::now(&crate::clock::SystemClock::new()))
+}
+
 fn turned(harness: &dyn Harness) -> Result<(Bus, TestClock), Failure> {
-    let now = crate::clock::Clock::now(&crate::clock::SystemClock::new());
-    let clock = TestClock::new(now);
+    let clock = clock();
     Ok((harness.connect(Bus::builder().clock(Arc::new(clock.clone())))?, clock))
 }
 
@@ -148,5 +170,111 @@ fn lease(harness: &dyn Harness) -> Outcome {
     clock.advance(lease / 2);
     let told = await_event(harness, &mut watching, "the writer's return", change)?;
     ensure!(told == Alive::Yes, "{told:?}");
+    Ok(())
+}
+
+const LEASE: Duration = Duration::from_secs(5);
+
+fn leased() -> Qos {
+    let liveliness = Liveliness::Lease(LEASE);
+    Qos { ownership: Ownership::Exclusive, liveliness, ..plain() }
+}
+
+/// A topic's writers, by name, where the engine can tell whether they live.
+fn writers(topic: &Topic) -> Result<Vec<(String, Option<Alive>)>, Failure> {
+    let told = |w: WriterInfo| (w.producer.name.to_string(), w.alive);
+    Ok(topic.writers()?.into_iter().map(told).collect())
+}
+
+fn refused_by(outcome: &Result<Publisher, TopicError>, name: &str) -> bool {
+    matches!(
+        outcome,
+        Err(TopicError::Transport(TransportError::Owned { holder, .. })) if holder.contains(name)
+    )
+}
+
+fn held(harness: &dyn Harness) -> Outcome {
+    let clock = clock();
+    let buses = [turned_by(&clock, harness, "holder")?, turned_by(&clock, harness, "other")?];
+    let name = unique("held");
+    let topics = [open(&buses[0], &name, &leased())?, open(&buses[1], &name, &leased())?];
+    let holder = topics[0].publisher()?;
+    for _ in 0..4 {
+        clock.advance(LEASE * 9 / 10);
+        let refused = topics[1].publisher();
+        ensure!(refused_by(&refused, "holder"), "within the lease a second one got {refused:?}");
+        holder.assert_alive()?;
+        let told = writers(&topics[1])?;
+        ensure!(told == [("holder".to_owned(), Some(Alive::Yes))], "the writers are {told:?}");
+    }
+    // A publish is an assertion too.
+    clock.advance(LEASE * 9 / 10);
+    publish_numbers(&holder, "k", 0..1)?;
+    clock.advance(LEASE * 9 / 10);
+    let refused = topics[1].publisher();
+    ensure!(refused_by(&refused, "holder"), "after a publish a second one got {refused:?}");
+    // Late, and nobody has taken it: it is its own still.
+    clock.advance(LEASE * 3);
+    let told = writers(&topics[1])?;
+    ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");
+    holder.assert_alive()?;
+    let refused = topics[1].publisher();
+    ensure!(refused_by(&refused, "holder"), "after its return a second one got {refused:?}");
+    Ok(())
+}
+
+fn taken_over(harness: &dyn Harness) -> Outcome {
+    for successor in ["other", "holder"] {
+        let clock = clock();
+        let buses = [turned_by(&clock, harness, "holder")?, turned_by(&clock, harness, successor)?];
+        let name = unique("taken");
+        let topics = [open(&buses[0], &name, &leased())?, open(&buses[1], &name, &leased())?];
+        let mut watching = topics[1].subscribe(Subscribe::from(Start::Latest).watch_writers())?;
+        let old = topics[0].publisher()?;
+        publish_numbers(&old, "k", 0..1)?;
+        let told = await_event(harness, &mut watching, "the writer's coming", change)?;
+        ensure!(told == (old.producer(), Alive::Yes), "{told:?}");
+        clock.advance(LEASE * 11 / 10);
+        let told = await_event(harness, &mut watching, "the writer's silence", change)?;
+        ensure!(told == (old.producer(), Alive::No), "{told:?}");
+        let told = writers(&topics[0])?;
+        ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");
+        let new = topics[1].publisher()?;
+        clock.advance(LEASE / 5);
+        let told = await_event(harness, &mut watching, "the successor's coming", change)?;
+        ensure!(told == (new.producer(), Alive::Yes), "{told:?}");
+        zombie(&old)?;
+        publish_numbers(&new, "k", 1..2)?;
+        zombie(&old)?;
+        let lives: Vec<_> = writers(&topics[0])?;
+        let lives = lives.iter().filter(|(_, alive)| *alive == Some(Alive::Yes));
+        let lives: Vec<_> = lives.map(|(name, _)| name.as_str()).collect();
+        ensure!(lives == [successor], "of the writers {lives:?} live");
+        drop(old);
+        clock.advance(LEASE / 5);
+        let refused = topics[0].publisher();
+        ensure!(refused_by(&refused, successor), "the first one then got {refused:?}");
+        while let Some(event) = watching.next_timeout(harness.quiet())? {
+            ensure!(change(&event).is_none(), "told of nobody: {event:?}");
+        }
+    }
+    Ok(())
+}
+
+fn change(event: &Event) -> Option<(Producer, Alive)> {
+    match event {
+        Event::Liveliness(told) => Some((told.producer.clone(), told.alive)),
+        _ => None,
+    }
+}
+
+/// Holds that a writer is told to have been fenced, whatever it does.
+fn zombie(old: &Publisher) -> Outcome {
+    let asserted = old.assert_alive();
+    let told = matches!(&asserted, Err(TransportError::Fenced { .. }));
+    ensure!(told, "the old one's assertion gave {asserted:?}");
+    let late = old.publish(Message::new(b"late")).wait();
+    let told = matches!(&late, Err(PublishError::Transport(TransportError::Fenced { .. })));
+    ensure!(told, "the old one's publish gave {late:?}");
     Ok(())
 }

@@ -106,7 +106,8 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// Opens a writer and allocates its incarnation: one more than the last of that name.
     ///
     /// # Errors
-    /// [`TransportError::Owned`] where the topic is exclusive and has a live writer.
+    /// [`TransportError::Owned`] where the topic is exclusive and has a live writer. One whose
+    /// lease is over is no live one: it is fenced, whatever its name.
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError>;
     /// Opens a reader.
     ///
@@ -421,7 +422,8 @@ pub struct WriterInfo {
     pub producer: Producer,
     /// The partition.
     pub partition: u32,
-    /// Whether its process lives, where the transport can tell.
+    /// Whether its process lives and, where the topic has a lease, it published or asserted within
+    /// it; where the transport can tell.
     pub alive: Option<Alive>,
     /// When it last published or asserted that it is alive.
     pub seen: Option<Tai>,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use helio_core::qos::{Liveliness, Ownership as Policy};
-use helio_core::{Producer, ProducerName, Qos, SchemaId, Tai};
-use helio_journal::{JournalError, Ownership, ProducerClaim, Topic, WriterOptions};
+use helio_core::{Producer, ProducerName, Qos, SchemaId};
+use helio_journal::{JournalError, Lease, Ownership, ProducerClaim, Topic, WriterOptions};
 
 use super::super::{
     Alive, Declared, PartitionInfo, Reader, ReaderRequest, TransportTopic, Writer, WriterInfo,
@@ -60,7 +60,13 @@ impl JournalTopic {
             Policy::Exclusive => Ownership::Exclusive,
         };
         let options = WriterOptions { producer: name.clone(), ownership };
-        let claim = self.topic.claim(&options).map_err(|error| self.claimed(error))?;
+        let claim = match self.qos.liveliness {
+            Liveliness::Automatic => self.topic.claim(&options),
+            Liveliness::Lease(time) => {
+                self.topic.claim_for(&options, Lease { time, now: self.shared.clock.uptime() })
+            }
+        };
+        let claim = claim.map_err(|error| self.claimed(error))?;
         claims.insert(name.clone(), (claim.clone(), 1));
         Ok(claim)
     }
@@ -115,10 +121,10 @@ impl TransportTopic for JournalTopic {
         let writer = self.topic.writer_with(request.partition, &claim);
         let writer = writer.map_err(failed("open a writer"));
         let writer = writer.inspect_err(|_| unclaim(&self.claims, request.producer))?;
-        let lease = matches!(self.qos.liveliness, Liveliness::Lease(_)).then_some(claim);
+        let lease = matches!(self.qos.liveliness, Liveliness::Lease(_));
         let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
         let place = (self.topic.clone(), request.partition);
-        Ok(Box::new(JournalWriter::new(writer, place, lease, (shared, claims))))
+        Ok(Box::new(JournalWriter::new(writer, place, (claim, lease), (shared, claims))))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
@@ -142,15 +148,12 @@ impl TransportTopic for JournalTopic {
     }
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        let producers = self.topic.producers().map_err(failed("list the producers"))?;
-        let mut seen: HashMap<ProducerName, Tai> = HashMap::new();
-        if matches!(self.qos.liveliness, Liveliness::Lease(_)) {
-            seen.extend(self.topic.last_asserted().map_err(failed("list the producers"))?);
-        }
+        let now = self.shared.clock.uptime();
+        let producers = self.topic.producers(now).map_err(failed("list the producers"))?;
         let info = |info: helio_journal::ProducerInfo| WriterInfo {
             partition: 0,
-            alive: Some(if info.pid.is_some() { Alive::Yes } else { Alive::No }),
-            seen: seen.get(&info.name).copied(),
+            alive: Some(if info.in_lease { Alive::Yes } else { Alive::No }),
+            seen: info.seen,
             producer: Producer { name: info.name, incarnation: info.incarnation },
         };
         Ok(producers.into_iter().map(info).collect())

@@ -26,8 +26,9 @@ pub(super) struct JournalWriter {
     partition: u32,
     shared: Arc<Shared>,
     claims: Arc<Mutex<Claims>>,
-    /// The claim, where liveliness is by lease.
-    lease: Option<ProducerClaim>,
+    claim: ProducerClaim,
+    /// Whether liveliness is by lease.
+    lease: bool,
     /// The offset of this writer's newest record.
     newest: Option<u64>,
 }
@@ -36,17 +37,18 @@ impl JournalWriter {
     pub(super) fn new(
         writer: helio_journal::Writer,
         (topic, partition): (Topic, u32),
-        lease: Option<ProducerClaim>,
+        (claim, lease): (ProducerClaim, bool),
         (shared, claims): (Arc<Shared>, Arc<Mutex<Claims>>),
     ) -> Self {
-        Self { writer, topic, partition, shared, claims, lease, newest: None }
+        Self { writer, topic, partition, shared, claims, claim, lease, newest: None }
     }
 
-    /// Whoever reads by a lease hears that the writer is alive.
-    fn alive(&self) {
-        if let Some(claim) = &self.lease {
-            claim.assert_alive(self.shared.clock.now());
-        }
+    /// Whoever looks at the lease hears that the writer is alive.
+    fn alive(&self) -> Result<(), AppendError> {
+        let clock = &self.shared.clock;
+        // The uptime first: whatever stops this thread in between makes it older, never newer.
+        let now = clock.uptime();
+        self.claim.assert_alive(clock.now(), now)
     }
 
     fn receipt(&self, offset: u64, sequence: u64, guarantee: Guarantee) -> Receipt {
@@ -56,7 +58,10 @@ impl JournalWriter {
 
     fn published(&mut self, offset: u64, guarantee: Guarantee) -> Result<Published, PublishError> {
         self.newest = Some(offset);
-        self.alive();
+        if self.lease {
+            // The record is in the log; who has been fenced since hears of it with the next one.
+            let _ = self.alive();
+        }
         let sequence = self.writer.sequence();
         if guarantee < Guarantee::Durable {
             return Ok(Published::Done(self.receipt(offset, sequence, Guarantee::Stored)));
@@ -88,15 +93,18 @@ impl JournalWriter {
     }
 
     fn refused(&self, error: AppendError) -> PublishError {
-        let error = match error {
+        PublishError::Transport(self.why(error))
+    }
+
+    fn why(&self, error: AppendError) -> TransportError {
+        match error {
             AppendError::Fenced { newer, .. } => {
                 TransportError::Fenced { producer: self.writer.producer().clone(), newer }
             }
             AppendError::TooLong(bytes) => too_large("the record", bytes),
             AppendError::KeyTooLong(bytes) => too_large("the key", bytes),
             AppendError::Journal(error) => engine(SCHEME, "append", error),
-        };
-        PublishError::Transport(error)
+        }
     }
 }
 
@@ -206,8 +214,7 @@ impl Writer for JournalWriter {
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         self.shared.check_open()?;
-        self.alive();
-        Ok(())
+        self.alive().map_err(|error| self.why(error))
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use helio_core::qos::Ownership;
+use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{Headers, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 
 use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
 use super::MAX_PARTITION_BYTES;
 use crate::bell::Waiters;
+use crate::clock::Clock;
 use crate::error::{TransportError, holder};
 
 /// What a sample costs besides its key and payload, so that empty ones are bounded too.
@@ -60,14 +61,39 @@ struct Writing {
     producer: Arc<Producer>,
     sequence: u64,
     released: bool,
+    /// Its lease ran out, and another producer took the exclusive topic over.
+    fenced: bool,
     /// Its connection: a writer dies with it.
     closed: Arc<AtomicBool>,
-    seen: Tai,
+    seen: Now,
+}
+
+/// An instant by a connection's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    time: Tai,
+    uptime: Duration,
+}
+
+impl Now {
+    pub(super) fn by(clock: &dyn Clock, qos: &Qos) -> Self {
+        let uptime = match qos.liveliness {
+            Liveliness::Lease(_) => clock.uptime(),
+            // Nobody looks at it, and a publish has better things to do.
+            Liveliness::Automatic => Duration::ZERO,
+        };
+        Self { time: clock.now(), uptime }
+    }
 }
 
 impl Writing {
-    fn alive(&self) -> bool {
-        !self.released && !self.closed.load(Ordering::Acquire)
+    fn runs(&self) -> bool {
+        !self.released && !self.fenced && !self.closed.load(Ordering::Acquire)
+    }
+
+    fn alive(&self, lease: Option<Duration>, now: Now) -> bool {
+        let silent = now.uptime.saturating_sub(self.seen.uptime);
+        self.runs() && lease.is_none_or(|lease| silent <= lease)
     }
 }
 
@@ -79,6 +105,7 @@ pub(super) struct Partition {
     retain_bytes: u64,
     retain_age: Option<Duration>,
     keep_per_key: usize,
+    lease: Option<Duration>,
     newest: HashMap<Box<[u8]>, VecDeque<Arc<Stored>>>,
     producers: HashMap<ProducerName, Writing>,
     pub(super) waiters: Waiters,
@@ -94,6 +121,10 @@ impl Partition {
             retain_age: qos.retention.age,
             // One, as the journal keeps beyond its retention, whatever the history's depth.
             keep_per_key: usize::from(qos.retention.last_value),
+            lease: match qos.liveliness {
+                Liveliness::Lease(lease) => Some(lease),
+                Liveliness::Automatic => None,
+            },
             newest: HashMap::new(),
             producers: HashMap::new(),
             waiters: Waiters::default(),
@@ -123,13 +154,16 @@ impl Partition {
         topic: &TopicName,
         name: &ProducerName,
         ownership: Ownership,
-        (now, closed): (Tai, &Arc<AtomicBool>),
+        (now, closed): (Now, &Arc<AtomicBool>),
     ) -> Result<Arc<Producer>, TransportError> {
-        if ownership == Ownership::Exclusive
-            && let Some(live) = self.producers.values().find(|writing| writing.alive())
-        {
-            let holder = holder(&live.producer.name, live.producer.incarnation);
-            return Err(TransportError::Owned { topic: topic.clone(), holder });
+        if ownership == Ownership::Exclusive {
+            let lease = self.lease;
+            if let Some(live) = self.producers.values().find(|w| w.alive(lease, now)) {
+                let holder = holder(&live.producer.name, live.producer.incarnation);
+                return Err(TransportError::Owned { topic: topic.clone(), holder });
+            }
+            // Of those that run still the leases are over.
+            self.producers.values_mut().filter(|w| w.runs()).for_each(|w| w.fenced = true);
         }
         let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
         let producer = Arc::new(Producer { name: name.clone(), incarnation: last + 1 });
@@ -137,6 +171,7 @@ impl Partition {
             producer: Arc::clone(&producer),
             sequence: 0,
             released: false,
+            fenced: false,
             closed: Arc::clone(closed),
             seen: now,
         };
@@ -146,7 +181,9 @@ impl Partition {
 
     fn writing(&mut self, producer: &Producer) -> Result<&mut Writing, TransportError> {
         let newer = match self.producers.get_mut(&producer.name) {
-            Some(writing) if writing.producer.incarnation == producer.incarnation => {
+            Some(writing)
+                if writing.producer.incarnation == producer.incarnation && !writing.fenced =>
+            {
                 return Ok(writing);
             }
             other => other.map_or(producer.incarnation, |now| now.producer.incarnation),
@@ -157,7 +194,7 @@ impl Partition {
     pub(super) fn assert_alive(
         &mut self,
         producer: &Producer,
-        now: Tai,
+        now: Now,
     ) -> Result<(), TransportError> {
         self.writing(producer)?.seen = now;
         Ok(())
@@ -170,12 +207,12 @@ impl Partition {
         }
     }
 
-    pub(super) fn writers(&self, partition: u32) -> Vec<WriterInfo> {
+    pub(super) fn writers(&self, partition: u32, now: Now) -> Vec<WriterInfo> {
         let info = |writing: &Writing| WriterInfo {
             producer: (*writing.producer).clone(),
             partition,
-            alive: Some(if writing.alive() { Alive::Yes } else { Alive::No }),
-            seen: Some(writing.seen),
+            alive: Some(if writing.alive(self.lease, now) { Alive::Yes } else { Alive::No }),
+            seen: Some(writing.seen.time),
         };
         self.producers.values().map(info).collect()
     }
@@ -185,7 +222,7 @@ impl Partition {
         &mut self,
         producer: &Arc<Producer>,
         record: &Record<'_>,
-        now: Tai,
+        now: Now,
     ) -> Result<(u64, u64), TransportError> {
         let offset = self.end();
         let writing = self.writing(producer)?;
@@ -207,7 +244,7 @@ impl Partition {
         self.bytes += stored.bytes();
         self.remember(&stored);
         self.log.push_back(stored);
-        self.retain(now);
+        self.retain(now.time);
         Ok((offset, sequence))
     }
 

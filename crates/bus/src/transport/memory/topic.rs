@@ -12,7 +12,7 @@ use super::super::{
     TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
-use super::partition::Partition;
+use super::partition::{Now, Partition};
 use super::reader::MemoryReader;
 use super::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, SCHEME};
 use crate::bell::locked;
@@ -71,6 +71,12 @@ pub(super) struct Connected {
     pub(super) closed: Arc<AtomicBool>,
 }
 
+impl Connected {
+    fn now(&self) -> Now {
+        Now::by(&*self.clock, &self.topic.qos)
+    }
+}
+
 impl TransportTopic for Connected {
     fn qos(&self) -> &Qos {
         &self.topic.qos
@@ -91,7 +97,7 @@ impl TransportTopic for Connected {
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         let topic = &self.topic;
-        let now = self.clock.now();
+        let now = Now::by(&*self.clock, &topic.qos);
         let mut partition = locked(topic.partition(request.partition)?);
         let producer = partition.claim(
             &topic.name,
@@ -130,8 +136,8 @@ impl TransportTopic for Connected {
     }
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        let each = (0..).zip(&self.topic.partitions);
-        Ok(each.flat_map(|(partition, state)| locked(state).writers(partition)).collect())
+        let (now, each) = (self.now(), (0..).zip(&self.topic.partitions));
+        Ok(each.flat_map(|(partition, state)| locked(state).writers(partition, now)).collect())
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
@@ -148,6 +154,10 @@ struct MemoryWriter {
 }
 
 impl MemoryWriter {
+    fn now(&self) -> Now {
+        Now::by(&*self.clock, &self.topic.qos)
+    }
+
     fn place(&self) -> &Mutex<Partition> {
         &self.topic.partitions[self.partition as usize]
     }
@@ -173,7 +183,7 @@ impl MemoryWriter {
         &self,
         records: &[Record<'_>],
     ) -> (Option<(u64, u64)>, usize, Option<TransportError>) {
-        let now = self.clock.now();
+        let now = self.now();
         let (mut last, mut taken, mut failed) = (None, 0, None);
         let mut partition = locked(self.place());
         for record in records {
@@ -229,7 +239,7 @@ impl Writer for MemoryWriter {
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
-        locked(self.place()).assert_alive(&self.producer, self.clock.now())
+        locked(self.place()).assert_alive(&self.producer, self.now())
     }
 
     fn flush(&mut self, _guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
