@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph import _qos
-from heliograph._errors import SchemaError
 from heliograph._heliograph import RawInterfaces
 
 if TYPE_CHECKING:
-    import os
-
     from heliograph._heliograph import Schema
     from heliograph._qos import Qos
 
@@ -65,6 +62,13 @@ class InterfaceTopic:
         """Return its name on Kafka, ``lsst.<subname>.<component>.<sal_name>``."""
         return self._raw.kafka_name(self.name, subname)
 
+    def kafka_key(self, index: int | None = None) -> str:
+        """Return the key of a message on Kafka from the component of that index.
+
+        It is the JSON text of name, index and topic; telemetry has none.
+        """
+        return self._raw.kafka_key(self.name, index)
+
 
 @dataclass(frozen=True)
 class FieldInfo:
@@ -108,38 +112,16 @@ class Interfaces(Mapping[str, InterfaceTopic]):
 
 
 def load_interfaces(folder: str | os.PathLike[str]) -> Interfaces:
-    """Read a folder with SALSubsystems.xml, SALGenerics.xml and the components' folders.
+    """Read a folder with SALSubsystems.xml, or with components as ``X.yaml``; see docs/sal.md.
 
     Raises :class:`SchemaError` naming file and line.
     """
-    return Interfaces(read_folder(Path(folder), "*"))
+    return Interfaces(read_folder(folder))
 
 
-_PLACES = ("", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces")
-"""Where a folder's interfaces may be: at its top, or where a checkout of SAL's has them."""
-
-
-def read_folder(folder: Path, component: str) -> RawInterfaces:
-    """Read what a folder says of one component, or of all (``*``).
+def read_folder(folder: str | os.PathLike[str], component: str | None = None) -> RawInterfaces:
+    """Read what a folder says of one component, or of all.
 
     The topics of the others are their generic ones then: a fraction of the time of reading all.
     """
-    place = next((p for p in _roots(folder) if (p / "SALSubsystems.xml").is_file()), folder)
-    try:
-        found = [(place, file) for file in place.glob("*.xml")]
-        found += [(place, f) for f in place.glob(f"{component}/*") if _is_interface(f)]
-        if place.name == "sal_interfaces":
-            records = place.with_name("interfaces")
-            found += [(records, file) for file in records.glob(f"{component}/*.avsc")]
-        files = [(file.relative_to(root).as_posix(), file.read_bytes()) for root, file in found]
-    except OSError as error:
-        raise SchemaError(f"the interfaces in {place} cannot be read: {error}") from error
-    return RawInterfaces(files)
-
-
-def _roots(folder: Path) -> list[Path]:
-    return [folder / place for place in _PLACES]
-
-
-def _is_interface(file: Path) -> bool:
-    return file.suffix in (".xml", ".avsc")
+    return RawInterfaces(os.fspath(folder), component)

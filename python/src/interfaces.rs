@@ -1,5 +1,7 @@
 //! SAL interface folders and schemas in several files.
 
+use std::path::PathBuf;
+
 use helio_core::SchemaSet;
 use helio_core::sal::{self, SalNaming};
 use pyo3::exceptions::PyKeyError;
@@ -21,10 +23,14 @@ pub(crate) struct RawInterfaces(sal::Interfaces);
 
 #[pymethods]
 impl RawInterfaces {
-    /// Takes paths within the folder and the files' contents.
+    /// Reads a folder, or what it says of one component; which of its files, the bus knows.
     #[new]
-    fn new(py: Python<'_>, files: Vec<(String, Vec<u8>)>) -> PyResult<Self> {
-        let loaded = py.detach(|| sal::Interfaces::load(files));
+    #[pyo3(signature = (folder, component = None))]
+    fn new(py: Python<'_>, folder: PathBuf, component: Option<&str>) -> PyResult<Self> {
+        let loaded = py.detach(|| match component {
+            Some(component) => helio_bus::read_component(folder, component),
+            None => helio_bus::read_interfaces(folder),
+        });
         loaded.map(Self).map_err(|error| errors::raise("SchemaError", &error.to_string()))
     }
 
@@ -121,6 +127,12 @@ impl RawInterfaces {
     /// SAL's revision code of a topic.
     fn revcode(&self, name: &str) -> PyResult<String> {
         Ok(self.find(name)?.revcode())
+    }
+
+    /// A message's key on Kafka.
+    #[pyo3(signature = (name, index))]
+    fn kafka_key(&self, name: &str, index: Option<i32>) -> PyResult<String> {
+        Ok(self.find(name)?.kafka_key(index))
     }
 
     /// A topic's name on Kafka, in the name space `lsst.<subname>`.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import json
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +111,20 @@ def test_start_positions_are_checked() -> None:
         helio.last(0)
     with pytest.raises(ValueError, match="start at 0"):
         helio.from_offset(-1)
+
+
+def test_interfaces_may_be_yaml(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "examples" / "interfaces"
+    interfaces = helio.load_interfaces(folder)
+    assert interfaces.components == ["MTM1M3", "MTMount", "ESS", "Camera"]
+    event = interfaces["Camera/event/endReadout"]
+    assert (event.indexed, event.sal_name) == (True, "logevent_endReadout")
+    for index in (None, 2):
+        key = {"name": "Camera", "index": index or 0, "topic": "logevent_endReadout"}
+        assert event.kafka_key(index) == json.dumps(key)
+    assert interfaces["Camera/telemetry/temperatures"].kafka_key(1) == ""
+    (tmp_path / "Wind.yaml").write_text("name: Wind\nevents:\n  gust: {filds: []}\n")
+    with pytest.raises(helio.SchemaError, match=r"Wind.yaml:3: .*`filds`"):
+        helio.load_interfaces(tmp_path)
+    with pytest.raises(helio.SchemaError, match="name a folder of interfaces"):
+        helio.load_interfaces(tmp_path / "nothing")

@@ -68,7 +68,7 @@ pub use helio_core::qos::Guarantee;
 pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,
 };
-pub use interfaces::{InterfacesError, read_interfaces};
+pub use interfaces::{InterfacesError, read_component, read_interfaces};
 pub use partitioner::partition_of;
 pub use publisher::{Batching, Message, Publisher, PublisherStats};
 pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receipt};

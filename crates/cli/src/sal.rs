@@ -15,7 +15,7 @@ macro_rules! own {
 }
 
 /// The project's own interfaces, as the demo takes them wherever the program runs.
-const OWN: [(&str, &str); 11] = own! {
+const OWN: [(&str, &str); 12] = own! {
     "SALSubsystems.xml"
     "SALGenerics.xml"
     "MTM1M3/MTM1M3_Commands.xml"
@@ -27,6 +27,7 @@ const OWN: [(&str, &str); 11] = own! {
     "ESS/ESS_Events.xml"
     "ESS/ESS_Telemetry.xml"
     "ESS/skyBrightness.avsc"
+    "Camera.yaml"
 };
 
 /// The interfaces of a folder.

@@ -63,7 +63,7 @@ fn a_change_is_told_with_who_can_still_read_whom() {
 #[test]
 fn a_folder_of_interfaces_is_counted_and_exported() {
     let counts = run(&["schema", "show", OURS, "--json"]).json();
-    assert_eq!(counts["components"], 3);
+    assert_eq!(counts["components"], 4);
     let topics: u64 = ["command", "event", "telemetry", "ack"]
         .iter()
         .map(|kind| counts["topics"][kind].as_u64().unwrap())

@@ -168,7 +168,7 @@ fn errors_name_file_line_and_remedy() {
         ("names</EFDB_Name>", "my names</EFDB_Name>", "\"my names\" is no name"),
         ("Mount_command_move", "Mount_logevent_move", "like \"Mount_command_name\""),
         ("Mount_command_move", "Wind_command_move", "like \"Mount_command_name\""),
-        ("Mount_command_move", "Mount_command_enable", "perhaps once by <AddedGenerics>"),
+        ("Mount_command_move", "Mount_command_enable", "perhaps once by its generics"),
         ("Mode_Fast", "Fast", "enumeration"),
         ("RIGHT=7", "RIGHT=", "\"RIGHT=\" cannot be read"),
         ("RIGHT=7", "RIGHT=010", "leading zero"),
@@ -238,7 +238,7 @@ fn files_that_would_not_be_read_are_refused() {
     assert!(message.contains("Mount_Events.xml"), "{message}");
     let unknown = SUBSYSTEMS.replace("logevent_clock", "logevent_clok");
     let message = refusal("SALSubsystems.xml", &unknown);
-    assert!(message.contains("SALSubsystems.xml:4: <AddedGenerics> names \"logevent_clok\""));
+    assert!(message.contains("SALSubsystems.xml:4: \"logevent_clok\" is neither a category"));
     let message = refusal("SALSubsystems.xml", &SUBSYSTEMS.replace("Wind", "Mount"));
     assert!(message.contains("the component \"Mount\" is there twice"), "{message}");
 }

@@ -84,25 +84,29 @@ fn common_class(labels: &[(String, i64)]) -> Option<String> {
 pub(super) fn parse_labels(text: &str) -> Result<Vec<(String, i64)>, SalCause> {
     let text = text.trim();
     let list = text.strip_suffix(',').unwrap_or(text);
+    numbered(list.split(',').map(|entry| match entry.split_once('=') {
+        Some((label, value)) => Ok((label.trim(), Some(parse_value(value.trim(), entry)?))),
+        None => Ok((entry.trim(), None)),
+    }))
+}
+
+/// Checks labels, and numbers those that have no number.
+pub(super) fn numbered<'a>(
+    entries: impl Iterator<Item = Result<(&'a str, Option<i64>), SalCause>>,
+) -> Result<Vec<(String, i64)>, SalCause> {
     let mut labels: Vec<(String, i64)> = Vec::new();
-    for entry in list.split(',') {
-        let refused = || SalCause::Enumeration(clip(entry.trim()));
-        let (label, value) = match entry.split_once('=') {
-            Some((label, value)) => (label.trim(), parse_value(value.trim(), entry)?),
-            None => (
-                entry.trim(),
-                labels.last().map_or(Some(1), |last| last.1.checked_add(1)).ok_or_else(refused)?,
-            ),
-        };
-        if !is_label(label) || labels.len() == MAX_LABELS {
-            return Err(refused());
-        }
+    for entry in entries {
+        let (label, value) = entry?;
+        let next = || labels.last().map_or(Some(1), |last| last.1.checked_add(1));
+        let value = value.or_else(next).filter(|_| is_label(label) && labels.len() < MAX_LABELS);
+        let value = value.ok_or_else(|| SalCause::Enumeration(clip(label)))?;
         labels.push((label.to_owned(), value));
     }
     let mut names: Vec<&str> = labels.iter().map(|(label, _)| label.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(SalCause::Enumeration(clip(pair[0]))),
+        None if labels.is_empty() => Err(SalCause::Enumeration(String::new())),
         None => Ok(labels),
     }
 }

@@ -24,10 +24,10 @@ pub struct SalError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SalCause {
-    /// One of the two files that every folder has is not there.
+    /// A file that the folder must have is not there.
     #[error(
         "this file is missing; an interface folder has SALSubsystems.xml and SALGenerics.xml at \
-         its top (an empty <SALObjects/> will do for the latter)"
+         its top (an empty <SALObjects/> will do for the latter), or components as X.yaml"
     )]
     Missing,
     /// The file is too large.
@@ -51,6 +51,41 @@ pub enum SalCause {
     /// The file is no well-formed XML, or uses what is refused for safety.
     #[error("the XML cannot be read: {0}")]
     Xml(String),
+    /// The file is no well-formed YAML, has keys that are not known, or costs too much to read.
+    #[error("the YAML cannot be read: {0}")]
+    Yaml(String),
+    /// A component's name is not that of its file.
+    #[error("the name is {found:?} in the file of {expected:?}; correct one of them")]
+    ComponentName {
+        /// The name found.
+        found: String,
+        /// The file's component.
+        expected: String,
+    },
+    /// A YAML file that is no component's.
+    #[error(
+        "a YAML file in an interface folder is a component, X.yaml or X/X.yaml; rename it, or move \
+         it elsewhere"
+    )]
+    YamlFile,
+    /// A component has both a YAML file and XML files.
+    #[error("the component {0:?} is whole in its YAML file; remove one of the two")]
+    Whole(String),
+    /// A component's topic with a category, which only generics have.
+    #[error("the category {0:?} is for generics only; remove it")]
+    Category(String),
+    /// The name of an enumeration that cannot be used.
+    #[error("{0:?} is no name of an enumeration; use letters and digits, beginning with a letter")]
+    Class(String),
+    /// A field names an enumeration that is not there.
+    #[error("the file's enumerations have no {0:?}; add it there, or write the labels here")]
+    NoEnumeration(String),
+    /// An enumeration on a field that is no integer.
+    #[error("only integers have labels, and this is a {0}; remove the enumeration")]
+    NoInteger(&'static str),
+    /// An array of strings.
+    #[error("strings are never arrays in SAL; remove the count, or use several fields")]
+    StringArray,
     /// A tag or a file has more attributes or name spaces than any interface needs.
     #[error("more than {limit} {what}; an interface file needs none beyond those of its root")]
     XmlTooMuch {
@@ -112,7 +147,7 @@ pub enum SalCause {
     )]
     Type(String),
     /// A `Count` that is no whole number within the limit.
-    #[error("<Count> is {0:?}; it must be a whole number from 1 to {MAX_COUNT}")]
+    #[error("the count is {0:?}; it must be a whole number from 1 to {MAX_COUNT}")]
     Count(String),
     /// A topic with too many elements.
     #[error("the topic has more than {MAX_ELEMENTS} elements; split it")]
@@ -121,7 +156,7 @@ pub enum SalCause {
     #[error("the field {0:?} is there twice (names of the private fields are taken); rename one")]
     FieldTwice(String),
     /// A topic of that name is already there.
-    #[error("the component has {0:?} twice, perhaps once by <AddedGenerics>; remove one")]
+    #[error("the component has {0:?} twice, perhaps once by its generics; remove one")]
     TopicTwice(String),
     /// A component of that name is already there.
     #[error("the component {0:?} is there twice; remove one")]
@@ -134,7 +169,8 @@ pub enum SalCause {
     FileName(String),
     /// A generic that does not exist.
     #[error(
-        "<AddedGenerics> names {0:?}, which is neither a category nor a topic of SALGenerics.xml"
+        "{0:?} is neither a category nor a topic of the generics (SALGenerics.xml, or Heliograph's \
+         own where there is none); use csc, configurable, or a name like logevent_clockOffset"
     )]
     Generic(String),
     /// An enumeration that cannot be read.

@@ -1,10 +1,11 @@
 //! Fields of topics and their types.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Enumeration;
+use super::{Enumeration, MAX_ELEMENTS, SalCause};
 
 /// The types that an item of an interface file may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,6 +120,32 @@ impl Field {
             FieldType::Sal(sal) => Some(sal),
             FieldType::Avro(_) => None,
         }
+    }
+}
+
+/// The public fields of a topic while it is read: names once, elements bounded.
+#[derive(Default)]
+pub(super) struct FieldList {
+    fields: Vec<Field>,
+    names: HashSet<Arc<str>>,
+    elements: u32,
+}
+
+impl FieldList {
+    pub(super) fn push(&mut self, field: Field) -> Result<(), SalCause> {
+        self.elements += field.count;
+        if self.elements > MAX_ELEMENTS {
+            return Err(SalCause::Elements);
+        }
+        if is_private(&field.name) || !self.names.insert(field.name.clone()) {
+            return Err(SalCause::FieldTwice(field.name.to_string()));
+        }
+        self.fields.push(field);
+        Ok(())
+    }
+
+    pub(super) fn into_fields(self) -> Vec<Field> {
+        self.fields
     }
 }
 

@@ -1,21 +1,24 @@
-//! Reading a folder: the two files at its top, then each component's.
+//! Reading a folder: the two files at its top and the components that are YAML, then each
+//! component's other files.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::enumeration::{Classes, parse_labels};
-use super::field::{FieldType, is_name, is_part, is_private};
+use super::field::{FieldList, FieldType, is_name, is_part};
 use super::naming::is_component;
 use super::topic::Template;
 use super::xml::{self, Element, error_at};
+use super::yaml::{self, Own};
 use super::{
-    Component, Enumeration, Field, Indexing, Interfaces, MAX_COMPONENTS, MAX_COUNT, MAX_ELEMENTS,
-    MAX_FIELDS, MAX_FILES, MAX_FOLDER_BYTES, MAX_TOPICS, SalCause, SalError, SalType, Topic,
-    TopicKind, avsc,
+    Component, Enumeration, Field, Indexing, Interfaces, MAX_COMPONENTS, MAX_COUNT, MAX_FIELDS,
+    MAX_FILES, MAX_FOLDER_BYTES, MAX_TOPICS, SalCause, SalError, SalType, Topic, TopicKind, avsc,
 };
 
 const SUBSYSTEMS: &str = "SALSubsystems.xml";
 const GENERICS: &str = "SALGenerics.xml";
+/// What errors call our own generics.
+const OWN_GENERICS: &str = "(Heliograph's generics.yaml)";
 /// The component that generics are written for.
 const GENERIC_COMPONENT: &str = "SALGeneric";
 /// Categories that exist even where no generic has them; every component has the first.
@@ -26,8 +29,7 @@ type Files<B> = BTreeMap<String, B>;
 
 impl Interfaces {
     /// Reads the interfaces of a folder: paths within it (`/` between parts) and contents, in any
-    /// order. Files that are neither XML nor `.avsc`, or lie elsewhere than at the top or in a
-    /// component's folder, are passed over.
+    /// order. Files that are no [interface files](is_interface_file) are passed over.
     ///
     /// # Errors
     /// [`SalError`] with file, line and remedy for the first thing that is wrong.
@@ -37,13 +39,20 @@ impl Interfaces {
         B: AsRef<[u8]>,
     {
         let files = collect(files)?;
-        let generics = load_generics(top(&files, GENERICS)?)?;
-        let declared = load_subsystems(top(&files, SUBSYSTEMS)?, &generics)?;
-        let names: HashSet<&str> = declared.iter().map(|entry| &*entry.name).collect();
-        check_paths(&files, &names)?;
+        let has_yaml = files.keys().any(|path| is_yaml(path));
+        let generics = match files.contains_key(GENERICS) {
+            false if has_yaml && !files.contains_key(SUBSYSTEMS) => own_generics()?,
+            _ => load_generics(top(&files, GENERICS)?)?,
+        };
+        let mut found = match files.contains_key(SUBSYSTEMS) {
+            false if has_yaml => Vec::new(),
+            _ => load_subsystems(top(&files, SUBSYSTEMS)?, &generics)?,
+        };
+        load_yaml(&files, &generics, &mut found)?;
+        check_paths(&files, &found)?;
         let mut components: Vec<Component> = Vec::new();
         let (mut topics, mut fields) = (0, 0);
-        for entry in declared {
+        for entry in found {
             let component = load_component(entry, &files, &generics)?;
             topics += component.topics.len();
             fields += component.topics.iter().map(|topic| topic.fields.len()).sum::<usize>();
@@ -54,6 +63,39 @@ impl Interfaces {
         }
         Ok(Self::new(components))
     }
+}
+
+/// Whether a file of a folder is one of interfaces, by its path within the folder (`/` between
+/// parts): XML and YAML at the top or in a component's folder, and `.avsc` in the latter. All
+/// others are passed over, as are those whose name begins with a dot.
+#[must_use]
+pub fn is_interface_file(path: &str) -> bool {
+    let (folder, name) = path.split_once('/').map_or((None, path), |(f, n)| (Some(f), n));
+    let hidden = |part: &str| part.starts_with('.');
+    if name.contains('/') || hidden(name) || folder.is_some_and(hidden) {
+        return false;
+    }
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("yaml" | "yml" | "xml") => true,
+        Some("avsc") => folder.is_some(),
+        _ => false,
+    }
+}
+
+fn is_yaml(path: &str) -> bool {
+    is_interface_file(path) && (path.ends_with(".yaml") || path.ends_with(".yml"))
+}
+
+/// The component whose YAML file that is: `X.yaml` or `X/X.yaml`.
+#[must_use]
+pub fn yaml_component(path: &str) -> Option<&str> {
+    let stem = path.strip_suffix(".yaml").filter(|_| is_interface_file(path))?;
+    let name = match stem.split_once('/') {
+        Some((folder, name)) if folder == name => name,
+        Some(_) => return None,
+        None => stem,
+    };
+    is_component(name).then_some(name)
 }
 
 fn collect<P, B>(files: impl IntoIterator<Item = (P, B)>) -> Result<Files<B>, SalError>
@@ -83,23 +125,20 @@ fn top<'a, B: AsRef<[u8]>>(
 }
 
 /// Every file of a component is read, or is refused here.
-fn check_paths<B>(files: &Files<B>, components: &HashSet<&str>) -> Result<(), SalError> {
-    for path in files.keys() {
-        let Some((folder, name)) = path.split_once('/').filter(|parts| !parts.1.contains('/'))
-        else {
-            continue;
-        };
+fn check_paths<B>(files: &Files<B>, components: &[Declared]) -> Result<(), SalError> {
+    let whole: HashMap<&str, bool> =
+        components.iter().map(|entry| (&*entry.name, entry.own.is_some())).collect();
+    for path in files.keys().filter(|path| is_interface_file(path) && !is_yaml(path)) {
+        let Some((folder, name)) = path.split_once('/') else { continue };
         let is_xml = name.ends_with(".xml");
-        if !is_xml && !name.ends_with(".avsc") {
-            continue;
-        }
-        if !components.contains(folder) {
-            return Err(error_at(path, 1, SalCause::NoComponent(folder.to_owned())));
-        }
         let known = FILES.iter().any(|(file, _)| name == format!("{folder}_{file}.xml"));
-        if is_xml && !known {
-            return Err(error_at(path, 1, SalCause::FileName(folder.to_owned())));
-        }
+        let refused = match whole.get(folder) {
+            None => SalCause::NoComponent(folder.to_owned()),
+            Some(true) if is_xml => SalCause::Whole(folder.to_owned()),
+            Some(false) if is_xml && !known => SalCause::FileName(folder.to_owned()),
+            Some(_) => continue,
+        };
+        return Err(error_at(path, 1, refused));
     }
     Ok(())
 }
@@ -111,13 +150,16 @@ const FILES: [(&str, TopicKind); 3] = [
     ("Telemetry", TopicKind::Telemetry),
 ];
 
-/// A component as `SALSubsystems.xml` has it.
+/// A component as `SALSubsystems.xml` or its YAML file has it.
 struct Declared {
     name: Arc<str>,
     description: String,
     indexing: Indexing,
     /// Names of categories and topics.
     added: HashSet<String>,
+    /// Its own topics, where they stand in the same file.
+    own: Option<Own>,
+    file: String,
     line: u32,
 }
 
@@ -150,16 +192,68 @@ fn load_generics((file, text): (&str, &str)) -> Result<Generics, SalError> {
             .find(|(_, kind)| set.name() == set_element(*kind))
             .ok_or_else(|| set.unexpected("<SALCommandSet>, <SALEventSet> or <SALTelemetrySet>"))?
             .1;
-        let set = read_set(set, GENERIC_COMPONENT, kind)?;
-        generics.enumerations.extend(set.enumerations);
+        generics.add(read_set(set, GENERIC_COMPONENT, kind)?);
+    }
+    Ok(generics)
+}
+
+/// The generics of folders that have none: SAL's names and types, described by us.
+fn own_generics() -> Result<Generics, SalError> {
+    let mut generics = Generics::default();
+    generics.add(yaml::generics(OWN_GENERICS, include_str!("generics.yaml"))?);
+    Ok(generics)
+}
+
+impl Generics {
+    fn add(&mut self, set: Own) {
+        self.enumerations.extend(set.enumerations);
         for (template, category) in set.topics {
             let sal_name = template.sal_name();
-            generics.words.extend(category.iter().cloned().chain([sal_name.clone()]));
-            generics.topics.push(Generic { template, sal_name, category });
+            self.words.extend(category.iter().cloned().chain([sal_name.clone()]));
+            self.topics.push(Generic { template, sal_name, category });
         }
     }
-    generics.words.extend(CATEGORIES.map(str::to_owned));
-    Ok(generics)
+
+    /// Whether a component's generics may have that word.
+    fn knows(&self, word: &str) -> bool {
+        CATEGORIES.contains(&word) || self.words.contains(word)
+    }
+}
+
+/// Adds the components that are YAML files.
+fn load_yaml<B: AsRef<[u8]>>(
+    files: &Files<B>,
+    generics: &Generics,
+    found: &mut Vec<Declared>,
+) -> Result<(), SalError> {
+    let mut names: HashSet<Arc<str>> = found.iter().map(|entry| entry.name.clone()).collect();
+    for (path, contents) in files.iter().filter(|(path, _)| is_yaml(path)) {
+        let name = yaml_component(path).ok_or_else(|| error_at(path, 1, SalCause::YamlFile))?;
+        if found.len() == MAX_COMPONENTS {
+            return Err(error_at(path, 1, SalCause::TooMuch));
+        }
+        let read = yaml::component(path, name, xml::text(path, contents.as_ref())?)?;
+        if !names.insert(read.name.clone()) {
+            return Err(error_at(path, 1, SalCause::ComponentTwice(name.to_owned())));
+        }
+        let mut added = HashSet::from([CATEGORIES[0].to_owned()]);
+        for (word, line) in read.generics {
+            if !generics.knows(&word) {
+                return Err(error_at(path, line, SalCause::Generic(clip(&word))));
+            }
+            added.insert(word);
+        }
+        found.push(Declared {
+            name: read.name,
+            description: read.description,
+            indexing: read.indexing,
+            added,
+            own: Some(read.own),
+            file: path.clone(),
+            line: 1,
+        });
+    }
+    Ok(())
 }
 
 fn load_subsystems(
@@ -207,6 +301,8 @@ fn read_subsystem(element: Element<'_>, generics: &Generics) -> Result<Declared,
         description: element.child_text("Description")?.unwrap_or_default().into_owned(),
         indexing,
         added,
+        own: None,
+        file: SUBSYSTEMS.to_owned(),
         line: element.line(),
     })
 }
@@ -215,7 +311,7 @@ fn read_added(element: Element<'_>, generics: &Generics) -> Result<HashSet<Strin
     let text = element.text();
     let mut added = HashSet::from([CATEGORIES[0].to_owned()]);
     for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        if !generics.words.contains(name) {
+        if !generics.knows(name) {
             return Err(element.error(SalCause::Generic(clip(name))));
         }
         added.insert(name.to_owned());
@@ -228,7 +324,7 @@ fn load_component<B: AsRef<[u8]>>(
     files: &Files<B>,
     generics: &Generics,
 ) -> Result<Component, SalError> {
-    let Declared { name, description, indexing, added, line } = declared;
+    let Declared { name, description, indexing, added, own, file, line } = declared;
     let mut templates: Vec<Template> = Vec::new();
     for generic in &generics.topics {
         let by_category = generic.category.as_ref().is_some_and(|word| added.contains(word));
@@ -236,14 +332,12 @@ fn load_component<B: AsRef<[u8]>>(
             templates.push(generic.template.clone());
         }
     }
-    let mut enumerations: Vec<Arc<Enumeration>> = Vec::new();
-    for (file, kind) in FILES {
-        let path = format!("{name}/{name}_{file}.xml");
-        let Some(contents) = files.get(&path) else { continue };
-        let set = load_set(&path, contents.as_ref(), &name, kind)?;
-        templates.extend(set.topics.into_iter().map(|entry| entry.0));
-        enumerations.extend(set.enumerations);
-    }
+    let own = match own {
+        Some(own) => own,
+        None => load_sets(&name, files)?,
+    };
+    let enumerations = own.enumerations;
+    templates.extend(own.topics.into_iter().map(|entry| entry.0));
     load_records(&name, files, &mut templates)?;
     link(&mut templates, &Classes::of(enumerations.iter().chain(&generics.enumerations)));
     let indexed = indexing != Indexing::Single;
@@ -252,9 +346,22 @@ fn load_component<B: AsRef<[u8]>>(
     topics.push(Topic::acknowledgement(&name, indexed));
     topics.sort_by(|a, b| (a.kind(), a.name()).cmp(&(b.kind(), b.name())));
     if let Some(pair) = topics.windows(2).find(|w| w[0].topic_name() == w[1].topic_name()) {
-        return Err(error_at(SUBSYSTEMS, line, SalCause::TopicTwice(pair[0].to_string())));
+        return Err(error_at(&file, line, SalCause::TopicTwice(pair[0].to_string())));
     }
     Ok(Component { name, description, indexing, enumerations, topics })
+}
+
+/// Reads a component's XML files.
+fn load_sets<B: AsRef<[u8]>>(name: &str, files: &Files<B>) -> Result<Own, SalError> {
+    let mut own = Own::default();
+    for (file, kind) in FILES {
+        let path = format!("{name}/{name}_{file}.xml");
+        let Some(contents) = files.get(&path) else { continue };
+        let set = load_set(&path, contents.as_ref(), name, kind)?;
+        own.topics.extend(set.topics);
+        own.enumerations.extend(set.enumerations);
+    }
+    Ok(own)
 }
 
 /// Reads a component's `.avsc` files; each replaces the XML topic of its name, where there is one.
@@ -302,14 +409,7 @@ const fn topic_element(kind: TopicKind) -> &'static str {
     }
 }
 
-/// What a set of topics has in it.
-#[derive(Default)]
-struct Set {
-    topics: Vec<(Template, Option<String>)>,
-    enumerations: Vec<Arc<Enumeration>>,
-}
-
-fn load_set(path: &str, bytes: &[u8], component: &str, kind: TopicKind) -> Result<Set, SalError> {
+fn load_set(path: &str, bytes: &[u8], component: &str, kind: TopicKind) -> Result<Own, SalError> {
     let text = xml::text(path, bytes)?;
     let document = xml::parse(path, text)?;
     let root = Element::root(path, &document);
@@ -319,8 +419,8 @@ fn load_set(path: &str, bytes: &[u8], component: &str, kind: TopicKind) -> Resul
     read_set(root, component, kind)
 }
 
-fn read_set(set: Element<'_>, component: &str, kind: TopicKind) -> Result<Set, SalError> {
-    let mut read = Set::default();
+fn read_set(set: Element<'_>, component: &str, kind: TopicKind) -> Result<Own, SalError> {
+    let mut read = Own::default();
     for element in set.children() {
         if element.name() == "Enumeration" {
             read.enumerations.extend(read_enumeration(element, Enumeration::of_set)?);
@@ -357,20 +457,11 @@ fn read_topic(
             return Err(subsystem.error(SalCause::Subsystem { found, expected }));
         }
     }
-    let mut fields: Vec<Field> = Vec::new();
-    let mut names: HashSet<Arc<str>> = HashSet::new();
-    let mut elements = 0;
+    let mut fields = FieldList::default();
     for item in element.children().filter(|child| child.name() == "item") {
-        let field = read_item(item)?;
-        elements += field.count;
-        if elements > MAX_ELEMENTS {
-            return Err(element.error(SalCause::Elements));
-        }
-        if is_private(&field.name) || !names.insert(field.name.clone()) {
-            return Err(item.error(SalCause::FieldTwice(field.name.to_string())));
-        }
-        fields.push(field);
+        fields.push(read_item(item)?).map_err(|cause| item.error(cause))?;
     }
+    let fields = fields.into_fields();
     let description = element.child_text("Description")?.unwrap_or_default().into();
     let category = element.child_text("Category")?.map(|text| text.trim().to_owned());
     Ok((Template { kind, name, description, fields }, category))

@@ -3,7 +3,8 @@
 //!
 //! Constraints. A folder holds `SALSubsystems.xml` (the components), `SALGenerics.xml` (topics that
 //! many components share) and, for a component `X`, any of `X/X_Commands.xml`, `X/X_Events.xml`,
-//! `X/X_Telemetry.xml` and `X/*.avsc`. The schemas must equal those that the observatory registers
+//! `X/X_Telemetry.xml` and `X/*.avsc`; or a component is whole in `X.yaml` or `X/X.yaml`, which
+//! needs neither of the first two. The schemas must equal those that the observatory registers
 //! byte for byte, because its revision code is a hash of their text. Input may be hostile: sizes,
 //! counts and nesting are bounded by the `MAX_*` constants, and no document type is read.
 //!
@@ -27,6 +28,7 @@ mod naming;
 mod schema;
 mod topic;
 mod xml;
+mod yaml;
 
 pub use diff::{
     ChangedEnumeration, ChangedIndexing, ChangedTopic, InterfacesDiff, Presence, Summary,
@@ -35,6 +37,7 @@ pub use enumeration::Enumeration;
 pub use error::{SalCause, SalError};
 pub use field::{Field, FieldType, SalType};
 pub use interfaces::{Component, Counts, Indexing, Interfaces, TopicCounts};
+pub use load::{is_interface_file, yaml_component};
 pub use naming::{NamingError, SalNaming};
 pub use schema::SalRecord;
 pub use topic::{Topic, TopicKind};
@@ -51,7 +54,7 @@ pub const MAX_COMPONENTS: usize = 4_096;
 pub const MAX_TOPICS: usize = 65_536;
 /// The most fields of all topics together (release v27.1.1 has 19,875).
 pub const MAX_FIELDS: usize = 1_000_000;
-/// The most XML nodes in a file (the largest file of release v27.1.1 has 44,000).
+/// The most nodes of a file's XML or YAML (the largest file of release v27.1.1 has 44,000).
 pub const MAX_NODES: u32 = 500_000;
 /// The most elements in an array field (release v27.1.1: 3,024).
 pub const MAX_COUNT: u32 = 65_536;

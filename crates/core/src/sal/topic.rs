@@ -175,6 +175,19 @@ impl Topic {
         naming.kafka_name(&self.component, self.kind, &self.name)
     }
 
+    /// The key of a message on Kafka from the component of that index (`None` where there is one):
+    /// the JSON text of name, index and topic as Python's `json.dumps` writes it, by which the
+    /// broker compacts; telemetry has none.
+    #[must_use]
+    pub fn kafka_key(&self, index: Option<i32>) -> String {
+        if self.kind == TopicKind::Telemetry {
+            return String::new();
+        }
+        // Both names are of letters, digits and '_': nothing to escape.
+        let (name, index, topic) = (&self.component, index.unwrap_or(0), self.sal_name());
+        format!("{{\"name\": \"{name}\", \"index\": {index}, \"topic\": \"{topic}\"}}")
+    }
+
     /// Its quality of service.
     #[must_use]
     pub fn qos(&self) -> Qos {
@@ -225,5 +238,32 @@ impl Template {
             description: self.description,
             fields: self.fields,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_on_kafka_are_json_as_python_writes_it() {
+        let key = |kind, name: &str, index| {
+            let name = name.into();
+            let template = Template { kind, name, description: "".into(), fields: Vec::new() };
+            template.topic_of(&"MTMount".into(), false).kafka_key(index)
+        };
+        assert_eq!(
+            key(TopicKind::Event, "summaryState", None),
+            r#"{"name": "MTMount", "index": 0, "topic": "logevent_summaryState"}"#
+        );
+        assert_eq!(
+            key(TopicKind::Command, "trackTarget", Some(2)),
+            r#"{"name": "MTMount", "index": 2, "topic": "command_trackTarget"}"#
+        );
+        assert_eq!(
+            key(TopicKind::Ack, "ackcmd", Some(-1)),
+            r#"{"name": "MTMount", "index": -1, "topic": "ackcmd"}"#
+        );
+        assert_eq!(key(TopicKind::Telemetry, "elevation", Some(2)), "");
     }
 }
