@@ -1,13 +1,10 @@
-//! Who and where this process is, and clocks that count through its sleep.
+//! Who and where this process is, and time as SAL has it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use helio_bus::Bus;
 use helio_core::Tai;
-use rustix::time::{ClockId, clock_gettime};
 
 /// The identity of a person's program: `user@host`, as SAL has it for whoever is no component.
 #[must_use]
@@ -35,32 +32,6 @@ pub(crate) fn origin() -> i32 {
 pub(crate) fn random() -> u64 {
     // The standard library seeds its hash tables from the system's randomness, each anew.
     RandomState::new().build_hasher().finish()
-}
-
-/// Time that counts through whatever stops the process or the machine.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Elapsing {
-    boot: Duration,
-    bus: Duration,
-}
-
-impl Elapsing {
-    /// A stopwatch that begins now.
-    pub(crate) fn begin(bus: &Bus) -> Self {
-        Self { boot: since_boot(), bus: bus.clock().monotonic() }
-    }
-
-    /// How long ago that was. The bus's own clock counts too, so that a test can turn it.
-    pub(crate) fn elapsed(self, bus: &Bus) -> Duration {
-        let boot = since_boot().saturating_sub(self.boot);
-        boot.max(bus.clock().monotonic().saturating_sub(self.bus))
-    }
-}
-
-/// `CLOCK_BOOTTIME` goes on while the process is stopped and while the machine sleeps.
-fn since_boot() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// An instant as SAL's `private_sndStamp` and `private_efdStamp` have it: TAI and UTC, seconds

@@ -6,9 +6,10 @@
 //! its last word, and another may take over from then on.
 //!
 //! Operation. A process that was stopped does not know it. So before each command the time since
-//! the last word is looked at, on a clock that counts through the stop; where it is too long the
-//! component says that it is there and then looks whether another has taken over meanwhile. In that
-//! order: after our word nobody can take over, and who did before it is seen.
+//! the last word is looked at, on the clock that leases run by, which counts through the stop
+//! ([`Clock::uptime`](helio_bus::Clock::uptime)); where it is too long the component says that it
+//! is there and then looks whether another has taken over meanwhile. In that order: after our word
+//! nobody can take over, and who did before it is seen.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -23,7 +24,7 @@ use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName, TopicName};
 use thiserror::Error;
 
-use crate::host::{self, Elapsing};
+use crate::host;
 use crate::interface::Interface;
 use crate::protocol::controller::LeaseState;
 use crate::records::{LEASE, LeaseRecord};
@@ -71,8 +72,8 @@ struct Held {
     topic: Topic,
     publisher: Publisher,
     record: LeaseRecord,
-    /// When it was last confirmed; locked while it is.
-    said: Mutex<Elapsing>,
+    /// When it was last confirmed, by the clock that leases run by; locked while it is.
+    said: Mutex<Duration>,
     lost: AtomicBool,
 }
 
@@ -110,7 +111,7 @@ impl Lease {
         if writers.iter().any(|writer| lives(writer, bus.clock().now())) {
             return Err(LeaseError::Held { identity, holder: holder(&topic) });
         }
-        let said = Mutex::new(Elapsing::begin(bus));
+        let said = Mutex::new(bus.clock().uptime());
         let publisher = topic.publisher().map_err(|error| match error {
             TopicError::Transport(TransportError::Owned { .. }) => {
                 LeaseError::Held { identity: identity.clone(), holder: holder(&topic) }
@@ -136,7 +137,7 @@ impl Lease {
             return LeaseState::Lost;
         }
         let said = *held.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = said.elapsed(&held.bus) < LEASE;
+        let recent = held.bus.clock().uptime().saturating_sub(said) < LEASE;
         if recent || held.confirm() { LeaseState::Held } else { LeaseState::Lost }
     }
 
@@ -176,11 +177,15 @@ pub(crate) fn codec() -> Result<Codec, helio_core::SchemaError> {
 
 /// Whether a writer of a lease's topic holds it.
 pub(crate) fn lives(writer: &WriterInfo, now: Tai) -> bool {
-    let recent = writer.seen.is_some_and(|seen| {
-        let since = now.nanos().saturating_sub(seen.nanos());
-        u128::try_from(since).unwrap_or(0) <= LEASE.as_nanos()
-    });
-    recent && writer.alive != Some(Alive::No)
+    match (writer.alive, writer.seen) {
+        (Some(alive), _) => alive == Alive::Yes,
+        // A transport that cannot tell knows when it was last heard of.
+        (None, Some(seen)) => {
+            let since = now.nanos().saturating_sub(seen.nanos());
+            u128::try_from(since).unwrap_or(0) <= LEASE.as_nanos()
+        }
+        (None, None) => false,
+    }
 }
 
 /// The holder in words, from the newest record.
@@ -208,7 +213,7 @@ impl Held {
         if self.lost.load(Ordering::Acquire) {
             return false;
         }
-        let now = Elapsing::begin(&self.bus);
+        let now = self.bus.clock().uptime();
         let held = self.publisher.assert_alive().is_ok() && !self.replaced();
         if held {
             *said = now;

@@ -2,6 +2,43 @@
 //!
 //! It knows SAL's interfaces and the bus; it must not know any transport. What a command goes
 //! through is decided in [`protocol`], without I/O and without a clock, for every language alike.
+//!
+//! An [`Interface`] is one component's topics. A [`Component`] has handlers for its commands, a
+//! [`Remote`] sends them and reads what the component publishes:
+//!
+//! ```
+//! use helio_bus::Bus;
+//! use helio_component::protocol::SummaryState;
+//! use helio_component::{Command, Component, Failed, Interface, Remote};
+//!
+//! let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+//! let mount = Interface::of(&helio_bus::read_interfaces(folder)?, "MTMount")?;
+//! let bus = Bus::connect("memory:")?;
+//! let component = Component::builder(&bus, &mount, 0)
+//!     .on("moveToTarget", |command: &Command| {
+//!         let target = command.component().event("target")?;
+//!         target.set("azimuth", command.number("azimuth")).write()?;
+//!         Ok::<_, Failed>("arrived")
+//!     })
+//!     .start()?;
+//!
+//! let remote = Remote::open(&bus, &mount, 0)?;
+//! remote.set_state(SummaryState::Enabled, "")?;
+//! let done = remote.command("moveToTarget").set("azimuth", 90.0).send().wait()?;
+//! assert_eq!(done.result, "arrived");
+//! let mut target = remote.event("target")?;
+//! assert_eq!(target.newest()?.and_then(|newest| newest.number("azimuth")), Some(90.0));
+//! component.stop()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Constraints
+//!
+//! One instance of a component runs, by its [`Lease`]; it knows when it no longer is the one.
+//! Nothing blocks but the bus, and all that waits is bounded: commands in their lanes, handlers'
+//! threads, calls of a remote. On the wire the topics are SAL's, byte for byte; what SAL lacks
+//! travels beside the payload, or on topics of our own ([`LeaseRecord`], [`ControlRecord`],
+//! [`AuditRecord`]).
 
 mod component;
 mod fields;

@@ -1,8 +1,9 @@
 //! Who is there: looked up in the lease's topic, without a thread.
 //!
-//! Constraints. A look costs what the transport's list of writers costs; the newest one is taken
-//! for up to [`RECENT`], so that commands in quick succession pay for one look. A component that
-//! never had a lease is not ours: its heartbeats must tell.
+//! Constraints. A look costs what the transport's list of writers costs (on the journal, a question
+//! to the system about each live process); the newest one is taken for up to [`RECENT`], and an
+//! acknowledgement counts as one, so that commands in quick succession cost no look. A component
+//! that never had a lease is not ours: its heartbeats must tell.
 
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use helio_bus::{
 use helio_core::Codec;
 use helio_core::sal::TopicKind;
 
-use crate::host::Elapsing;
 use crate::interface::Interface;
 use crate::lease;
 use crate::protocol::caller::{HEARTBEAT_TIMEOUT, Presence};
@@ -20,9 +20,9 @@ use crate::read::of_instance;
 use crate::records::LeaseRecord;
 use crate::topic;
 
-/// For how long a look counts as fresh: well below the 100 ms within which a caller is told that
-/// nobody is there.
-pub const RECENT: Duration = Duration::from_millis(20);
+/// For how long a look counts as fresh: half of the 100 ms within which a caller is told that
+/// nobody is there, for whoever waits looks again after that time.
+pub const RECENT: Duration = Duration::from_millis(50);
 
 /// Looks whether an instance of a component is there.
 pub struct Watch {
@@ -33,7 +33,7 @@ pub struct Watch {
     heartbeat: Option<Subscription>,
     /// When the newest heartbeat was published.
     beat: Option<Tai>,
-    looked: Option<(Elapsing, Presence)>,
+    looked: Option<(Duration, Presence)>,
 }
 
 struct OpenLease {
@@ -58,8 +58,16 @@ impl Watch {
     /// What the bus says.
     pub fn recent(&mut self) -> Result<Presence, TopicError> {
         match self.looked {
-            Some((when, presence)) if when.elapsed(&self.bus) < RECENT => Ok(presence),
+            Some((when, presence)) if self.now().saturating_sub(when) < RECENT => Ok(presence),
             _ => self.look(),
+        }
+    }
+
+    /// It has just acknowledged something: what the last look said holds still.
+    pub(crate) fn heard(&mut self) {
+        let now = self.now();
+        if let Some((when, Presence::Here { .. } | Presence::Unknown)) = &mut self.looked {
+            *when = now;
         }
     }
 
@@ -68,7 +76,7 @@ impl Watch {
     /// # Errors
     /// What the bus says.
     pub fn look(&mut self) -> Result<Presence, TopicError> {
-        let when = Elapsing::begin(&self.bus);
+        let when = self.now();
         let presence = match self.by_lease()? {
             Some(presence) => presence,
             None => self.by_heartbeat()?,
@@ -81,6 +89,10 @@ impl Watch {
     #[must_use]
     pub fn instance(&self) -> Option<&LeaseRecord> {
         self.lease.as_ref()?.record.as_ref()
+    }
+
+    fn now(&self) -> Duration {
+        self.bus.clock().uptime()
     }
 
     fn by_lease(&mut self) -> Result<Option<Presence>, TopicError> {

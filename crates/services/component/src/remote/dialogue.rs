@@ -28,6 +28,10 @@ use crate::write::{Author, Beside, WriteTopic};
 /// caller is told that nobody is there.
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// An acknowledgement of that age, in nanoseconds, says that the component is there: what was read
+/// long after it was published says nothing of now.
+const FRESH: i64 = 5_000_000;
+
 /// What is told of a call.
 #[derive(Debug)]
 pub(super) enum Told {
@@ -259,7 +263,11 @@ impl Dialogue {
                 Ok(Some(Event::Sample(sample))) => {
                     let ack = talk.ack_shape.as_ref().and_then(|shape| ack_of(shape, &sample));
                     if let Some(ack) = ack {
-                        talk.caller.acknowledged(self.bus.clock().now(), ack);
+                        let now = self.bus.clock().now();
+                        if now.nanos().saturating_sub(sample.header.time.nanos()) < FRESH {
+                            talk.watch.heard();
+                        }
+                        talk.caller.acknowledged(now, ack);
                     }
                 }
                 Ok(Some(_)) => {}

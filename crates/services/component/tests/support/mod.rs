@@ -1,4 +1,5 @@
 //! A site of its own for each test, on each transport.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,11 @@ impl Site {
     pub(crate) fn journal() -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self::new(format!("journal:{}", folder.path().display()), Some(folder))
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// A connection of its own.

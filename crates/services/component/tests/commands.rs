@@ -1,0 +1,265 @@
+//! What becomes of commands: cancelled, validated, locked, expired, repeated, refused.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use helio_bus::Tai;
+use helio_component::protocol::caller::Cause;
+use helio_component::protocol::checks::{Limits, Nan};
+use helio_component::protocol::{AckCode, SummaryState};
+use helio_component::{
+    AuditPhase, AuditRecord, Builder, Command, Component, Failed, Handler, Remote, RemoteOptions,
+};
+use helio_core::Codec;
+use helio_core::schema::HasSchema;
+use support::{PATIENCE, Site, on_every_transport};
+
+fn mount(site: &Site) -> Builder {
+    Component::builder(&site.bus(), &site.mount(), 0).initial_state(SummaryState::Enabled)
+}
+
+fn remote(site: &Site) -> Remote {
+    Remote::open(&site.bus(), &site.mount(), 0).unwrap()
+}
+
+/// Says that it runs, and then runs until it is cancelled.
+fn endless(command: &Command) -> Result<(), Failed> {
+    command.in_progress(Duration::from_secs(600), "running", None);
+    command.pause(Duration::from_secs(3600))
+}
+
+#[test]
+fn a_command_is_cancelled_whether_it_runs_or_waits() {
+    on_every_transport(|site: &Site| {
+        let component = mount(site).on("moveToTarget", endless).start().unwrap();
+        let remote = remote(site);
+        let mut running = remote.command("moveToTarget").send();
+        while running.next().unwrap().unwrap().code != AckCode::InProgress {}
+        let waiting = remote.command("moveToTarget").send();
+        waiting.cancel().unwrap();
+        assert_eq!(waiting.wait().unwrap_err().code(), Some(AckCode::Aborted));
+        running.cancel().unwrap();
+        let error = running.wait().unwrap_err();
+        assert_eq!(error.code(), Some(AckCode::Aborted));
+        assert!(error.to_string().contains("moveToTarget of MTMount"), "{error}");
+        component.stop().unwrap();
+    });
+}
+
+struct Careful(Arc<AtomicUsize>);
+
+impl Handler for Careful {
+    fn run(&self, _: &Command) -> Result<helio_component::protocol::Done, Failed> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(().into())
+    }
+
+    fn validate(&self, command: &Command) -> Result<(), Failed> {
+        match command.number("elevation") {
+            below if below < 15.0 => Err(Failed::new("the dome is in the way below 15 deg")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_command_is_validated_and_not_run() {
+    on_every_transport(|site: &Site| {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let limits = Limits { min: Some(-270.0), max: Some(270.0), nan: Nan::Refused };
+        let component = mount(site)
+            .on("moveToTarget", Careful(Arc::clone(&runs)))
+            .limit("moveToTarget", "azimuth", limits)
+            .start()
+            .unwrap();
+        let remote = remote(site);
+        let to = |azimuth: f64, elevation: f64| {
+            remote.command("moveToTarget").set("azimuth", azimuth).set("elevation", elevation)
+        };
+        assert_eq!(to(10.0, 45.0).validate().unwrap().result, "valid");
+        let refused = to(10.0, 5.0).validate().unwrap_err();
+        assert!(refused.to_string().contains("the dome is in the way"), "{refused}");
+        let refused = to(300.0, 45.0).validate().unwrap_err();
+        assert!(refused.to_string().contains("azimuth is 300; it must be"), "{refused}");
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+        // The same limits hold where it is run; its own check is for validation.
+        assert_eq!(to(300.0, 5.0).send().wait().unwrap_err().code(), Some(AckCode::Failed));
+        let refused = to(f64::NAN, 45.0).send().wait().unwrap_err();
+        assert!(refused.to_string().contains("azimuth is NaN"), "{refused}");
+        to(10.0, 45.0).send().wait().unwrap();
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_told_before_it_is_sent() {
+    let site = Site::memory();
+    let remote = remote(&site);
+    let told = |call: helio_component::CallBuilder| call.send().wait().unwrap_err().to_string();
+    assert_eq!(
+        told(remote.command("moveToTarget").set("azimuth", "north")),
+        "MTMount/command/moveToTarget, field azimuth: string does not fit double"
+    );
+    assert!(told(remote.command("moveToTarget").set("azimut", 1.0)).contains("no field azimut"));
+    assert!(told(remote.command("fly")).starts_with("MTMount has no command fly; it has "));
+    assert!(site.bus().topics().unwrap().is_empty());
+}
+
+#[test]
+fn a_locked_component_takes_commands_of_one_caller() {
+    on_every_transport(|site: &Site| {
+        let component = mount(site).inline("stop", |_: &Command| Ok(())).start().unwrap();
+        let named = |name: &str| {
+            let options = RemoteOptions { caller: Some(name.to_owned()), ..Default::default() };
+            Remote::with_options(&site.bus(), &site.mount(), 0, options).unwrap()
+        };
+        let (alice, bob) = (named("alice"), named("bob"));
+        alice.lock(Duration::from_secs(600)).unwrap();
+        alice.command("stop").send().wait().unwrap();
+        let refused = bob.command("stop").send().wait().unwrap_err();
+        assert_eq!(refused.code(), Some(AckCode::NoPerm));
+        assert!(refused.to_string().contains("locked by alice until"), "{refused}");
+        let refused = bob.command("stop").caller("carol").send().wait().unwrap_err();
+        assert_eq!(refused.code(), Some(AckCode::NoPerm));
+        assert!(alice.lock(Duration::from_secs(100_000)).is_err());
+        alice.unlock().unwrap();
+        bob.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn an_expired_or_repeated_command_is_not_run() {
+    on_every_transport(|site: &Site| {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let handler = Careful(Arc::clone(&runs));
+        let component = mount(site).on("stop", handler).start().unwrap();
+        let remote = remote(site);
+        let expired = remote.command("stop").expiry(Tai::from_nanos(1)).send().wait().unwrap_err();
+        assert_eq!(expired.code(), Some(AckCode::Timeout));
+        assert!(expired.to_string().contains("expired"), "{expired}");
+        assert_eq!(runs.load(Ordering::SeqCst), 0);
+        for _ in 0..3 {
+            let call = remote.command("stop").key("night 7").expires_in(PATIENCE);
+            assert_eq!(call.send().wait().unwrap().result, "Done");
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_stream_ignores_what_comes_too_late() {
+    on_every_transport(|site: &Site| {
+        let component = mount(site)
+            .inline("trackTarget", |_: &Command| Ok(()))
+            .stream("trackTarget", "taiTime", Duration::ZERO)
+            .start()
+            .unwrap();
+        let remote = remote(site);
+        let now = component.now();
+        for late in [false, true, true, false] {
+            let ahead = if late { -1_000_000_000 } else { 600_000_000_000 };
+            let time = Tai::from_nanos(now.nanos() + ahead);
+            let call = remote.command("trackTarget").set("taiTime", time.seconds()).time(time);
+            let outcome = call.send().wait();
+            let code = outcome.as_ref().map_or_else(|error| error.code(), |ack| Some(ack.code));
+            let expected = if late { AckCode::Timeout } else { AckCode::Complete };
+            assert_eq!(code, Some(expected), "{outcome:?}");
+        }
+        let stats = component.stream("trackTarget").unwrap();
+        assert_eq!((stats.received, stats.late, stats.most_missing), (4, 2, 2));
+        assert_eq!(remote.late_sent(), 2);
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn who_may_command_what_is_in_a_file_that_may_change() {
+    on_every_transport(|site: &Site| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("who.yaml");
+        let write = |text: &str| {
+            let new = folder.path().join("new.yaml");
+            std::fs::write(&new, text).unwrap();
+            std::fs::rename(&new, &file).unwrap();
+        };
+        write("default: wrong\n");
+        let built = || mount(site).inline("stop", |_: &Command| Ok(())).policy(&file);
+        let told = built().start().unwrap_err().to_string();
+        assert!(told.contains("who.yaml cannot be used: line 1"), "{told}");
+        write("default: deny\nroles:\n  all: ['*']\nidentities:\n  alice: [all]\n");
+        let component = built().start().unwrap();
+        let remote = remote(site);
+        let stop = |caller: &str| remote.command("stop").caller(caller).send().wait();
+        stop("alice").unwrap();
+        assert_eq!(stop("bob").unwrap_err().code(), Some(AckCode::NoPerm));
+        // A file that is wrong changes nothing, and the component says so.
+        let mut messages = remote.event("logMessage").unwrap();
+        messages.flush().unwrap();
+        write("default: [");
+        let says = |word: &'static str| {
+            move |reading: &helio_component::Reading| {
+                reading.text("message").is_some_and(|text| text.contains(word))
+            }
+        };
+        let told = messages.next_where(PATIENCE, says("the last good one stays")).unwrap();
+        assert_eq!(told.integer("level"), Some(40));
+        assert_eq!(stop("bob").unwrap_err().code(), Some(AckCode::NoPerm));
+        write("default: allow\n");
+        messages.next_where(PATIENCE, says("is in force")).unwrap();
+        stop("bob").unwrap();
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn every_command_and_its_outcome_is_in_the_audit() {
+    on_every_transport(|site: &Site| {
+        let failing = |_: &Command| Err::<(), _>(Failed::with_code(3, "no power"));
+        let component = mount(site).inline("moveToTarget", failing).start().unwrap();
+        let options = RemoteOptions { caller: Some("alice".to_owned()), ..Default::default() };
+        let remote = Remote::with_options(&site.bus(), &site.mount(), 0, options).unwrap();
+        remote.command("moveToTarget").set("azimuth", 7.0).send().wait().unwrap_err();
+        remote.command("stop").send().wait().unwrap_err();
+        let bus = site.bus();
+        let spec = helio_bus::TopicSpec::new("MTMount/audit").unwrap();
+        let topic = bus.topic(spec).unwrap();
+        let start = helio_bus::Subscribe::from(helio_bus::Start::Earliest);
+        let mut samples = topic.subscribe(start).unwrap();
+        let codec = Codec::new(&AuditRecord::schema().unwrap());
+        let mut next = || -> AuditRecord {
+            codec.deserialize(&samples.next_sample().unwrap().payload).unwrap()
+        };
+        let (received, finished, refused) = (next(), next(), next());
+        assert_eq!((received.phase, received.ack), (AuditPhase::Received, 0));
+        assert!(received.arguments.contains("\"azimuth\":7.0"), "{}", received.arguments);
+        assert_eq!((finished.phase, finished.ack, finished.error), (AuditPhase::Finished, -302, 3));
+        assert_eq!((&*finished.result, &*finished.caller), ("no power", "alice"));
+        assert_eq!((&*refused.command, refused.phase), ("stop", AuditPhase::Finished));
+        assert!(refused.result.contains("does not implement stop"), "{}", refused.result);
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_handler_that_panics_fails_its_command_only() {
+    on_every_transport(|site: &Site| {
+        let component = mount(site)
+            .on("moveToTarget", |_: &Command| -> Result<(), Failed> { panic!("no such axis") })
+            .inline("stop", |_: &Command| Ok(()))
+            .start()
+            .unwrap();
+        let remote = remote(site);
+        let error = remote.command("moveToTarget").send().wait().unwrap_err();
+        assert!(error.to_string().contains("panicked: no such axis"), "{error}");
+        assert_eq!(error.cause(), Some(Cause::Acknowledged));
+        remote.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+    });
+}

@@ -1,0 +1,290 @@
+//! Who is there: one instance of many, one that dies, one that is replaced, one that is foreign.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use helio_bus::{Bus, Message, Start, Subscribe, Tai, TestClock, TopicSpec};
+use helio_component::protocol::caller::{Cause, Presence};
+use helio_component::protocol::{AckCode, StateCommand, SummaryState};
+use helio_component::{
+    Command, Component, ConfigFolder, Failed, LEASE, Lease, LeaseOptions, Remote, RunError,
+    Running, StartError,
+};
+use helio_core::Value;
+use helio_core::sal::TopicKind;
+use serde::Deserialize;
+use serde_json::json;
+use support::{PATIENCE, Site, on_every_transport};
+
+fn mount(bus: &Bus, site: &Site) -> Result<Running, StartError> {
+    Component::builder(bus, &site.mount(), 0)
+        .inline("stop", |_: &Command| Ok(()))
+        .on("moveToTarget", |command: &Command| {
+            command.in_progress(Duration::from_secs(600), "running", None);
+            command.pause(Duration::from_secs(3600))
+        })
+        .initial_state(SummaryState::Enabled)
+        .start()
+}
+
+#[test]
+fn of_two_instances_one_runs() {
+    on_every_transport(|site: &Site| {
+        let shared = site.bus();
+        let contenders: Vec<Bus> = vec![shared.clone(), shared, site.bus(), site.bus()];
+        let site = Arc::new(site.mount());
+        let start = |bus: Bus| {
+            let interface = Arc::clone(&site);
+            std::thread::spawn(move || Component::builder(&bus, &interface, 0).start())
+        };
+        let threads: Vec<_> = contenders.into_iter().map(start).collect();
+        let outcomes: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        let (running, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        assert_eq!((running.len(), refused.len()), (1, 3));
+        for error in refused {
+            let told = error.unwrap_err().to_string();
+            assert!(told.starts_with("MTMount runs already: "), "{told}");
+        }
+    });
+}
+
+#[test]
+fn a_call_to_nobody_ends_at_once() {
+    on_every_transport(|site: &Site| {
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        assert_eq!(remote.presence().unwrap(), Presence::Unknown);
+        let component = mount(&site.bus(), site).unwrap();
+        assert!(matches!(remote.presence().unwrap(), Presence::Here { .. }));
+        remote.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+        assert_eq!(remote.presence().unwrap(), Presence::Gone);
+        let error = remote.command("stop").send().wait().unwrap_err();
+        assert_eq!((error.code(), error.cause()), (Some(AckCode::NoAck), Some(Cause::NobodyThere)));
+        assert!(error.to_string().contains("nobody there: MTMount is not running"), "{error}");
+        // And it is there again.
+        let component = mount(&site.bus(), site).unwrap();
+        remote.presence().unwrap();
+        remote.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+    });
+}
+
+/// Is run by the test below in a process of its own.
+#[test]
+fn child() {
+    let Ok(url) = std::env::var("HELIO_COMPONENT_CHILD") else { return };
+    mount(&Bus::connect(&url).unwrap(), &Site::memory()).unwrap().wait().unwrap();
+}
+
+#[test]
+fn a_call_whose_component_is_killed_is_told() {
+    let site = Site::journal();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env("HELIO_COMPONENT_CHILD", site.url())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let mut states = remote.event("summaryState").unwrap();
+    states.next(PATIENCE).unwrap();
+    let mut call = remote.command("moveToTarget").timeout(PATIENCE).send();
+    while call.next().unwrap().unwrap().code != AckCode::InProgress {}
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let error = call.wait().unwrap_err();
+    assert_eq!((error.code(), error.cause()), (Some(AckCode::NoAck), Some(Cause::WentAway)));
+    assert!(error.to_string().contains("went away"), "{error}");
+    // What it held is free, and its numbers go on.
+    let component = mount(&site.bus(), &site).unwrap();
+    let mut numbers = vec![1];
+    states.next(PATIENCE).map(|reading| numbers.push(reading.seq_num())).unwrap();
+    assert_eq!(numbers, [1, 2]);
+    component.stop().unwrap();
+}
+
+#[test]
+fn a_bus_that_is_closed_ends_component_and_calls() {
+    let site = Site::memory();
+    let (bus, ours) = (site.bus(), site.bus());
+    let component = mount(&bus, &site).unwrap();
+    let remote = Remote::open(&ours, &site.mount(), 0).unwrap();
+    let mut call = remote.command("moveToTarget").send();
+    while call.next().unwrap().unwrap().code != AckCode::InProgress {}
+    bus.close();
+    assert!(matches!(component.wait(), Err(RunError::Bus { .. })));
+    let error = call.wait().unwrap_err();
+    assert_eq!(error.code(), Some(AckCode::NoAck), "{error}");
+}
+
+#[test]
+fn who_was_replaced_knows_it() {
+    on_every_transport(|site: &Site| {
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let connect = || {
+            let builder = Bus::builder().clock(Arc::new(clock.clone()));
+            builder.connect(site.url()).unwrap()
+        };
+        // All of them are stopped together, and one wakes first: unless the other confirms its
+        // lease just then, it has it.
+        let take_over = |bus: &Bus| loop {
+            clock.advance(LEASE + Duration::from_secs(1));
+            if let Ok(lease) = Lease::claim(bus, &site.mount(), 0, LeaseOptions::default()) {
+                break lease;
+            }
+        };
+        let component = mount(&connect(), site).unwrap();
+        let lease = take_over(&connect());
+        assert!(matches!(component.wait(), Err(RunError::LeaseLost { .. })));
+        assert!(lease.is_held());
+        // A stop that nobody used is no loss.
+        clock.advance(Duration::from_secs(3600));
+        assert!(lease.is_held());
+        // One that somebody used is, before the next command is run.
+        let next = take_over(&connect());
+        assert!(!lease.is_held() && next.is_held());
+    });
+}
+
+#[test]
+fn numbers_go_on_after_a_restart() {
+    on_every_transport(|site: &Site| {
+        let write = |n: i32| {
+            let component = mount(&site.bus(), site).unwrap();
+            let event = component.event("errorCount").unwrap();
+            assert!(event.set("late", n).write().unwrap().published);
+            assert!(!event.set("late", n).write().unwrap().published);
+            let telemetry = component.telemetry("elevation").unwrap();
+            let first = telemetry.write().unwrap().seq_num;
+            assert_eq!(telemetry.write().unwrap().seq_num, first + 1);
+            let seq_num = event.set("late", n).force().write().unwrap().seq_num;
+            component.stop().unwrap();
+            (seq_num, first)
+        };
+        assert_eq!([write(1), write(1), write(2)], [(2, 1), (4, 3), (6, 5)]);
+    });
+}
+
+#[test]
+fn indexed_components_share_topics_and_not_commands() {
+    on_every_transport(|site: &Site| {
+        let mast = site.interface("ESS");
+        let bus = site.bus();
+        let [summit, valley] = [1, 2].map(|index| {
+            Component::builder(&bus, &mast, index)
+                .begin(StateCommand::Enable, move |_: &Command| match index {
+                    1 => Ok(()),
+                    _ => Err(Failed::new("flooded")),
+                })
+                .start()
+                .unwrap()
+        });
+        let [to_summit, to_valley] = [1, 2].map(|index| Remote::open(&bus, &mast, index).unwrap());
+        to_summit.set_state(SummaryState::Enabled, "").unwrap();
+        let error = to_valley.set_state(SummaryState::Enabled, "").unwrap_err();
+        assert_eq!(error.to_string(), "enable of ESS:2: flooded (CMD_FAILED)");
+        assert_eq!(summit.state(), SummaryState::Enabled);
+        assert_eq!(valley.state(), SummaryState::Disabled);
+        // The newest value of each is there for who comes later, also of the quiet one.
+        for n in 0..600 {
+            summit.telemetry("airFlow").unwrap().set("speed", n).write().unwrap();
+        }
+        valley.telemetry("airFlow").unwrap().set("speed", 7).write().unwrap();
+        summit.telemetry("airFlow").unwrap().set("speed", 3).write().unwrap();
+        let speed = |remote: &Remote| {
+            let mut reader = remote.telemetry("airFlow").unwrap();
+            let reading = reader.next(PATIENCE).unwrap();
+            (reading.index(), reading.number("speed").unwrap(), reading.identity().to_owned())
+        };
+        assert_eq!(speed(&to_summit), (1, 3.0, "ESS:1".to_owned()));
+        assert_eq!(speed(&to_valley), (2, 7.0, "ESS:2".to_owned()));
+    });
+}
+
+#[test]
+fn a_foreign_component_is_commanded_too() {
+    on_every_transport(|site: &Site| {
+        let mount = site.mount();
+        let remote = Remote::open(&site.bus(), &mount, 0).unwrap();
+        let command = mount.shape(TopicKind::Command, "stop").unwrap();
+        let acks = mount.shape(TopicKind::Ack, "ackcmd").unwrap();
+        let bus = site.bus();
+        let open = |shape: &helio_component::Shape| {
+            let spec = TopicSpec::of(shape.topic().topic_name().clone()).qos(shape.topic().qos());
+            bus.topic(spec.schema(shape.schema())).unwrap()
+        };
+        let mut commands = open(&command).subscribe(Subscribe::from(Start::Latest)).unwrap();
+        let publisher = open(&acks).publisher().unwrap();
+        let foreign = std::thread::spawn(move || {
+            let sample = commands.next_sample().unwrap();
+            let asked = command.codec().decode(&sample.payload).unwrap();
+            let asked = command.codec().value_to_json(&asked).unwrap();
+            // Neither trace nor headers, and one acknowledgement of somebody else's command.
+            for (number, ack) in [(1, -302), (0, 301), (0, 303)] {
+                let seq_num = asked["private_seqNum"].as_i64().unwrap() - number;
+                let ack = acks.codec().value_from_json(&json!({
+                    "private_seqNum": seq_num, "ack": ack, "result": "said",
+                    "identity": asked["private_identity"], "origin": asked["private_origin"],
+                }));
+                let mut payload = Vec::new();
+                acks.codec().encode(&ack.unwrap(), &mut payload).unwrap();
+                publisher.publish(Message::new(&payload)).wait().unwrap();
+            }
+            let Value::Record(_) = command.codec().decode(&sample.payload).unwrap() else {
+                panic!("no record");
+            };
+        });
+        assert_eq!(remote.command("stop").send().wait().unwrap().result, "said");
+        foreign.join().unwrap();
+        // What only components of ours understand is not sent to it.
+        let error = remote.command("stop").validate().unwrap_err();
+        assert!(error.to_string().contains("has no lease"), "{error}");
+    });
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    port: u16,
+}
+
+#[test]
+fn a_configuration_is_taken_before_the_state_changes() {
+    on_every_transport(|site: &Site| {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        };
+        write("_init.yaml", "port: 1\n");
+        write("high.yaml", "port: 2\n");
+        write("wrong.yaml", "prot: 2\n");
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .configuration(ConfigFolder::new(folder.path()), |command: &Command, with: Settings| {
+                let event = command.component().event("errorCount")?;
+                event.set("late", i64::from(with.port)).write()?;
+                Ok(())
+            })
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let mut available = remote.event("configurationsAvailable").unwrap();
+        let told = available.next(PATIENCE).unwrap();
+        assert_eq!(told.text("overrides"), Some("high.yaml,wrong.yaml"));
+        let error = remote.set_state(SummaryState::Enabled, "wrong.yaml").unwrap_err();
+        assert!(
+            error.to_string().contains("_init.yaml,wrong.yaml is wrong: unknown field"),
+            "{error}"
+        );
+        assert_eq!(component.state(), SummaryState::Standby);
+        remote.set_state(SummaryState::Disabled, "high.yaml").unwrap();
+        let mut applied = remote.event("configurationApplied").unwrap();
+        let told = applied.next(PATIENCE).unwrap();
+        assert_eq!(told.text("configurations"), Some("_init.yaml,high.yaml"));
+        let late = remote.event("errorCount").unwrap().newest().unwrap().unwrap().integer("late");
+        assert_eq!(late, Some(2));
+        component.stop().unwrap();
+    });
+}
