@@ -74,4 +74,4 @@ def test_the_tutorial_s_component_can_be_commanded(folder: Path) -> None:
 
     alone = run(folder, "drive.py")
     assert alone.returncode == 1
-    assert "nobody is there" in alone.stderr
+    assert "NobodyThere: Focuser.move: nobody there" in alone.stderr
