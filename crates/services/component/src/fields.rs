@@ -166,10 +166,8 @@ impl Fields {
     #[must_use]
     pub fn to_json(&self) -> Json {
         let all = self.shape.codec().value_to_json(&Value::Record(self.record.clone()));
-        let Ok(Json::Object(mut all)) = all else { return Json::Null };
-        let names: Vec<_> = self.shape.names().collect();
-        all.retain(|name, _| names.contains(&name.as_str()));
-        Json::Object(all)
+        let Ok(Json::Object(all)) = all else { return Json::Null };
+        Json::Object(all.into_iter().skip(self.shape.public().start).collect())
     }
 }
 

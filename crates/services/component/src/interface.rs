@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use helio_bus::Evolution;
 use helio_core::sal::{self, Interfaces, TopicKind};
 use helio_core::schema::NodeId;
 use helio_core::{Codec, Schema, Value};
@@ -74,6 +75,7 @@ pub struct Interface(Arc<Inner>);
 
 struct Inner {
     component: sal::Component,
+    evolution: Option<Evolution>,
     /// Places of topics by their kind and short name.
     places: HashMap<TopicKind, HashMap<Arc<str>, usize>>,
     shapes: Vec<OnceLock<Result<Arc<Shape>, InterfaceError>>>,
@@ -99,13 +101,24 @@ impl Interface {
     /// The interface of a component.
     #[must_use]
     pub fn new(component: &sal::Component) -> Self {
+        Self::with_policy(component, None)
+    }
+
+    /// The same interface with a policy of how far the schemas of its topics may part from those
+    /// that components and callers of other releases have.
+    #[must_use]
+    pub fn evolution(&self, policy: Evolution) -> Self {
+        Self::with_policy(&self.0.component, Some(policy))
+    }
+
+    fn with_policy(component: &sal::Component, evolution: Option<Evolution>) -> Self {
         let mut places: HashMap<TopicKind, HashMap<Arc<str>, usize>> = HashMap::new();
         for (place, topic) in component.topics().iter().enumerate() {
             places.entry(topic.kind()).or_default().insert(topic.name().into(), place);
         }
         let shapes = component.topics().iter().map(|_| OnceLock::new()).collect();
         let component = component.clone();
-        Self(Arc::new(Inner { component, places, shapes, sorted: OnceLock::new() }))
+        Self(Arc::new(Inner { component, evolution, places, shapes, sorted: OnceLock::new() }))
     }
 
     /// The component's name.
@@ -151,7 +164,9 @@ impl Interface {
             });
         };
         let topic = &self.0.component.topics()[place];
-        self.0.shapes[place].get_or_init(|| Shape::compile(topic).map(Arc::new)).clone()
+        self.0.shapes[place]
+            .get_or_init(|| Shape::compile(topic, self.0.evolution).map(Arc::new))
+            .clone()
     }
 
     /// A command's number in acknowledgements: its place among all topics of the component, sorted
@@ -214,6 +229,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 #[derive(Debug)]
 pub struct Shape {
     topic: sal::Topic,
+    evolution: Option<Evolution>,
     schema: Schema,
     codec: Codec,
     revcode: String,
@@ -227,7 +243,7 @@ pub struct Shape {
 const PRIVATE_FIELDS: usize = 8;
 
 impl Shape {
-    fn compile(topic: &sal::Topic) -> Result<Self, InterfaceError> {
+    fn compile(topic: &sal::Topic, evolution: Option<Evolution>) -> Result<Self, InterfaceError> {
         let wrong = |reason: String| InterfaceError::Schema { topic: topic.to_string(), reason };
         let schema = topic.schema().map_err(|error| wrong(error.to_string()))?;
         let codec = Codec::new(&schema);
@@ -239,7 +255,8 @@ impl Shape {
         let public = fields.iter().enumerate().skip(private + PRIVATE_FIELDS);
         let places = public.map(|(place, field)| (field.name.clone(), place)).collect();
         let revcode = topic.revcode();
-        Ok(Self { topic: topic.clone(), revcode, codec, defaults, places, private, schema })
+        let topic = topic.clone();
+        Ok(Self { topic, evolution, revcode, codec, defaults, places, private, schema })
     }
 
     /// The topic as the interface files have it.
@@ -252,6 +269,12 @@ impl Shape {
     #[must_use]
     pub fn name(&self) -> &str {
         self.topic.name()
+    }
+
+    /// How far its schema may part from those of others, where that is said.
+    #[must_use]
+    pub fn evolution(&self) -> Option<Evolution> {
+        self.evolution
     }
 
     /// Its schema on the bus.

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_bus::{Bus, Message, Start, Subscribe, Tai, TestClock, TopicSpec};
+use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicSpec};
 use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
@@ -201,6 +201,13 @@ fn indexed_components_share_topics_and_not_commands() {
         };
         assert_eq!(speed(&to_summit), (1, 3.0, "ESS:1".to_owned()));
         assert_eq!(speed(&to_valley), (2, 7.0, "ESS:2".to_owned()));
+        let to_all = Remote::open(&bus, &mast, 0).unwrap();
+        let mut both = to_all.telemetry("airFlow").unwrap();
+        let mut indices = [1, 2].map(|_| both.next(PATIENCE).unwrap().index());
+        indices.sort_unstable();
+        assert_eq!(indices, [1, 2]);
+        let error = to_all.command("enable").send().wait().unwrap_err();
+        assert!(error.to_string().contains("ESS has no instance 0"), "{error}");
     });
 }
 
@@ -242,6 +249,44 @@ fn a_foreign_component_is_commanded_too() {
         // What only components of ours understand is not sent to it.
         let error = remote.command("stop").validate().unwrap_err();
         assert!(error.to_string().contains("has no lease"), "{error}");
+    });
+}
+
+#[test]
+fn a_command_of_another_release_is_run_or_told() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .inline("moveToTarget", |command: &Command| Ok(command.text("elevation").to_owned()))
+            .inline("stop", |_: &Command| Ok(()))
+            .start()
+            .unwrap();
+        // One more field is read over, another unit is not taken for the same number.
+        let field = "<item><EFDB_Name>speed</EFDB_Name><IDL_Type>double</IDL_Type>\
+                     <Units>deg/second</Units><Count>1</Count></item>";
+        let text = "Go to a position and stay there.</Description>";
+        let more = site.other_mount(text, &format!("{text}{field}"));
+        let remote = Remote::open(&site.bus(), &more, 0).unwrap();
+        remote.command("moveToTarget").set("speed", 1.0).send().wait().unwrap();
+        let radians = site.other_mount("<Units>deg</Units>", "<Units>radian</Units>");
+        let call = |interface: &helio_component::Interface| {
+            let remote = Remote::open(&site.bus(), interface, 0).unwrap();
+            remote.command("stop").send().wait().unwrap();
+            remote.command("moveToTarget").set("elevation", 1.0).send().wait().unwrap_err()
+        };
+        // By default it is not let in, and everything else goes on.
+        let error = call(&radians);
+        assert_eq!(error.cause(), Some(Cause::NotSent));
+        assert!(error.to_string().contains("azimuth"), "{error}");
+        // Where anything is let in, the component says what it cannot read, each time.
+        for _ in 0..2 {
+            let error = call(&radians.evolution(Evolution::None));
+            assert_eq!(
+                (error.code(), error.cause()),
+                (Some(AckCode::Failed), Some(Cause::Acknowledged))
+            );
+            assert!(error.to_string().contains("azimuth"), "{error}");
+        }
+        component.stop().unwrap();
     });
 }
 

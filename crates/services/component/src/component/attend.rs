@@ -173,6 +173,8 @@ impl Attendance {
             }
             (Some(Source::Command(name)), Event::Gap(gap)) => {
                 shell.input(|controller, _| controller.stream_lost(name, gap.lost));
+                let text = format!("{} commands {name} never came: {:?}", gap.lost, gap.cause);
+                shell.log(LogLevel::Warning, &text, "");
             }
             (Some(Source::Control), Event::Sample(sample)) => {
                 shell.control(&self.control, &sample);

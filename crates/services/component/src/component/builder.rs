@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use helio_bus::{Bus, Lagging, Member, Start, Subscribe, TopicError, TopicSpec, WaitSet};
+use helio_bus::{
+    Bus, Evolution, Lagging, Member, Start, Subscribe, Subscription, TopicError, TopicSpec, WaitSet,
+};
 use helio_core::sal::TopicKind;
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName, Value};
@@ -256,7 +258,7 @@ impl Builder {
         let producer = Some(producer(&identity)?);
         let author = Author { identity, index: self.index, producer };
         // Commands are listened for before the lease is taken: whoever sees it may send.
-        let (set, sources) = self.listen(&known)?;
+        let Listening { set, sources, refused } = self.listen(&known)?;
         let lease = self.claim()?;
         let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
         let waker = set.waker();
@@ -266,6 +268,7 @@ impl Builder {
             controller.lease(now, LeaseState::Held);
         });
         shell.publish_first();
+        refused.iter().for_each(|text| shell.log(LogLevel::Error, text, ""));
         let control = record_codec::<ControlRecord>();
         spawn(Attendance { shell, set, sources, control })
     }
@@ -345,26 +348,38 @@ impl Builder {
     }
 
     /// Subscribes to all commands of this instance, and to what else may be asked of it.
-    fn listen(
-        &self,
-        known: &HashMap<String, Known>,
-    ) -> Result<(WaitSet, HashMap<Member, Source>), StartError> {
+    fn listen(&self, known: &HashMap<String, Known>) -> Result<Listening, StartError> {
         let name = self.interface.name();
         let failed = |error: TopicError| failed(name, &error);
-        let mut set = self.bus.wait_set().map_err(|error| failed(error.into()))?;
-        let mut sources = HashMap::new();
+        let set = self.bus.wait_set().map_err(|error| failed(error.into()))?;
+        let mut all = Listening { set, sources: HashMap::new(), refused: Vec::new() };
         for (command, known) in known {
-            let topic = topic::open(&self.bus, &known.shape, None).map_err(failed)?;
-            let options = of_instance(commands(), &known.shape, self.index);
-            let samples = topic.subscribe(options).map_err(failed)?;
-            sources.insert(set.add(samples), Source::Command(command.clone()));
+            let samples = match self.samples(known, topic::spec(&known.shape)) {
+                Err(refused @ TopicError::Incompatible { .. }) => {
+                    all.refused.push(refused.to_string());
+                    if known.shape.evolution().is_some() {
+                        // Who is not let in by a policy that somebody chose stays outside.
+                        continue;
+                    }
+                    // Each of its commands is looked at by itself, and told where it is unreadable.
+                    let spec = topic::spec(&known.shape).evolution(Evolution::None);
+                    self.samples(known, spec)
+                }
+                samples => samples,
+            };
+            let member = all.set.add(samples.map_err(failed)?);
+            all.sources.insert(member, Source::Command(command.clone()));
         }
         let topic = topic::beside(name, "control").map_err(failed)?;
         let spec = TopicSpec::of(topic).qos(ControlRecord::qos());
         let topic = self.bus.topic(with_schema::<ControlRecord>(spec)).map_err(failed)?;
         let samples = topic.subscribe(commands().keys([self.key()])).map_err(failed)?;
-        sources.insert(set.add(samples), Source::Control);
-        Ok((set, sources))
+        all.sources.insert(all.set.add(samples), Source::Control);
+        Ok(all)
+    }
+
+    fn samples(&self, known: &Known, spec: TopicSpec) -> Result<Subscription, TopicError> {
+        self.bus.topic(spec)?.subscribe(of_instance(commands(), &known.shape, self.index))
     }
 
     fn key(&self) -> Vec<u8> {
@@ -440,9 +455,18 @@ impl Builder {
     }
 }
 
-/// Every command counts, however late it is looked at: what expired says so itself.
+/// What a component listens to.
+struct Listening {
+    set: WaitSet,
+    sources: HashMap<Member, Source>,
+    /// Why some commands' topics are not read as they should be.
+    refused: Vec<String>,
+}
+
+/// Every command counts, however late it is looked at: what expired says so itself. One that cannot
+/// be read is answered too.
 fn commands() -> Subscribe {
-    Subscribe::from(Start::Latest).lagging(Lagging::Lossless)
+    Subscribe::from(Start::Latest).lagging(Lagging::Lossless).each_undecodable()
 }
 
 fn failed(component: &str, error: &TopicError) -> StartError {

@@ -101,6 +101,9 @@ impl CallBuilder {
                 Err(error) => wrong = Some(error.into()),
             }
         }
+        if let Err(error) = dialogue.interface.check_index(dialogue.index) {
+            wrong = wrong.or(Some(error.into()));
+        }
         let (call, caller) = (caller::Call::new(command), None);
         Self { dialogue: Arc::clone(dialogue), fields, call, caller, wrong }
     }

@@ -67,7 +67,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A component's instance; `index` is 0 where it is not indexed. Nothing is opened yet.
+    /// A component's instance; `index` is 0 where it is not indexed, or to read what all of its
+    /// instances publish: commands then have nobody to go to. Nothing is opened yet.
     ///
     /// # Errors
     /// [`InterfaceError::Index`].
@@ -85,7 +86,9 @@ impl Remote {
         index: i32,
         options: RemoteOptions,
     ) -> Result<Self, InterfaceError> {
-        interface.check_index(index)?;
+        if index != 0 {
+            interface.check_index(index)?;
+        }
         let options = CallerOptions {
             component: interface.identity(index),
             identity: options.identity.unwrap_or_else(host::user_at_host),

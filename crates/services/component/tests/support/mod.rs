@@ -11,6 +11,8 @@ use helio_core::sal::Interfaces;
 /// How long something that must come is waited for: never on a machine that is well.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+
 /// A URL that nobody else has, and the interfaces of our own observatory.
 pub(crate) struct Site {
     url: String,
@@ -21,8 +23,7 @@ pub(crate) struct Site {
 
 impl Site {
     fn new(url: String, folder: Option<tempfile::TempDir>) -> Self {
-        let interfaces = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
-        let interfaces = helio_bus::read_interfaces(interfaces).unwrap();
+        let interfaces = helio_bus::read_interfaces(INTERFACES).unwrap();
         Self { url, interfaces, _folder: folder }
     }
 
@@ -52,6 +53,17 @@ impl Site {
     /// The interface of a component.
     pub(crate) fn interface(&self, component: &str) -> Interface {
         Interface::of(&self.interfaces, component).unwrap()
+    }
+
+    /// The interface of the mount in a release in which a text was another.
+    pub(crate) fn other_mount(&self, text: &str, other: &str) -> Interface {
+        let folder = std::path::Path::new(INTERFACES);
+        let names = ["SALSubsystems.xml", "SALGenerics.xml", "MTMount/MTMount_Commands.xml"];
+        let files = names.map(|name| {
+            let whole = std::fs::read_to_string(folder.join(name)).unwrap();
+            (name, whole.replace(text, other))
+        });
+        Interface::of(&Interfaces::load(files).unwrap(), "MTMount").unwrap()
     }
 
     pub(crate) fn mount(&self) -> Interface {
