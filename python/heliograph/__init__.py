@@ -29,7 +29,7 @@ from heliograph._component._call import AckError, AckTimeoutError, CommandCall
 from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._commands import CommandOptions, Stream, command
 from heliograph._component._component import Component
-from heliograph._component._data import TopicData
+from heliograph._component._data import Enums, TopicData
 from heliograph._component._remote import Remote, RemoteCommand, set_summary_state
 from heliograph._component._topics import ReadTopic, SetWriteResult, WriteTopic
 from heliograph._errors import (
@@ -125,6 +125,7 @@ __all__ = [
     "DecodeError",
     "Durability",
     "EncodeError",
+    "Enums",
     "Event",
     "ExpectedError",
     "Fenced",

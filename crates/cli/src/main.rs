@@ -92,6 +92,7 @@ fn work(args: &WorkerArgs) -> CliResult {
         "bench-idler" => bench::idle::idler(&task(args)?),
         "bench-filler" => bench::open::filler(&task(args)?),
         "bench-opener" => bench::open::opener(&task(args)?),
+        "component-mock" => component::simulate::worker(&task(args)?),
         "demo-writer" => demo::writer::run(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Site, run};
+use common::{Site, interrupt, line_of, run};
 use serde_json::{Value, json};
 
 const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
@@ -123,6 +123,121 @@ fn stubs_are_those_that_the_python_tests_check() {
     let files = std::fs::read_dir(&folder).unwrap();
     let mut names: Vec<_> = files.map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert_eq!(names, ["ess.pyi", "mtm1m3.pyi", "mtmount.pyi"]);
+    assert_eq!(names, ["camera.pyi", "ess.pyi", "mtm1m3.pyi", "mtmount.pyi"]);
     assert_eq!(run(&["component", "stubs", OWN]).code, Some(2), "several, and no place for them");
+}
+
+/// Simulated components of our own interfaces, until they are dropped.
+struct Simulated(std::process::Child);
+
+impl Simulated {
+    fn start(site: &Site, rest: &[&str]) -> Self {
+        let args = [&["component", "run", "--json", "--interfaces", OWN], rest].concat();
+        let mut child = site.start(&args);
+        // They are there once it says so.
+        let ready: Value = serde_json::from_str(&line_of(&mut child)).unwrap();
+        assert_eq!(ready["ready"], true);
+        Self(child)
+    }
+
+    fn interrupt(mut self) {
+        assert_eq!(interrupt(&mut self.0), Some(0));
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        // It may have gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_simulated_component_is_led_and_commanded() {
+    let site = Site::new();
+    let running = Simulated::start(&site, &["MTMount", "ESS:2", "--state", "STANDBY"]);
+    let component = |args: &[&str]| site.run(&[&["component"], args].concat());
+    let presence = component(&["list", "--json"]).lines();
+    assert!(presence.iter().all(|line| line["presence"] == "here"), "{presence:?}");
+
+    let led = component(&["set-state", "MTMount", "ESS:2", "ENABLED", "--json"]).lines();
+    let said: Vec<_> = led.iter().map(|l| (&l["from"], &l["state"], &l["error"])).collect();
+    let expected = (&json!("STANDBY"), &json!("ENABLED"), &Value::Null);
+    assert_eq!(said, [expected, expected]);
+    assert_eq!(component(&["states", "MTMount", "--json"]).lines()[0]["state"], "ENABLED");
+
+    let done = component(&["command", "MTMount", "moveToTarget", "azimuth=1.5", "--json"]).json();
+    assert_eq!((&done["ack"], &done["final"]), (&json!(303), &json!(true)));
+    let text = component(&["command", "MTMount", "stop", "--validate"]).ok();
+    assert!(text.starts_with("CMD_COMPLETE"), "{text}");
+    for (args, code, said) in [
+        (&["MTMount", "fly"][..], 3, "no command fly"),
+        (&["MTMount", "moveToTarget", "azimuth=east"], 4, "azimuth"),
+        (&["MTMount", "moveToTarget", "azimuth"], 2, "NAME=VALUE"),
+        (&["MTMount", "start"], 1, "not allowed"),
+        (&["MTMount:1", "stop"], 2, "not indexed"),
+    ] {
+        let refused = component(&[&["command"], args].concat());
+        assert_eq!((refused.code, refused.out.as_str()), (Some(code), ""), "{args:?}");
+        assert!(refused.err.contains(said), "{args:?}: {}", refused.err);
+    }
+
+    let records = component(&["audit", "MTMount", "--command", "moveToTarget", "--json"]).lines();
+    assert_eq!((&records[0]["phase"], &records[1]["ack"]), (&json!("received"), &json!(303)));
+    let failed = component(&["audit", "--failed", "--json"]).lines();
+    assert_eq!((failed.len(), &failed[0]["command"]), (1, &json!("start")));
+    running.interrupt();
+    let gone = component(&["command", "MTMount", "stop"]);
+    assert_eq!(gone.code, Some(3), "{}", gone.err);
+    assert_eq!(component(&["states", "MTMount", "--json"]).lines()[0]["state"], "OFFLINE");
+}
+
+#[test]
+fn a_locked_component_takes_its_holder_s_commands_only() {
+    let site = Site::new();
+    let _running = Simulated::start(&site, &["MTMount"]);
+    let by = |caller: &str, args: &[&str]| {
+        site.run(&[&["component"], args, &["--caller", caller]].concat())
+    };
+    by("alice", &["lock", "MTMount", "--for", "10m"]).ok();
+    let refused = by("bob", &["command", "MTMount", "stop"]);
+    assert_eq!(refused.code, Some(4));
+    assert!(refused.err.contains("alice"), "{}", refused.err);
+    by("alice", &["command", "MTMount", "stop"]).ok();
+    by("alice", &["unlock", "MTMount"]).ok();
+    by("bob", &["command", "MTMount", "stop"]).ok();
+}
+
+#[test]
+fn a_whole_observatory_is_simulated_in_several_processes() {
+    let site = Site::new();
+    let running = Simulated::start(&site, &["--all", "--processes", "2", "--scale", "2"]);
+    let lines = site.run(&["component", "list", "--json"]).lines();
+    let names: Vec<_> = lines.iter().map(|line| line["component"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Camera", "ESS", "MTM1M3", "MTMount"]);
+    let args = ["sub", "MTM1M3/telemetry/forceActuatorData", "--count", "3", "--json"];
+    let samples = site.run(&args).lines();
+    assert_eq!(samples[2]["value"]["private_identity"], "MTM1M3");
+    assert_eq!(samples[0]["value"]["primaryCylinderForce"].as_array().unwrap().len(), 156);
+    let targets = ["sub", "MTMount/command/trackTarget", "--count", "1", "--json"];
+    assert_eq!(site.run(&targets).lines()[0]["value"]["private_identity"], "MTPtg");
+    running.interrupt();
+}
+
+#[test]
+fn the_commander_takes_lines_from_a_pipe() {
+    let site = Site::new();
+    let _running = Simulated::start(&site, &["MTMount", "--state", "STANDBY"]);
+    let shell = |lines: &[u8]| site.run_with(&["component", "shell", "MTMount"], lines);
+    let said = shell(
+        b"# a script\n.state\n.set-state ENABLED\nmoveToTarget azimuth=1 elevation=2\n\
+          .validate stop\n.show evt_summaryState\n.quit\nstop\n",
+    );
+    let said = said.ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..3], ["STANDBY", "ENABLED", "CMD_COMPLETE: Done"], "{said}");
+    assert_eq!((lines.len(), lines[4]), (5, r#"evt_summaryState {"summaryState":2}"#));
+    let failed = shell(b"moveToTarget azimuth=east\nstop\n");
+    assert_eq!((failed.code, failed.out.as_str()), (Some(4), ""), "a script ends at its error");
 }

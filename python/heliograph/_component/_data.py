@@ -8,6 +8,7 @@ decoding gives instances, whose enumerated fields are members of an ``IntEnum``.
 from __future__ import annotations
 
 import enum
+import keyword
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -194,5 +195,9 @@ def _member(label: str) -> str:
     name = re.sub(r"\W", "_", label)
     if not name.isidentifier():
         name = f"_{name}"
-    # What an IntEnum cannot have as a member.
-    return f"{name}_" if name == "mro" or (name[:1] == "_" == name[-1:]) else name
+    # What an IntEnum cannot have as a member, or a program cannot write.
+    return (
+        f"{name}_"
+        if name == "mro" or keyword.iskeyword(name) or (name[:1] == "_" == name[-1:])
+        else name
+    )

@@ -1,6 +1,7 @@
 //! The command line of `helio component` as a table.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueHint};
@@ -19,10 +20,53 @@ pub(crate) enum ComponentCommand {
     Watch(WatchArgs),
     /// Print the states that components are in.
     States(StatesArgs),
+    /// Send a command, and wait until it is done.
+    Command(CommandArgs),
+    /// Bring components to a state, by the shortest way.
+    SetState(SetStateArgs),
     /// Print commands and what became of them.
     Audit(AuditArgs),
+    /// Keep a component for one caller: others' commands are refused.
+    Lock(LockArgs),
+    /// Give a locked component back.
+    Unlock(UnlockArgs),
     /// Write typed Python stubs of components, for type checkers and editors.
     Stubs(StubsArgs),
+    /// Run simulated components: plausible telemetry, every command accepted.
+    Run(RunArgs),
+    /// Command a component interactively, with completion.
+    Shell(ShellArgs),
+}
+
+/// An instance of a component: `MTMount`, `ESS:2`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instance {
+    pub(crate) component: String,
+    pub(crate) index: Option<i32>,
+}
+
+impl FromStr for Instance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no component; write it like MTMount or ESS:2");
+        let (component, index) = text.split_once(':').map_or((text, None), |(c, i)| (c, Some(i)));
+        let index = index.map(|index| index.parse().map_err(|_| wrong())).transpose()?;
+        let legal = |c: char| c.is_ascii_alphanumeric();
+        if component.is_empty() || !component.chars().all(legal) || index.is_some_and(|i| i < 1) {
+            return Err(wrong());
+        }
+        Ok(Self { component: component.to_owned(), index })
+    }
+}
+
+impl std::fmt::Display for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}:{index}", self.component),
+            None => f.write_str(&self.component),
+        }
+    }
 }
 
 /// Where interfaces are read from.
@@ -31,6 +75,14 @@ pub(crate) struct InterfacesArg {
     /// The folder of SAL interfaces (those that the program carries unless given).
     #[arg(long, env = "HELIO_INTERFACES", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) interfaces: Option<PathBuf>,
+}
+
+/// Who commands.
+#[derive(Debug, Args)]
+pub(crate) struct CallerArg {
+    /// Command under this name, which authorization and locks go by (user@host unless given).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) caller: Option<String>,
 }
 
 /// `helio component list`.
@@ -89,6 +141,59 @@ pub(crate) struct StatesArgs {
     pub(crate) output: Output,
 }
 
+/// How a command is sent.
+#[derive(Debug, Args)]
+pub(crate) struct SendingArgs {
+    /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) caller: CallerArg,
+    #[command(flatten)]
+    pub(crate) interfaces: InterfacesArg,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio component command`.
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    /// The component, with its index where it has several instances: MTMount, ESS:2.
+    pub(crate) component: Instance,
+    /// The command.
+    pub(crate) command: String,
+    /// Its fields: a value is JSON, an enumeration's label, or text.
+    #[arg(value_name = "FIELD=VALUE")]
+    pub(crate) fields: Vec<String>,
+    /// Only ask whether it would be accepted.
+    #[arg(long)]
+    pub(crate) validate: bool,
+    /// Never to be begun after this time from now.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) expiry: Option<Duration>,
+    /// A text that stands for this command: sent again with it, it is not run again.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) sending: SendingArgs,
+}
+
+/// `helio component set-state`.
+#[derive(Debug, Args)]
+pub(crate) struct SetStateArgs {
+    /// The components: MTMount, ESS:2.
+    #[arg(required = true, value_name = "COMPONENT")]
+    pub(crate) components: Vec<Instance>,
+    /// The state: STANDBY, DISABLED, ENABLED, OFFLINE.
+    #[arg(required = true)]
+    pub(crate) state: String,
+    /// The configuration to start with.
+    #[arg(long = "override", value_name = "NAME")]
+    pub(crate) configuration: Option<String>,
+    #[command(flatten)]
+    pub(crate) sending: SendingArgs,
+}
+
 /// `helio component audit`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
@@ -117,6 +222,27 @@ pub(crate) struct AuditArgs {
     pub(crate) output: Output,
 }
 
+/// `helio component lock`.
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    /// The component.
+    pub(crate) component: Instance,
+    /// For how long; locking again goes on from then.
+    #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) sending: SendingArgs,
+}
+
+/// `helio component unlock`.
+#[derive(Debug, Args)]
+pub(crate) struct UnlockArgs {
+    /// The component.
+    pub(crate) component: Instance,
+    #[command(flatten)]
+    pub(crate) sending: SendingArgs,
+}
+
 /// `helio component stubs`.
 #[derive(Debug, Args)]
 pub(crate) struct StubsArgs {
@@ -130,4 +256,65 @@ pub(crate) struct StubsArgs {
     /// with .pyi; standard output where nothing is said of one component.
     #[arg(short = 'o', long = "output", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: Option<PathBuf>,
+}
+
+/// `helio component run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The components: MTMount, ESS:2.
+    #[arg(value_name = "COMPONENT", required_unless_present = "all")]
+    pub(crate) components: Vec<Instance>,
+    /// Every component of the interfaces, one instance of each.
+    #[arg(long, conflicts_with = "components")]
+    pub(crate) all: bool,
+    /// The state that they begin in.
+    #[arg(long, default_value = "ENABLED")]
+    pub(crate) state: String,
+    /// Multiplies the rates.
+    #[arg(long, default_value = "1", value_name = "FACTOR", value_parser = units::rate)]
+    pub(crate) scale: f64,
+    /// A table of rates, in place of the one that the program carries.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) rates: Option<PathBuf>,
+    /// In so many processes.
+    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) processes: u32,
+    /// End after this time, such as 30s.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) interfaces: InterfacesArg,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio component shell`.
+#[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// The component, with its index where it has several instances.
+    pub(crate) component: Instance,
+    /// How long to wait for an acknowledgement of a command.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) caller: CallerArg,
+    #[command(flatten)]
+    pub(crate) interfaces: InterfacesArg,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_parsed() {
+        let of = |component: &str, index| Instance { component: component.to_owned(), index };
+        assert_eq!("MTMount".parse(), Ok(of("MTMount", None)));
+        assert_eq!("ESS:2".parse(), Ok(of("ESS", Some(2))));
+        for bad in ["", ":1", "ESS:", "ESS:0", "ESS:-1", "ESS:x", "a b", "Script:*", "a/b"] {
+            assert!(bad.parse::<Instance>().is_err(), "{bad:?}");
+        }
+        assert_eq!(of("ESS", Some(2)).to_string(), "ESS:2");
+    }
 }

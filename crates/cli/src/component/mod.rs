@@ -2,11 +2,15 @@
 
 pub(crate) mod args;
 mod audit;
+mod command;
 mod list;
 mod observe;
+mod shell;
 mod show;
+pub(crate) mod simulate;
 mod states;
 mod stubs;
+mod target;
 mod watch;
 
 use helio_core::sal::{Component, Interfaces};
@@ -24,6 +28,12 @@ pub(crate) fn run(command: &ComponentCommand, url: Option<&str>, stop: &Stop) ->
         ComponentCommand::States(args) => states::run(args, url),
         ComponentCommand::Audit(args) => audit::run(args, url, stop),
         ComponentCommand::Stubs(args) => stubs::run(args),
+        ComponentCommand::Command(args) => command::run(args, url),
+        ComponentCommand::SetState(args) => command::set_state(args, url),
+        ComponentCommand::Lock(args) => command::lock(args, url),
+        ComponentCommand::Unlock(args) => command::unlock(args, url),
+        ComponentCommand::Shell(args) => shell::run(args, url),
+        ComponentCommand::Run(args) => simulate::run(args, url, stop),
     }
 }
 

@@ -64,7 +64,9 @@ pub use fields::{FieldError, Fields};
 pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
-pub use mock::{Due, MockSchedule, MockValues, ValuesError};
+pub use mock::{
+    Due, Mock, MockCounts, MockError, MockSchedule, MockValues, ValuesError, mock_instances,
+};
 pub use presence::{RECENT, Watch};
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};
 pub use read::{ReadTopic, Reading};

@@ -1,7 +1,9 @@
 //! Simulated components: plausible values for any topic, at the rates of the table.
 
+mod run;
 mod schedule;
 mod values;
 
+pub use run::{Mock, MockCounts, MockError, mock_instances};
 pub use schedule::{Due, MockSchedule};
 pub use values::{MockValues, ValuesError};

@@ -1,0 +1,199 @@
+//! `helio component command`, `set-state`, `lock` and `unlock`: what is asked of a component.
+
+use std::io::IsTerminal;
+
+use helio_component::protocol::{Acknowledgement, SummaryState};
+use helio_component::{Call, CallBuilder, CommandError, Remote};
+use serde_json::{Value, json};
+
+use super::args::{CommandArgs, LockArgs, SendingArgs, SetStateArgs, UnlockArgs};
+use super::target::{field, from_command, remote};
+use crate::error::{CliError, CliResult};
+use crate::open::look;
+use crate::out::Out;
+
+/// Runs `helio component command`.
+pub(crate) fn run(args: &CommandArgs, url: Option<&str>) -> CliResult {
+    let sending = &args.sending;
+    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
+    let mut call = with_fields(remote.command(&args.command), &args.fields)?;
+    call = call.timeout(sending.timeout);
+    if let Some(expiry) = args.expiry {
+        call = call.expires_in(expiry);
+    }
+    if let Some(key) = &args.key {
+        call = call.key(key);
+    }
+    let mut told = Told::new(sending);
+    if args.validate {
+        return told.end(call.validate());
+    }
+    told.follow(call.send())
+}
+
+/// A command with fields that are given as `NAME=VALUE`.
+pub(crate) fn with_fields(mut call: CallBuilder, fields: &[String]) -> CliResult<CallBuilder> {
+    for given in fields {
+        let (name, value) = field(given)?;
+        call = call.set_json(name, &value);
+    }
+    Ok(call)
+}
+
+/// What is printed of a command: a line for each acknowledgement; with --json objects.
+struct Told {
+    out: Out,
+    json: bool,
+    /// On a terminal, and as JSON, progress is shown; elsewhere the end alone.
+    shown: bool,
+}
+
+impl Told {
+    fn new(sending: &SendingArgs) -> Self {
+        let json = sending.output.json;
+        Self { out: Out::new(), json, shown: json || std::io::stdout().is_terminal() }
+    }
+
+    /// Prints what is told of a call, to its end.
+    fn follow(&mut self, mut call: Call) -> CliResult {
+        loop {
+            match call.next() {
+                Ok(Some(ack)) if !ack.code.is_final() => {
+                    if self.shown {
+                        self.print(&ack)?;
+                    }
+                }
+                Ok(Some(ack)) => return self.end(Ok(ack)),
+                Ok(None) => return Ok(()),
+                Err(error) => return self.end(Err(error)),
+            }
+        }
+    }
+
+    fn end(&mut self, ended: Result<Acknowledgement, CommandError>) -> CliResult {
+        match ended {
+            Ok(ack) => self.print(&ack),
+            Err(error) => {
+                if let (true, Some(ack)) = (self.json, error.ack()) {
+                    self.print(ack)?;
+                }
+                Err(from_command(error))
+            }
+        }
+    }
+
+    fn print(&mut self, ack: &Acknowledgement) -> CliResult {
+        if self.json {
+            self.out.json(&ack_json(ack))?;
+        } else {
+            self.out.line(&ack_line(ack))?;
+        }
+        self.out.flush()
+    }
+}
+
+fn typed(ack: &Acknowledgement) -> Option<Value> {
+    let text = ack.typed.as_deref()?;
+    Some(serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)))
+}
+
+/// An acknowledgement as JSON.
+fn ack_json(ack: &Acknowledgement) -> Value {
+    json!({
+        "ack": ack.code.number(), "code": ack.code.name(), "error": ack.error,
+        "result": ack.result, "timeout_s": ack.timeout_s, "progress": ack.progress,
+        "typed": typed(ack), "final": ack.code.is_final(),
+    })
+}
+
+/// An acknowledgement for people.
+pub(crate) fn ack_line(ack: &Acknowledgement) -> String {
+    let mut line = ack.code.name().to_owned();
+    if let Some(progress) = ack.progress {
+        line += &format!(" {:.0} %", progress * 100.0);
+    }
+    if !ack.result.is_empty() {
+        line += &format!(": {}", ack.result);
+    }
+    if let Some(typed) = typed(ack) {
+        line += &format!(" {typed}");
+    }
+    line
+}
+
+/// Runs `helio component set-state`.
+pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>) -> CliResult {
+    let state = state(&args.state)?;
+    let (bus, sending) = (look(url)?, &args.sending);
+    let (mut out, mut failed) = (Out::new(), None);
+    for instance in &args.components {
+        let remote = remote(&bus, &sending.interfaces, instance, &sending.caller)?;
+        let before = told_state(&remote)?;
+        let with = args.configuration.as_deref().unwrap_or_default();
+        let ended = remote.set_state(state, with);
+        let after = told_state(&remote)?;
+        let name = |state: Option<SummaryState>| state.map(SummaryState::name);
+        if sending.output.json {
+            let error = ended.as_ref().err().map(ToString::to_string);
+            out.json(&json!({
+                "component": instance.component, "index": remote.index(),
+                "from": name(before), "state": name(after), "error": error,
+            }))?;
+        } else {
+            let state = name(after).unwrap_or("-");
+            out.line(&format!("{instance} {state} (was {})", name(before).unwrap_or("-")))?;
+        }
+        out.flush()?;
+        // The others are led there all the same; the first failure is the command's.
+        failed = failed.or(ended.err());
+    }
+    failed.map_or(Ok(()), |error| Err(from_command(error)))
+}
+
+/// A state that can be gone to.
+pub(crate) fn state(text: &str) -> CliResult<SummaryState> {
+    SummaryState::from_name(text).filter(|state| *state != SummaryState::Fault).ok_or_else(|| {
+        let text =
+            format!("{text:?} is no state to go to; STANDBY, DISABLED, ENABLED, OFFLINE are");
+        CliError::Usage(text)
+    })
+}
+
+fn told_state(remote: &Remote) -> CliResult<Option<SummaryState>> {
+    remote.state().map_err(|error| CliError::Failure(error.to_string()))
+}
+
+/// Runs `helio component lock`.
+pub(crate) fn lock(args: &LockArgs, url: Option<&str>) -> CliResult {
+    let sending = &args.sending;
+    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
+    Told::new(sending).end(remote.lock(args.duration))
+}
+
+/// Runs `helio component unlock`.
+pub(crate) fn unlock(args: &UnlockArgs, url: Option<&str>) -> CliResult {
+    let sending = &args.sending;
+    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
+    Told::new(sending).end(remote.unlock())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_component::protocol::AckCode;
+
+    #[test]
+    fn acknowledgements_are_lines() {
+        let mut ack = Acknowledgement::new(AckCode::InProgress, "moving");
+        ack.progress = Some(0.25);
+        assert_eq!(ack_line(&ack), format!("{} 25 %: moving", AckCode::InProgress.name()));
+        ack.typed = Some("{\"a\":1}".to_owned());
+        assert!(ack_line(&ack).ends_with("moving {\"a\":1}"));
+    }
+
+    #[test]
+    fn faults_are_not_gone_to() {
+        assert_eq!(state("enabled").unwrap(), SummaryState::Enabled);
+        assert!(state("FAULT").is_err() && state("x").is_err());
+    }
+}

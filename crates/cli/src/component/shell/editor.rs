@@ -1,0 +1,119 @@
+//! Lines that a person writes, and what is printed above them.
+
+use std::io::{Lines as IoLines, StdinLock, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use helio_core::sal::Component;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
+
+use super::complete::complete;
+use crate::error::{CliError, CliResult};
+
+/// Where lines come from.
+pub(super) enum Lines {
+    /// A person at a terminal.
+    Editor(Box<Editor<Completion, MemHistory>>, String),
+    /// A pipe or file.
+    Pipe(IoLines<StdinLock<'static>>),
+}
+
+impl Lines {
+    /// An editor with completion for a component, and the printer above its line.
+    pub(super) fn editor(component: &Component, prompt: &str) -> CliResult<(Self, Printer)> {
+        let config = Config::builder().auto_add_history(true);
+        let config = config.completion_type(CompletionType::List).build();
+        let mut editor = Editor::with_history(config, MemHistory::new()).map_err(failed)?;
+        editor.set_helper(Some(Completion(component.clone())));
+        let above = editor.create_external_printer().map_err(failed)?;
+        let printer = Printer(Arc::new(Mutex::new(Box::new(above))));
+        Ok((Self::Editor(Box::new(editor), format!("{prompt}> ")), printer))
+    }
+
+    /// The next line; none at the end of the input.
+    pub(super) fn next(&mut self) -> CliResult<Option<String>> {
+        match self {
+            Self::Pipe(lines) => {
+                let line = lines.next().transpose();
+                line.map_err(|e| CliError::Failure(format!("standard input: {e}")))
+            }
+            Self::Editor(editor, prompt) => match editor.readline(prompt.as_str()) {
+                Ok(line) => Ok(Some(line)),
+                // Ctrl-C forgets the line, as shells do; Ctrl-D is the end.
+                Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
+                Err(ReadlineError::Eof) => Ok(None),
+                Err(error) => Err(failed(error)),
+            },
+        }
+    }
+}
+
+fn failed(error: ReadlineError) -> CliError {
+    CliError::Failure(format!("the terminal: {error}"))
+}
+
+/// Completes lines by a component's interface.
+pub(super) struct Completion(Component);
+
+impl Completer for Completion {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        place: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let (begin, mut found) = complete(&self.0, line.get(..place).unwrap_or(line));
+        if let [one] = &mut found[..]
+            && !one.ends_with('=')
+        {
+            // The word is whole: the next one can be begun at once.
+            one.push(' ');
+        }
+        Ok((begin, found))
+    }
+}
+
+impl Hinter for Completion {
+    type Hint = String;
+}
+impl Highlighter for Completion {}
+impl Validator for Completion {}
+impl Helper for Completion {}
+
+/// Prints whole lines, above the one that is being written where there is one. Cloning shares it.
+#[derive(Clone)]
+pub(super) struct Printer(Arc<Mutex<Box<dyn ExternalPrinter + Send>>>);
+
+impl Printer {
+    /// A printer to standard output.
+    pub(super) fn plain() -> Self {
+        Self(Arc::new(Mutex::new(Box::new(Plain))))
+    }
+
+    /// Prints a line.
+    pub(super) fn print(&self, line: &str) -> CliResult {
+        let mut printer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match printer.print(format!("{line}\n")) {
+            Err(ReadlineError::Io(error)) => Err(CliError::output(&error)),
+            Err(error) => Err(failed(error)),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+struct Plain;
+
+impl ExternalPrinter for Plain {
+    fn print(&mut self, line: String) -> rustyline::Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(line.as_bytes())?;
+        Ok(out.flush()?)
+    }
+}

@@ -1,0 +1,198 @@
+//! What a component publishes, printed while a person writes: events, and telemetry that changed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use helio_bus::{Bus, Event, Lagging, Member, Sample, Start, Subscribe, WaitSet};
+use helio_component::{Reading, Remote};
+use helio_core::sal::{Topic, TopicKind};
+use serde_json::Value;
+
+use super::editor::Printer;
+use crate::error::{CliError, CliResult};
+use crate::open::existing;
+use crate::stop::LOOK;
+use crate::value::Values;
+
+/// So much of a value is printed on a line.
+const LINE_MAX: usize = 400;
+
+/// Whether something is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    Yes,
+    No,
+}
+
+/// A thread that prints what comes. Dropped, it ends.
+pub(super) struct Follower {
+    flags: Arc<Flags>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Flags {
+    events: AtomicBool,
+    telemetry: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Flags {
+    fn of(&self, kind: TopicKind) -> &AtomicBool {
+        if kind == TopicKind::Telemetry { &self.telemetry } else { &self.events }
+    }
+}
+
+impl Follower {
+    /// Begins to print a component's events; telemetry is printed once it is asked for.
+    pub(super) fn start(bus: &Bus, remote: &Remote, printer: &Printer) -> CliResult<Self> {
+        let flags = Arc::new(Flags::default());
+        flags.events.store(true, Ordering::Relaxed);
+        let mut follow = Follow {
+            bus: bus.clone(),
+            remote: remote.clone(),
+            printer: printer.clone(),
+            flags: Arc::clone(&flags),
+            set: bus.wait_set()?,
+            topics: HashMap::new(),
+            values: Values::new(bus),
+            printed: HashMap::new(),
+        };
+        let begun = std::thread::Builder::new().name("follow".to_owned());
+        let thread = begun.spawn(move || follow.run());
+        let thread = thread.map_err(|e| CliError::Failure(format!("a thread: {e}")))?;
+        Ok(Self { flags, thread: Some(thread) })
+    }
+
+    /// Prints a kind of topics from now on, or not.
+    pub(super) fn show(&self, kind: TopicKind, shown: Shown) {
+        self.flags.of(kind).store(shown == Shown::Yes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.flags.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has been told by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Follow {
+    bus: Bus,
+    remote: Remote,
+    printer: Printer,
+    flags: Arc<Flags>,
+    set: WaitSet,
+    topics: HashMap<Member, Topic>,
+    values: Values,
+    /// What was printed of each telemetry topic last.
+    printed: HashMap<String, Value>,
+}
+
+impl Follow {
+    fn run(&mut self) {
+        let mut looks = 0_u32;
+        while !self.flags.ended.load(Ordering::Relaxed) {
+            // Topics appear when they are first published: looked for every second.
+            if looks.is_multiple_of(20) && self.look_up().is_err() {
+                return;
+            }
+            looks = looks.wrapping_add(1);
+            if self.take().is_err() {
+                return;
+            }
+        }
+    }
+
+    fn look_up(&mut self) -> CliResult {
+        let component = self.remote.interface().component().clone();
+        for topic in component.topics() {
+            let kind = topic.kind();
+            if !matches!(kind, TopicKind::Event | TopicKind::Telemetry)
+                || self.topics.values().any(|known| known.topic_name() == topic.topic_name())
+            {
+                continue;
+            }
+            let Some(opened) = existing(&self.bus, topic.topic_name())? else { continue };
+            let lagging = match kind {
+                TopicKind::Telemetry => Lagging::Conflate,
+                _ => Lagging::Lossless,
+            };
+            let mut wanted = Subscribe::from(Start::Latest).lagging(lagging).as_written();
+            if self.remote.index() != 0 && topic.indexed() {
+                let mut key = Vec::new();
+                helio_core::codec::wire::put_long(&mut key, self.remote.index().into());
+                wanted = wanted.keys([key]);
+            }
+            let member = self.set.add(opened.subscribe(wanted)?);
+            self.topics.insert(member, topic.clone());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> CliResult {
+        let Some((member, event)) = self.set.next_timeout(LOOK)? else { return Ok(()) };
+        let (Event::Sample(sample), Some(topic)) = (event, self.topics.get(&member)) else {
+            return Ok(());
+        };
+        let quiet = topic.name() == "heartbeat";
+        if quiet || !self.flags.of(topic.kind()).load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Some(value) = public(&mut self.values, &sample)? else { return Ok(()) };
+        let attribute = topic.attribute();
+        if topic.kind() == TopicKind::Telemetry {
+            let before = self.printed.insert(attribute.clone(), value.clone());
+            if before.as_ref().is_some_and(|before| rounded(before) == rounded(&value)) {
+                return Ok(());
+            }
+        }
+        let line: String = format!("{attribute} {value}").chars().take(LINE_MAX).collect();
+        self.printer.print(&line)
+    }
+}
+
+/// The public fields of a sample.
+fn public(values: &mut Values, sample: &Sample) -> CliResult<Option<Value>> {
+    let mut value = values.decode(sample.header.schema, &sample.payload)?;
+    if let Some(fields) = value.as_mut().and_then(Value::as_object_mut) {
+        fields.retain(|name, _| !name.starts_with("private_") && name != "salIndex");
+    }
+    Ok(value)
+}
+
+/// Numbers to three digits: smaller changes of telemetry are noise to who reads along.
+fn rounded(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or(0.0);
+            Value::from(format!("{number:.2e}"))
+        }
+        Value::Array(all) => all.iter().map(rounded).collect(),
+        Value::Object(all) => all.iter().map(|(name, v)| (name.clone(), rounded(v))).collect(),
+        other => other.clone(),
+    }
+}
+
+/// A value for people.
+pub(super) fn line(attribute: &str, reading: &Reading) -> String {
+    format!("{attribute} {}", reading.to_json()).chars().take(LINE_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn noise_is_no_change() {
+        assert_eq!(rounded(&json!({"a": [1.0001, 2]})), rounded(&json!({"a": [1.0002, 2]})));
+        assert_ne!(rounded(&json!({"a": 1.0})), rounded(&json!({"a": 1.1})));
+        assert_ne!(rounded(&json!({"a": "x"})), rounded(&json!({"a": "y"})));
+    }
+}

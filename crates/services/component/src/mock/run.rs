@@ -1,0 +1,306 @@
+//! Simulated components that run: they are there, take every command, and publish by the table.
+
+use std::time::Duration;
+
+use helio_bus::{Bus, Tai};
+use helio_core::sal::{Component as Interfaced, Indexing, Interfaces, Topic, TopicKind};
+use thiserror::Error;
+
+use super::{Due, MockSchedule, MockValues, ValuesError};
+use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
+use crate::interface::{Interface, InterfaceError};
+use crate::protocol::{StateCommand, SummaryState};
+use crate::rates::Rates;
+use crate::remote::{Remote, RemoteOptions};
+use crate::topic::WriteError;
+use crate::write::WriteTopic;
+
+/// Events that a component publishes by itself.
+const ITS_OWN: [&str; 9] = [
+    "summaryState",
+    "heartbeat",
+    "errorCode",
+    "logLevel",
+    "logMessage",
+    "simulationMode",
+    "softwareVersions",
+    "configurationApplied",
+    "configurationsAvailable",
+];
+
+/// Fields that have the time which a stream's command is for.
+const TIMES: [&str; 2] = ["taiTime", "tai"];
+/// How long before that time it is sent: ten milliseconds more than it has to be.
+const LEAD: Duration = Duration::from_millis(60);
+
+/// Why components could not be simulated.
+#[derive(Debug, Error)]
+pub enum MockError {
+    /// The interfaces have no such component, or it has no such instance.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// One could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// No values can be made up for a topic.
+    #[error(transparent)]
+    Values(#[from] ValuesError),
+    /// A topic cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// What was published so far, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MockCounts {
+    /// Telemetry and events by the table.
+    pub published: u64,
+    /// Bytes of them, the public fields alone.
+    pub bytes: u64,
+    /// Commands of streams that were sent.
+    pub commands: u64,
+    /// Of these, those that were sent too late, and those that a simulated component took for late.
+    pub late_commands: u64,
+}
+
+/// Simulated components of one process. Dropped, they end in order.
+#[derive(Debug)]
+pub struct Mock {
+    components: Vec<Running>,
+    topics: Vec<Simulated>,
+    remotes: Vec<Remote>,
+    begin: Tai,
+    counts: MockCounts,
+    encoded: Vec<u8>,
+}
+
+/// What is published at a rate.
+#[derive(Debug)]
+struct Simulated {
+    hz: f64,
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    Topic(WriteTopic, Box<MockValues>),
+    Command { remote: usize, component: usize, name: String, time: String },
+}
+
+impl Mock {
+    /// Starts simulated components: names with their indices, 0 where they are not indexed. When
+    /// this returns they take commands; nothing is published at a rate before
+    /// [`publish_until`](Self::publish_until).
+    ///
+    /// # Errors
+    /// [`MockError`]; none of them runs then.
+    pub fn start(
+        bus: &Bus,
+        interfaces: &Interfaces,
+        instances: &[(String, i32)],
+        state: SummaryState,
+    ) -> Result<Self, MockError> {
+        let mut mock = Self {
+            components: Vec::new(),
+            topics: Vec::new(),
+            remotes: Vec::new(),
+            begin: bus.clock().now(),
+            counts: MockCounts::default(),
+            encoded: Vec::new(),
+        };
+        let rates = Rates::standard();
+        for (name, index) in instances {
+            let interface = Interface::of(interfaces, name)?;
+            let running = start_one(bus, &interface, *index, state)?;
+            mock.components.push(running);
+            mock.add_topics(interface.component(), &rates)?;
+            mock.add_streams(bus, &interface, *index, &rates)?;
+        }
+        Ok(mock)
+    }
+
+    /// Takes another table of rates than the standard one.
+    #[must_use]
+    pub fn with_rates(mut self, rates: &Rates) -> Self {
+        for simulated in &mut self.topics {
+            simulated.hz = match &simulated.to {
+                To::Topic(topic, _) => rates.of(topic.shape().topic()),
+                To::Command { component, name, .. } => {
+                    let component = self.components[*component].interface().name();
+                    rates.hz(component, TopicKind::Command, name)
+                }
+            };
+        }
+        self
+    }
+
+    /// How many run.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.components.len()
+    }
+
+    /// Whether none runs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.components.is_empty()
+    }
+
+    /// What was published so far.
+    #[must_use]
+    pub fn counts(&self) -> MockCounts {
+        let streams = |component: &Running| {
+            let commands = component.interface().names(TopicKind::Command);
+            let late = commands.filter_map(|name| component.stream(name)).map(|stats| stats.late);
+            late.sum::<u64>()
+        };
+        let late: u64 = self.components.iter().map(streams).sum();
+        let sent: u64 = self.remotes.iter().map(Remote::late_sent).sum();
+        MockCounts { late_commands: late + sent, ..self.counts }
+    }
+
+    /// Publishes by the table of rates, multiplied by `scale`, from `begin` on, each message as of
+    /// the time when it is due. `wait` is asked to wait until that time, and gives false where
+    /// there is an end.
+    ///
+    /// # Errors
+    /// [`MockError`] of the first message that could not be published.
+    pub fn publish_until(
+        &mut self,
+        begin: Tai,
+        scale: f64,
+        mut wait: impl FnMut(Tai) -> bool,
+    ) -> Result<(), MockError> {
+        self.begin = begin;
+        let mut schedule = MockSchedule::new(self.topics.iter().map(|topic| topic.hz * scale));
+        while let Some(next_ns) = schedule.peek_ns() {
+            if !wait(self.at(next_ns)) {
+                return Ok(());
+            }
+            if let Some(due) = schedule.next_before(next_ns + 1) {
+                self.publish(due)?;
+            }
+        }
+        // Nothing has a rate: there is nothing to do until the end.
+        while wait(Tai::from_nanos(i64::MAX)) {}
+        Ok(())
+    }
+
+    fn at(&self, ns: u64) -> Tai {
+        let ns = i64::try_from(ns).unwrap_or(i64::MAX);
+        Tai::from_nanos(self.begin.nanos().saturating_add(ns))
+    }
+
+    fn publish(&mut self, due: Due) -> Result<(), MockError> {
+        let at = self.at(due.at_ns);
+        match &mut self.topics[due.topic].to {
+            To::Topic(topic, values) => {
+                self.encoded.clear();
+                values.write(due.number, at, &mut self.encoded);
+                topic.write_encoded(&self.encoded, at)?;
+                self.counts.published += 1;
+                self.counts.bytes += self.encoded.len() as u64;
+            }
+            To::Command { remote, name, time, .. } => {
+                let for_time = Tai::from_nanos(at.nanos() + LEAD.as_nanos() as i64);
+                let call = self.remotes[*remote].command(name).time(for_time);
+                // Nobody waits for these: a late one is of no use.
+                drop(call.set(time, for_time.seconds()).send());
+                self.counts.commands += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_topics(&mut self, component: &Interfaced, rates: &Rates) -> Result<(), MockError> {
+        let Some(running) = self.components.last() else { return Ok(()) };
+        let mut made = Vec::new();
+        for topic in component.topics() {
+            let writer = match topic.kind() {
+                TopicKind::Event if ITS_OWN.contains(&topic.name()) => continue,
+                TopicKind::Event => running.event(topic.name())?,
+                TopicKind::Telemetry => running.telemetry(topic.name())?,
+                TopicKind::Command | TopicKind::Ack => continue,
+            };
+            // Opening thousands of topics takes seconds, which the first messages cannot wait for.
+            writer.open()?;
+            let values = Box::new(MockValues::new(topic)?);
+            made.push(Simulated { hz: rates.of(topic), to: To::Topic(writer, values) });
+        }
+        self.topics.append(&mut made);
+        Ok(())
+    }
+
+    /// Commands that come at a rate have a simulated sender: its pointing component.
+    fn add_streams(
+        &mut self,
+        bus: &Bus,
+        interface: &Interface,
+        index: i32,
+        rates: &Rates,
+    ) -> Result<(), MockError> {
+        let component = self.components.len() - 1;
+        for topic in interface.component().topics_of(TopicKind::Command) {
+            let (hz, Some(time)) = (rates.of(topic), time_of(topic)) else { continue };
+            if hz > 0.0 {
+                let identity = pointing(interface.name());
+                let options = RemoteOptions { identity: Some(identity), caller: None };
+                let remote = Remote::with_options(bus, interface, index, options)?;
+                let (name, time) = (topic.name().to_owned(), time.to_owned());
+                let to = To::Command { remote: self.remotes.len(), component, name, time };
+                self.remotes.push(remote);
+                self.topics.push(Simulated { hz, to });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The instances of all components of the interfaces: one of each, the first that has a name where
+/// several have.
+#[must_use]
+pub fn mock_instances(interfaces: &Interfaces) -> Vec<(String, i32)> {
+    let index = |component: &Interfaced| match component.indexing() {
+        Indexing::Single => 0,
+        Indexing::Any => 1,
+        Indexing::Named(names) => {
+            let first = names.iter().map(|(_, index)| *index).filter(|index| *index > 0).min();
+            first.and_then(|index| i32::try_from(index).ok()).unwrap_or(1)
+        }
+    };
+    interfaces.components().iter().map(|c| (c.name().to_owned(), index(c))).collect()
+}
+
+/// The field with the time that a stream's command is for.
+fn time_of(topic: &Topic) -> Option<&str> {
+    let named = |name: &&str| topic.fields().iter().any(|field| &*field.name == *name);
+    TIMES.iter().find(|name| named(name)).copied()
+}
+
+/// Who sends a component's targets: the pointing component of its telescope.
+fn pointing(component: &str) -> String {
+    if component.starts_with("AT") { "ATPtg" } else { "MTPtg" }.to_owned()
+}
+
+fn start_one(
+    bus: &Bus,
+    interface: &Interface,
+    index: i32,
+    state: SummaryState,
+) -> Result<Running, MockError> {
+    let versions = SoftwareVersions { component: "mock".to_owned(), ..SoftwareVersions::default() };
+    let mut builder = Component::builder(bus, interface, index)
+        .initial_state(state)
+        .versions(versions)
+        .simulation_mode(1);
+    for topic in interface.component().topics_of(TopicKind::Command) {
+        let name = topic.name();
+        if StateCommand::from_name(name).is_none() && name != "setLogLevel" {
+            builder = builder.inline(name, |_: &Command| Ok::<_, Failed>(()));
+        }
+        if let (true, Some(time)) = (Rates::standard().of(topic) > 0.0, time_of(topic)) {
+            builder = builder.stream(name, time, Duration::ZERO);
+        }
+    }
+    Ok(builder.start()?)
+}
