@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::interface::Shape;
+use crate::protocol::checks::CheckError;
 
 /// A value that a topic's field does not take. Its text names the field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -33,6 +34,14 @@ pub enum FieldError {
         /// What is wrong with the value.
         problem: String,
     },
+    /// A value is not allowed, though the field could carry it.
+    #[error("{topic}: {refusal}")]
+    Refused {
+        /// The topic.
+        topic: String,
+        /// The field, its value and what is allowed.
+        refusal: CheckError,
+    },
 }
 
 /// Values of one topic's public fields; those that nobody set have their defaults.
@@ -44,6 +53,17 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// Holds the values against the interface: lengths, ranges of types, enumerations.
+    ///
+    /// # Errors
+    /// [`FieldError::Refused`] naming the first field that is wrong.
+    pub fn check(&self) -> Result<(), FieldError> {
+        let mut rules = self.shape.checks().rules().iter().zip(&self.record);
+        rules.try_for_each(|(rule, value)| rule.check(value)).map_err(|refusal| {
+            FieldError::Refused { topic: self.shape.topic().to_string(), refusal }
+        })
+    }
+
     /// Defaults of all fields.
     #[must_use]
     pub fn new(shape: &Arc<Shape>) -> Self {

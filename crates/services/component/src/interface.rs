@@ -11,6 +11,8 @@ use helio_core::schema::{NodeId, Type};
 use helio_core::{Codec, Schema, Value};
 use thiserror::Error;
 
+use crate::protocol::Checks;
+
 /// Why a component's interface, or a topic of it, cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InterfaceError {
@@ -237,6 +239,7 @@ pub struct Shape {
     defaults: Vec<Value>,
     places: HashMap<String, usize>,
     private: usize,
+    checks: OnceLock<Checks>,
 }
 
 /// What a field without a default holds until it is set: nothing, as far as its type has that.
@@ -294,7 +297,8 @@ impl Shape {
         let places = public.map(|(place, field)| (field.name.clone(), place)).collect();
         let revcode = topic.revcode();
         let topic = topic.clone();
-        Ok(Self { topic, evolution, revcode, codec, defaults, places, private, schema })
+        let checks = OnceLock::new();
+        Ok(Self { topic, evolution, revcode, codec, defaults, places, private, schema, checks })
     }
 
     /// The topic as the interface files have it.
@@ -325,6 +329,12 @@ impl Shape {
     #[must_use]
     pub fn codec(&self) -> &Codec {
         &self.codec
+    }
+
+    /// The rules for its values.
+    #[must_use]
+    pub fn checks(&self) -> &Checks {
+        self.checks.get_or_init(|| Checks::new(&self.schema))
     }
 
     /// SAL's revision code, as every sample carries it.

@@ -12,7 +12,8 @@ use helio_component::protocol::caller::Cause;
 use helio_component::protocol::checks::{Limits, Nan};
 use helio_component::protocol::{AckCode, SummaryState};
 use helio_component::{
-    AuditPhase, AuditRecord, Builder, Command, Component, Failed, Handler, Remote, RemoteOptions,
+    AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, Handler, Interface,
+    Remote, RemoteOptions,
 };
 use helio_core::Codec;
 use helio_core::schema::HasSchema;
@@ -262,4 +263,38 @@ fn a_handler_that_panics_fails_its_command_only() {
         remote.command("stop").send().wait().unwrap();
         component.stop().unwrap();
     });
+}
+
+const LAMP: &str = "
+name: Lamp
+generics: [csc]
+enumerations:
+  Color: [Red, Green]
+commands:
+  shine:
+    description: Give light.
+    fields:
+      - {name: color, type: long, enumeration: Color, description: Which.}
+      - {name: level, type: byte, description: How much.}
+      - {name: times, type: double, count: 3, description: When.}
+";
+
+#[test]
+fn what_the_interface_does_not_allow_is_refused_before_it_is_sent() {
+    let interfaces = helio_core::sal::Interfaces::load([("Lamp.yaml", LAMP)]).unwrap();
+    let lamp = Interface::of(&interfaces, "Lamp").unwrap();
+    let site = Site::memory();
+    let remote = Remote::open(&site.bus(), &lamp, 0).unwrap();
+    let refused = |field: &str, value: serde_json::Value| {
+        let call = remote.command("shine").set("color", 1).set_json(field, &value);
+        let error = call.send().wait().unwrap_err();
+        assert!(matches!(error, CommandError::Field(_)), "{error}");
+        assert!(error.to_string().contains(field), "{error}");
+    };
+    refused("color", 3.into());
+    refused("color", "Blue".into());
+    refused("level", 128.into());
+    refused("times", vec![1.0, 2.0].into());
+    refused("times", "noon".into());
+    refused("colour", 1.into());
 }

@@ -29,7 +29,7 @@ use crate::protocol::checks::Limits;
 use crate::protocol::controller::{
     CommandSpec, Controller, ControllerOptions, Lane, LeaseState, StreamSpec,
 };
-use crate::protocol::{Checks, Done, Policy, StateCommand, SummaryState};
+use crate::protocol::{Done, Policy, StateCommand, SummaryState};
 use crate::read::of_instance;
 use crate::records::{AuditRecord, ControlRecord};
 use crate::topic::{self, WriteError};
@@ -302,7 +302,7 @@ impl Builder {
         let mut known = HashMap::new();
         for name in self.interface.names(TopicKind::Command) {
             let shape = self.interface.shape(TopicKind::Command, name)?;
-            let mut checks = Checks::new(shape.schema());
+            let mut checks = shape.checks().clone();
             let declared = self.commands.get(name);
             for (field, limits) in declared.iter().flat_map(|declared| &declared.limits) {
                 checks.limit(field, *limits).map_err(|error| {

@@ -182,6 +182,11 @@ impl CallBuilder {
     pub(super) fn act(mut self, action: Action) -> Call {
         self.call.action = action;
         let command = self.call.command.clone();
+        if matches!(action, Action::Run | Action::Validate) {
+            // The component looks too; here it costs no message, and tells who made the mistake.
+            let checked = self.fields.as_ref().map_or(Ok(()), Fields::check);
+            self.wrong = self.wrong.or(checked.err().map(Into::into));
+        }
         let number = match self.wrong {
             Some(wrong) => Err(wrong),
             None => Ok(self.dialogue.send(self.call, self.caller, self.fields)),
