@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -33,12 +33,16 @@ class Gap(Event):
 
 @dataclass(frozen=True)
 class Undecodable(Event):
-    """A sample that was passed over because its bytes or its schema cannot be read."""
+    """A sample that was passed over because its bytes or its schema cannot be read.
+
+    ``sample`` is what came with it; its ``value`` raises.
+    """
 
     partition: int
     offset: int
     payload: bytes
     reason: str
+    sample: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ impl Sample {
 }
 
 /// An event that is no sample, as an object of `heliograph._events`.
-pub(crate) fn event(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
+pub(crate) fn event(py: Python<'_>, event: Event, shared: &mut Shared) -> PyResult<Py<PyAny>> {
     let module = py.import("heliograph._events")?;
     let class = |name: &str| module.getattr(name);
     let made = match event {
@@ -247,8 +247,9 @@ pub(crate) fn event(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
         }
         Event::Undecodable(of) => {
             let payload = PyBytes::new(py, &of.sample.payload);
-            let sample = (of.sample.partition, of.sample.offset, payload);
-            class("Undecodable")?.call1((sample.0, sample.1, sample.2, of.reason))?
+            let place = (of.sample.partition, of.sample.offset);
+            let sample = shared.sample(py, &of.sample.as_ref());
+            class("Undecodable")?.call1((place.0, place.1, payload, of.reason, sample))?
         }
         Event::Fenced(of) => {
             let who = (of.partition, of.producer.name.as_str(), of.producer.incarnation, of.newer);

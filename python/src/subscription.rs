@@ -135,7 +135,9 @@ impl RawSubscription {
             let seen = inner.collect(py, 1, &mut |item| found = Some(item));
             match (found, seen.map_err(|error| errors::read(&error))?) {
                 (Some(Found::Sample(sample)), _) => return Ok(Py::new(py, sample)?.into_any()),
-                (Some(Found::Other(event)), _) => return sample::event(py, event),
+                (Some(Found::Other(event)), _) => {
+                    return sample::event(py, event, &mut inner.shared);
+                }
                 (None, 0) => return Ok(py.None()),
                 (None, _) => {}
             }
@@ -166,9 +168,8 @@ impl RawSubscription {
         });
         let seen = seen.map_err(|error| errors::read(&error))?;
         failed?;
-        drop(guard);
-        let events =
-            events.into_iter().map(|event| sample::event(py, event)).collect::<PyResult<_>>()?;
+        let told = events.into_iter().map(|event| sample::event(py, event, &mut inner.shared));
+        let events = told.collect::<PyResult<_>>()?;
         Ok((samples, events, seen))
     }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph._common import open_topic
 from heliograph._component._call import CommandCall
-from heliograph._component._feed import Pump
+from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
 from heliograph._component._send import Sender, choices
 from heliograph._component._topics import wishes
@@ -58,7 +58,7 @@ class Calling:
         self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
         self._sender = Sender()
         self._watch: Watch | None = None
-        self._acks: Pump | None = None
+        self._acks: Pumps | None = None
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
         self._calls: dict[int, tuple[CommandCall, TopicType | None, Any]] = {}
@@ -131,8 +131,8 @@ class Calling:
             keys = [kind.schema.key(self._index)] if interface.indexed else None
             acks = open_topic(raw, kind.topic, kind.schema, kind.qos)
             wanted = wishes(latest(), keys, lagging=("lossless", 0))
-            self._acks = Pump(self._bus, acks.subscribe(wanted), self._heard, None, self._drain)
-            self._acks.feed.listen()
+            self._acks = Pumps(self._bus, self._drain)
+            self._acks.add(acks.subscribe(wanted), self._heard)
             self._watch = Watch(raw, interface.raw, interface.name, self._index)
 
     def _topic(self, topic: TopicType) -> RawTopic:

@@ -114,6 +114,9 @@ class Component(Hooks):
         self.index = index
         self.log = logging.getLogger(identity)
         self._logger = logger or self.log
+        if logger is None and self.log.level == logging.NOTSET:
+            # What happens rarely is published unless somebody says otherwise.
+            self.log.setLevel(logging.INFO)
         self._simulation_mode = simulation_mode
         self._wanted = initial_state
         self._initial = State.OFFLINE if self._has_enter_control() else State.STANDBY

@@ -55,7 +55,7 @@ class TopicData:
     _defaults: ClassVar[bytes] = b""
 
     def __new__(cls, **fields: Any) -> Self:
-        """Make a value with every field at its default, and then the given ones set.
+        """Make a value with every field at its default, and then the given ones (not None) set.
 
         Raises :class:`TypeError` naming a field that is not there.
         """
@@ -66,7 +66,8 @@ class TopicData:
         for name, value in fields.items():
             if name not in cls._fields:
                 raise TypeError(f"{cls._topic} has no field {name!r}")
-            object.__setattr__(made, name, value)
+            if value is not None:
+                object.__setattr__(made, name, value)
         return made
 
     def __eq__(self, other: object) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from heliograph._common import open_topic
 from heliograph._component._codes import AckCode, State
 from heliograph._component._commands import CommandOptions, options_of
-from heliograph._component._feed import Pump
+from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
 from heliograph._component._send import Sender, choices
 from heliograph._component._topics import SEQUENCE_MAX, WriteTopic, wishes
@@ -36,8 +36,8 @@ from heliograph._errors import (
     LeaseError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Checks, Controller, Lease
-from heliograph._start import latest
+from heliograph._heliograph import Checks, Controller, Lease, Time
+from heliograph._start import since
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -117,7 +117,7 @@ class Engine:
         self._calls: dict[int, _Call] = {}
         self._by_value: dict[int, int] = {}
         self._waiting: dict[int, asyncio.Future[tuple[int, str]]] = {}
-        self._pumps: list[Pump] = []
+        self._pumps = Pumps(bus, self._drain)
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
@@ -202,6 +202,8 @@ class Engine:
 
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
+        # Whoever sees the lease may send at once, before there is a subscription.
+        began = Time(bus.now_ns())
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
         assert self._ack_type is not None, "every component has acknowledgements"
         kind = self._ack_type
@@ -218,7 +220,7 @@ class Engine:
                     self._raw_events[name] = event.open_now()
                     self.events[name] = event
         keys = [kind.schema.key(who.index)] if interface.indexed else None
-        wanted = wishes(latest(), keys, lagging=("lossless", 0))
+        wanted = wishes(since(began), keys, lagging=("lossless", 0))
         control = own_topic(bus, "control", interface.name, interface.indexed, None)
         opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
         for command in self.commands.values():
@@ -242,9 +244,7 @@ class Engine:
 
     def _pump(self, command: _Command | None, raw: RawSubscription) -> None:
         handle = self._control if command is None else partial(self._received, command)
-        pump = Pump(self.bus, raw, handle, partial(self._event, command), self._drain)
-        self._pumps.append(pump)
-        pump.feed.listen()
+        self._pumps.add(raw, handle, partial(self._event, command))
 
     # Inputs.
 
@@ -275,6 +275,21 @@ class Engine:
         )
         self._calls[call] = _Call(command, value)
 
+    def _answer(self, command: _Command, event: Undecodable) -> None:
+        """Refuse a command that cannot be decoded: who sent it stands at its beginning."""
+        head = self._head(command, event.payload)
+        if self.look_at_lease():
+            name, now = command.topic.name, self._now()
+            call = self.controller.received(now, event.sample, name, head, None, event.reason, "")
+            self._calls[call] = _Call(command, None)
+
+    @staticmethod
+    def _head(command: _Command, payload: bytes) -> tuple[int, str, int]:
+        names = command.topic.schema.field_names
+        first = command.topic.schema.decode_first(payload, names.index(_LAST) + 1)
+        known = dict(zip(names, first, strict=False))
+        return known[_NUMBER], known[_WHO], known[_LAST]
+
     def _decoded(
         self, command: _Command, sample: Sample[Any]
     ) -> tuple[Any, str | None, tuple[int, str, int]]:
@@ -283,10 +298,7 @@ class Engine:
             value = sample.value
             object.__setattr__(value, "private_rcvStamp", self.bus._raw.stamps()[0])
         except DecodeError as error:
-            names = command.topic.schema.field_names
-            first = command.topic.schema.decode_first(sample.payload, names.index(_LAST) + 1)
-            known = dict(zip(names, first, strict=False))
-            return None, str(error), (known[_NUMBER], known[_WHO], known[_LAST])
+            return None, str(error), self._head(command, sample.payload)
         head = (value.private_seqNum, value.private_identity, value.private_origin)
         return value, command.checks.refusal(sample.payload), head
 
@@ -303,6 +315,9 @@ class Engine:
         asked = sample.value
         if not self.look_at_lease():
             return
+        if asked["action"] == "cancel":
+            # What is to be cancelled may lie in its own topic yet.
+            self._pumps.look()
         name, value, refusal = asked["command"], None, None
         command = self.commands.get(name)
         if asked["action"] == "validate" and command is not None:
@@ -326,6 +341,10 @@ class Engine:
         name = "control" if command is None else command.topic.name
         if isinstance(event, Gap) and command is not None:
             self.controller.lost(name, event.lost)
+        if isinstance(event, Undecodable) and command is not None:
+            with contextlib.suppress(DecodeError):
+                self._answer(command, event)
+                return
         if isinstance(event, (Gap, Undecodable)):
             self.component.log.warning("a command %s was not received: %s", name, event)
 
@@ -570,8 +589,7 @@ class Engine:
         return self._stopping
 
     async def _stop(self, error: BaseException | None) -> None:
-        for pump in self._pumps:
-            pump.close()
+        self._pumps.close()
         self.controller.close(self._now())
         self._carry_out()
         if self._timer is not None:

@@ -76,59 +76,118 @@ class Feed:
             self.raw.close()
 
 
-class Pump:
-    """Hands each sample of a subscription to a callback, and everything else to another."""
+class Pumps:
+    """Hands the samples of some subscriptions to callbacks.
 
-    def __init__(
+    What is there at the same time is handed over in the order in which it was published, whatever
+    topics it is of. ``on_idle`` is called after each such turn.
+    """
+
+    def __init__(self, bus: Bus, on_idle: Callable[[], object]) -> None:
+        self._bus = bus
+        self._on_idle = on_idle
+        self._pumps: list[_Pump] = []
+        self._ready: list[_Pump] = []
+        self._closed = False
+
+    def add(
         self,
-        bus: Bus,
         raw: RawSubscription,
         on_sample: Callable[[Sample[Any]], object],
         on_event: Callable[[Any], object] | None = None,
-        on_idle: Callable[[], object] | None = None,
     ) -> None:
-        self._bus = bus
-        self._on_sample = on_sample
-        self._on_event = on_event
-        self._on_idle = on_idle
-        self.feed = Feed(bus, raw, self.run)
+        """Hand over the samples of one more subscription, and what else it tells."""
+        pump = _Pump(self, raw, on_sample, on_event)
+        self._pumps.append(pump)
+        pump.listen()
 
-    def look(self) -> int:
-        """Handle some of what there is; return how much there was."""
-        samples, events, seen = self.feed.raw.take_many(_AT_ONCE)
-        for event in events:
-            if self._on_event is not None:
-                self._guarded(self._on_event, event)
-        for sample in samples:
-            self._guarded(self._on_sample, sample)
-        return seen
+    def look(self) -> None:
+        """Hand over what is there now, of all subscriptions."""
+        self._take(self._pumps)
 
-    def run(self) -> None:
-        """Handle what there is, then wait for more; the loop is not held up for long."""
+    def run(self, pumps: list[_Pump]) -> None:
+        """Hand over some of what these have, then wait for more; the loop is not held up long."""
+        if self._closed or self._bus._closed:
+            return
         try:
-            seen = self.look()
+            more = self._take(pumps)
         except ClosedError:
             return
-        if self._on_idle is not None:
-            self._on_idle()
-        if self._bus._closed:
-            return
-        if seen:
-            # There may be more: the next turn finds it, after others had theirs.
-            self.feed._loop.call_soon(self._again)
-        else:
-            self.feed.listen()
+        self._on_idle()
+        for pump in pumps:
+            if self._closed or self._bus._closed:
+                return
+            if pump in more:
+                # The next turn finds it, after other callbacks had theirs.
+                self.later(pump)
+            else:
+                pump.listen()
 
-    def _again(self) -> None:
-        if not self.feed._closed:
-            self.run()
+    def later(self, pump: _Pump) -> None:
+        """Look at a subscription in the loop's next round, together with others."""
+        if not self._ready:
+            pump._loop.call_soon(self._run_ready)
+        self._ready.append(pump)
 
-    def _guarded(self, call: Callable[[Any], object], item: Any) -> None:
-        try:
-            call(item)
-        except Exception:
-            _LOG.exception("%r could not be handled", item)
+    def _run_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        self.run(ready)
+
+    def _take(self, pumps: list[_Pump]) -> list[_Pump]:
+        """Hand over; return those that may have more."""
+        more = []
+        samples: list[tuple[int, int, Sample[Any]]] = []
+        for place, pump in enumerate(pumps):
+            taken, events, seen = pump.raw.take_many(_AT_ONCE)
+            for event in events:
+                if pump.on_event is not None:
+                    _guarded(pump.on_event, event)
+            samples += [(sample.time_ns, place, sample) for sample in taken]
+            if seen:
+                more.append(pump)
+        if len(pumps) > 1:
+            # Of one subscription they are in order, and stay so.
+            samples.sort(key=lambda item: item[0])
+        for _, place, sample in samples:
+            _guarded(pumps[place].on_sample, sample)
+        return more
 
     def close(self) -> None:
-        """Close the subscription."""
-        self.feed.close()
+        """Close the subscriptions."""
+        self._closed = True
+        for pump in self._pumps:
+            pump.close()
+
+
+class _Pump(Feed):
+    """One of the subscriptions of :class:`Pumps`."""
+
+    __slots__ = ("_pumps", "on_event", "on_sample")
+
+    def __init__(
+        self,
+        pumps: Pumps,
+        raw: RawSubscription,
+        on_sample: Callable[[Sample[Any]], object],
+        on_event: Callable[[Any], object] | None,
+    ) -> None:
+        super().__init__(pumps._bus, raw, self._alone)
+        self._pumps = pumps
+        self.on_sample = on_sample
+        self.on_event = on_event
+
+    def _alone(self) -> None:
+        self._pumps.run([self])
+
+    def wake_soon(self) -> None:
+        """Look later, together with the others that are woken now; the bus calls this."""
+        if self._listening:
+            self._listening = False
+            self._pumps.later(self)
+
+
+def _guarded(call: Callable[[Any], object], item: Any) -> None:
+    try:
+        call(item)
+    except Exception:
+        _LOG.exception("%r could not be handled", item)

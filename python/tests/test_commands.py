@@ -1,0 +1,564 @@
+"""What becomes of commands: acknowledgements, refusals, cancel, keys, expiry, locks, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from probe import PATIENCE_S, Multi, Probe, asynchronous
+
+import heliograph as helio
+from heliograph import AckCode, State, testing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("interfaces")
+
+
+@pytest.fixture(params=["memory", "journal"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return testing.memory_url()
+    return f"journal:{tmp_path / 'journal'}"
+
+
+def enabled(**options: Any) -> Any:
+    return testing.component(Probe, initial_state=State.ENABLED, **options)
+
+
+def write(path: Path, text: str | None) -> None:
+    """Write a file, or remove it."""
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+
+
+async def audit(bus: helio.Bus, component: str = "Probe") -> list[dict[str, Any]]:
+    async with bus.topic(f"{component}/audit").subscribe(start=helio.earliest()) as samples:
+        return [sample.value for sample in await samples.batch(timeout=0)]
+
+
+@asynchronous
+async def test_results_are_told(url: str) -> None:
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
+        ack = await remote.cmd_move.set_start(axis=1, position=3.0, timeout=PATIENCE_S)
+        assert ack == helio.Ack(AckCode.COMPLETE, result="Done")
+        (command,) = probe.ran
+        assert (command.position, command.axis) == (3.0, probe.enums.Axis.Azimuth)
+        assert command.private_origin == os.getpid()
+        assert "@" in command.private_identity
+        assert command.private_rcvStamp >= command.private_sndStamp > 1.7e9
+        for result, text, value in (
+            ("in place", "in place", None),
+            ({"at": [1, 2]}, "Done", {"at": [1, 2]}),
+            (np.float64(2.5), "Done", 2.5),
+            (np.arange(3), "Done", [0, 1, 2]),
+            (False, "Done", False),
+        ):
+            probe.result = result
+            ack = await remote.cmd_move.set_start(axis=1)
+            assert (ack.result, ack.value) == (text, value)
+        probe.result = object()
+        with pytest.raises(helio.CommandFailed, match="no result"):
+            await remote.cmd_move.set_start(axis=1)
+
+
+@asynchronous
+async def test_handlers_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with enabled() as (probe, remote):
+        for error, kind, code, text in (
+            (helio.ExpectedError("expected", code=5), helio.CommandFailed, 5, "expected"),
+            (RuntimeError("boom"), helio.CommandFailed, 1, "RuntimeError: boom"),
+            (TimeoutError("too long"), helio.CommandTimeout, 0, "too long"),
+            (asyncio.CancelledError(), helio.CommandAborted, 0, "cancelled"),
+        ):
+            caplog.clear()
+            probe.fails["move"] = error
+            with pytest.raises(kind, match=text) as caught:
+                await remote.cmd_move.set_start(axis=1)
+            assert caught.value.ack.error == code
+            assert ("Traceback" in caplog.text) == isinstance(error, RuntimeError)
+            assert isinstance(caught.value, helio.AckError)
+        probe.fails.clear()
+        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+        assert isinstance(helio.AckTimeoutError("x", helio.Ack(AckCode.TIMEOUT)), TimeoutError)
+
+
+@asynchronous
+async def test_progress_extends_the_deadline() -> None:
+    async with enabled() as (probe, remote):
+        heard: list[helio.Ack] = []
+        call = remote.cmd_hang.set_start(name="x", timeout=0.2, progress=heard.append)
+        await probe.hanging.wait()
+        first = await call.next_ack(timeout=PATIENCE_S)
+        assert first == helio.Ack(AckCode.IN_PROGRESS, 0, "hanging", 20.0, 0.25, {"of": 4})
+        assert heard == [first]
+        assert not call.done
+        assert "IN_PROGRESS 'hanging'" in repr(call)
+        await asyncio.sleep(0.25)
+        probe.release.set()
+        acks = [ack async for ack in call]
+        assert [ack.ack for ack in acks] == [AckCode.COMPLETE]
+        assert (await call).result == "released x"
+        with pytest.raises(RuntimeError, match="ended"):
+            await call.next_ack()
+        with pytest.raises(RuntimeError, match="does not run"):
+            await probe.in_progress(probe.ran[0], 1.0)
+
+
+@asynchronous
+async def test_not_waiting_for_the_end() -> None:
+    async with enabled() as (probe, remote):
+        call = remote.cmd_hang.set_start(wait_done=False)
+        assert (await call).ack is AckCode.IN_PROGRESS
+        probe.release.set()
+        assert (await call.wait()).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_a_component_that_says_nothing_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Probe):
+        async def do_move(self, command: Any) -> None:
+            await self.release.wait()
+
+    async with testing.component(Silent) as (probe, remote):
+        with pytest.raises(helio.NobodyThere, match="no acknowledgement from Probe within 50 ms"):
+            await remote.cmd_move.set_start(axis=1, timeout=0.05)
+        with pytest.raises(helio.CommandError):
+            await remote.cmd_unhandled.set_start(timeout=0.05)
+        probe.release.set()
+
+
+@asynchronous
+async def test_wrong_values_are_refused_before_they_are_sent() -> None:
+    async with enabled() as (probe, remote):
+        for fields, field in (
+            ({"height": 1}, "height"),
+            ({"position": "high"}, "position"),
+            ({"forces": [1, 2, 3]}, "forces"),
+            ({"forces": [1, 2, 3, 4, 5]}, "forces"),
+            ({"forces": 1.0}, "forces"),
+            ({"axis": 3}, "axis"),
+            ({"axis": 300}, "axis"),
+            ({"flags": 8}, "flags"),
+            ({"count": -1}, "count"),
+            ({"count": 70_000}, "count"),
+            ({"big": 2**63}, "big"),
+            ({"name": 5}, "name"),
+            ({"speed": 1e300}, "speed"),
+            ({"salIndex": 1}, "salIndex"),
+        ):
+            with pytest.raises(helio.EncodeError, match=field) as caught:
+                remote.cmd_move.set_start(**{"axis": 1, **fields})
+            assert field in caught.value.path
+            with pytest.raises(helio.EncodeError, match=field):
+                remote.cmd_move.set(**{"axis": 1, **fields})
+        assert probe.ran == []
+        with pytest.raises(AttributeError, match="cmd_fly"):
+            _ = remote.cmd_fly
+        # Flags may be joined, and what was set is sent.
+        remote.cmd_move.set(axis=2, flags=5, position=None)
+        await remote.cmd_move.start()
+        await remote.cmd_move.start(remote.cmd_move.data_type(axis=1))
+        assert [(each.axis, each.flags) for each in probe.ran] == [(2, 5), (1, 0)]
+
+
+@asynchronous
+async def test_wrong_values_are_refused_where_they_arrive(url: str) -> None:
+    """Callers that check nothing: what they send is answered, and the component goes on."""
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
+        topic = remote.cmd_move.type
+        raw = bus.topic(topic.topic, topic.schema, qos=topic.qos)
+        acks = bus.topic("Probe/ackcmd", qos=None).subscribe()
+
+        async def refused(**fields: Any) -> str:
+            value = topic.data_type(**{"axis": 1, "private_identity": "me@here", **fields})
+            value.private_origin, value.private_seqNum = 7, 11
+            await raw.publish(value)
+            ack = await testing.next_value(acks)
+            assert (ack["identity"], ack["origin"], ack["private_seqNum"]) == ("me@here", 7, 11)
+            assert ack["ack"] == AckCode.FAILED
+            # Its place among all of the component's topics, sorted by SAL's names.
+            assert ack["cmdtype"] == 5
+            return str(ack["result"])
+
+        nan = float("nan")
+        for fields, told in (
+            ({"axis": 7}, "axis is 7"),
+            ({"flags": 16}, "flags is 16"),
+            ({"count": -1}, "count is -1"),
+            ({"position": 10.5}, "position is 10.5"),
+            ({"position": -11.0}, "position is -11"),
+            ({"forces": [1, 2, 3, 101]}, r"forces[3] is 101"),
+            ({"speed": nan}, "speed is NaN"),
+            ({"forces": [1, nan, 3, 4]}, r"forces[1] is NaN"),
+        ):
+            assert told in await refused(**fields)
+        assert probe.ran == []
+        assert (await remote.cmd_move.set_start(axis=1, position=nan)).ack is AckCode.COMPLETE
+        entries = [each for each in await audit(bus) if each["command"] == "move"]
+        assert [each["phase"] for each in entries] == ["finished"] * 8 + ["received", "finished"]
+
+
+@asynchronous
+async def test_an_array_of_another_length_is_answered(url: str) -> None:
+    """SAL's own schema has no lengths, so that its writers can send any."""
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
+        topic = remote.cmd_move.type
+        acks = bus.topic("Probe/ackcmd").subscribe()
+        raw = bus.topic(topic.topic, topic.info.sal_schema, qos=topic.qos)
+        for forces in ([1.0, 2.0], [1.0] * 5):
+            value = {"forces": forces, "axis": 1, "private_seqNum": 3, "private_identity": "x"}
+            await raw.publish(value)
+            ack = await testing.next_value(acks)
+            assert "forces" in ack["result"]
+            assert (ack["private_seqNum"], ack["identity"]) == (3, "x")
+        await raw.publish({"axis": 1})
+        assert (await testing.next_value(acks))["ack"] == AckCode.COMPLETE
+        assert len(probe.ran) == 1
+
+
+@asynchronous
+async def test_commands_without_handler_or_in_the_wrong_state() -> None:
+    async with testing.component(Probe) as (_, remote):
+        with pytest.raises(helio.CommandFailed, match="unhandled"):
+            await remote.cmd_unhandled.set_start()
+        with pytest.raises(helio.CommandFailed, match=r"enable.*STANDBY"):
+            await remote.cmd_enable.set_start()
+        with pytest.raises(helio.CommandFailed, match="move is not allowed in state STANDBY"):
+            await remote.cmd_move.set_start(axis=1)
+
+
+@asynchronous
+async def test_a_running_command_is_cancelled(url: str) -> None:
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
+        running = remote.cmd_hang.set_start(name="one")
+        await probe.hanging.wait()
+        waiting = remote.cmd_hang.set_start(name="two")
+        assert (await waiting.cancel()).ack is AckCode.COMPLETE
+        with pytest.raises(helio.CommandAborted):
+            await waiting
+        await running.cancel(timeout=PATIENCE_S)
+        with pytest.raises(helio.CommandAborted):
+            await running
+        with pytest.raises(helio.CommandFailed, match="not running"):
+            await running.cancel()
+        # The lane is free again.
+        probe.release.set()
+        assert (await remote.cmd_hang.set_start(name="three")).result == "released three"
+        assert [each.name for each in probe.ran] == ["one", "three"]
+
+
+@asynchronous
+async def test_commands_of_a_lane_run_one_after_the_other() -> None:
+    class Both(Probe):
+        @helio.command(concurrent=True)
+        async def do_hang(self, command: Any) -> str:
+            return await Probe.do_hang(self, command)
+
+    for kind, together in ((Probe, 1), (Both, 3)):
+        async with testing.component(kind, initial_state=State.ENABLED) as (probe, remote):
+            calls = [remote.cmd_hang.set_start(name=str(number)) for number in range(3)]
+            await probe.hanging.wait()
+            await asyncio.gather(*(remote.cmd_move.set_start(axis=1) for _ in range(3)))
+            assert len([each for each in probe.ran if hasattr(each, "big")]) == 3
+            assert len(probe.ran) == 3 + together
+            probe.release.set()
+            results = [(await call).result for call in calls]
+            assert results == ["released 0", "released 1", "released 2"]
+
+
+@asynchronous
+async def test_a_command_is_validated_and_not_run() -> None:
+    async with enabled() as (probe, remote):
+        ack = await remote.cmd_move.set_start(axis=1, validate=True)
+        assert (ack.ack, ack.result) == (AckCode.COMPLETE, "valid")
+        for fields, told in (
+            ({"position": 11.0}, "position is 11"),
+            ({"name": "nobody"}, "nobody cannot be moved"),
+            ({"speed": float("nan")}, "speed"),
+        ):
+            with pytest.raises(helio.CommandFailed, match=told):
+                await remote.cmd_move.set_start(axis=1, validate=True, **fields)
+        with pytest.raises(helio.CommandFailed, match="ENABLED"):
+            await remote.cmd_start.set_start(validate=True)
+        assert (await remote.cmd_disable.set_start(validate=True)).result == "valid"
+        assert probe.ran == []
+        assert probe.summary_state is State.ENABLED
+
+
+@asynchronous
+async def test_a_key_is_run_once(url: str) -> None:
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
+        first = remote.cmd_hang.set_start(name="x", key="night-1")
+        await probe.hanging.wait()
+        second = remote.cmd_hang.set_start(name="x", key="night-1", wait_done=False)
+        assert (await second).ack is AckCode.IN_PROGRESS
+        probe.release.set()
+        assert (await first).result == (await second.wait()).result == "released x"
+        third = await remote.cmd_hang.set_start(name="x", key="night-1")
+        assert third.result == "released x"
+        probe.fails["move"] = helio.ExpectedError("not today")
+        for _ in range(2):
+            with pytest.raises(helio.CommandFailed, match="not today"):
+                await remote.cmd_move.set_start(axis=1, key="night-2")
+        assert len(probe.ran) == 2
+
+
+@asynchronous
+async def test_a_stale_command_is_never_run() -> None:
+    clock = testing.ManualClock(helio.Time.parse("2026-01-01T00:00:00Z"))
+    async with testing.memory_bus(clock=clock) as bus, enabled(bus=bus) as (probe, remote):
+        running = remote.cmd_hang.set_start(name="x", timeout=1000.0)
+        await probe.hanging.wait()
+        waiting = remote.cmd_hang.set_start(name="y", expiry=3.0, timeout=1000.0)
+        # It was read, and waits for the first one; when its turn comes it is too old.
+        await remote.cmd_move.set_start(axis=1)
+        clock.advance(4.0)
+        probe.release.set()
+        with pytest.raises(helio.CommandTimeout, match="not run"):
+            await waiting
+        await running
+        late = remote.cmd_move.set_start(axis=1, expiry=-1.0)
+        with pytest.raises(helio.CommandTimeout, match="expired"):
+            await late
+        assert [getattr(each, "name", None) for each in probe.ran] == ["x", ""]
+
+
+@asynchronous
+async def test_a_lock_keeps_others_out(url: str) -> None:
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, _):
+        alice = helio.Remote(bus, "Probe", caller="alice@summit")
+        bob = helio.Remote(bus, "Probe", caller="bob@base")
+        assert (await alice.lock(60.0)).ack is AckCode.COMPLETE
+        assert probe.locked_by == "alice@summit"
+        await alice.cmd_move.set_start(axis=1)
+        with pytest.raises(helio.NotPermitted, match="alice@summit"):
+            await bob.cmd_move.set_start(axis=1)
+        with pytest.raises(helio.NotPermitted, match="alice@summit"):
+            await bob.lock(1.0)
+        with pytest.raises(helio.CommandFailed):
+            await alice.lock(4000.0)
+        # What the component asks of itself is not kept out.
+        await probe.go_to(State.DISABLED)
+        await alice.unlock()
+        assert probe.locked_by is None
+        await bob.cmd_enable.set_start()
+
+
+@asynchronous
+async def test_a_lock_ends_by_itself() -> None:
+    clock = testing.ManualClock(helio.Time.parse("2026-01-01T00:00:00Z"))
+    async with testing.memory_bus(clock=clock) as bus, enabled(bus=bus):
+        alice, bob = (helio.Remote(bus, "Probe", caller=who) for who in ("alice", "bob"))
+        await alice.lock(2.0)
+        clock.advance(1.9)
+        with pytest.raises(helio.NotPermitted):
+            await bob.cmd_move.set_start(axis=1)
+        clock.advance(0.2)
+        await bob.cmd_move.set_start(axis=1)
+
+
+@pytest.fixture
+def authorization(tmp_path: Path) -> Path:
+    path = tmp_path / "authorization.yaml"
+    path.write_text(
+        "default: deny\n"
+        "roles:\n  all: ['*']\n  look: ['Probe.move', '*.setLogLevel']\n"
+        "identities:\n  'alice*': [all]\n  'bob@base': [look]\n"
+    )
+    return path
+
+
+@asynchronous
+async def test_authorization_is_by_command_and_caller(
+    authorization: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with enabled(authorization=authorization) as (probe, remote):
+        bus = remote.bus
+        alice, bob = (helio.Remote(bus, "Probe", caller=c) for c in ("alice@x", "bob@base"))
+        await alice.cmd_disable.set_start()
+        await alice.cmd_enable.set_start()
+        await bob.cmd_move.set_start(axis=1)
+        with pytest.raises(helio.NotPermitted, match=r"bob@base.*look.*disable"):
+            await bob.cmd_disable.set_start()
+        with pytest.raises(helio.NotPermitted, match="named nowhere"):
+            await remote.cmd_move.set_start(axis=1)
+        # A file that goes wrong changes nothing, and that is said once.
+        write(authorization, "default: perhaps\n")
+        assert not await probe.reload_authorization()
+        assert not await probe.reload_authorization()
+        assert caplog.text.count("the last good one holds") == 1
+        await bob.cmd_move.set_start(axis=1)
+        write(authorization, None)
+        for _ in range(2):
+            assert not await probe.reload_authorization()
+        assert caplog.text.count("the last good one holds") == 2
+        write(authorization, "default: allow\n")
+        assert await probe.reload_authorization()
+        await bob.cmd_disable.set_start()
+        await remote.cmd_enable.set_start()
+        refused = [e for e in await audit(bus) if e["ack"] == AckCode.NO_PERM]
+        assert [(e["caller"], e["command"]) for e in refused][:1] == [("bob@base", "disable")]
+
+
+@asynchronous
+async def test_a_changed_authorization_is_noticed(authorization: Path) -> None:
+    async with enabled(authorization=authorization) as (_, remote):
+        with pytest.raises(helio.NotPermitted):
+            await remote.cmd_move.set_start(axis=1)
+        write(authorization, "default: allow\n")
+        async for value in remote.evt_logMessage:
+            if "is in force" in value.message:
+                break
+        await remote.cmd_move.set_start(axis=1)
+
+
+@asynchronous
+async def test_a_wrong_authorization_is_refused_at_the_start(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    async with testing.memory_bus() as bus:
+        for text in (None, "default: perhaps\n", "roles: 3\n"):
+            if text is not None:
+                wrong.write_text(text)
+            with pytest.raises(helio.HelioError, match=r"wrong\.yaml"):
+                await Probe(bus, authorization=wrong).start()
+
+
+@asynchronous
+async def test_every_command_is_in_the_audit(url: str) -> None:
+    async with helio.connect(url) as bus, enabled(bus=bus) as (probe, _):
+        remote = helio.Remote(bus, "Probe", caller="alice@summit")
+        await remote.cmd_move.set_start(axis=2, position=1.5, name="x")
+        probe.fails["move"] = helio.ExpectedError("no", code=3)
+        with pytest.raises(helio.CommandFailed):
+            await remote.cmd_move.set_start(axis=2)
+        entries = await audit(bus)
+        assert [(e["command"], e["phase"], e["ack"], e["error"]) for e in entries] == [
+            ("move", "received", 0, 0),
+            ("move", "finished", 303, 0),
+            ("move", "received", 0, 0),
+            ("move", "finished", -302, 3),
+        ]
+        first = entries[0]
+        assert (first["caller"], first["component"], first["index"]) == ("alice@summit", "Probe", 0)
+        assert json.loads(first["arguments"])["position"] == 1.5
+        assert entries[1]["duration"] >= 0.0
+
+
+@asynchronous
+async def test_late_commands_of_a_stream_are_ignored_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with enabled() as (probe, remote):
+        remote.cmd_track.stream("taiTime")
+        now = helio.Time.now().tai_seconds
+        await remote.cmd_track.set_start(taiTime=now + 100.0)
+        for _ in range(4):
+            with pytest.raises(helio.CommandTimeout, match="after its time"):
+                await remote.cmd_track.set_start(taiTime=now - 1.0)
+        await remote.cmd_track.set_start(taiTime=now + 100.0)
+        assert len(probe.ran) == 2
+        stats = probe.stream_stats("track")
+        assert stats == {"received": 6, "late": 4, "lost": 0, "missing": 0, "most_missing": 4}
+        assert remote.late_sent == 4
+        assert "late" in caplog.text
+        assert "50 ms ahead" in caplog.text
+        with pytest.raises(ValueError, match="no stream"):
+            probe.stream_stats("move")
+        with pytest.raises(helio.EncodeError, match="nothing"):
+            remote.cmd_track.stream("nothing")
+
+
+@asynchronous
+async def test_nobody_there_is_told_at_once(url: str) -> None:
+    async with helio.connect(url) as bus:
+        async with enabled(bus=bus) as (_, remote):
+            await remote.cmd_move.set_start(axis=1)
+            other = helio.Remote(bus, "Probe")
+            await remote.cmd_move.set_start(axis=1)
+        for each in (remote, other):
+            if each is remote:
+                continue
+            with pytest.raises(helio.NobodyThere, match="nobody there: Probe is not running"):
+                await each.cmd_move.set_start(axis=1, timeout=1000.0)
+            with pytest.raises(helio.NobodyThere):
+                await each.lock(1.0, timeout=1000.0)
+
+
+@asynchronous
+async def test_one_that_never_had_a_lease_may_be_foreign() -> None:
+    async with testing.memory_bus() as bus:
+        remote = helio.Remote(bus, "Probe")
+        assert remote.presence() == "unknown"
+        with pytest.raises(helio.NobodyThere, match="no acknowledgement"):
+            await remote.cmd_move.set_start(axis=1, timeout=0.02)
+        with pytest.raises(helio.CommandFailed, match="no lease"):
+            await remote.cmd_move.set_start(axis=1, validate=True)
+
+
+@asynchronous
+async def test_a_component_that_ends_aborts_what_runs() -> None:
+    async with testing.memory_bus() as bus:
+        async with enabled(bus=bus) as (probe, _):
+            remote = helio.Remote(bus, "Probe")
+            call = remote.cmd_hang.set_start(name="x")
+            queued = remote.cmd_hang.set_start(name="y")
+            await probe.hanging.wait()
+        for each in (call, queued):
+            with pytest.raises(helio.CommandAborted):
+                await each
+        with pytest.raises(helio.NobodyThere):
+            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+
+
+@asynchronous
+async def test_foreign_callers_and_components_are_understood() -> None:
+    """Without our headers and traces: an acknowledgement is matched by who sent what number."""
+    async with testing.memory_bus() as bus:
+        remote = helio.Remote(bus, "Probe", identity="me@here")
+        topic = remote.cmd_move.type
+        commands = bus.topic(topic.topic, topic.schema, qos=topic.qos).subscribe()
+        call = remote.cmd_move.set_start(axis=1)
+        command = await testing.next_value(commands)
+        assert command.private_identity == "me@here"
+        kind = remote._interface.get("ack_ackcmd")
+        assert kind is not None
+        acks = bus.topic(kind.topic, kind.schema, qos=kind.qos)
+
+        async def say(number: int, identity: str, code: AckCode) -> None:
+            value = kind.data_type(
+                ack=int(code), result="x", identity=identity, origin=command.private_origin
+            )
+            value.private_seqNum = number
+            await acks.publish(value)
+
+        await say(command.private_seqNum, "other@here", AckCode.FAILED)
+        await say(command.private_seqNum + 1, "me@here", AckCode.FAILED)
+        await say(command.private_seqNum, "me@here", AckCode.COMPLETE)
+        assert (await call).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_commands_reach_their_index_only() -> None:
+    async with (
+        testing.memory_bus() as bus,
+        testing.component(Multi, 1, bus=bus, initial_state=State.ENABLED) as (one, first),
+        testing.component(Multi, 2, bus=bus, initial_state=State.ENABLED) as (two, second),
+    ):
+        await asyncio.gather(
+            *(first.cmd_move.set_start(axis=1) for _ in range(5)),
+            *(second.cmd_move.set_start(axis=2) for _ in range(7)),
+        )
+        assert (len(one.ran), len(two.ran)) == (5, 7)
+        hanging = second.cmd_hang.set_start()
+        await two.hanging.wait()
+        await hanging.cancel()
+        with pytest.raises(helio.CommandAborted):
+            await hanging

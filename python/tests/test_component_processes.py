@@ -1,0 +1,190 @@
+"""Components in processes of their own, on a journal: started together, killed, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from probe import PATIENCE_S, asynchronous
+
+import heliograph as helio
+from heliograph import State, testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.usefixtures("interfaces")
+
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from probe import Configured, Multi, Probe
+{"Probe": Probe, "Multi": Multi, "Configured": Configured}[sys.argv.pop(1)].run()
+"""
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"journal:{tmp_path / 'journal'}"
+
+
+def run(url: str, *arguments: str, kind: str = "Probe") -> subprocess.Popen[str]:
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, here, kind, *arguments, "--url", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    )
+    STARTED.append(process)
+    return process
+
+
+async def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    # With a limit, for a thread that waits for ever would keep the test from failing.
+    _, errors = await asyncio.to_thread(process.communicate, timeout=PATIENCE_S)
+    return process.returncode, errors
+
+
+async def until(remote: helio.Remote, state: State) -> None:
+    async for value in remote.evt_summaryState:
+        if value.summaryState == state:
+            return
+
+
+@asynchronous
+async def test_a_component_s_life_from_the_command_line(url: str) -> None:
+    async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
+        process = run(url, "--state", "enabled", "--simulate", "--log-level", "INFO")
+        await until(remote, State.ENABLED)
+        assert remote.evt_simulationMode.get().mode == 1
+        await remote.cmd_move.set_start(axis=1)
+        assert remote.cmd_move.data.private_origin == 0
+        process.send_signal(signal.SIGTERM)
+        await until(remote, State.OFFLINE)
+        code, errors = await ended(process)
+        assert code == 0, errors
+        async for record in remote.evt_logMessage:
+            if "was asked to end" in record.message:
+                break
+
+
+@asynchronous
+async def test_what_the_command_line_refuses(url: str, tmp_path: Path) -> None:
+    for arguments, told in (
+        (["--state", "dreaming"], "invalid choice"),
+        (["--simulate", "9"], "invalid choice"),
+        (["--interfaces", str(tmp_path)], "SALSubsystems.xml"),
+        (["--authorization", str(tmp_path / "none.yaml")], "none.yaml"),
+        (["--state", "enabled", "--override", "x.yaml"], "has no configuration"),
+    ):
+        code, errors = await ended(run(url, *arguments))
+        assert code in (1, 2)
+        assert told in errors
+        assert "Traceback" not in errors
+    code, errors = await ended(run(url, kind="Multi"))
+    assert (code, "index" in errors) == (2, True)
+
+
+@asynchronous
+async def test_of_two_that_start_together_one_runs(url: str) -> None:
+    async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
+        both = [run(url) for _ in range(2)]
+        waits = [asyncio.ensure_future(ended(process)) for process in both]
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        assert len(done) == 1
+        code, errors = done.pop().result()
+        assert code == 1
+        assert "Probe runs already" in errors
+        await remote.cmd_start.set_start(timeout=20)
+        (left,) = [process for process in both if process.returncode is None]
+        left.send_signal(signal.SIGTERM)
+        await asyncio.wait(waits)
+        assert left.returncode == 0
+
+
+@asynchronous
+async def test_a_component_that_is_killed_is_gone_at_once(url: str) -> None:
+    async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
+        process = run(url, "--state", "enabled")
+        await until(remote, State.ENABLED)
+        call = remote.cmd_hang.set_start(timeout=1000.0)
+        assert (await call.next_ack()).ack is helio.AckCode.IN_PROGRESS
+        process.kill()
+        with pytest.raises(helio.NobodyThere, match="went away"):
+            await call
+        with pytest.raises(helio.NobodyThere, match="nobody there"):
+            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        last = remote.evt_heartbeat.get().private_seqNum
+        # It may start again at once, and its numbers go on.
+        run(url, "--state", "enabled")
+        await until(remote, State.ENABLED)
+        async for beat in remote.evt_heartbeat:
+            if beat.private_seqNum > last:
+                assert beat.private_seqNum == last + 1
+                break
+
+
+@asynchronous
+async def test_one_that_was_stopped_knows_that_it_was_replaced(url: str) -> None:
+    async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
+        old = run(url, "--state", "enabled")
+        await until(remote, State.ENABLED)
+        call = remote.cmd_hang.set_start(timeout=1000.0)
+        assert (await call.next_ack()).ack is helio.AckCode.IN_PROGRESS
+        old.send_signal(signal.SIGSTOP)
+        with pytest.raises(helio.NobodyThere, match="went away"):
+            await call
+        with pytest.raises(helio.NobodyThere, match="nobody there"):
+            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        async with testing.component(_probe(), bus=bus, initial_state=State.ENABLED) as (
+            probe,
+            other,
+        ):
+            old.send_signal(signal.SIGCONT)
+            await other.cmd_move.set_start(axis=1)
+            code, errors = await ended(old)
+            assert code == 1
+            assert "another instance has taken over" in errors
+            assert len(probe.ran) == 1
+            assert other.presence() == "here"
+
+
+def _probe() -> Any:
+    from probe import Probe
+
+    return Probe
+
+
+@asynchronous
+async def test_a_remote_of_the_largest_component(shared_data: Path, url: str) -> None:
+    folder = shared_data / "sal-interfaces" / "v27.1.1"
+
+    class MTCamera(helio.Component):
+        interface = folder
+
+    async with (
+        helio.connect(url) as bus,
+        testing.component(MTCamera, bus=bus, initial_state=State.ENABLED) as (camera, remote),
+    ):
+        assert len(camera._interface.attributes) > 400
+        await helio.set_summary_state(remote, State.DISABLED)
+        assert remote.evt_summaryState.get().summaryState is State.DISABLED
