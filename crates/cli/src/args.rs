@@ -448,6 +448,10 @@ pub(crate) enum Bench {
     Idle(IdleArgs),
     /// How soon a large journal is open again after its writer was killed, and after a power loss.
     Open(OpenArgs),
+    /// The round trip of a command between two processes: sent, acknowledged, done.
+    Commands(CommandsArgs),
+    /// A whole observatory of simulated components, with one recorder that reads everything.
+    Observatory(ObservatoryArgs),
 }
 
 /// What a receipt promises.
@@ -648,6 +652,56 @@ pub(crate) struct OpenArgs {
     /// The quality of service profile of the bench's topic (everything is kept, whatever it says).
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// In which language both ends of a command are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Language {
+    /// This program.
+    Rust,
+    /// The package heliograph, by the interpreter that $PYTHON names (python3 unless set).
+    Python,
+}
+
+/// `helio bench commands`.
+#[derive(Debug, Args)]
+pub(crate) struct CommandsArgs {
+    /// In which language both ends are.
+    #[arg(long, value_enum, default_value_t = Language::Rust)]
+    pub(crate) language: Language,
+    /// Commands a second.
+    #[arg(long, default_value = "100", value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: f64,
+    /// Number of commands.
+    #[arg(long, default_value = "1000")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// `helio bench observatory`.
+#[derive(Debug, Args)]
+pub(crate) struct ObservatoryArgs {
+    /// A folder of SAL interfaces, all of whose components are simulated.
+    #[arg(long, env = "HELIO_INTERFACES", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) interfaces: Option<PathBuf>,
+    /// Multiplies the rates of the table.
+    #[arg(long, default_value = "1", value_name = "FACTOR", value_parser = units::rate)]
+    pub(crate) scale: f64,
+    /// How long it is measured, such as 10s.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) seconds: Duration,
+    /// Processes that the components are in.
+    #[arg(long, default_value = "3", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) processes: u32,
+    /// Then look for the largest scale that still loses nothing and keeps up.
+    #[arg(long)]
+    pub(crate) find_limit: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

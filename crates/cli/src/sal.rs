@@ -42,6 +42,21 @@ pub(crate) fn folder(path: &Path) -> CliResult<Interfaces> {
     })
 }
 
+/// Writes the project's own interfaces into a folder, for a program of another language.
+pub(crate) fn write_own(folder: &Path) -> CliResult {
+    for (path, text) in OWN {
+        let path = folder.join(path);
+        let written = match path.parent() {
+            Some(parent) => std::fs::create_dir_all(parent),
+            None => Ok(()),
+        };
+        written
+            .and_then(|()| std::fs::write(&path, text))
+            .map_err(|e| CliError::file(&path, &e))?;
+    }
+    Ok(())
+}
+
 /// The interfaces of a folder, or the project's own.
 pub(crate) fn folder_or_own(path: Option<&Path>) -> CliResult<Interfaces> {
     match path {

@@ -151,3 +151,50 @@ fn one_process_is_not_enough() {
     let ran = run(&["bench", "latency", "--url", "memory:", "--count", "1"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""));
 }
+
+/// What a bench prints, whatever its components had to say on a machine that is busy.
+fn report(args: &[&str]) -> Value {
+    let ran = Site::new().run(args);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+#[test]
+fn commands_go_there_and_back() {
+    let args = ["bench", "commands", "--rate", "500", "--count", "50", "--json"];
+    let report = report(&args);
+    let expected = [
+        "workload",
+        "language",
+        "url",
+        "rate_hz",
+        "count",
+        "received",
+        "lost",
+        "latency_us",
+        "ack_us",
+        "floor_us",
+        "cpu_s",
+        "rss_mb",
+        "load",
+        "version",
+    ];
+    assert_eq!(keys(&report), expected);
+    assert_eq!((report["received"].as_u64(), report["lost"].as_u64()), (Some(50), Some(0)));
+    assert_eq!(keys(&report["floor_us"]), ["p50", "p99"]);
+    assert!(report["latency_us"]["min"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn an_observatory_loses_nothing() {
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
+    let args = ["bench", "observatory", "--interfaces", own, "--seconds", "500ms", "--json"];
+    let report = report(&[&args[..], &["--processes", "2"]].concat());
+    let number = |key: &str| report[key].as_u64().unwrap();
+    assert_eq!((number("components"), number("lost")), (4, 0));
+    assert!(number("count") > 10 && number("received") == number("count"));
+    for key in ["mb_per_s", "messages_per_s", "start_s", "rss_mb_per_component", "kept_up"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");
+    }
+    assert!(report.get("scale_limit").is_none() && report["late_commands"].is_u64());
+}

@@ -44,10 +44,28 @@ enum Measure {
     Span,
 }
 
+/// How long it takes until a process is woken, in microseconds.
 #[derive(Serialize)]
-struct Percentiles {
+pub(super) struct Percentiles {
     p50: f64,
     p99: f64,
+}
+
+impl Percentiles {
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        format!("{:.1}, {:.1}", self.p50, self.p99)
+    }
+}
+
+/// The shortest record, and how many of them tell how long the machine takes to wake a process.
+const WAKE_UP: (usize, usize) = (PAYLOADS[0], 200);
+
+/// How long the machine takes to wake a process at a rate, with files in a folder.
+pub(super) fn wake_up(dir: &std::path::Path, rate: f64, stop: &Stop) -> CliResult<Percentiles> {
+    let path = dir.join(format!("helio-floor.{}", std::process::id()));
+    let mut scratch = Scratch { path, held: Vec::new(), stop: stop.clone() };
+    latency(&mut scratch, WAKE_UP.0, rate, WAKE_UP.1)
 }
 
 /// Figures by payload in bytes.

@@ -1,11 +1,13 @@
 //! `helio bench`: what the machine and the bus can do, measured between separate processes.
 
+pub(crate) mod commands;
 mod content;
 pub(crate) mod floor;
 pub(crate) mod idle;
 pub(crate) mod join;
 pub(crate) mod load;
 mod mapped;
+pub(crate) mod observatory;
 pub(crate) mod open;
 pub(crate) mod publisher;
 pub(crate) mod report;

@@ -65,7 +65,8 @@ pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
 pub use mock::{
-    Due, Mock, MockCounts, MockError, MockSchedule, MockValues, ValuesError, mock_instances,
+    Due, Mock, MockCounts, MockError, MockSchedule, MockValues, ValuesError, is_mocked,
+    mock_instances,
 };
 pub use presence::{RECENT, Watch};
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};

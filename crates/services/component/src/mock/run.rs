@@ -146,6 +146,12 @@ impl Mock {
         self.components.is_empty()
     }
 
+    /// Messages a second by the table, commands of streams among them.
+    #[must_use]
+    pub fn hz(&self) -> f64 {
+        self.topics.iter().map(|topic| topic.hz).sum()
+    }
+
     /// What was published so far.
     #[must_use]
     pub fn counts(&self) -> MockCounts {
@@ -269,6 +275,18 @@ pub fn mock_instances(interfaces: &Interfaces) -> Vec<(String, i32)> {
         }
     };
     interfaces.components().iter().map(|c| (c.name().to_owned(), index(c))).collect()
+}
+
+/// Whether a topic of that name on the bus is one that simulated components publish at a rate:
+/// telemetry, and events that a component does not publish by itself.
+#[must_use]
+pub fn is_mocked(topic: &str) -> bool {
+    let mut parts = topic.split('/').skip(1);
+    match (parts.next(), parts.next()) {
+        (Some("telemetry"), Some(_)) => true,
+        (Some("event"), Some(name)) => !ITS_OWN.contains(&name),
+        _ => false,
+    }
 }
 
 /// The field with the time that a stream's command is for.

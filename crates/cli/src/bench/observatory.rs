@@ -1,0 +1,426 @@
+//! `helio bench observatory`: simulated components in a few processes, and one recorder that reads
+//! everything there is.
+//!
+//! Components publish by the table of rates in an open loop: each message is stamped with the time
+//! when it is due, however late it is. Latency is from there to the recorder. *Lost* is what the
+//! components had receipts for and the recorder did not see, and holes that the bus tells of.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use helio_bus::{Bus, Event, Lagging, Start, Subscribe, Tai, TopicName, WaitSet};
+use helio_component::{MockCounts, mock_instances};
+use serde::{Deserialize, Serialize};
+
+use super::report::{Latency, histogram, print};
+use super::work::Used;
+use crate::args::ObservatoryArgs;
+use crate::clock::{cpu_s, load, peak_rss_mb};
+use crate::component::simulate::{MockTask, from_mock, wait_until};
+use crate::error::{CliError, CliResult};
+use crate::open::existing;
+use crate::out::Progress;
+use crate::sal;
+use crate::site::Site;
+use crate::stop::{LOOK, Stop};
+use crate::units::human_count;
+use crate::worker::{Worker, hear, orders, say};
+
+/// The first message is due this long after the order to begin.
+const LEAD: Duration = Duration::from_millis(300);
+/// How long the recorder may take for what is still unread when the components have stopped.
+const CATCH_UP: Duration = Duration::from_secs(20);
+/// Components keep up when they have published so much of what was due.
+const KEPT_UP: f64 = 0.98;
+/// Scales that are tried to find the limit: doubled until one fails, then halved between so often.
+const DOUBLINGS: u32 = 10;
+const HALVINGS: u32 = 3;
+
+/// The order to publish for a while.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Publish {
+    begin_ns: i64,
+    end_ns: i64,
+    scale: f64,
+}
+
+/// What a process of components reports of one such while.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Published {
+    published: u64,
+    commands: u64,
+    late_commands: u64,
+    used: Used,
+}
+
+/// The recorder's task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RecorderTask {
+    url: String,
+}
+
+/// What is said to the recorder.
+#[derive(Debug, Serialize, Deserialize)]
+enum Recording {
+    /// Forget what was counted so far.
+    Begin,
+    /// The components have stopped: read what is left, and tell.
+    End,
+}
+
+/// What the recorder reports.
+#[derive(Debug, Serialize, Deserialize)]
+struct Recorded {
+    /// Of topics that components publish by the table.
+    received: u64,
+    /// Of all topics.
+    messages: u64,
+    bytes: u64,
+    lost: u64,
+    latencies: Vec<(u64, u64)>,
+    used: Used,
+}
+
+/// The figures of one scale.
+#[derive(Debug, Serialize)]
+struct Figures {
+    scale: f64,
+    seconds: f64,
+    count: u64,
+    received: u64,
+    lost: u64,
+    messages_per_s: f64,
+    mb_per_s: f64,
+    kept_up: f64,
+    commands: u64,
+    late_commands: u64,
+    latency_us: Option<Latency>,
+    cpu_s: Cpu,
+}
+
+#[derive(Debug, Serialize)]
+struct Cpu {
+    publisher: f64,
+    subscriber: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    workload: &'static str,
+    url: String,
+    components: usize,
+    processes: u32,
+    #[serde(flatten)]
+    figures: Figures,
+    start_s: f64,
+    rss_mb: f64,
+    rss_mb_per_component: f64,
+    cpu_percent_per_component: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scale_limit: Option<f64>,
+    load: f64,
+    version: &'static str,
+}
+
+/// Runs `helio bench observatory`.
+pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let load_before = load();
+    let mut progress = Progress::new();
+    progress.show(|| "the components start".to_owned());
+    let begun = Instant::now();
+    let mut crew = Crew::start(args, site.url(), stop)?;
+    let start_s = begun.elapsed().as_secs_f64();
+    progress.show(|| format!("{} components at scale {}", crew.components, args.scale));
+    let figures = crew.measure(args.scale, args.seconds)?;
+    let mut limit = None;
+    if args.find_limit {
+        let tried = |crew: &mut Crew, scale: f64| {
+            progress.show(|| format!("scale {scale}"));
+            crew.measure(scale, args.seconds).map(|figures| figures.holds())
+        };
+        limit = Some(find_limit(&mut crew, args.scale, figures.holds(), tried)?);
+    }
+    drop(progress);
+    let components = crew.components;
+    let per_component = |value: f64| (value / components.max(1) as f64 * 1e3).round() / 1e3;
+    let report = Report {
+        workload: "observatory",
+        url: site.url().to_owned(),
+        components,
+        processes: args.processes,
+        start_s: (start_s * 1e3).round() / 1e3,
+        rss_mb: crew.rss_mb.round(),
+        rss_mb_per_component: per_component(crew.rss_mb),
+        cpu_percent_per_component: per_component(
+            100.0 * figures.cpu_s.publisher / figures.seconds.max(1e-9),
+        ),
+        figures,
+        scale_limit: limit,
+        load: load_before,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    crew.finish()?;
+    show(&report, args.run.output.json)?;
+    match report.figures.lost {
+        0 => Ok(()),
+        lost => Err(CliError::Lost(format!("{lost} messages are lost"))),
+    }
+}
+
+impl Figures {
+    /// Whether nothing was lost, and the components kept up with their schedule.
+    fn holds(&self) -> bool {
+        self.lost == 0 && self.kept_up >= KEPT_UP
+    }
+}
+
+/// The largest scale that holds; 0 where not even the first does.
+fn find_limit(
+    crew: &mut Crew,
+    first: f64,
+    holds: bool,
+    mut tried: impl FnMut(&mut Crew, f64) -> CliResult<bool>,
+) -> CliResult<f64> {
+    let (mut good, mut bad) = if holds { (first, None) } else { (0.0, Some(first)) };
+    for _ in 0..DOUBLINGS {
+        if bad.is_some() {
+            break;
+        }
+        match tried(crew, good * 2.0)? {
+            true => good *= 2.0,
+            false => bad = Some(good * 2.0),
+        }
+    }
+    let Some(mut bad) = bad else { return Ok(good) };
+    for _ in 0..HALVINGS {
+        let middle = (good + bad) / 2.0;
+        match tried(crew, middle)? {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+    Ok(good)
+}
+
+/// The processes of the bench.
+struct Crew {
+    publishers: Vec<Worker>,
+    recorder: Worker,
+    components: usize,
+    expected_hz: f64,
+    rss_mb: f64,
+    bus: Bus,
+}
+
+impl Crew {
+    fn start(args: &ObservatoryArgs, url: &str, stop: &Stop) -> CliResult<Self> {
+        let interfaces = sal::folder_or_own(args.interfaces.as_deref())?;
+        let instances = mock_instances(&interfaces);
+        let absolute = |path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e));
+        let folder: Option<PathBuf> = args.interfaces.as_deref().map(absolute).transpose()?;
+        let processes = (args.processes as usize).min(instances.len()).max(1);
+        let task = |place: usize| MockTask {
+            url: url.to_owned(),
+            interfaces: folder.clone(),
+            instances: instances.iter().skip(place).step_by(processes).cloned().collect(),
+            state: "ENABLED".to_owned(),
+            rates: None,
+            scale: 1.0,
+        };
+        let start = |place| Worker::start("bench-observatory", "components", &task(place), stop);
+        let mut publishers = (0..processes).map(start).collect::<CliResult<Vec<_>>>()?;
+        let mut expected_hz = 0.0;
+        for publisher in &mut publishers {
+            expected_hz += publisher.reply::<f64>()?;
+        }
+        let task = RecorderTask { url: url.to_owned() };
+        let mut recorder = Worker::start("bench-recorder", "recorder", &task, stop)?;
+        recorder.reply::<()>()?;
+        let (components, bus) = (instances.len(), Bus::connect(url)?);
+        Ok(Self { publishers, recorder, components, expected_hz, rss_mb: 0.0, bus })
+    }
+
+    fn measure(&mut self, scale: f64, seconds: Duration) -> CliResult<Figures> {
+        self.recorder.order(&Recording::Begin)?;
+        self.recorder.reply::<()>()?;
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let begin_ns = self.bus.clock().now().nanos() + nanos(LEAD);
+        let order = Publish { begin_ns, end_ns: begin_ns + nanos(seconds), scale };
+        for publisher in &mut self.publishers {
+            publisher.order(&order)?;
+        }
+        let (mut published, mut commands, mut late, mut cpu, mut rss) = (0, 0, 0, 0.0, 0.0);
+        for publisher in &mut self.publishers {
+            let report: Published = publisher.reply()?;
+            published += report.published;
+            commands += report.commands;
+            late += report.late_commands;
+            cpu += report.used.cpu_s;
+            rss += report.used.rss_mb;
+        }
+        self.rss_mb = rss;
+        self.recorder.order(&Recording::End)?;
+        let recorded: Recorded = self.recorder.reply()?;
+        let mut latencies = histogram();
+        for (value, count) in &recorded.latencies {
+            latencies.saturating_record_n(*value, *count);
+        }
+        let seconds = seconds.as_secs_f64();
+        let rounded = |value: f64| (value * 1e3).round() / 1e3;
+        let due = self.expected_hz * scale * seconds;
+        Ok(Figures {
+            scale,
+            seconds: rounded(seconds),
+            count: published,
+            received: recorded.received,
+            lost: published.saturating_sub(recorded.received).max(recorded.lost),
+            messages_per_s: rounded(recorded.messages as f64 / seconds),
+            mb_per_s: rounded(recorded.bytes as f64 * 1e-6 / seconds),
+            kept_up: rounded((published + commands) as f64 / due.max(1.0)),
+            commands,
+            late_commands: late,
+            latency_us: Latency::of(&latencies),
+            cpu_s: Cpu { publisher: rounded(cpu), subscriber: rounded(recorded.used.cpu_s) },
+        })
+    }
+
+    fn finish(self) -> CliResult {
+        self.publishers.into_iter().try_for_each(Worker::finish)?;
+        self.recorder.finish()
+    }
+}
+
+fn show(report: &Report, json: bool) -> CliResult {
+    let figures = &report.figures;
+    let latency = figures
+        .latency_us
+        .map_or_else(|| "-".to_owned(), |l| format!("{:.0}, {:.0}, {:.0}", l.p50, l.p99, l.max));
+    let rows = [
+        ("components", report.components.to_string()),
+        ("messages a second", human_count(figures.messages_per_s as u64)),
+        ("MB a second", format!("{:.2}", figures.mb_per_s)),
+        ("of what was due, published", format!("{:.1} %", figures.kept_up * 100.0)),
+        ("lost", human_count(figures.lost)),
+        ("late commands", format!("{} of {}", figures.late_commands, figures.commands)),
+        ("latency, us (p50, p99, max)", latency),
+        ("start, s", format!("{:.1}", report.start_s)),
+        ("memory of a component, MB", format!("{:.1}", report.rss_mb_per_component)),
+        ("CPU of a component, %", format!("{:.2}", report.cpu_percent_per_component)),
+        ("largest scale", report.scale_limit.map_or_else(|| "-".to_owned(), |s| s.to_string())),
+    ];
+    print(report, json, &rows)
+}
+
+/// Runs a process of components.
+pub(crate) fn components(task: &MockTask) -> CliResult {
+    let mut mock = task.start()?;
+    say(&mock.hz())?;
+    let bus = Bus::connect(&task.url)?;
+    while let Some(order) = hear::<Publish>()? {
+        let (before, cpu) = (mock.counts(), cpu_s());
+        let waited = |at: Tai| {
+            at.nanos() < order.end_ns
+                && wait_until(&bus, at, || bus.clock().now().nanos() >= order.end_ns)
+        };
+        let begin = Tai::from_nanos(order.begin_ns);
+        mock.publish_until(begin, order.scale, waited).map_err(from_mock)?;
+        let MockCounts { published, commands, late_commands, .. } = mock.counts();
+        say(&Published {
+            published: published - before.published,
+            commands: commands - before.commands,
+            late_commands: late_commands - before.late_commands,
+            used: Used { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() },
+        })?;
+    }
+    Ok(())
+}
+
+/// What is counted of one while.
+struct Tally {
+    received: u64,
+    messages: u64,
+    bytes: u64,
+    latencies: Histogram<u64>,
+}
+
+/// Runs the recorder's process.
+pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
+    let bus = Bus::connect(&task.url)?;
+    let mut set = bus.wait_set()?;
+    let (mut members, mut ours) = (Vec::new(), HashSet::new());
+    for name in bus.topics()? {
+        let Some(topic) = existing(&bus, &name)? else { continue };
+        let all = Subscribe::from(Start::Latest).as_written().lagging(Lagging::Lossless);
+        members.push(set.add(topic.subscribe(all)?));
+        if helio_component::is_mocked(name.as_str()) {
+            ours.insert(name);
+        }
+    }
+    say(&())?;
+    let orders = orders::<Recording>();
+    let mut tally = Tally::new();
+    let mut cpu = cpu_s();
+    let lost = |set: &mut WaitSet| -> u64 {
+        members.iter().filter_map(|m| set.get_mut(*m).map(|s| s.stats().lost)).sum()
+    };
+    let mut lost_before = 0;
+    loop {
+        match orders.try_recv() {
+            Ok(Recording::Begin) => {
+                while set.try_next()?.is_some() {}
+                (tally, cpu, lost_before) = (Tally::new(), cpu_s(), lost(&mut set));
+                say(&())?;
+            }
+            Ok(Recording::End) => {
+                let until = Instant::now() + CATCH_UP;
+                while let Some((_, event)) = set.try_next()?
+                    && Instant::now() < until
+                {
+                    tally.take(&bus, &ours, &event);
+                }
+                let lost = lost(&mut set) - lost_before;
+                say(&tally.report(lost, Used { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() }))?;
+            }
+            Err(std::sync::mpsc::TryRecvError::Empty) => {}
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+        }
+        // A second's worth at the most before the orders are looked at again.
+        let turn = Instant::now();
+        while turn.elapsed() < LOOK {
+            let Some((_, event)) = set.next_timeout(LOOK)? else { break };
+            tally.take(&bus, &ours, &event);
+        }
+    }
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self { received: 0, messages: 0, bytes: 0, latencies: histogram() }
+    }
+
+    fn take(&mut self, bus: &Bus, ours: &HashSet<TopicName>, event: &Event) {
+        let Event::Sample(sample) = event else { return };
+        self.messages += 1;
+        self.bytes += (sample.payload.len() + sample.key.len()) as u64;
+        if ours.contains(&sample.topic) {
+            self.received += 1;
+            let late = bus.clock().now().nanos().saturating_sub(sample.header.time.nanos());
+            self.latencies.saturating_record(u64::try_from(late).unwrap_or(0).max(1));
+        }
+    }
+
+    fn report(&self, lost: u64, used: Used) -> Recorded {
+        let counts = self.latencies.iter_recorded();
+        Recorded {
+            received: self.received,
+            messages: self.messages,
+            bytes: self.bytes,
+            lost,
+            latencies: counts.map(|v| (v.value_iterated_to(), v.count_at_value())).collect(),
+            used,
+        }
+    }
+}
