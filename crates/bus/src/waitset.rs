@@ -112,13 +112,15 @@ impl WaitSet {
     ) -> Result<Option<(Member, Event)>, ReadError> {
         let until = Instant::now().checked_add(timeout);
         loop {
-            if let Some(found) = self.try_next()? {
+            if let Some(found) = self.of_awake()? {
                 return Ok(Some(found));
             }
             let now = Instant::now();
             let woken = self.woken.swap(false, Ordering::Acquire);
             if woken || until.is_some_and(|until| until <= now) {
-                return Ok(None);
+                // What has come to those who sleep is there too.
+                self.listen(Some(Duration::ZERO));
+                return self.of_awake();
             }
             self.wait(until, now);
         }
@@ -129,6 +131,17 @@ impl WaitSet {
     /// # Errors
     /// [`ReadError`] of any of them.
     pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
+        match self.of_awake()? {
+            None => {
+                self.listen(Some(Duration::ZERO));
+                self.of_awake()
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// An event of one of those who are awake.
+    fn of_awake(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
         self.events += 1;
         if self.events.is_multiple_of(LISTEN_EVERY) {
             // Those who have a backlog must not keep those who sleep from being heard.
@@ -211,7 +224,22 @@ mod tests {
 
     use helio_core::Qos;
 
-    use crate::{Bus, Start, Subscribe, TopicSpec};
+    use crate::{Bus, Message, Start, Subscribe, TopicSpec};
+
+    #[test]
+    fn what_is_there_is_told_without_waiting() {
+        let bus = Bus::connect("memory:").unwrap();
+        let topic = bus.topic(TopicSpec::new("quiet").unwrap().qos(Qos::telemetry())).unwrap();
+        let publisher = topic.publisher().unwrap();
+        let mut set = bus.wait_set().unwrap();
+        set.add(topic.subscribe(Subscribe::from(Start::Latest)).unwrap());
+        assert!(set.try_next().unwrap().is_none(), "now it sleeps");
+        publisher.publish(Message::new(b"1")).wait().unwrap();
+        assert!(set.try_next().unwrap().is_some());
+        assert!(set.next_timeout(Duration::ZERO).unwrap().is_none());
+        publisher.publish(Message::new(b"2")).wait().unwrap();
+        assert!(set.next_timeout(Duration::ZERO).unwrap().is_some());
+    }
 
     #[test]
     fn a_wait_is_ended_from_another_thread() {

@@ -99,7 +99,10 @@ fn work(args: &WorkerArgs) -> CliResult {
         "bench-observatory" => bench::observatory::components(&task(args)?),
         "bench-recorder" => bench::observatory::recorder(&task(args)?),
         "component-mock" => component::simulate::worker(&task(args)?),
-        "demo-writer" => demo::writer::run(&task(args)?),
+        "demo-component" => demo::part::run(&task(args)?),
+        "demo-pointing" => demo::pointing::run(&task(args)?),
+        "demo-script" => demo::script::run(&task(args)?),
+        "demo-alerts" => demo::alerts::run(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
     }

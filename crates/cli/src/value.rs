@@ -32,14 +32,6 @@ impl Values {
         codec.value_to_json(&value).map(Some).map_err(|e| damaged(schema, &e))
     }
 
-    /// Decodes a payload whole and forgets it.
-    pub(crate) fn check(&mut self, schema: SchemaId, payload: &[u8]) -> CliResult {
-        match self.codec(schema)?.decode(payload) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(damaged(schema, &error)),
-        }
-    }
-
     /// The codec of a schema.
     pub(crate) fn codec(&mut self, schema: SchemaId) -> CliResult<&Codec> {
         // Two look-ups, because a borrow from the first would last to the end.

@@ -4,14 +4,14 @@ pub(crate) mod args;
 mod audit;
 mod command;
 mod list;
-mod observe;
+pub(crate) mod observe;
 mod shell;
 mod show;
 pub(crate) mod simulate;
 mod states;
 mod stubs;
 mod target;
-mod watch;
+pub(crate) mod watch;
 
 use helio_core::sal::{Component, Interfaces};
 

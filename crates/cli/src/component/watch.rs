@@ -15,7 +15,7 @@ use crate::out::{Out, text_table};
 use crate::stop::{LOOK, Stop};
 
 /// How often components that are new are looked for, and leases looked at.
-const LOOK_UP: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_UP: Duration = Duration::from_secs(1);
 /// The shortest time between two drawings that the eye can follow.
 const EVERY_MIN: Duration = Duration::from_millis(50);
 /// So much of a text is shown in the table.
@@ -23,7 +23,8 @@ const TEXT_MAX: usize = 48;
 /// From this level on a log message is a warning (Python's numbers, which SAL has).
 const WARNING: i64 = 30;
 
-const WANTED: [Told; 8] = [
+/// What is looked at for the table.
+pub(crate) const WANTED: [Told; 8] = [
     Told::Lease,
     Told::State,
     Told::Heartbeat,
@@ -147,10 +148,11 @@ fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value)
 }
 
 /// A screen of its own on the terminal, which is given back at the end.
-struct Screen(Out);
+pub(crate) struct Screen(Out);
 
 impl Screen {
-    fn begin() -> CliResult<Self> {
+    /// Takes the terminal.
+    pub(crate) fn begin() -> CliResult<Self> {
         let mut out = Out::new();
         // The alternate screen, without a cursor.
         out.raw(b"\x1b[?1049h\x1b[?25l")?;
@@ -168,7 +170,7 @@ impl Screen {
                 observer.look_up()?;
                 looked = Instant::now();
             }
-            self.draw(observer)?;
+            self.show(&table(observer))?;
             let next = Instant::now() + every;
             while !over(until, stop) && Instant::now() < next {
                 observer.next(left(Some(next)))?;
@@ -177,24 +179,28 @@ impl Screen {
         Ok(())
     }
 
-    fn draw(&mut self, observer: &Observer) -> CliResult {
-        let now = observer.now();
-        let head = ["component", "state", "presence", "heartbeat", "last command", "error", "log"];
-        let rows: Vec<Vec<String>> = observer.known.iter().map(|(n, s)| row(n, s, now)).collect();
+    /// Shows lines from the top; those for which there is no room are left out.
+    pub(crate) fn show(&mut self, all: &[String]) -> CliResult {
         let (columns, lines) = size();
         self.0.raw(b"\x1b[H")?;
-        let utc = now.to_utc_string();
-        let title = format!("{} components, {}", rows.len(), utc.get(..19).unwrap_or(&utc));
-        for (place, line) in std::iter::once(title).chain(text_table(&head, &rows)).enumerate() {
-            // The last line stays free: writing there would scroll.
-            if place + 1 < lines {
-                let line: String = line.chars().take(columns).collect();
-                self.0.line(&format!("{}\x1b[K", coloured(&line)))?;
-            }
+        // The last line stays free: writing there would scroll.
+        for line in all.iter().take(lines.saturating_sub(1)) {
+            let line: String = line.chars().take(columns).collect();
+            self.0.line(&format!("{}\x1b[K", coloured(&line)))?;
         }
         self.0.raw(b"\x1b[J")?;
         self.0.flush()
     }
+}
+
+/// What is known of all components: when, and a table.
+pub(crate) fn table(observer: &Observer) -> Vec<String> {
+    let now = observer.now();
+    let head = ["component", "state", "presence", "heartbeat", "last command", "error", "log"];
+    let rows: Vec<Vec<String>> = observer.known.iter().map(|(n, s)| row(n, s, now)).collect();
+    let utc = now.to_utc_string();
+    let title = format!("{} components, {}", rows.len(), utc.get(..19).unwrap_or(&utc));
+    std::iter::once(title).chain(text_table(&head, &rows)).collect()
 }
 
 impl Drop for Screen {

@@ -1,64 +1,83 @@
 //! `helio demo`: a small observatory in separate processes on a fresh journal, with its books kept.
 //!
-//! Four writers (a mirror support, the pointing of a mount, a weather station, a player of alert
-//! packets) and four readers (the mount, an operators' console, an alert broker, a recorder of
-//! everything) run by a schedule. On the way the weather station is killed (SIGKILL) and started
-//! again, and a late joiner asks for the newest event of every key. At the end the mirror support
-//! publishes a burst as fast as the bus takes it. Every writer says what it has receipts for, every
-//! reader what it has seen; what is acknowledged and was not seen is lost.
+//! A mirror, a mount, a camera and two weather masts are components; a script commands them, and
+//! pointing sends the mount its targets. An alert player and its broker are beside them, a recorder
+//! reads everything. On the way a second camera is refused, the mount is killed (SIGKILL) and
+//! started again, and a late joiner asks for the newest event of every key. At the end the mirror
+//! publishes a burst as fast as the bus takes it, and the script sends all components home.
+//!
+//! Writers say what they have receipts for, callers what became of their commands, readers what
+//! they have seen; what was acknowledged and was not seen is lost. The direction goes on when
+//! something has happened, never because time has passed alone: a slow machine plays longer.
 
 mod account;
-mod body;
+pub(crate) mod alerts;
+mod caller;
+mod camera;
 mod cast;
+mod content;
+mod mount;
+mod pace;
 mod packet;
-pub(crate) mod plan;
+pub(crate) mod part;
+pub(crate) mod pointing;
 pub(crate) mod reader;
 mod report;
-pub(crate) mod scene;
-pub(crate) mod writer;
+mod scene;
+pub(crate) mod script;
+mod stage;
+mod words;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cast::{Cast, Play};
+use helio_bus::Bus;
 
+use self::cast::{Cast, Notes};
+use self::report::{Play, Report};
+use self::scene::{MOUNT, POINTING, SCRIPT, Scene};
+use self::stage::Stage;
+use self::words::{Newest, Order, ReaderReport, Step};
 use crate::args::DemoArgs;
 use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
-use crate::out::{Out, Progress};
+use crate::out::Out;
 use crate::site::Site;
 use crate::stop::Stop;
 
 /// The first samples are due this long after the order to begin.
 const LEAD_NS: u64 = 200_000_000;
-/// How often the words of the processes are collected.
-const COLLECT: Duration = Duration::from_millis(10);
 /// Samples of the burst: 33 MB of forceActuatorData, about a half of what its topic keeps.
 const BURST_SAMPLES: u64 = 10_000;
-/// The longest that the burst may take.
-const BURST_NS: u64 = 60_000_000_000;
+/// The longest that no player may say anything while one is waited for: two minutes are a fault,
+/// not a slow machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What happens when, in parts of the whole time.
+const DOUBLE_AT: f64 = 0.20;
 const KILL_AT: f64 = 0.35;
 const RESTART_AT: f64 = 0.40;
 const JOIN_AT: f64 = 0.60;
-
-/// What happens at a time of the play.
-type Happening = fn(&mut Cast) -> CliResult;
 
 /// Runs `helio demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = Site::fresh("helio-demo", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
-        let text = "memory: is one process, the demo takes nine; give a journal: instead";
+        let text = "memory: is one process, the demo takes eleven; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
     }
-    let scene = scene::build(args)?;
-    let mut progress = Progress::new();
-    let mut cast = Cast::start(&scene, site.url(), stop)?;
-    let ended = direct(&mut cast, args, stop, &mut progress).and_then(|()| cast.end());
-    drop(progress);
-    let play: Play = ended?;
-    let report = report::Report::of(&scene, &play, site.url());
+    let scene = scene::build(args, site.url())?;
+    let bus = Bus::connect(site.url())?;
+    let cast = Cast::start(&scene, site.url(), stop)?;
+    let stage = Stage::open(&bus, args.run.output.json)?;
+    let begun_ns = monotonic_ns() + LEAD_NS;
+    let total_ns = u64::try_from(args.seconds.as_nanos()).unwrap_or(u64::MAX);
+    let mut direction = Direction { cast, stage, stop: stop.clone(), begun_ns, total_ns };
+    let events = direction.play(&scene)?;
+    let Direction { cast, mut stage, .. } = direction;
+    let (recorder, broker, notes) = cast.drain()?;
+    let (states, story) = (stage.states()?, stage.close()?);
+    let play = Play { events, recorder, broker, notes, story, states };
+    let report = Report::of(&scene, play, site.url());
     let mut out = Out::new();
     if args.run.output.json {
         out.json(&report)?;
@@ -69,34 +88,130 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     report.verdict()
 }
 
-/// Lets the play run by its time table.
-fn direct(cast: &mut Cast, args: &DemoArgs, stop: &Stop, progress: &mut Progress) -> CliResult {
-    let start_ns = monotonic_ns() + LEAD_NS;
-    let total_ns = args.seconds.as_nanos() as u64;
-    let at = |part: f64| start_ns + (total_ns as f64 * part) as u64;
-    cast.begin(start_ns)?;
-    let scenes: [(f64, Happening); 4] = [
-        (KILL_AT, Cast::kill_one),
-        (RESTART_AT, Cast::restart_it),
-        (JOIN_AT, Cast::join_late),
-        (1.0, Cast::rest),
-    ];
-    for (part, happens) in scenes {
-        while monotonic_ns() < at(part) {
-            stop.check()?;
-            std::thread::sleep(COLLECT);
-            cast.collect()?;
-            progress.show(|| cast.status(monotonic_ns().saturating_sub(start_ns), total_ns));
+/// What the direction saw.
+pub(crate) struct Events {
+    /// Why the second camera may not run; `None` where it ran.
+    double: Option<String>,
+    /// What the late joiner should have got at least, and what it got.
+    late: (Vec<Newest>, ReaderReport),
+    /// How long the schedule ran.
+    seconds: f64,
+}
+
+struct Direction {
+    cast: Cast,
+    stage: Stage,
+    stop: Stop,
+    begun_ns: u64,
+    total_ns: u64,
+}
+
+impl Direction {
+    /// Lets the play run by its time table.
+    fn play(&mut self, scene: &Scene) -> CliResult<Events> {
+        self.begin(scene)?;
+        let double = self.double(scene)?;
+        self.kill()?;
+        self.restart()?;
+        self.wait(JOIN_AT, "", |_| true)?;
+        let late = self.cast.join_late()?;
+        self.wait(1.0, "", |_| true)?;
+        self.cast.order_all_but("", Order::Rest)?;
+        let seconds = monotonic_ns().saturating_sub(self.begun_ns) as f64 * 1e-9;
+        self.burst()?;
+        self.end()?;
+        Ok(Events { double, late, seconds })
+    }
+
+    fn begin(&mut self, scene: &Scene) -> CliResult {
+        let (players, components) = (scene.players.len(), scene.components.join(", "));
+        self.stage.tell(&format!("{players} processes; of them components: {components}"))?;
+        if scene.double.is_none() {
+            self.stage.tell("these interfaces have no camera: nobody takes images")?;
         }
-        happens(cast)?;
+        self.begun_ns = monotonic_ns() + LEAD_NS;
+        let start_ns = self.begun_ns;
+        self.cast.order_all_but(POINTING, Order::Begin { start_ns })?;
+        self.wait(0.0, "the script to begin", |notes| notes.steps.contains(&Step::Began))?;
+        let start_ns = monotonic_ns();
+        self.cast.order(POINTING, Order::Begin { start_ns })?;
+        self.stage.tell("pointing sends the mount 20 targets a second")
     }
-    cast.burst(BURST_SAMPLES)?;
-    let latest = monotonic_ns() + BURST_NS;
-    while !cast.burst_is_over() && monotonic_ns() < latest {
-        stop.check()?;
-        std::thread::sleep(COLLECT);
-        cast.collect()?;
-        progress.show(|| "a burst, as fast as the bus takes it".to_owned());
+
+    /// A second instance of the camera is refused.
+    fn double(&mut self, scene: &Scene) -> CliResult<Option<String>> {
+        let Some(double) = &scene.double else { return Ok(None) };
+        self.wait(DOUBLE_AT, "", |_| true)?;
+        let refused = self.cast.double(double)?;
+        let told = refused.as_deref().unwrap_or("it runs, which it must not");
+        self.stage.tell(&format!("a second {} is started: {told}", double.name))?;
+        Ok(refused)
     }
-    Ok(())
+
+    fn kill(&mut self) -> CliResult {
+        self.wait(KILL_AT, "the mount to follow targets", |notes| notes.followed() > 0)?;
+        self.cast.kill(MOUNT)?;
+        self.stage.tell(&format!("SIGKILL for {MOUNT}"))?;
+        self.cast.order(SCRIPT, Order::Died)?;
+        let told =
+            |notes: &Notes| notes.steps.iter().any(|step| matches!(step, Step::ToldGone { .. }));
+        self.wait(0.0, "the script to be told that nobody is there", told)?;
+        self.stage.show_operators()?;
+        self.wait(RESTART_AT, "", |_| true)
+    }
+
+    fn restart(&mut self) -> CliResult {
+        self.cast.restart(MOUNT, monotonic_ns())?;
+        self.stage.tell(&format!("{MOUNT} is started again"))?;
+        self.cast.order(SCRIPT, Order::Returned)?;
+        self.wait(0.0, "the mount to be back", |notes| notes.steps.contains(&Step::Resumed))?;
+        let followed = self.cast.notes.followed();
+        self.wait(0.0, "targets to be followed", |notes| notes.followed() > followed)
+    }
+
+    fn burst(&mut self) -> CliResult {
+        self.stage.doing("a burst, as fast as the bus takes it".to_owned());
+        self.cast.burst(BURST_SAMPLES)?;
+        self.wait(1.0, "the burst", |notes| notes.burst.is_some())
+    }
+
+    /// Pointing ends, then the script sends the components home, then all end.
+    fn end(&mut self) -> CliResult {
+        for name in [POINTING, SCRIPT] {
+            self.cast.order(name, Order::End)?;
+            self.until(name, |cast| cast.has_ended(name))?;
+        }
+        self.cast.order_all_but("", Order::End)?;
+        self.until("all to end", Cast::have_all_ended)
+    }
+
+    /// Waits until a part of the time is over and something has happened.
+    fn wait(&mut self, part: f64, what: &str, happened: impl Fn(&Notes) -> bool) -> CliResult {
+        let at_ns = self.begun_ns + (self.total_ns as f64 * part) as u64;
+        self.until(what, |cast| monotonic_ns() >= at_ns && happened(&cast.notes))
+    }
+
+    fn until(&mut self, what: &str, happened: impl Fn(&Cast) -> bool) -> CliResult {
+        let mut heard = Instant::now();
+        loop {
+            if self.cast.collect()? {
+                heard = Instant::now();
+            }
+            for line in std::mem::take(&mut self.cast.notes.story) {
+                self.stage.tell(&line)?;
+            }
+            if let Some(text) = self.cast.notes.doing.take() {
+                self.stage.doing(text);
+            }
+            if happened(&self.cast) {
+                return Ok(());
+            }
+            self.stop.check()?;
+            if heard.elapsed() > PATIENCE {
+                let text = format!("the demo waits for {what}, and no process says anything");
+                return Err(CliError::Failure(text));
+            }
+            self.stage.step()?;
+        }
+    }
 }

@@ -1,123 +1,157 @@
 //! A reader process of the demo: follows its topics, keeps its own books, and says at the end what
 //! it has seen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use helio_bus::{Bus, Event, Member, Origin, Sample, SchemaId, Start, Subscribe, WaitSet};
+use helio_bus::{Bus, Event, Member, Sample, Start, Subscribe, Tai, TopicName, WaitSet};
 
-use super::account::{Seen, SeenBySource, Source, complete};
-use super::plan::{Drain, Mark, ReaderReport, ReaderTask, Role};
+use super::account::{Books, Numbering, Seen, SeenBySource, Source};
+use super::content::{Contents, OfCommand};
+use super::words::{Newest, ReaderOrder, ReaderReport, ReaderTask, ReaderWord, Role};
 use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
-use crate::error::{CliError, CliResult};
+use crate::error::CliResult;
 use crate::open::{existing, name};
-use crate::value::Values;
 use crate::worker::{orders, say};
 
 /// Orders are looked for at least this often.
 const LOOK: Duration = Duration::from_millis(20);
-/// The longest that a reader waits without progress for what it should still get.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a late joiner waits for the history of a topic.
-const HISTORY: Duration = Duration::from_millis(500);
+/// How often the recorder looks for topics that are new.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// The longest that a reader waits without progress for what it should still get: a slow machine is
+/// no loss.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Samples that are taken before orders are looked for again.
+const AT_ONCE: u64 = 10_000;
 
 /// Runs the process.
 pub(crate) fn run(task: &ReaderTask) -> CliResult {
     let bus = Bus::connect(&task.url)?;
-    let mut reader = Reader::open(&bus, task)?;
-    say(&())?;
-    match task.role {
-        Role::Follows => reader.follow(&orders())?,
-        Role::JoinsLate => reader.history()?,
+    let begun_ns = monotonic_ns();
+    let mut reader = Reader::open(&bus, &task.role)?;
+    match &task.role {
+        Role::Joins(expected) => reader.join(expected)?,
+        Role::Records | Role::Follows(_) => {
+            say(&ReaderWord::Ready)?;
+            reader.follow(&orders())?;
+        }
     }
-    say(&reader.report())
+    say(&ReaderWord::Report(Box::new(reader.report(begun_ns))))
 }
 
 struct Reader {
+    bus: Bus,
+    /// Whether topics that are new are read too.
+    records: bool,
     set: WaitSet,
-    members: Vec<Member>,
-    topics: Vec<String>,
-    values: Values,
+    /// Each with when it was opened.
+    topics: HashMap<Member, (TopicName, Tai)>,
+    opened: HashSet<TopicName>,
+    looked_up: Instant,
+    contents: Contents,
     seen: HashMap<(Member, String, u64), Seen>,
     latencies: HashMap<Member, Histogram<u64>>,
-    burst: Option<(u64, u64)>,
-    newest: Vec<(Source, Vec<u8>, u64)>,
+    numbering: HashMap<(Member, String), Numbering>,
+    newest: HashMap<(Member, Vec<u8>), (u64, u64)>,
+    finished_ns: u64,
+    report: ReaderReport,
 }
 
 impl Reader {
-    fn open(bus: &Bus, task: &ReaderTask) -> CliResult<Self> {
-        let mut set = bus.wait_set()?;
-        let start = match task.role {
-            Role::Follows => Start::Earliest,
-            Role::JoinsLate => Start::Last(1),
-        };
-        let mut members = Vec::with_capacity(task.topics.len());
-        for topic in &task.topics {
-            let topic = existing(bus, &name(topic)?)?.ok_or_else(|| {
-                CliError::NotFound(format!("there is no topic {topic}; its writer has not started"))
-            })?;
-            members.push(set.add(topic.subscribe(Subscribe::from(start).as_written())?));
-        }
-        Ok(Self {
-            set,
-            members,
-            topics: task.topics.clone(),
-            values: Values::new(bus),
+    fn open(bus: &Bus, role: &Role) -> CliResult<Self> {
+        let mut reader = Self {
+            bus: bus.clone(),
+            records: *role == Role::Records,
+            set: bus.wait_set()?,
+            topics: HashMap::new(),
+            opened: HashSet::new(),
+            looked_up: Instant::now(),
+            contents: Contents::new(bus),
             seen: HashMap::new(),
             latencies: HashMap::new(),
-            burst: None,
-            newest: Vec::new(),
-        })
+            numbering: HashMap::new(),
+            newest: HashMap::new(),
+            finished_ns: 0,
+            report: ReaderReport::default(),
+        };
+        match role {
+            // What an earlier run has left is not this one's.
+            Role::Records => reader.look_up(Start::Latest)?,
+            Role::Follows(topics) => {
+                topics.iter().try_for_each(|topic| reader.add(&name(topic)?, Start::Earliest))?;
+            }
+            Role::Joins(expected) => {
+                for newest in expected {
+                    reader.add(&name(&newest.topic)?, Start::Last(1))?;
+                }
+            }
+        }
+        Ok(reader)
+    }
+
+    fn add(&mut self, topic: &TopicName, start: Start) -> CliResult {
+        if self.opened.contains(topic) {
+            return Ok(());
+        }
+        let Some(open) = existing(&self.bus, topic)? else { return Ok(()) };
+        let member = self.set.add(open.subscribe(Subscribe::from(start).as_written())?);
+        self.topics.insert(member, (topic.clone(), self.bus.clock().now()));
+        self.opened.insert(topic.clone());
+        Ok(())
+    }
+
+    fn look_up(&mut self, start: Start) -> CliResult {
+        self.looked_up = Instant::now();
+        self.bus.topics()?.iter().try_for_each(|topic| self.add(topic, start))
     }
 
     /// Reads on until told what there is to have, and then until it has that.
-    fn follow(&mut self, orders: &Receiver<Drain>) -> CliResult {
+    fn follow(&mut self, orders: &Receiver<ReaderOrder>) -> CliResult {
         loop {
             self.read(LOOK)?;
             match orders.try_recv() {
-                Ok(drain) => return self.drain(&drain),
+                Ok(ReaderOrder::TellNewest) => say(&ReaderWord::Newest(self.newest_events()))?,
+                Ok(ReaderOrder::Drain(books)) => return self.drain(&books),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
     }
 
-    fn drain(&mut self, drain: &Drain) -> CliResult {
+    fn drain(&mut self, books: &Books) -> CliResult {
         let mut progress = Instant::now();
+        self.looked_up = Instant::now() - LOOK_UP;
         while progress.elapsed() < PATIENCE {
-            if complete(&drain.0, &self.seen_by_source(), &self.topics) {
-                return Ok(());
-            }
             if self.read(LOOK)? > 0 {
                 progress = Instant::now();
+            } else if self.lost_and_ahead().1 == 0 {
+                let topics: Vec<String> = self.opened.iter().map(ToString::to_string).collect();
+                if books.all_in(&self.seen_by_source(), &topics) {
+                    return Ok(());
+                }
             }
         }
         Ok(())
     }
 
-    /// Takes what a late joiner gets at once.
-    fn history(&mut self) -> CliResult {
-        let until = Instant::now() + HISTORY;
-        while let Some((member, event)) =
-            self.set.next_timeout(until.saturating_duration_since(Instant::now()))?
-        {
-            let Event::Sample(sample) = event else { continue };
-            if sample.origin != Origin::History {
-                continue;
-            }
-            self.check(&sample)?;
-            let key = sample.key.to_vec();
-            let source = self.source(member, &sample.header.producer);
-            self.newest.push((source, key, sample.header.sequence));
+    /// Takes what a late joiner gets, until that is what it should.
+    fn join(&mut self, expected: &[Newest]) -> CliResult {
+        let until = Instant::now() + PATIENCE;
+        while missing(&self.newest_events(), expected) > 0 && Instant::now() < until {
+            self.read(LOOK)?;
         }
+        self.finished_ns = monotonic_ns();
         Ok(())
     }
 
     /// Waits for something and takes all there is; gives the number of samples.
     fn read(&mut self, wait: Duration) -> CliResult<u64> {
+        if self.records && self.looked_up.elapsed() >= LOOK_UP {
+            self.look_up(Start::Earliest)?;
+        }
         let mut taken = 0;
         let mut next = self.set.next_timeout(wait)?;
         while let Some((member, event)) = next {
@@ -125,7 +159,7 @@ impl Reader {
                 self.sample(member, &sample)?;
                 taken += 1;
             }
-            if taken >= 10_000 {
+            if taken >= AT_ONCE {
                 break;
             }
             next = self.set.try_next()?;
@@ -134,44 +168,55 @@ impl Reader {
     }
 
     fn sample(&mut self, member: Member, sample: &Sample) -> CliResult {
-        let now_ns = monotonic_ns();
-        self.check(sample)?;
-        let producer = &sample.header.producer;
-        let key = (member, producer.name.to_string(), producer.incarnation);
-        self.seen.entry(key).or_default().note(sample.header.sequence);
-        match Mark::of(sample.header.trace) {
-            Some(Mark::Scheduled(due_ns)) => {
+        let (now_ns, now) = (monotonic_ns(), self.bus.clock().now());
+        let (producer, sequence) = (&sample.header.producer, sample.header.sequence);
+        let source = (member, producer.name.to_string(), producer.incarnation);
+        self.seen.entry(source).or_default().note(sequence, sample.payload.len());
+        // A sample that cannot be read as what its schema says is an error, not a sample.
+        let content = self.contents.of(sample)?;
+        if let Some(number) = content.number {
+            let key = (member, producer.name.to_string());
+            self.numbering.entry(key).or_default().note(producer.incarnation, number);
+        }
+        if sample.topic.as_str().contains("/event/") {
+            let key = (member, sample.key.to_vec());
+            self.newest.insert(key, (producer.incarnation, sequence));
+        }
+        let commands = &mut self.report.commands;
+        match content.command {
+            Some(OfCommand::Sent(id)) => commands.sent.push(id),
+            Some(OfCommand::Acknowledged(id, code)) => commands.acks.push((id, code)),
+            Some(OfCommand::Audited(id, code)) => commands.audits.push((id, code)),
+            None => {}
+        }
+        let opened = self.topics.get(&member).map(|(_, opened)| *opened);
+        match content.since {
+            // What was there before the reader says nothing of how long things take.
+            Some(since) if Some(since) < opened => {}
+            Some(since) => {
+                let took_ns = now.nanos().saturating_sub(since.nanos()).max(1) as u64;
                 let latencies = self.latencies.entry(member).or_insert_with(histogram);
-                latencies.saturating_record(now_ns.saturating_sub(due_ns).max(1));
+                latencies.saturating_record(took_ns);
             }
-            Some(Mark::Burst) => {
-                let (count, last_ns) = self.burst.get_or_insert((0, 0));
+            None => {
+                let (count, last_ns) = self.report.burst.get_or_insert((0, 0));
                 (*count, *last_ns) = (*count + 1, now_ns);
             }
-            None => {}
         }
         Ok(())
     }
 
-    /// A sample that cannot be read as what its schema says is an error, not a sample.
-    fn check(&mut self, sample: &Sample) -> CliResult {
-        match sample.header.schema {
-            SchemaId::BYTES => Ok(()),
-            schema => self.values.check(schema, &sample.payload),
-        }
-    }
-
-    fn source(&self, member: Member, producer: &helio_bus::Producer) -> Source {
-        Source {
-            topic: self.topic(member),
-            producer: producer.name.to_string(),
-            incarnation: producer.incarnation,
-        }
+    fn newest_events(&self) -> Vec<Newest> {
+        let newest =
+            |((member, key), (incarnation, sequence)): (&(Member, Vec<u8>), &(u64, u64))| {
+                let (key, incarnation, sequence) = (key.clone(), *incarnation, *sequence);
+                Newest { topic: self.topic(*member), key, incarnation, sequence }
+            };
+        self.newest.iter().map(newest).collect()
     }
 
     fn topic(&self, member: Member) -> String {
-        let at = self.members.iter().position(|known| *known == member);
-        at.map(|at| self.topics[at].clone()).unwrap_or_default()
+        self.topics.get(&member).map(|(name, _)| name.to_string()).unwrap_or_default()
     }
 
     fn seen_by_source(&self) -> SeenBySource {
@@ -182,29 +227,52 @@ impl Reader {
         self.seen.iter().map(entry).collect()
     }
 
-    fn report(&mut self) -> ReaderReport {
+    /// Samples that the bus told were lost, and those that lie ahead.
+    fn lost_and_ahead(&mut self) -> (u64, u64) {
+        let (mut lost, mut ahead) = (0, 0);
+        for member in self.topics.keys() {
+            if let Some(samples) = self.set.get_mut(*member) {
+                lost += samples.stats().lost;
+                ahead += samples.stats().lag;
+            }
+        }
+        (lost, ahead)
+    }
+
+    fn report(mut self, begun_ns: u64) -> ReaderReport {
         let counts = |histogram: &Histogram<u64>| {
             let values = histogram.iter_recorded();
             values.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
         };
-        let latencies =
-            self.latencies.iter().map(|(member, h)| (self.topic(*member), counts(h))).collect();
-        let (mut told_lost, mut lag) = (0, 0);
-        for member in &self.members {
-            if let Some(subscription) = self.set.get_mut(*member) {
-                told_lost += subscription.stats().lost;
-                lag += subscription.stats().lag;
-            }
-        }
+        let (told_lost, lag) = self.lost_and_ahead();
+        let numbering = self.numbering.iter().map(|((member, producer), numbering)| {
+            (self.topic(*member), producer.clone(), numbering.clone())
+        });
+        let numbering = numbering.collect();
+        let latencies = self.latencies.iter();
+        let latencies = latencies.map(|(member, h)| (self.topic(*member), counts(h))).collect();
         ReaderReport {
             seen: self.seen_by_source(),
-            latencies,
-            burst: self.burst,
-            newest: std::mem::take(&mut self.newest),
+            newest: self.newest_events(),
             told_lost,
             lag,
+            latencies,
+            numbering,
+            joined_ns: self.finished_ns.saturating_sub(begun_ns),
             cpu_s: cpu_s(),
             rss_mb: peak_rss_mb(),
+            ..self.report
         }
     }
+}
+
+/// How many keys' newest samples are not there, nor anything newer.
+pub(crate) fn missing(newest: &[Newest], expected: &[Newest]) -> usize {
+    let has = |event: &&Newest| {
+        newest.iter().any(|one| {
+            let newer = (one.incarnation, one.sequence) >= (event.incarnation, event.sequence);
+            one.topic == event.topic && one.key == event.key && newer
+        })
+    };
+    expected.iter().filter(|event| !has(event)).count()
 }

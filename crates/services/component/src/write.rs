@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use helio_bus::{Bus, Message, Publisher, Start, Subscribe, Tai, TraceId};
+use helio_bus::{Bus, Message, Producer, Publisher, Receipt, Start, Subscribe, Tai, TraceId};
 use helio_core::codec::wire;
 use helio_core::sal::TopicKind;
 use helio_core::{HeadersRef, ProducerName, Value};
@@ -61,6 +61,8 @@ pub struct Written {
     pub seq_num: i32,
     /// When it was made.
     pub time: Tai,
+    /// What the bus promises of the sample; `None` where none was published.
+    pub receipt: Option<Receipt>,
 }
 
 /// What a sample carries beside its fields.
@@ -118,6 +120,20 @@ impl WriteTopic {
     /// [`WriteError`].
     pub fn write(&self) -> Result<Written, WriteError> {
         self.update().force().write()
+    }
+
+    /// Who writes it, as the bus tells its readers; the topic is opened for that.
+    ///
+    /// # Errors
+    /// [`WriteError::Open`].
+    pub fn producer(&self) -> Result<Producer, WriteError> {
+        let mut state = self.state();
+        self.0.opened(&mut state)?;
+        let producer = state.publisher.as_ref().map(Publisher::producer);
+        producer.ok_or_else(|| {
+            let topic = self.0.shape.topic().to_string();
+            WriteError::Publish { topic, source: closed() }
+        })
     }
 
     /// Opens the topic before its first write.
@@ -243,7 +259,7 @@ impl Update<'_> {
         let event = inner.shape.topic().kind() == TopicKind::Event;
         if event && !changed && self.when == When::Changed {
             let (seq_num, time) = (state.number, inner.bus.clock().now());
-            return Ok(Written { published: false, seq_num, time });
+            return Ok(Written { published: false, seq_num, time, receipt: None });
         }
         inner.publish(&mut state, &Beside::default())
     }
@@ -302,9 +318,9 @@ impl Inner {
             Some(trace) => message.trace(trace),
             None => message,
         };
-        publisher.publish(message).wait().map_err(failed)?;
+        let receipt = Some(publisher.publish(message).wait().map_err(failed)?);
         (state.number, state.written) = (number, true);
-        Ok(Written { published: true, seq_num: number, time })
+        Ok(Written { published: true, seq_num: number, time, receipt })
     }
 
     fn encode(&self, state: &mut State, time: Tai, number: i32) -> Result<(), WriteError> {

@@ -1,0 +1,76 @@
+//! The demo's camera: it takes images, says how far it is, and can be interrupted.
+
+use std::time::Duration;
+
+use helio_component::protocol::checks::{Limits, Nan};
+use helio_component::{Builder, Command, Failed};
+use helio_core::Value;
+use helio_core::sal::TopicKind;
+
+use super::mount::enabled;
+use super::part::Told;
+use crate::worker::say;
+
+/// How often it says how far it is, in an exposure.
+const TOLD: u32 = 10;
+/// What an exposure may take beyond its own time.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Events of an exposure's stages. Interfaces name them differently; each component has some.
+const BEGINS: &[&str] = &["startExposure", "startIntegration"];
+const ENDS: &[&str] = &["endExposure", "endIntegration"];
+const READOUT: &[&str] = &["startReadout"];
+const READ: &[&str] = &["endReadout", "imageStored"];
+
+/// Gives a component its commands.
+pub(crate) fn attach(builder: Builder) -> Builder {
+    let at_least = |min| Limits { min: Some(min), max: None, nan: Nan::Refused };
+    builder.on("takeImages", take_images).limit("takeImages", "numImages", at_least(1.0)).limit(
+        "takeImages",
+        "expTime",
+        at_least(0.0),
+    )
+}
+
+fn take_images(command: &Command) -> Result<String, Failed> {
+    enabled(command)?;
+    let (images, seconds) = (command.integer("numImages"), command.number("expTime"));
+    let mut last = String::new();
+    for image in 1..=images {
+        last = format!("demo-{:08}-{image}", command.seq_num());
+        tell(command, BEGINS, &last, image)?;
+        for part in 0..TOLD {
+            let done = (image - 1) as f64 + f64::from(part) / f64::from(TOLD);
+            let text = format!("image {image} of {images}");
+            let left = Duration::from_secs_f64(seconds * (images - image + 1) as f64) + GRACE;
+            command.in_progress(left, &text, Some(done / images as f64));
+            command.pause(Duration::from_secs_f64(seconds / f64::from(TOLD)))?;
+        }
+        tell(command, ENDS, &last, image)?;
+        tell(command, READOUT, &last, image)?;
+        tell(command, READ, &last, image)?;
+    }
+    Ok(last)
+}
+
+/// Publishes those of the events that the interface has.
+fn tell(command: &Command, events: &[&str], image: &str, number: i64) -> Result<(), Failed> {
+    let component = command.component();
+    let known = |name: &&&str| component.interface().has(TopicKind::Event, name);
+    for name in events.iter().filter(known) {
+        let now = || Value::Double(component.now().seconds());
+        let values = [
+            ("imageName", image.into()),
+            ("imageIndex", Value::Long(number)),
+            ("imagesInSequence", Value::Long(command.integer("numImages"))),
+            ("exposureTime", Value::Double(command.number("expTime"))),
+            ("requestedExposureTime", Value::Double(command.number("expTime"))),
+            ("timestampAcquisitionStart", now()),
+            ("timestampEndOfReadout", now()),
+        ];
+        if let Some(word) = Told::open(component.event(name)?)?.write(values)? {
+            say(&word)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! The demo's script: leads all components to ENABLED, takes images, is told that the mount died,
+//! goes on when it is back, and sends everybody home.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use helio_bus::Bus;
+use helio_component::protocol::caller::Cause;
+use helio_component::protocol::{AckCode, SummaryState, path};
+
+use super::caller::{Callee, Ended};
+use super::words::{Order, ScriptTask, Step, Word};
+use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
+use crate::error::{CliError, CliResult};
+use crate::sal;
+use crate::worker::{orders, say};
+
+/// Who the script says it is.
+pub(crate) const IDENTITY: &str = "Script:1";
+/// Images that one command asks for.
+const IMAGES: i32 = 2;
+
+/// Runs the process.
+pub(crate) fn run(task: &ScriptTask) -> CliResult {
+    let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
+    let bus = Bus::connect(&task.world.url)?;
+    let open = |of: &(String, i32)| Callee::open(&bus, &interfaces, of, IDENTITY);
+    let all = task.components.iter().map(open).collect::<CliResult<Vec<_>>>()?;
+    let place = |of: &(String, i32)| task.components.iter().position(|known| known == of);
+    let mount = place(&(task.mount.clone(), 0))
+        .ok_or_else(|| CliError::Failure(format!("the script has no component {}", task.mount)))?;
+    let camera = task.camera.as_ref().and_then(place);
+    say(&Word::Ready)?;
+    let (exposure_s, orders) = (task.exposure_s, orders());
+    Script { all, mount, camera, exposure_s, orders, ends: false, images: 0 }.play()?;
+    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
+}
+
+struct Script {
+    all: Vec<Callee>,
+    mount: usize,
+    camera: Option<usize>,
+    exposure_s: f64,
+    orders: Receiver<Order>,
+    ends: bool,
+    images: i32,
+}
+
+impl Script {
+    fn play(mut self) -> CliResult {
+        if !matches!(self.orders.recv(), Ok(Order::Begin { .. })) {
+            return Ok(());
+        }
+        self.begin()?;
+        while !self.ends {
+            match self.camera {
+                Some(camera) => {
+                    self.expose(camera)?;
+                    self.attend()?;
+                }
+                None => match self.orders.recv() {
+                    Ok(order) => self.follow(order)?,
+                    Err(_) => self.ends = true,
+                },
+            }
+        }
+        self.leave()
+    }
+
+    fn begin(&self) -> CliResult {
+        let begun = monotonic_ns();
+        for callee in &self.all {
+            lead(callee, SummaryState::Enabled)?;
+        }
+        let (all, ms) = (self.all.len(), ms_since(begun));
+        story(format!("{all} components from STANDBY to ENABLED in {ms:.0} ms"))?;
+        self.track()?;
+        if let Some(camera) = self.camera {
+            self.refused(camera)?;
+        }
+        say(&Word::Came(Step::Began))
+    }
+
+    fn track(&self) -> CliResult {
+        let ended = self.all[self.mount].ask("startTracking");
+        let met = ended.completed();
+        ended.account(met)
+    }
+
+    /// A command that cannot be run is told so.
+    fn refused(&self, camera: usize) -> CliResult {
+        let callee = &self.all[camera];
+        let call = callee.command("takeImages").set("numImages", 0).set("expTime", 1.0);
+        let ended = callee.send("takeImages", call).wait();
+        story(format!("{} refuses takeImages of 0 images: {}", callee.name(), ended.text))?;
+        let met = ended.cause == Some(Cause::Acknowledged)
+            && ended.called.code == AckCode::Failed.number();
+        ended.account(met)
+    }
+
+    /// Takes images, and follows orders meanwhile.
+    fn expose(&mut self, camera: usize) -> CliResult {
+        let callee = &self.all[camera];
+        let (name, seconds) = (callee.name(), self.exposure_s);
+        let call = callee.command("takeImages").set("numImages", IMAGES).set("expTime", seconds);
+        let mut sent = callee.send("takeImages", call.set("shutter", true));
+        let mut told = 0;
+        let ended = loop {
+            match sent.next() {
+                Ok(ack) => {
+                    told += 1;
+                    let percent = ack.progress.unwrap_or(0.0) * 100.0;
+                    say(&Word::Doing(format!("{name} takes {}: {percent:.0} %", ack.result)))?;
+                    self.attend()?;
+                }
+                Err(ended) => break ended,
+            }
+        };
+        if self.images == 0 {
+            let text = format!(
+                "{name} takes {IMAGES} images of {seconds:.1} s, says {told} times how far it is, \
+                 and is done: {}",
+                ended.text
+            );
+            story(text)?;
+        }
+        self.images += IMAGES;
+        let met = ended.completed();
+        ended.account(met)
+    }
+
+    /// Follows what was ordered by now.
+    fn attend(&mut self) -> CliResult {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => self.follow(order)?,
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    self.ends = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, order: Order) -> CliResult {
+        match order {
+            Order::Died => self.told_gone(),
+            Order::Returned => self.resume(),
+            Order::End => {
+                self.ends = true;
+                Ok(())
+            }
+            Order::Begin { .. } | Order::Rest | Order::Burst { .. } => Ok(()),
+        }
+    }
+
+    /// Commands the mount, which is not there.
+    fn told_gone(&self) -> CliResult {
+        let Ended { called, cause, text } = self.all[self.mount].ask("stop");
+        let (after_ns, met) = (called.took_ns, cause == Some(Cause::NobodyThere));
+        story(format!("stop of the mount ends after {:.1} ms: {text}", after_ns as f64 * 1e-6))?;
+        Ended { called, cause, text }.account(met)?;
+        say(&Word::Came(Step::ToldGone { after_ns }))
+    }
+
+    fn resume(&self) -> CliResult {
+        lead(&self.all[self.mount], SummaryState::Enabled)?;
+        self.track()?;
+        story(format!("{} is ENABLED and tracks again", self.all[self.mount].name()))?;
+        say(&Word::Came(Step::Resumed))
+    }
+
+    fn leave(&self) -> CliResult {
+        if self.images > 0 {
+            story(format!("{} images were taken; the night is over", self.images))?;
+        }
+        let ended = self.all[self.mount].ask("stop");
+        let met = ended.completed();
+        ended.account(met)?;
+        for callee in &self.all {
+            lead(callee, SummaryState::Offline)?;
+        }
+        story(format!("{} components to STANDBY, and away by exitControl", self.all.len()))
+    }
+}
+
+/// Leads a component to a state by the fewest commands, as [`Remote::set_state`] does, and accounts
+/// for each of them.
+///
+/// [`Remote::set_state`]: helio_component::Remote::set_state
+fn lead(callee: &Callee, target: SummaryState) -> CliResult {
+    let commands = callee.remote.state()?.and_then(|state| path(state, target));
+    let commands = commands.ok_or_else(|| {
+        CliError::Failure(format!("no commands lead {} to {target}", callee.name()))
+    })?;
+    for command in commands {
+        let ended = callee.ask(command.name());
+        let (met, text) = (ended.completed(), ended.text.clone());
+        ended.account(met)?;
+        if !met {
+            let text = format!("{} of {} did not end well: {text}", command.name(), callee.name());
+            return Err(CliError::Failure(text));
+        }
+    }
+    Ok(())
+}
+
+fn story(text: String) -> CliResult {
+    say(&Word::Story(format!("script: {text}")))
+}
+
+fn ms_since(begun_ns: u64) -> f64 {
+    monotonic_ns().saturating_sub(begun_ns) as f64 * 1e-6
+}
