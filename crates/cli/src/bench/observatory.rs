@@ -135,6 +135,7 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
     let start_s = begun.elapsed().as_secs_f64();
     progress.show(|| format!("{} components at scale {}", crew.components, args.scale));
     let figures = crew.measure(args.scale, args.seconds)?;
+    let rss_mb = crew.rss_mb;
     let mut limit = None;
     if args.find_limit {
         let tried = |crew: &mut Crew, scale: f64| {
@@ -152,8 +153,8 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
         components,
         processes: args.processes,
         start_s: (start_s * 1e3).round() / 1e3,
-        rss_mb: crew.rss_mb.round(),
-        rss_mb_per_component: per_component(crew.rss_mb),
+        rss_mb: rss_mb.round(),
+        rss_mb_per_component: per_component(rss_mb),
         cpu_percent_per_component: per_component(
             100.0 * figures.cpu_s.publisher / figures.seconds.max(1e-9),
         ),

@@ -33,6 +33,9 @@ const TIMES: [&str; 2] = ["taiTime", "tai"];
 /// How long before that time it is sent: ten milliseconds more than it has to be.
 const LEAD: Duration = Duration::from_millis(60);
 
+/// So many components start at the same time: most of it is waiting for the disk.
+const STARTERS: usize = 8;
+
 /// Why components could not be simulated.
 #[derive(Debug, Error)]
 pub enum MockError {
@@ -94,10 +97,10 @@ impl Mock {
     ///
     /// # Errors
     /// [`MockError`]; none of them runs then.
-    pub fn start(
-        bus: &Bus,
-        interfaces: &Interfaces,
-        instances: &[(String, i32)],
+    pub fn start<'a>(
+        bus: &'a Bus,
+        interfaces: &'a Interfaces,
+        instances: &'a [(String, i32)],
         state: SummaryState,
     ) -> Result<Self, MockError> {
         let mut mock = Self {
@@ -108,13 +111,20 @@ impl Mock {
             counts: MockCounts::default(),
             encoded: Vec::new(),
         };
-        let rates = Rates::standard();
-        for (name, index) in instances {
-            let interface = Interface::of(interfaces, name)?;
-            let running = start_one(bus, &interface, *index, state)?;
-            mock.components.push(running);
-            mock.add_topics(interface.component(), &rates)?;
-            mock.add_streams(bus, &interface, *index, &rates)?;
+        let share = instances.len().div_ceil(STARTERS).max(1);
+        let started = std::thread::scope(|scope| {
+            let start = |part: &'a [(String, i32)]| {
+                scope.spawn(move || {
+                    part.iter().map(|one| One::start(bus, interfaces, one, state)).collect()
+                })
+            };
+            let starters: Vec<_> = instances.chunks(share).map(start).collect();
+            let joined = starters.into_iter().map(|starter| starter.join());
+            joined.collect::<Result<Vec<Vec<Result<One, MockError>>>, _>>()
+        });
+        let started = started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        for one in started.into_iter().flatten() {
+            mock.add(one?);
         }
         Ok(mock)
     }
@@ -218,22 +228,54 @@ impl Mock {
         Ok(())
     }
 
+    fn add(&mut self, one: One) {
+        let (component, remote) = (self.components.len(), self.remotes.len());
+        self.components.push(one.running);
+        self.remotes.extend(one.remotes);
+        self.topics.extend(one.topics.into_iter().map(|mut simulated| {
+            if let To::Command { remote: r, component: c, .. } = &mut simulated.to {
+                (*r, *c) = (*r + remote, component);
+            }
+            simulated
+        }));
+    }
+}
+
+/// One component that was started, with what it publishes and the commands that are sent to it.
+struct One {
+    running: Running,
+    topics: Vec<Simulated>,
+    remotes: Vec<Remote>,
+}
+
+impl One {
+    fn start(
+        bus: &Bus,
+        interfaces: &Interfaces,
+        (name, index): &(String, i32),
+        state: SummaryState,
+    ) -> Result<Self, MockError> {
+        let (interface, rates) = (Interface::of(interfaces, name)?, Rates::standard());
+        let running = start_one(bus, &interface, *index, state)?;
+        let mut one = Self { running, topics: Vec::new(), remotes: Vec::new() };
+        one.add_topics(interface.component(), &rates)?;
+        one.add_streams(bus, &interface, *index, &rates)?;
+        Ok(one)
+    }
+
     fn add_topics(&mut self, component: &Interfaced, rates: &Rates) -> Result<(), MockError> {
-        let Some(running) = self.components.last() else { return Ok(()) };
-        let mut made = Vec::new();
         for topic in component.topics() {
             let writer = match topic.kind() {
                 TopicKind::Event if ITS_OWN.contains(&topic.name()) => continue,
-                TopicKind::Event => running.event(topic.name())?,
-                TopicKind::Telemetry => running.telemetry(topic.name())?,
+                TopicKind::Event => self.running.event(topic.name())?,
+                TopicKind::Telemetry => self.running.telemetry(topic.name())?,
                 TopicKind::Command | TopicKind::Ack => continue,
             };
             // Opening thousands of topics takes seconds, which the first messages cannot wait for.
             writer.open()?;
             let values = Box::new(MockValues::new(topic)?);
-            made.push(Simulated { hz: rates.of(topic), to: To::Topic(writer, values) });
+            self.topics.push(Simulated { hz: rates.of(topic), to: To::Topic(writer, values) });
         }
-        self.topics.append(&mut made);
         Ok(())
     }
 
@@ -245,7 +287,6 @@ impl Mock {
         index: i32,
         rates: &Rates,
     ) -> Result<(), MockError> {
-        let component = self.components.len() - 1;
         for topic in interface.component().topics_of(TopicKind::Command) {
             let (hz, Some(time)) = (rates.of(topic), time_of(topic)) else { continue };
             if hz > 0.0 {
@@ -253,7 +294,7 @@ impl Mock {
                 let options = RemoteOptions { identity: Some(identity), caller: None };
                 let remote = Remote::with_options(bus, interface, index, options)?;
                 let (name, time) = (topic.name().to_owned(), time.to_owned());
-                let to = To::Command { remote: self.remotes.len(), component, name, time };
+                let to = To::Command { remote: self.remotes.len(), component: 0, name, time };
                 self.remotes.push(remote);
                 self.topics.push(Simulated { hz, to });
             }
