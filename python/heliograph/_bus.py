@@ -238,6 +238,11 @@ class Bus:
         """Close the connection; tasks that iterate over subscriptions come to their ends."""
         if self._closed:
             return
+        self._leave_loop()
+        await asyncio.to_thread(self._close)
+
+    def _leave_loop(self) -> None:
+        """Have the loop know it no more; whoever waits comes to an end."""
         self._closed = True
         if self._beat is not None:
             self._beat.cancel()
@@ -248,7 +253,6 @@ class Bus:
         for waiter in self._waiting.values():
             waiter.wake_soon()
         self._waiting.clear()
-        await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._raw.close()

@@ -21,6 +21,7 @@ import time as _time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
+from heliograph._component._sync import CommandCall, ReadTopic, Remote, RemoteCommand
 from heliograph._errors import ClosedError, WaitTimeout
 from heliograph._heliograph import Receipt
 from heliograph._heliograph import Sample as _Sample
@@ -38,7 +39,16 @@ if TYPE_CHECKING:
     from heliograph._qos import Guarantee, Qos
     from heliograph._start import Start
 
-__all__ = ["Bus", "Subscription", "Topic", "connect"]
+__all__ = [
+    "Bus",
+    "CommandCall",
+    "ReadTopic",
+    "Remote",
+    "RemoteCommand",
+    "Subscription",
+    "Topic",
+    "connect",
+]
 
 _T = TypeVar("_T")
 

@@ -80,8 +80,8 @@ def test_enumerations_are_those_of_the_interface(probe: ComponentInterface) -> N
     # Flags that are joined have no label of their own.
     assert decoded.flags == 3
     odd = probe.enums.Odd_from
-    assert [member.name for member in odd] == ["A_b", "_2nd", "mro_", "None"]
-    assert odd["None"] == 9
+    assert [member.name for member in odd] == ["A_b", "_2nd", "mro_", "None_"]
+    assert odd["None_"] == 9
     assert "Axis" in dir(probe.enums)
     with pytest.raises(AttributeError, match="no enumeration 'Nothing'"):
         _ = probe.enums.Nothing

@@ -8,7 +8,6 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from heliograph._common import open_topic
 from heliograph._component._call import CommandCall
 from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
@@ -129,7 +128,7 @@ class Calling:
             kind = interface.get("ack_ackcmd")
             assert kind is not None, "every component has acknowledgements"
             keys = [kind.schema.key(self._index)] if interface.indexed else None
-            acks = open_topic(raw, kind.topic, kind.schema, kind.qos)
+            acks = kind.open(raw)
             wanted = wishes(latest(), keys, lagging=("lossless", 0))
             self._acks = Pumps(self._bus, self._drain)
             self._acks.add(acks.subscribe(wanted), self._heard)
@@ -138,7 +137,7 @@ class Calling:
     def _topic(self, topic: TopicType) -> RawTopic:
         found = self._topics.get(topic.name)
         if found is None:
-            found = open_topic(self._bus._raw, topic.topic, topic.schema, topic.qos)
+            found = topic.open(self._bus._raw)
             found.claim()
             self._topics[topic.name] = found
         return found

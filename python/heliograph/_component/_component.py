@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from heliograph._bus import Bus
+    from heliograph._common import Evolution
     from heliograph._component._commands import CommandOptions
     from heliograph._component._data import Enums
     from heliograph._component._interface import TopicType
@@ -74,6 +75,11 @@ class Component(Hooks):
     valid_simulation_modes: ClassVar[Sequence[int]] = (0,)
     """The values of ``simulation_mode`` that it has; 0 is the real thing."""
 
+    evolution: ClassVar[Evolution | None] = None
+    """What must hold between its schemas and those of another release on the same topics: backward,
+    forward, full or none; None lets in all that can be resolved. See :meth:`heliograph.Bus.topic`.
+    """
+
     config_schema: ClassVar[Mapping[str, Any] | None] = None
     """The JSON schema of its configuration; a component with one, or with a folder, has one."""
 
@@ -102,7 +108,7 @@ class Component(Hooks):
         kind = type(self)
         name = kind.component or kind.__name__
         given = interface if interface is not None else kind.interface
-        self._interface = find_interface(given, name)
+        self._interface = find_interface(given, name, kind.evolution)
         if self._interface.indexed != (index > 0):
             remedy = "give an index of 1 or more" if self._interface.indexed else "it has no index"
             raise ValueError(f"{name} cannot have the index {index}: {remedy}")

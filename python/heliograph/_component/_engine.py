@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heliograph._common import open_topic
 from heliograph._component._codes import AckCode, State
 from heliograph._component._commands import CommandOptions, options_of
 from heliograph._component._feed import Pumps
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from heliograph._component._component import Component
     from heliograph._component._interface import ComponentInterface, TopicType
     from heliograph._component._topics import Identity
-    from heliograph._heliograph import RawSubscription, RawTopic, Sample
+    from heliograph._heliograph import RawSubscription, RawTopic, Sample, Wishes
 
 _LOG = logging.getLogger("heliograph")
 
@@ -207,7 +206,7 @@ class Engine:
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
         assert self._ack_type is not None, "every component has acknowledgements"
         kind = self._ack_type
-        self._acks = open_topic(bus, kind.topic, kind.schema, kind.qos, producer=who.producer)
+        self._acks = kind.open(bus, producer=who.producer)
         self._acks.claim()
         self._audit = own_topic(bus, "audit", interface.name, interface.indexed, who.producer)
         self._audit.claim()
@@ -224,11 +223,24 @@ class Engine:
         control = own_topic(bus, "control", interface.name, interface.indexed, None)
         opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
         for command in self.commands.values():
-            topic = command.topic
-            with self._refusals(topic):
-                raw = open_topic(bus, topic.topic, topic.schema, topic.qos)
-                opened.append((command, raw.subscribe(wanted)))
+            with self._refusals(command.topic):
+                opened.append((command, self._subscribe(command.topic, wanted)))
         return opened
+
+    def _subscribe(self, topic: TopicType, wanted: Wishes) -> RawSubscription:
+        """Subscribe to a command.
+
+        Where its schema and that of another release cannot be resolved, and no policy was chosen,
+        each such command is answered.
+        """
+        bus = self.bus._raw
+        try:
+            return topic.open(bus).subscribe(wanted)
+        except IncompatibleSchema as error:
+            if self.interface.evolution is not None:
+                raise
+            self.component.log.error("%r: %s", topic, error)
+            return topic.open(bus, evolution="none").subscribe(wanted)
 
     @contextlib.contextmanager
     def _refusals(self, topic: TopicType) -> Iterator[None]:

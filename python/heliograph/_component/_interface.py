@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from heliograph._common import open_topic
 from heliograph._component import _data
 from heliograph._component._codes import State
 from heliograph._errors import SchemaError
@@ -16,8 +17,11 @@ from heliograph._sal import Interfaces, InterfaceTopic, read_folder
 if TYPE_CHECKING:
     import enum
 
-    from heliograph._heliograph import RawInterfaces, Schema
+    from heliograph._common import Evolution
+    from heliograph._heliograph import RawBus, RawInterfaces, RawTopic, Schema
     from heliograph._qos import Qos
+
+    _Key = tuple[object, str, Evolution | None]
 
 KINDS = {"command": "cmd_", "event": "evt_", "telemetry": "tel_", "ackcmd": "ack_"}
 """The kinds of topics, as a topic's name has them, and what their attributes begin with."""
@@ -70,6 +74,13 @@ class TopicType:
         _data.bind(made, schema, _missing(schema, zeros))
         return made
 
+    def open(
+        self, bus: RawBus, *, producer: str | None = None, evolution: Evolution | None = None
+    ) -> RawTopic:
+        """Open the topic on a bus, under the interface's policy for schemas unless one is given."""
+        policy = evolution or self._interface.evolution
+        return open_topic(bus, self.topic, self.schema, self.qos, policy, producer)
+
     @property
     def schema(self) -> Schema:
         """The schema whose values are of :attr:`data_type`."""
@@ -103,9 +114,12 @@ def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
 class ComponentInterface:
     """What a component's interface says: topics by kind and name, and enumerations."""
 
-    def __init__(self, raw: RawInterfaces, component: str) -> None:
+    def __init__(
+        self, raw: RawInterfaces, component: str, evolution: Evolution | None = None
+    ) -> None:
         about = raw.component(component)
         self.raw = raw
+        self.evolution = evolution
         self.name: str = about["name"]
         self.description: str = about["description"]
         self.indexed: bool = about["indexed"]
@@ -168,11 +182,13 @@ def _own_name(topic: str, field: str) -> str:
     return f"{topic[:1].upper()}{topic[1:]}_{field}"
 
 
-_CACHE: dict[tuple[object, str], ComponentInterface] = {}
+_CACHE: dict[_Key, ComponentInterface] = {}
 _LOCK = threading.Lock()
 
 
-def find_interface(given: Any, component: str) -> ComponentInterface:
+def find_interface(
+    given: Any, component: str, evolution: Evolution | None = None
+) -> ComponentInterface:
     """Return a component's interface.
 
     ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder that
@@ -184,7 +200,7 @@ def find_interface(given: Any, component: str) -> ComponentInterface:
     if isinstance(given, ComponentInterface):
         return given
     if isinstance(given, Interfaces):
-        return _kept((id(given._raw), component), given._raw, component)
+        return _kept((id(given._raw), component, evolution), given._raw)
     folder = given if given is not None else os.environ.get("HELIO_INTERFACES")
     if not folder:
         raise SchemaError(
@@ -192,20 +208,21 @@ def find_interface(given: Any, component: str) -> ComponentInterface:
             "load_interfaces returns) or set HELIO_INTERFACES"
         )
     place = Path(cast("str", folder)).absolute()
-    known = _CACHE.get((str(place), component))
-    return known or _kept((str(place), component), read_folder(place, component), component)
+    key = (str(place), component, evolution)
+    known = _CACHE.get(key)
+    return known or _kept(key, read_folder(place, component))
 
 
-def _kept(key: tuple[object, str], raw: RawInterfaces, component: str) -> ComponentInterface:
+def _kept(key: _Key, raw: RawInterfaces) -> ComponentInterface:
     with _LOCK:
         known = _CACHE.get(key)
         if known is not None and (known.raw is raw or isinstance(key[0], str)):
             return known
         try:
-            made = ComponentInterface(raw, component)
+            made = ComponentInterface(raw, key[1], key[2])
         except KeyError:
             names = ", ".join(sorted(raw.components())[:80])
-            raise SchemaError(f"the interfaces have no component {component!r}: {names}") from None
+            raise SchemaError(f"the interfaces have no component {key[1]!r}: {names}") from None
         if len(_CACHE) >= _KEPT:
             _CACHE.pop(next(iter(_CACHE)))
         _CACHE[key] = made

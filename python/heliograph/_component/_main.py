@@ -78,7 +78,8 @@ async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
     early = argparse.ArgumentParser(add_help=False)
     early.add_argument("--interfaces")
     folder = early.parse_known_args(given)[0].interfaces
-    interface = find_interface(folder if folder is not None else kind.interface, name)
+    given_folder = folder if folder is not None else kind.interface
+    interface = find_interface(given_folder, name, kind.evolution)
     options = parser(kind, name, interface.indexed).parse_args(given)
     level = options.log_level
     logging.basicConfig(level=int(level) if level.isdigit() else level.upper())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from heliograph._bus import Bus
+    from heliograph._common import Evolution
     from heliograph._component._call import CommandCall
     from heliograph._component._codes import Ack
     from heliograph._component._data import Enums, TopicData
@@ -165,7 +166,8 @@ class Remote:
     ``name`` is the component's, or ``name:index``. With the index 0 an indexed component's events
     and telemetry of all indices are read. Making one costs little: topics are opened when they are
     first used, which takes up to milliseconds. ``identity`` is who sends commands (user@host unless
-    given; a component gives its own name), ``caller`` on whose behalf.
+    given; a component gives its own name), ``caller`` on whose behalf. ``evolution`` is what must
+    hold between the schemas here and there: see :meth:`heliograph.Bus.topic`.
     """
 
     def __init__(
@@ -178,12 +180,13 @@ class Remote:
         identity: str | None = None,
         caller: str | None = None,
         stream_lead: float = 0.05,
+        evolution: Evolution | None = None,
     ) -> None:
         name, colon, number = name.partition(":")
         if colon and (index is not None or not number.isdigit()):
             raise ValueError(f"{name}:{number} is no component's name with its index")
         self.index = int(number) if colon else (index or 0)
-        self._interface = find_interface(interface, name)
+        self._interface = find_interface(interface, name, evolution)
         if self.index < 0 or (self.index and not self._interface.indexed):
             raise ValueError(f"{name} has no index {self.index}")
         self.bus = bus

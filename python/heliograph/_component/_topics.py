@@ -15,7 +15,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heliograph._common import open_topic
 from heliograph._component._feed import Feed
 from heliograph._errors import ClosedError, EncodeError, WaitTimeout
 from heliograph._heliograph import Time
@@ -216,9 +215,7 @@ class WriteTopic:
     def _open_raw(self) -> tuple[RawTopic, int]:
         """Open the topic, and find the number that this writer's last sample has."""
         topic = self.type
-        raw = open_topic(
-            self._bus._raw, topic.topic, topic.schema, topic.qos, producer=self._who.producer
-        )
+        raw = topic.open(self._bus._raw, producer=self._who.producer)
         keys = [topic.schema.key(self._who.index)] if self._first > 8 else None
         subscription = raw.subscribe(wishes(last(1), keys))
         samples, _, _ = subscription.take_many(1)
@@ -412,7 +409,7 @@ class ReadTopic:
         if self._closed:
             raise ClosedError(f"the remote of {self.type.component} is closed")
         if self._raw is None:
-            self._raw = open_topic(self._bus._raw, self.type.topic, self.type.schema, self.type.qos)
+            self._raw = self.type.open(self._bus._raw)
         return self._raw
 
     def _look(self) -> Sample[Any] | None:

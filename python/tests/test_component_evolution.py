@@ -1,0 +1,91 @@
+"""A component and its callers of different releases: what resolves goes on in silence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from probe import COMMANDS, EVENTS, Probe, asynchronous, write_interfaces
+
+import heliograph as helio
+from heliograph import AckCode, State, testing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def releases(tmp_path: Path, probes: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """An older and a newer release: a field came, another's type has changed."""
+    generics = probes / "SALGenerics.xml"
+    old = write_interfaces(tmp_path / "old", generics)
+    monkeypatch.setitem(COMMANDS, "move", [*COMMANDS["move"], ("height", "double", 1, "")])
+    monkeypatch.setitem(COMMANDS, "hang", [("name", "double", 1, "")])
+    monkeypatch.setitem(EVENTS, "position", [*EVENTS["position"], ("height", "double", 1, "")])
+    new = write_interfaces(tmp_path / "new", generics)
+    return old, new
+
+
+@pytest.mark.parametrize("newer_component", [False, True])
+@asynchronous
+async def test_what_resolves_goes_on_and_what_does_not_is_named(
+    releases: tuple[Path, Path], newer_component: bool
+) -> None:
+    theirs, ours = releases[::-1] if newer_component else releases
+    async with testing.memory_bus() as bus:
+        early = helio.Remote(bus, "Probe", interface=ours)
+        assert early.evt_position.get() is None
+        async with Probe(bus, interface=theirs, initial_state=State.ENABLED) as probe:
+            remote = helio.Remote(bus, "Probe", interface=ours)
+            assert (await remote.cmd_move.set_start(axis=1, position=2.0)).ack is AckCode.COMPLETE
+            assert probe.ran[0].position == 2.0
+            assert getattr(probe.ran[0], "height", 0.0) == 0.0
+            await probe.evt_position.set_write(value=3.0)
+            assert remote.evt_position.get().value == 3.0
+            with pytest.raises(helio.HelioError, match="name"):
+                await remote.cmd_hang.set_start(timeout=5)
+            assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_a_policy_keeps_others_out(
+    releases: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = releases
+
+    class Strict(Probe):
+        evolution = "full"
+
+    async with testing.memory_bus() as bus:
+        async with Probe(bus, interface=old):
+            await helio.Remote(bus, "Probe", interface=old).cmd_hang.set_start(wait_done=False)
+        async with Strict(bus, interface=new, initial_state=State.ENABLED) as probe:
+            assert "Probe.cmd_hang" in caplog.text
+            assert "is refused" in caplog.text
+            remote = helio.Remote(bus, "Probe", interface=new)
+            assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+            assert len(probe.ran) == 1
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("v26.0.0", "v27.1.1"), ("v27.1.1", "v26.0.0")])
+@asynchronous
+async def test_real_releases_run_together(shared_data: Path, theirs: str, ours: str) -> None:
+    """Every component whose interface has changed between two releases of the observatory."""
+    places = [shared_data / "sal-interfaces" / release for release in (theirs, ours)]
+    before, after = (helio.load_interfaces(place) for place in places)
+    names = {
+        after[name].component
+        for name in after
+        if name in before and before[name].schema.text != after[name].schema.text
+    }
+    assert len(names) > 5
+    for name in sorted(names):
+        kind: Any = type(name, (helio.Component,), {"interface": before})
+        index = 1 if before[f"{name}/event/summaryState"].indexed else 0
+        async with testing.memory_bus() as bus:
+            remote = helio.Remote(bus, name, index, interface=after)
+            async with kind(bus, index):
+                told = await remote.evt_summaryState.aget(timeout=10)
+                goal = State.STANDBY if told.summaryState is State.OFFLINE else State.DISABLED
+                await helio.set_summary_state(remote, goal)
+                assert remote.evt_summaryState.get().summaryState is goal
