@@ -14,15 +14,19 @@ use thiserror::Error;
 /// which lets an old reader see 0 for a field that is gone. A publisher's schema is held against
 /// all that were declared, a subscription's against the newest; who does not fit is refused with
 /// [`TopicError::Incompatible`](crate::TopicError::Incompatible), naming topic and field. A
-/// subscription whose schema was declared before the newest is an old reader: only
-/// [`Evolution::Forward`] and [`Evolution::Full`] promise anything to it.
+/// subscription whose schema the topic has already is let in whatever came later: what it can read
+/// may be written again.
 ///
 /// Where a handle names no policy, what cannot be *resolved* is refused: existing readers must be
 /// able to read what a publisher writes (forward), and on a topic that keeps a history the
 /// publisher's own readers what is there (full); a subscription must be able to read the newest.
 ///
-/// Whatever the policy, each sample is resolved by itself: see
-/// [`Event::Undecodable`](crate::Event::Undecodable).
+/// Publishers may have other policies than subscriptions, and may come later, so a subscription
+/// holds each schema that it meets to its own policy as well: as a new reader those that were there
+/// before its own ([`Evolution::Backward`], [`Evolution::Full`]), as an old reader those that came
+/// after ([`Evolution::Forward`], [`Evolution::Full`]); where the topic does not have its own, and
+/// nobody knows which is older, one of both is enough. What does not fit, and what cannot be
+/// resolved, is told as [`Event::Undecodable`](crate::Event::Undecodable).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evolution {
     /// Nothing: everybody may write and read, and samples that cannot be resolved are told.
@@ -68,12 +72,22 @@ impl Evolution {
 
     /// Holds a new schema against an old one; the reason of a refusal names the fields.
     fn hold(self, old: &Schema, new: &Schema) -> Result<(), String> {
+        self.told(old, new, |level| self.allows(level))
+    }
+
+    /// Holds what a policy asks of one schema's readers against another.
+    fn told(
+        self,
+        old: &Schema,
+        new: &Schema,
+        allows: impl Fn(Level) -> bool,
+    ) -> Result<(), String> {
         let report = compare(old, new);
-        if self.allows(report.level) {
+        if allows(report.level) {
             return Ok(());
         }
         let wrong: Vec<&Difference> =
-            report.differences.iter().filter(|d| !self.allows(d.level)).collect();
+            report.differences.iter().filter(|d| !allows(d.level)).collect();
         let mut reason = format!("the policy is {self}, and it differs in");
         for (n, difference) in wrong.iter().take(MAX_TOLD).enumerate() {
             reason.push_str(if n == 0 { " " } else { ", " });
@@ -133,29 +147,48 @@ pub(crate) fn may_write(
     Ok(())
 }
 
-/// Where a subscription's schema stands among those of the topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Declared, and others after it.
-    Older,
-    /// Never declared.
-    Unknown,
-}
-
-/// Holds a subscription's schema against the topic's newest; the error is the reason.
+/// Holds a subscription's schema, which is new to the topic, against the topic's newest; the error
+/// is the reason.
 pub(crate) fn may_read(
     policy: Option<Evolution>,
-    place: Place,
     newest: &Schema,
     reader: &Schema,
 ) -> Result<(), String> {
-    match (policy, place) {
-        (None, _) => Resolution::new(newest, reader).map(drop).map_err(|error| {
+    match policy {
+        Some(policy) => policy.hold(newest, reader),
+        None => Resolution::new(newest, reader).map(drop).map_err(|error| {
             format!("it cannot read what the topic's {} wrote: {error}", newest.id())
         }),
-        (Some(Evolution::None), _) | (Some(Evolution::Backward), Place::Older) => Ok(()),
-        (Some(_), Place::Older) => Evolution::Forward.hold(reader, newest),
-        (Some(policy), Place::Unknown) => policy.hold(newest, reader),
+    }
+}
+
+/// When a schema came to a topic that a subscription meets it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Before the subscription's own.
+    Before,
+    /// After the subscription's own.
+    After,
+    /// While the subscription ran, whose own the topic does not have: nobody knows which is older.
+    Meanwhile,
+}
+
+/// Holds a schema that a subscription meets to its policy; the error is the reason. Whether it can
+/// be resolved is another question.
+pub(crate) fn may_meet(
+    policy: Option<Evolution>,
+    came: Came,
+    written: &Schema,
+    reader: &Schema,
+) -> Result<(), String> {
+    let Some(policy) = policy else { return Ok(()) };
+    let as_new = || policy.told(written, reader, Level::is_backward);
+    let as_old = || policy.told(reader, written, Level::is_forward);
+    match (policy, came) {
+        (Evolution::Backward | Evolution::Full, Came::Before) => as_new(),
+        (Evolution::Forward | Evolution::Full, Came::After) => as_old(),
+        (Evolution::Full, Came::Meanwhile) => as_new().or_else(|_| as_old()),
+        _ => Ok(()),
     }
 }
 
@@ -187,9 +220,33 @@ mod tests {
         assert!(told.contains("a: type int -> double (backward), b: "), "{told}");
         assert!(told.ends_with("and 2 more"), "{told}");
         assert!(may_write(None, Kept::No, &old, &new).unwrap_err().contains("a: "));
-        assert_eq!(may_read(Some(Evolution::Backward), Place::Older, &new, &old), Ok(()));
-        assert!(may_read(Some(Evolution::Forward), Place::Older, &new, &old).is_err());
-        assert!(may_read(Some(Evolution::Backward), Place::Unknown, &new, &old).is_err());
-        assert_eq!(may_read(Some(Evolution::None), Place::Unknown, &new, &old), Ok(()));
+        assert!(may_read(Some(Evolution::Backward), &new, &old).is_err());
+        assert_eq!(may_read(Some(Evolution::None), &new, &old), Ok(()));
+    }
+
+    #[test]
+    fn a_policy_promises_old_readers_one_thing_and_new_ones_another() {
+        let of = |kind: TypeSpec| record("W").field("a", kind).default(0).schema().unwrap();
+        // Doubles read integers; integers do not read doubles.
+        let (narrow, wide) = (of(int()), of(double()));
+        for policy in Evolution::ALL.map(Some).into_iter().chain([None]) {
+            let refused = |came| may_meet(policy, came, &wide, &narrow).is_err();
+            let before = matches!(policy, Some(Evolution::Backward | Evolution::Full));
+            let after = matches!(policy, Some(Evolution::Forward | Evolution::Full));
+            assert_eq!([refused(Came::Before), refused(Came::After)], [before, after]);
+            assert_eq!(may_meet(policy, Came::Before, &narrow, &wide), Ok(()));
+            assert_eq!(may_meet(policy, Came::After, &narrow, &wide), Ok(()));
+        }
+        let names = |names: &[&str]| {
+            let add = |record: RecordSpec, name: &&str| record.field(name, int()).default(0);
+            names.iter().fold(record("W"), add).schema().unwrap()
+        };
+        // Whoever has more fields is newer, or a reader of one that is gone.
+        let (less, more) = (names(&["a"]), names(&["a", "b"]));
+        let full = |came| may_meet(Some(Evolution::Full), came, &less, &more).is_ok();
+        assert!(full(Came::Before) && full(Came::Meanwhile) && !full(Came::After));
+        assert!(may_meet(Some(Evolution::Full), Came::Meanwhile, &wide, &narrow).is_err());
+        let told = may_meet(Some(Evolution::Full), Came::After, &wide, &narrow).unwrap_err();
+        assert_eq!(told, "the policy is full, and it differs in a: type int -> double (backward)");
     }
 }

@@ -1,13 +1,14 @@
 //! Schemas between writers and readers: what may be published, and how it is read.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use helio_core::qos::History;
 use helio_core::{Resolution, Schema, SchemaId};
 
 use crate::error::{TopicError, TransportError};
-use crate::evolution::{Evolution, Kept, Place, may_read, may_write};
+use crate::evolution::{Came, Evolution, Kept, may_meet, may_read, may_write};
 use crate::topic::{SchemaText, TopicCore};
 use crate::transport::{Declared, Transport};
 
@@ -78,6 +79,11 @@ fn stored(topic: &TopicCore, id: SchemaId) -> Result<Schema, TopicError> {
 pub(crate) struct Resolver {
     target: Schema,
     id: SchemaId,
+    policy: Option<Evolution>,
+    /// The schemas that the topic had before its own when it was opened.
+    before: Vec<SchemaId>,
+    /// What those are that it did not have.
+    others: Came,
     plans: HashMap<SchemaId, Plan>,
     hot: SchemaId,
     scratch: Vec<u8>,
@@ -89,7 +95,7 @@ pub(crate) struct Resolver {
 pub(crate) enum Telling {
     /// With its first sample.
     Once,
-    /// With each sample.
+    /// With each sample: for who answers each, and therefore is not refused when it opens.
     Each,
 }
 
@@ -113,29 +119,46 @@ pub(crate) enum Unread {
     Again,
 }
 
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Told(reason) => reason,
+            Self::Again => "its schema cannot be read",
+        })
+    }
+}
+
 /// The most schemas of one topic that a subscription keeps plans for.
 const MAX_PLANS: usize = 1024;
 
 impl Resolver {
-    /// A resolver to a subscription's schema, which the policy is held to.
+    /// A resolver to a subscription's schema, which is held to the policy.
     pub(crate) fn new(
         topic: &Arc<TopicCore>,
         schema: &SchemaText,
         (policy, telling): (Option<Evolution>, Telling),
     ) -> Result<Self, TopicError> {
         let target = parse(topic, schema)?;
-        let known = topic.transport.schemas()?;
-        if let Some((newest, older)) = known.split_last()
-            && *newest != schema.id
-        {
-            let older = older.contains(&schema.id);
-            let place = if older { Place::Older } else { Place::Unknown };
-            let written = stored(topic, *newest)?;
-            may_read(policy, place, &written, &target)
-                .map_err(|reason| incompatible(topic, schema, reason))?;
-        }
+        let mut before = topic.transport.schemas()?;
+        let others = match before.iter().position(|id| *id == schema.id) {
+            Some(own) => {
+                // What it can read may be written again, whatever came later.
+                before.truncate(own);
+                Came::After
+            }
+            None => {
+                if let Some(newest) = before.last()
+                    && telling == Telling::Once
+                {
+                    may_read(policy, &stored(topic, *newest)?, &target)
+                        .map_err(|reason| incompatible(topic, schema, reason))?;
+                }
+                Came::Meanwhile
+            }
+        };
         let (id, plans) = (schema.id, HashMap::from([(schema.id, Plan::Copy)]));
-        Ok(Self { target, id, plans, hot: schema.id, scratch: Vec::new(), telling })
+        let (hot, scratch) = (schema.id, Vec::new());
+        Ok(Self { target, id, policy, before, others, plans, hot, scratch, telling })
     }
 
     /// A payload as the subscription's schema has it, with the schema's identity.
@@ -208,6 +231,11 @@ impl Resolver {
             Ok(written) => written,
             Err(error) => return Plan::Impossible(Some(format!("its schema is damaged: {error}"))),
         };
+        let before = self.before.contains(&written.id());
+        let came = if before { Came::Before } else { self.others };
+        if let Err(reason) = may_meet(self.policy, came, &written, &self.target) {
+            return Plan::Impossible(Some(format!("of its schema {}: {reason}", written.id())));
+        }
         match Resolution::new(&written, &self.target) {
             Ok(resolution) if resolution.is_identity() => Plan::Copy,
             Ok(resolution) => Plan::Rewrite(Box::new(resolution)),

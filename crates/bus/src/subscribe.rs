@@ -202,7 +202,8 @@ impl Subscribe {
     }
 
     /// Tells each sample whose schema cannot be read, not only the first of every such schema: for
-    /// those who have to answer each, as a component answers commands.
+    /// those who have to answer each, as a component answers commands. It is opened whatever the
+    /// topic's newest schema is.
     #[must_use]
     pub fn each_undecodable(mut self) -> Self {
         self.undecodable = Telling::Each;

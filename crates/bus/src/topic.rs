@@ -10,6 +10,7 @@ use crate::bus::BusCore;
 use crate::error::TopicError;
 use crate::evolution::Evolution;
 use crate::publisher::{Publisher, Writers};
+use crate::resolve::{Resolver, Telling};
 use crate::subscribe::Subscribe;
 use crate::subscription::Subscription;
 use crate::transport::{PartitionInfo, TransportTopic, WriterInfo};
@@ -207,14 +208,21 @@ impl Topic {
     /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
     /// a live writer.
     pub fn publisher(&self) -> Result<Publisher, TopicError> {
-        let schema = match &self.schema {
-            None => SchemaId::BYTES,
-            Some(schema) => {
-                crate::resolve::declare(&self.core, schema, self.evolution)?;
-                schema.id
-            }
-        };
+        self.declare()?;
+        let schema = self.schema.as_ref().map_or(SchemaId::BYTES, |schema| schema.id);
         Ok(Publisher::new(self.core.writers()?, Arc::clone(&self.core), schema))
+    }
+
+    /// Makes the handle's schema one of the topic's, as opening a publisher does: for who reads
+    /// what many others write, as components read commands, so that those others are held to it.
+    ///
+    /// # Errors
+    /// [`TopicError::Incompatible`] as [`publisher`](Self::publisher); the topic is as it was then.
+    pub fn declare(&self) -> Result<(), TopicError> {
+        match &self.schema {
+            None => Ok(()),
+            Some(schema) => crate::resolve::declare(&self.core, schema, self.evolution),
+        }
     }
 
     /// Opens a subscription.
@@ -226,6 +234,27 @@ impl Topic {
     pub fn subscribe(&self, options: Subscribe) -> Result<Subscription, TopicError> {
         let schema = self.schema.as_ref().map(|schema| (schema, self.evolution));
         Subscription::open(&self.core, schema, options)
+    }
+
+    /// A payload of another schema of this topic as this handle's has it: for payloads that travel
+    /// inside others. Subscriptions do it by themselves.
+    ///
+    /// # Errors
+    /// [`TopicError::Schema`], with the field's name, where it cannot be resolved or the handle's
+    /// policy does not let it in.
+    pub fn resolve(&self, schema: SchemaId, payload: &[u8]) -> Result<Vec<u8>, TopicError> {
+        let Some(own) = self.schema.as_ref().filter(|own| own.id != schema) else {
+            return Ok(payload.to_vec());
+        };
+        let held = (self.evolution, Telling::Each);
+        let mut resolver = Resolver::new(&self.core, own, held)?;
+        match resolver.resolve(&*self.core.bus.transport, schema, payload) {
+            Ok((_, payload)) => Ok(payload.to_vec()),
+            Err(unread) => {
+                let topic = self.core.name.clone();
+                Err(TopicError::Schema { topic, schema, reason: unread.to_string() })
+            }
+        }
     }
 
     /// Where its partitions stand.

@@ -45,6 +45,16 @@ pub(super) const CHECKS: &[Check] = &[
         run: told_once,
     },
     Check {
+        name: "schema_held",
+        promise: "a subscription holds what comes to its own policy, whatever its writer's is",
+        run: held,
+    },
+    Check {
+        name: "schema_rolled_back",
+        promise: "who has a schema that a topic has reads on, whatever came after it",
+        run: rolled_back,
+    },
+    Check {
         name: "schema_at_once",
         promise: "of schemas that exclude each other, declared at once, one is kept, not two",
         run: at_once,
@@ -314,6 +324,64 @@ fn told_once(harness: &dyn Harness) -> Outcome {
         }
         ensure!(told == expected, "{told} of 3 were told");
         ensure!(subscription.stats().undecodable == 3, "{:?}", subscription.stats());
+    }
+    Ok(())
+}
+
+fn held(harness: &dyn Harness) -> Outcome {
+    let (old, new) = (fields(&["speed", "gust"])?, fields(&["speed"])?);
+    // The new one resolves, with a gust of 0 that nobody measured.
+    let cases = [
+        (None, false),
+        (Some(Evolution::None), false),
+        (Some(Evolution::Backward), false),
+        (Some(Evolution::Forward), true),
+        (Some(Evolution::Full), true),
+    ];
+    for (policy, refuses) in cases {
+        let (bus, other) = (process(harness)?, process(harness)?);
+        let name = unique("held");
+        let spec = |schema| Ok::<_, Failure>(TopicSpec::new(&name)?.qos(plain()).schema(schema));
+        let topic = bus.topic(policy.into_iter().fold(spec(&old)?, TopicSpec::evolution))?;
+        topic.declare()?;
+        let anybody = bus.topic(TopicSpec::new(&name)?)?.publisher()?;
+        let latest = Subscribe::from(Start::Latest);
+        let mut samples = listening(harness, (&topic, latest), &anybody)?;
+        while samples.next_timeout(harness.quiet())?.is_some() {}
+        let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
+        let value = encoded(&new, serde_json::json!({"speed": 7}))?;
+        newer.publish(Message::new(&value)).wait()?;
+        let told = await_event(harness, &mut samples, "the sample", |event| match event {
+            Event::Sample(_) => Some(None),
+            Event::Undecodable(told) => Some(Some(told.reason.clone())),
+            _ => None,
+        })?;
+        ensure!(told.is_some() == refuses, "{policy:?}: {told:?}");
+        let named = told.is_none_or(|told| told.contains("gust: field removed"));
+        ensure!(named, "{policy:?}: the field is not named");
+    }
+    Ok(())
+}
+
+fn rolled_back(harness: &dyn Harness) -> Outcome {
+    let wind =
+        |unit: &str| record("conformance.Wind").field("speed", double()).units(unit).schema();
+    let (old, new) = (wind("m/s")?, wind("km/h")?);
+    for policy in Evolution::ALL.map(Some).into_iter().chain([None]) {
+        let (bus, other) = (process(harness)?, process(harness)?);
+        let name = unique("rolled-back");
+        let spec = |schema| Ok::<_, Failure>(TopicSpec::new(&name)?.qos(plain()).schema(schema));
+        let opened = || -> Result<Topic, Failure> {
+            Ok(bus.topic(policy.into_iter().fold(spec(&old)?, TopicSpec::evolution))?)
+        };
+        drop(opened()?.publisher()?);
+        drop(other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?);
+        let publisher = opened()?.publisher()?;
+        let latest = Subscribe::from(Start::Latest);
+        let mut samples = listening(harness, (&opened()?, latest), &publisher)?;
+        let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
+        publisher.publish(Message::new(&value)).wait()?;
+        gather(harness, &mut samples, 1)?;
     }
     Ok(())
 }

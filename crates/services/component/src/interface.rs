@@ -61,6 +61,9 @@ const LISTED: usize = 30;
 
 /// One component's commands, events and telemetry. Cloning shares it.
 ///
+/// Components and their callers may have interfaces of different releases: each reads with its own
+/// what the other wrote. [`Interface::evolution`] says how far the two may part.
+///
 /// ```
 /// use helio_component::Interface;
 /// use helio_core::sal::TopicKind;
@@ -103,24 +106,26 @@ impl Interface {
     /// The interface of a component.
     #[must_use]
     pub fn new(component: &sal::Component) -> Self {
-        Self::with_policy(component, None)
+        Self::held_to(component, None)
     }
 
-    /// The same interface with a policy of how far the schemas of its topics may part from those
-    /// that components and callers of other releases have.
+    /// The same interface, whose topics are held to a policy where they meet those of other
+    /// releases. Without one they are held to the default of [`Evolution`]: what cannot be resolved
+    /// is refused.
     #[must_use]
     pub fn evolution(&self, policy: Evolution) -> Self {
-        Self::with_policy(&self.0.component, Some(policy))
+        Self::held_to(&self.0.component, Some(policy))
     }
 
-    fn with_policy(component: &sal::Component, evolution: Option<Evolution>) -> Self {
+    fn held_to(component: &sal::Component, evolution: Option<Evolution>) -> Self {
         let mut places: HashMap<TopicKind, HashMap<Arc<str>, usize>> = HashMap::new();
         for (place, topic) in component.topics().iter().enumerate() {
             places.entry(topic.kind()).or_default().insert(topic.name().into(), place);
         }
         let shapes = component.topics().iter().map(|_| OnceLock::new()).collect();
         let component = component.clone();
-        Self(Arc::new(Inner { component, evolution, places, shapes, sorted: OnceLock::new() }))
+        let sorted = OnceLock::new();
+        Self(Arc::new(Inner { component, evolution, places, shapes, sorted }))
     }
 
     /// The component's name.
@@ -166,9 +171,8 @@ impl Interface {
             });
         };
         let topic = &self.0.component.topics()[place];
-        self.0.shapes[place]
-            .get_or_init(|| Shape::compile(topic, self.0.evolution).map(Arc::new))
-            .clone()
+        let compile = || Shape::compile(topic, self.0.evolution).map(Arc::new);
+        self.0.shapes[place].get_or_init(compile).clone()
     }
 
     /// A command's number in acknowledgements: its place among all topics of the component, sorted

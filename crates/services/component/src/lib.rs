@@ -52,6 +52,7 @@ mod rates;
 mod read;
 mod records;
 mod remote;
+mod sender;
 mod stubs;
 mod topic;
 mod write;

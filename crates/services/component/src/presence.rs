@@ -52,13 +52,18 @@ impl Watch {
         Self { bus, interface, index, lease, heartbeat, beat, looked }
     }
 
-    /// Whether it is there, as of [`RECENT`] at the most.
+    /// Whether it is there, as of [`RECENT`] at the most; who is gone is looked for anew, for they
+    /// may have come back.
     ///
     /// # Errors
     /// What the bus says.
     pub fn recent(&mut self) -> Result<Presence, TopicError> {
         match self.looked {
-            Some((when, presence)) if self.now().saturating_sub(when) < RECENT => Ok(presence),
+            Some((when, presence))
+                if presence != Presence::Gone && self.now().saturating_sub(when) < RECENT =>
+            {
+                Ok(presence)
+            }
             _ => self.look(),
         }
     }

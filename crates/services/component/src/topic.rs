@@ -80,21 +80,10 @@ pub(crate) fn open(
     shape: &Arc<Shape>,
     producer: Option<&ProducerName>,
 ) -> Result<Topic, TopicError> {
-    let spec = spec(shape);
-    bus.topic(match producer {
-        Some(producer) => spec.producer(producer.clone()),
-        None => spec,
-    })
-}
-
-/// What a topic of a component is to be.
-pub(crate) fn spec(shape: &Shape) -> TopicSpec {
     let spec = TopicSpec::of(shape.topic().topic_name().clone());
     let spec = spec.qos(shape.topic().qos()).schema(shape.schema());
-    match shape.evolution() {
-        Some(policy) => spec.evolution(policy),
-        None => spec,
-    }
+    let spec = shape.evolution().into_iter().fold(spec, TopicSpec::evolution);
+    bus.topic(producer.cloned().into_iter().fold(spec, TopicSpec::producer))
 }
 
 /// The name of a topic of ours beside a component's own.

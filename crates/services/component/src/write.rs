@@ -8,8 +8,11 @@
 //! or when forced; telemetry always. A value that is not set keeps what it was.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Message, Producer, Publisher, Receipt, Start, Subscribe, Tai, TraceId};
+use helio_bus::{
+    Bus, Message, Producer, Publisher, Receipt, Start, Subscribe, Tai, TopicError, TraceId,
+};
 use helio_core::codec::wire;
 use helio_core::sal::TopicKind;
 use helio_core::{HeadersRef, ProducerName, Value};
@@ -18,7 +21,12 @@ use serde_json::Value as Json;
 use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
+use crate::sender::Sender;
 use crate::topic::{self, WriteError};
+
+/// How long a refusal of a topic is repeated before it is tried again: what is written many times a
+/// second must not look all schemas up each time, and a policy may be another meanwhile.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// Who writes a topic.
 #[derive(Debug, Clone)]
@@ -48,6 +56,8 @@ struct State {
     /// The last `private_seqNum`.
     number: i32,
     publisher: Option<Publisher>,
+    /// Since when the topic does not take this schema, and what it says.
+    refused: Option<(Instant, WriteError)>,
     payload: Vec<u8>,
     written: bool,
 }
@@ -85,8 +95,8 @@ impl WriteTopic {
         if shape.topic().indexed() {
             record[0] = Value::Int(author.index);
         }
-        let (publisher, payload) = (None, Vec::new());
-        let state = State { fields, number: 0, publisher, payload, written: false };
+        let (publisher, refused, payload) = (None, None, Vec::new());
+        let state = State { fields, number: 0, publisher, refused, payload, written: false };
         let inner = Inner { bus: bus.clone(), shape, author, key, state: Mutex::new(state) };
         Self(Arc::new(inner))
     }
@@ -270,11 +280,21 @@ impl Inner {
         if state.publisher.is_some() {
             return Ok(());
         }
-        let failed =
-            |reason: String| WriteError::Open { topic: self.shape.topic().to_string(), reason };
+        if let Some((when, refusal)) = &state.refused
+            && when.elapsed() < REFUSED
+        {
+            return Err(refusal.clone());
+        }
         let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
-        let topic = topic.map_err(|error| failed(error.to_string()))?;
-        let publisher = topic.publisher().map_err(|error| failed(error.to_string()))?;
+        let opened = topic.and_then(|topic| Ok((topic.publisher()?, topic)));
+        let (publisher, topic) = opened.map_err(|error| {
+            let (topic, reason) = (self.shape.topic().to_string(), error.to_string());
+            let failed = WriteError::Open { topic, reason };
+            if let TopicError::Incompatible { .. } = error {
+                state.refused = Some((Instant::now(), failed.clone()));
+            }
+            failed
+        })?;
         if let TopicKind::Event | TopicKind::Telemetry = self.shape.topic().kind() {
             state.number = self.last_number(&topic).unwrap_or(0);
         }
@@ -285,23 +305,15 @@ impl Inner {
     /// The number of the newest sample of this component: its own numbers go on after a restart.
     /// Where it cannot be read they begin anew, which is what SAL's components do.
     fn last_number(&self, topic: &helio_bus::Topic) -> Option<i32> {
-        let mut samples =
-            topic.subscribe(Subscribe::from(Start::Last(1)).keys([&self.key])).ok()?;
+        // As it was written: numbers go on behind those of a release that cannot be read otherwise.
+        let newest = Subscribe::from(Start::Last(1)).keys([&self.key]).as_written();
+        let mut samples = topic.subscribe(newest).ok()?;
         let mut last = None;
         while let Ok(Some(event)) = samples.try_next() {
             let Some(sample) = event.into_sample() else { continue };
-            let Ok(Value::Record(record)) = self.shape.codec().decode(&sample.payload) else {
-                continue;
-            };
-            let text = |place: Private| match &record[self.shape.at(place)] {
-                Value::String(text) => text.clone(),
-                _ => String::new(),
-            };
-            if let Value::Int(number) = record[self.shape.at(Private::SeqNum)]
-                && text(Private::Identity) == self.author.identity
-            {
-                last = Some(number);
-            }
+            let sender = Sender::of(&self.shape, &sample.payload);
+            let own = sender.filter(|sender| sender.identity == self.author.identity);
+            last = own.map(|sender| sender.seq_num).or(last);
         }
         last
     }

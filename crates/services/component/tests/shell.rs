@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::sync::mpsc;
 use std::time::Duration;
 
+use helio_component::protocol::caller::Presence;
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
-use helio_component::{Command, Component, Failed, Remote};
+use helio_component::{Call, Command, CommandError, Component, Failed, Remote};
 use support::{PATIENCE, Site, on_every_transport};
 
 fn state_of(remote: &Remote) -> SummaryState {
@@ -94,5 +96,77 @@ fn commands_lead_through_the_states() {
             "Standby", "Disabled", "Enabled", "Disabled", "Enabled", "Fault", "Standby", "Offline",
         ];
         assert_eq!(seen, expected);
+    });
+}
+
+/// Has a component run a command and end, which nobody has heard of yet.
+fn run_and_gone(site: &Site, remote: &Remote, then: impl FnOnce(Call)) {
+    let (runs, ran) = mpsc::channel();
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .inline("stop", move |_: &Command| runs.send(()).map_err(|_| Failed::aborted()))
+        .start()
+        .unwrap();
+    let call = remote.command("stop").send();
+    ran.recv_timeout(PATIENCE).unwrap();
+    component.stop().unwrap();
+    then(call);
+}
+
+#[test]
+fn what_a_component_said_before_it_went_away_counts_whoever_looks() {
+    on_every_transport(|site: &Site| {
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let done = |call: Call| assert_eq!(call.wait().unwrap().code, AckCode::Complete);
+        run_and_gone(site, &remote, |call| {
+            assert_eq!(remote.presence().unwrap(), Presence::Gone);
+            done(call);
+        });
+        run_and_gone(site, &remote, |call| {
+            let nobody = remote.command("stop").send().wait().unwrap_err();
+            assert_eq!(nobody.code(), Some(AckCode::NoAck), "{nobody}");
+            done(call);
+        });
+        // It is back at once, and a call finds it, however short ago it was gone.
+        run_and_gone(site, &remote, |call| {
+            let _next = Component::builder(&site.bus(), &site.mount(), 0).start().unwrap();
+            assert!(matches!(remote.presence().unwrap(), Presence::Here { .. }));
+            done(call);
+        });
+        // Another one waits, and has not yet read what is there.
+        for _ in 0..10 {
+            run_and_gone(site, &remote, |call| {
+                std::thread::scope(|scope| {
+                    let waits = scope.spawn(|| done(call));
+                    assert_eq!(remote.presence().unwrap(), Presence::Gone);
+                    waits.join().unwrap();
+                });
+            });
+        }
+    });
+}
+
+#[test]
+fn a_call_to_a_component_that_goes_away_ends_for_all_who_wait() {
+    on_every_transport(|site: &Site| {
+        let (runs, ran) = mpsc::channel();
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .on("stop", move |command: &Command| {
+                runs.send(()).map_err(|_| Failed::aborted())?;
+                command.pause(PATIENCE)
+            })
+            .concurrent("stop")
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let calls = [0; 4].map(|_| remote.command("stop").timeout(PATIENCE).send());
+        calls.iter().for_each(|_| ran.recv_timeout(PATIENCE).unwrap());
+        std::thread::scope(|scope| {
+            let waits = calls.map(|call| scope.spawn(|| call.wait()));
+            component.stop().unwrap();
+            for ended in waits.map(|thread| thread.join().unwrap()) {
+                let error: CommandError = ended.unwrap_err();
+                assert_eq!(error.code(), Some(AckCode::Aborted), "{error}");
+            }
+        });
     });
 }

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use helio_bus::{
-    Bus, Evolution, Lagging, Member, Start, Subscribe, Subscription, TopicError, TopicSpec, WaitSet,
-};
+use helio_bus::{Bus, Lagging, Member, Start, Subscribe, TopicError, TopicSpec, WaitSet};
 use helio_core::sal::TopicKind;
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName, Value};
@@ -268,7 +266,10 @@ impl Builder {
             controller.lease(now, LeaseState::Held);
         });
         shell.publish_first();
-        refused.iter().for_each(|text| shell.log(LogLevel::Error, text, ""));
+        for reason in refused {
+            let text = format!("commands of this release are refused to callers: {reason}");
+            shell.log(LogLevel::Warning, &text, "");
+        }
         let control = record_codec::<ControlRecord>();
         spawn(Attendance { shell, set, sources, control })
     }
@@ -347,39 +348,33 @@ impl Builder {
         names.iter().map(spec).collect()
     }
 
-    /// Subscribes to all commands of this instance, and to what else may be asked of it.
+    /// Subscribes to all commands of this instance, and to what else may be asked of it. Their
+    /// schemas are declared, so that callers whose commands could not be read are refused.
     fn listen(&self, known: &HashMap<String, Known>) -> Result<Listening, StartError> {
         let name = self.interface.name();
         let failed = |error: TopicError| failed(name, &error);
         let set = self.bus.wait_set().map_err(|error| failed(error.into()))?;
-        let mut all = Listening { set, sources: HashMap::new(), refused: Vec::new() };
+        let (sources, refused) = (HashMap::new(), Vec::new());
+        let mut listening = Listening { set, sources, refused };
+        let Listening { set, sources, refused } = &mut listening;
         for (command, known) in known {
-            let samples = match self.samples(known, topic::spec(&known.shape)) {
-                Err(refused @ TopicError::Incompatible { .. }) => {
-                    all.refused.push(refused.to_string());
-                    if known.shape.evolution().is_some() {
-                        // Who is not let in by a policy that somebody chose stays outside.
-                        continue;
-                    }
-                    // Each of its commands is looked at by itself, and told where it is unreadable.
-                    let spec = topic::spec(&known.shape).evolution(Evolution::None);
-                    self.samples(known, spec)
-                }
-                samples => samples,
-            };
-            let member = all.set.add(samples.map_err(failed)?);
-            all.sources.insert(member, Source::Command(command.clone()));
+            let topic = topic::open(&self.bus, &known.shape, None).map_err(failed)?;
+            match topic.declare() {
+                Ok(()) => {}
+                // Callers of the release that was there before are answered one by one.
+                Err(error @ TopicError::Incompatible { .. }) => refused.push(error.to_string()),
+                Err(error) => return Err(failed(error)),
+            }
+            let options = of_instance(commands(), &known.shape, self.index);
+            let samples = topic.subscribe(options).map_err(failed)?;
+            sources.insert(set.add(samples), Source::Command(command.clone()));
         }
         let topic = topic::beside(name, "control").map_err(failed)?;
         let spec = TopicSpec::of(topic).qos(ControlRecord::qos());
         let topic = self.bus.topic(with_schema::<ControlRecord>(spec)).map_err(failed)?;
         let samples = topic.subscribe(commands().keys([self.key()])).map_err(failed)?;
-        all.sources.insert(all.set.add(samples), Source::Control);
-        Ok(all)
-    }
-
-    fn samples(&self, known: &Known, spec: TopicSpec) -> Result<Subscription, TopicError> {
-        self.bus.topic(spec)?.subscribe(of_instance(commands(), &known.shape, self.index))
+        sources.insert(set.add(samples), Source::Control);
+        Ok(listening)
     }
 
     fn key(&self) -> Vec<u8> {
@@ -427,6 +422,7 @@ impl Builder {
             topics: Mutex::default(),
             waker: OnceLock::new(),
             stopping: AtomicBool::new(false),
+            complaints: Mutex::default(),
             bus: self.bus,
             interface: self.interface,
             index: self.index,
@@ -455,16 +451,16 @@ impl Builder {
     }
 }
 
-/// What a component listens to.
+/// What a component waits for.
 struct Listening {
     set: WaitSet,
     sources: HashMap<Member, Source>,
-    /// Why some commands' topics are not read as they should be.
+    /// Why schemas of commands were not declared.
     refused: Vec<String>,
 }
 
-/// Every command counts, however late it is looked at: what expired says so itself. One that cannot
-/// be read is answered too.
+/// Every command counts, however late it is looked at: what expired says so itself, and one that
+/// cannot be read is refused, so that it does not keep the component from the others.
 fn commands() -> Subscribe {
     Subscribe::from(Start::Latest).lagging(Lagging::Lossless).each_undecodable()
 }

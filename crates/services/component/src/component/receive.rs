@@ -1,25 +1,19 @@
 //! From samples to requests: what was received is decoded and checked, and judged elsewhere.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use helio_bus::{Sample, Tai, Undecodable};
-use helio_core::codec::Reader;
-use helio_core::{Codec, Value};
+use helio_core::{Codec, SchemaId, Value};
 
 use super::command::{Cancel, Taken};
 use super::shell::{Known, Shell};
 use crate::fields::Fields;
-use crate::interface::Private;
 use crate::protocol::{Action, CallHeaders, Request};
 use crate::read::Reading;
 use crate::records::{ControlAction, ControlRecord};
-
-/// What the private fields of a sample say, whatever is wrong with the others.
-struct Sender {
-    seq_num: i32,
-    identity: String,
-    origin: i32,
-}
+use crate::sender::Sender;
+use crate::topic;
 
 impl Shell {
     /// A command came.
@@ -29,7 +23,7 @@ impl Shell {
             // It was for the instance before this one.
             return;
         }
-        let mut request = blank(Action::Run, name, &sample);
+        let (mut request, _) = blank(Action::Run, name, &sample);
         let fields = match Reading::decode(&known.shape, sample.clone(), self.bus.clock().now()) {
             Ok(reading) => {
                 (request.seq_num, request.origin) = (reading.seq_num(), reading.origin());
@@ -39,7 +33,7 @@ impl Shell {
                 fields
             }
             Err(error) => {
-                let Some(from) = private(known, &sample.payload) else { return };
+                let Some(from) = Sender::of(&known.shape, &sample.payload) else { return };
                 from.fill(&mut request);
                 refuse(&mut request, error.to_string());
                 Fields::new(&known.shape)
@@ -51,11 +45,36 @@ impl Shell {
     /// A command came that its sender's schema makes unreadable: it is told so.
     pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
         let Some(known) = self.known.get(name) else { return };
-        let mut request = blank(Action::Run, name, &wrong.sample);
-        let Some(from) = private(known, &wrong.sample.payload) else { return };
+        if wrong.sample.header.time < self.started {
+            return;
+        }
+        let (mut request, _) = blank(Action::Run, name, &wrong.sample);
+        let Some(from) = Sender::of(&known.shape, &wrong.sample.payload) else { return };
         from.fill(&mut request);
         refuse(&mut request, wrong.reason.clone());
         self.take(request, Fields::new(&known.shape));
+    }
+
+    /// A command that was sent inside another sample, as this interface has it.
+    fn inside(
+        &self,
+        known: &Known,
+        payload: &[u8],
+        schema: Option<SchemaId>,
+    ) -> Result<Fields, String> {
+        let payload = match schema.filter(|id| *id != known.shape.schema().id()) {
+            None => Cow::Borrowed(payload),
+            Some(id) => {
+                let topic = topic::open(&self.bus, &known.shape, None);
+                let payload = topic.and_then(|topic| topic.resolve(id, payload));
+                Cow::Owned(payload.map_err(|error| error.to_string())?)
+            }
+        };
+        match known.shape.codec().decode(&payload) {
+            Ok(Value::Record(values)) => Ok(Fields::of(&known.shape, values)),
+            Ok(other) => Err(format!("it is a {}", other.word())),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Something was asked on the topic `control`.
@@ -73,20 +92,18 @@ impl Shell {
             ControlAction::Lock => Action::Lock { seconds: record.seconds },
             ControlAction::Unlock => Action::Unlock,
         };
-        let mut request = blank(action, &record.command, sample);
+        let (mut request, schema) = blank(action, &record.command, sample);
         (request.seq_num, request.origin) = (record.seq_num, record.origin);
         request.identity = record.identity;
         let known = self.known.get(&request.command);
         let fields = match (action, known) {
-            (Action::Validate, Some(known)) => match known.shape.codec().decode(&record.payload) {
-                Ok(Value::Record(values)) => {
-                    let fields = Fields::of(&known.shape, values);
+            (Action::Validate, Some(known)) => match self.inside(known, &record.payload, schema) {
+                Ok(fields) => {
                     self.look_at(known, &fields, &mut request);
                     fields
                 }
-                Ok(_) => Fields::new(&known.shape),
-                Err(error) => {
-                    refuse(&mut request, error.to_string());
+                Err(reason) => {
+                    refuse(&mut request, reason);
                     Fields::new(&known.shape)
                 }
             },
@@ -127,13 +144,13 @@ fn refuse(request: &mut Request, reason: String) {
     request.refusal.get_or_insert(reason);
 }
 
-/// A request with what stands beside the payload.
-fn blank(action: Action, command: &str, sample: &Sample) -> Request {
+/// A request with what stands beside the payload, and the schema of a payload inside it.
+fn blank(action: Action, command: &str, sample: &Sample) -> (Request, Option<SchemaId>) {
     let (headers, refusal) = match CallHeaders::decode(sample.headers.as_ref()) {
         Ok(headers) => (headers, None),
         Err(error) => (CallHeaders::default(), Some(error.to_string())),
     };
-    Request {
+    let request = Request {
         action,
         command: command.to_owned(),
         seq_num: 0,
@@ -147,7 +164,8 @@ fn blank(action: Action, command: &str, sample: &Sample) -> Request {
         time: None,
         refusal,
         arguments: String::new(),
-    }
+    };
+    (request, headers.schema)
 }
 
 impl Sender {
@@ -155,21 +173,4 @@ impl Sender {
         (request.seq_num, request.identity, request.origin) =
             (self.seq_num, self.identity, self.origin);
     }
-}
-
-/// Reads the private fields alone: they are the first ones in every version of an interface, so
-/// who sent a command is known even where its values cannot be read.
-fn private(known: &Known, payload: &[u8]) -> Option<Sender> {
-    let mut reader = Reader::new(payload);
-    if known.shape.topic().indexed() {
-        reader.int().ok()?;
-    }
-    for _ in Private::SndStamp as usize..Private::SeqNum as usize {
-        reader.double().ok()?;
-    }
-    let seq_num = reader.int().ok()?;
-    reader.string().ok()?; // the revision code
-    let identity = reader.string().ok()?.to_owned();
-    let origin = reader.int().ok()?;
-    Some(Sender { seq_num, identity, origin })
 }

@@ -79,6 +79,8 @@ pub(super) struct Shell {
     pub changes: Pool,
     pub waker: OnceLock<WaitSetWaker>,
     pub stopping: AtomicBool,
+    /// What was told last of each thing that could not be published.
+    pub complaints: Mutex<HashMap<String, String>>,
 }
 
 /// What stands behind the lock.
@@ -331,9 +333,14 @@ impl Shell {
         }
     }
 
-    /// What cannot be told on the bus is told here.
+    /// What cannot be told on the bus is told here, and once for as long as the reason is the same:
+    /// a topic that is refused would tell it with each heartbeat.
     pub(super) fn complain(&self, what: &str, reason: &str) {
-        if !self.stopping.load(Ordering::Acquire) {
+        if self.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let before = locked(&self.complaints).insert(what.to_owned(), reason.to_owned());
+        if before.is_none_or(|before| before != reason) {
             eprintln!("{}: {what} could not be published: {reason}", self.identity);
         }
     }

@@ -164,8 +164,9 @@ struct Pending {
 /// Follows the commands that one program sends to one component.
 ///
 /// Its holder looks at the lease afresh before it sends to a component that
-/// [is gone](Self::is_gone), and tells [`presence`](Self::presence) first. When the lease tells
-/// that the component is gone, it first reads the acknowledgements that are there, then tells.
+/// [is gone](Self::is_gone), and tells [`presence`](Self::presence) first. Where the lease tells
+/// what [would end calls](Self::would_end), it first reads the acknowledgements that are there,
+/// then tells.
 #[derive(Debug)]
 pub struct Caller {
     options: CallerOptions,
@@ -250,6 +251,7 @@ impl Caller {
             caller: self.options.caller.clone(),
             expiry: asked.expiry,
             key: asked.key,
+            schema: None,
         };
         self.by_trace.insert(trace, call);
         self.by_number.insert(seq_num, call);
@@ -283,6 +285,17 @@ impl Caller {
             Presence::Here { started } => self.end_sent_before(started),
             Presence::Gone => self.end_all_gone(),
             Presence::Unknown => {}
+        }
+    }
+
+    /// Whether calls would end if that were told: the acknowledgements that are there are to be
+    /// read before, for a component that went away may have ended them otherwise.
+    #[must_use]
+    pub fn would_end(&self, presence: Presence) -> bool {
+        match presence {
+            Presence::Here { started } => self.calls.values().any(|pending| pending.sent < started),
+            Presence::Gone => !self.calls.is_empty(),
+            Presence::Unknown => false,
         }
     }
 

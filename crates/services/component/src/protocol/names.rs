@@ -5,12 +5,13 @@
 //! | commands, `control` | `helio-caller` | who sends it, UTF-8, 1 to 256 bytes |
 //! | | `helio-expiry` | TAI nanoseconds, signed, little-endian, 8 bytes |
 //! | | `helio-key` | the idempotency key, UTF-8, 1 to 128 bytes |
+//! | `control` | `helio-schema` | the identity of the payload's schema, little-endian, 8 bytes |
 //! | acknowledgements | `helio-progress` | 0 to 1, IEEE 754 double, little-endian, 8 bytes |
 //! | | `helio-result` | the typed result, JSON in UTF-8 |
 //!
 //! Headers of other names are for others, and ignored.
 
-use helio_core::Tai;
+use helio_core::{SchemaId, Tai};
 use thiserror::Error;
 
 /// Who sends a command.
@@ -19,6 +20,8 @@ pub const HEADER_CALLER: &str = "helio-caller";
 pub const HEADER_EXPIRY: &str = "helio-expiry";
 /// The idempotency key of a command.
 pub const HEADER_KEY: &str = "helio-key";
+/// The schema of the command that a sample of `control` holds.
+pub const HEADER_SCHEMA: &str = "helio-schema";
 /// How much of a command is done.
 pub const HEADER_PROGRESS: &str = "helio-progress";
 /// The typed result of a command.
@@ -52,6 +55,9 @@ pub struct CallHeaders {
     pub expiry: Option<Tai>,
     /// The idempotency key, 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: Option<String>,
+    /// On `control`, the schema of the command that is to be validated; where it is not given, it
+    /// is the component's own.
+    pub schema: Option<SchemaId>,
 }
 
 impl CallHeaders {
@@ -71,6 +77,11 @@ impl CallHeaders {
                     let wrong = || error(HEADER_EXPIRY, value, "8 bytes of TAI nanoseconds");
                     let bytes = value.try_into().map_err(|_| wrong())?;
                     read.expiry = Some(Tai::from_nanos(i64::from_le_bytes(bytes)));
+                }
+                HEADER_SCHEMA => {
+                    let wrong = || error(HEADER_SCHEMA, value, "8 bytes of a schema's identity");
+                    let bytes = value.try_into().map_err(|_| wrong())?;
+                    read.schema = Some(SchemaId(u64::from_le_bytes(bytes)));
                 }
                 _ => {}
             }
@@ -94,6 +105,9 @@ impl CallHeaders {
         if let Some(key) = &self.key {
             text(HEADER_KEY, key.as_bytes(), MAX_KEY_BYTES)?;
             headers.push((HEADER_KEY, key.clone().into_bytes()));
+        }
+        if let Some(schema) = self.schema {
+            headers.push((HEADER_SCHEMA, schema.0.to_le_bytes().to_vec()));
         }
         Ok(headers)
     }
@@ -174,6 +188,7 @@ mod tests {
             caller: Some("alice@summit".into()),
             expiry: Some(Tai::from_nanos(-1)),
             key: Some("night-7".into()),
+            schema: Some(SchemaId(7)),
         };
         let written = headers.encode().unwrap();
         let pairs = written.iter().map(|(name, value)| (*name, value.as_slice()));
@@ -197,6 +212,7 @@ mod tests {
             (HEADER_CALLER, b""),
             (HEADER_KEY, &long),
             (HEADER_EXPIRY, b"1234567"),
+            (HEADER_SCHEMA, b"123456789"),
         ] {
             assert_eq!(CallHeaders::decode([(name, value)]).unwrap_err().name, name);
         }

@@ -122,11 +122,42 @@ impl Dialogue {
 
     /// Looks at the lease now.
     pub(super) fn look(&self) -> Result<Presence, TopicReadError> {
-        let mut talk = self.talk();
-        let presence = talk.watch.look().map_err(|error| self.unreadable("lease", &error))?;
-        talk.caller.presence(presence);
+        let (mut talk, presence) = self.learn(self.talk(), Watch::look);
         self.execute(&mut talk, None);
-        Ok(presence)
+        presence.map_err(|error| self.unreadable("lease", &error))
+    }
+
+    /// Looks who is there, and tells the caller. What a component that went away had said counts,
+    /// so that is read before: where another one has the acknowledgements, by that one, who looks
+    /// within [`LOOK_EVERY`] too.
+    fn learn<'a>(
+        &'a self,
+        mut talk: MutexGuard<'a, Talk>,
+        look: fn(&mut Watch) -> Result<Presence, TopicError>,
+    ) -> (MutexGuard<'a, Talk>, Result<Presence, TopicError>) {
+        loop {
+            let presence = match look(&mut talk.watch) {
+                Ok(presence) => presence,
+                Err(error) => return (talk, Err(error)),
+            };
+            if self.tell_presence(&mut talk, presence) {
+                return (talk, Ok(presence));
+            }
+            let waited = self.told.wait_timeout(talk, LOOK_EVERY);
+            talk = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells the caller who is there; false where somebody else must read before.
+    fn tell_presence(&self, talk: &mut Talk, presence: Presence) -> bool {
+        if talk.caller.would_end(presence) {
+            if talk.opened && talk.acks.is_none() {
+                return false;
+            }
+            self.read(talk);
+        }
+        talk.caller.presence(presence);
+        true
     }
 
     fn unreadable(&self, what: &str, error: &TopicError) -> TopicReadError {
@@ -143,9 +174,8 @@ impl Dialogue {
     ) -> CallNumber {
         let mut talk = self.talk();
         let opened = self.open_acks(&mut talk);
-        if let Ok(presence) = talk.watch.recent() {
-            talk.caller.presence(presence);
-        }
+        // Where nobody knows who is there, it is sent.
+        let (mut talk, _) = self.learn(talk, Watch::recent);
         // What was told of calls that nobody waits for yet makes room.
         self.read(&mut talk);
         let outgoing = Outgoing { command: call.command.clone(), caller, fields };
@@ -220,13 +250,9 @@ impl Dialogue {
 
     fn look_at_clock(&self, talk: &mut Talk) {
         if talk.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
-            talk.looked = Some(Instant::now());
-            if let Ok(presence) = talk.watch.look() {
-                if presence == Presence::Gone {
-                    // Its last words count.
-                    self.read(talk);
-                }
-                talk.caller.presence(presence);
+            let presence = talk.watch.look();
+            if presence.is_err() || presence.is_ok_and(|found| self.tell_presence(talk, found)) {
+                talk.looked = Some(Instant::now());
             }
         }
         talk.caller.tick(self.bus.clock().now());
@@ -269,6 +295,9 @@ impl Dialogue {
                         }
                         talk.caller.acknowledged(now, ack);
                     }
+                }
+                Ok(Some(Event::Undecodable(wrong))) => {
+                    eprintln!("an acknowledgement cannot be read: {}", wrong.reason);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -313,6 +342,10 @@ impl Dialogue {
         (seq_num, trace, mut headers): (i32, helio_bus::TraceId, CallHeaders),
     ) -> Result<(), String> {
         headers.caller = outgoing.caller.clone().or(headers.caller);
+        if action == Action::Validate {
+            let schema = outgoing.fields.as_ref().map(|fields| fields.shape().schema().id());
+            headers.schema = schema;
+        }
         let headers = headers.encode().map_err(|error| error.to_string())?;
         let headers = headers.into_iter().try_fold(Headers::new(), |all, (name, value)| {
             all.with(name, value).map_err(|error| error.to_string())
@@ -361,6 +394,8 @@ impl Dialogue {
             Action::Run | Action::Validate => {
                 let topic = self.topic(talk, &command)?;
                 let fields = fields.ok_or_else(|| format!("no command {command}"))?;
+                // What could not be sent is not valid; and the component finds the schema.
+                topic.open().map_err(|error| error.to_string())?;
                 let payload = topic.encode(|record| record.take_public(fields), beside);
                 record.payload = payload.map_err(|error| error.to_string())?;
             }
