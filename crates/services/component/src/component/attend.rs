@@ -23,6 +23,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long handlers are waited for when the component ends; their callers are then told.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The most commands of one name that are taken before something that was asked: as many as wait
+/// behind one that runs, and some that are refused.
+const BEFORE: usize = 256;
+
 /// Why a component ended that was not told to, or did not start.
 #[derive(Debug, Error)]
 pub enum RunError {
@@ -167,19 +171,32 @@ impl Attendance {
             return Ok(());
         }
         match (self.sources.get(&member), event) {
-            (Some(Source::Command(name)), Event::Sample(sample)) => shell.command(name, sample),
-            (Some(Source::Command(name)), Event::Undecodable(wrong)) => {
-                shell.unreadable(name, &wrong);
-            }
-            (Some(Source::Command(name)), Event::Gap(gap)) => {
-                shell.input(|controller, _| controller.stream_lost(name, gap.lost));
-                let text = format!("{} commands {name} never came: {:?}", gap.lost, gap.cause);
-                shell.log(LogLevel::Warning, &text, "");
-            }
+            (Some(Source::Command(name)), event) => shell.take_command(name, event),
             (Some(Source::Control), Event::Sample(sample)) => {
-                shell.control(&self.control, &sample);
+                self.catch_up()?;
+                self.shell.control(&self.control, &sample);
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the commands that are there. Topics are read in no order, and what a caller sent
+    /// before it asked for something comes before that: such as the command that it cancels.
+    fn catch_up(&mut self) -> Result<(), RunError> {
+        let Self { shell, set, sources, .. } = self;
+        for (member, source) in sources {
+            let (Source::Command(name), Some(samples)) = (source, set.get_mut(*member)) else {
+                continue;
+            };
+            for _ in 0..BEFORE {
+                let event = samples.try_next().map_err(|source| {
+                    let identity = shell.identity.clone();
+                    RunError::Bus { identity, source }
+                })?;
+                let Some(event) = event else { break };
+                shell.take_command(name, event);
+            }
         }
         Ok(())
     }
@@ -210,6 +227,20 @@ impl Attendance {
 }
 
 impl Shell {
+    /// Something came on a command's topic.
+    fn take_command(self: &Arc<Self>, name: &str, event: Event) {
+        match event {
+            Event::Sample(sample) => self.command(name, sample),
+            Event::Undecodable(wrong) => self.unreadable(name, &wrong),
+            Event::Gap(gap) => {
+                self.input(|controller, _| controller.stream_lost(name, gap.lost));
+                let text = format!("{} commands {name} never came: {:?}", gap.lost, gap.cause);
+                self.log(LogLevel::Warning, &text, "");
+            }
+            _ => {}
+        }
+    }
+
     /// Whether the lease is held; the controller hears when it is lost.
     fn holds(self: &Arc<Self>) -> bool {
         let lease = locked(&self.lease).clone();
