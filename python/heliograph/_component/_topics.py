@@ -132,9 +132,10 @@ class WriteTopic:
         self._check_names(fields)
         before = {name: getattr(data, name) for name in fields}
         try:
+            put = object.__setattr__
             for name, value in fields.items():
                 if value is not None:
-                    self._set(name, value)
+                    put(data, name, value)
             public = self._schema.encode_from(data, self._first)
             changed = public != self._written
             wanted = self._always if force_output is None else force_output
