@@ -67,6 +67,22 @@ async def test_a_policy_keeps_others_out(
             assert len(probe.ran) == 1
 
 
+@asynchronous
+async def test_a_value_that_cannot_be_read_is_said(
+    releases: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    old, _ = releases
+    async with testing.memory_bus() as bus, Probe(bus, interface=old):
+        remote = helio.Remote(bus, "Probe", interface=old)
+        kind = remote.evt_position.type
+        assert remote.evt_position.get_oldest() is None
+        # SAL's schema has no lengths, so that its writers can send any.
+        foreign = bus.topic(kind.topic, kind.info.sal_schema, qos=kind.qos)
+        await foreign.publish({"forces": [1.0]})
+        assert remote.evt_position.get_oldest() is None
+        assert "evt_position of Probe> cannot be read: forces" in caplog.text
+
+
 @pytest.mark.parametrize(("theirs", "ours"), [("v26.0.0", "v27.1.1"), ("v27.1.1", "v26.0.0")])
 @asynchronous
 async def test_real_releases_run_together(shared_data: Path, theirs: str, ours: str) -> None:

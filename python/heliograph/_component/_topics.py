@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph._component._feed import Feed
 from heliograph._errors import ClosedError, EncodeError, WaitTimeout
+from heliograph._events import Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
 from heliograph._start import last, since
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from heliograph._component._data import TopicData
     from heliograph._component._interface import TopicType
     from heliograph._component._send import Sender
+    from heliograph._events import Event
     from heliograph._heliograph import RawSubscription, RawTopic, Sample
     from heliograph._start import Start
 
@@ -422,18 +424,26 @@ class ReadTopic:
             )
             self._newest = Feed(self._bus, raw, self._wake)
         while True:
-            samples, _, seen = self._newest.raw.take_many(QUEUE_DEPTH)
+            samples, events, seen = self._newest.raw.take_many(QUEUE_DEPTH)
+            self._hear(events)
             if samples:
                 self._value = samples[-1]
             if not seen:
                 return self._value
+
+    def _hear(self, events: list[Event]) -> None:
+        """Say what cannot be read; what is lost is counted, and told by :attr:`lost`."""
+        for event in events:
+            if isinstance(event, Undecodable):
+                _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
 
     def _fill(self) -> None:
         """Move what has come from the log to the queue."""
         if self._feed is None:
             self._feed = Feed(self._bus, self._open_queue(), self._wake)
         while True:
-            samples, _, seen = self._feed.raw.take_many(QUEUE_DEPTH)
+            samples, events, seen = self._feed.raw.take_many(QUEUE_DEPTH)
+            self._hear(events)
             self._queue.extend(samples)
             while len(self._queue) > QUEUE_DEPTH:
                 self._queue.popleft()
