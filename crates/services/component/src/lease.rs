@@ -154,6 +154,27 @@ impl Lease {
     }
 }
 
+/// A lease as those see it who may write only while it is held; it does not keep it.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakLease(Weak<Held>);
+
+impl Lease {
+    pub(crate) fn downgrade(&self) -> WeakLease {
+        WeakLease(Arc::downgrade(&self.0))
+    }
+}
+
+impl WeakLease {
+    /// Why this instance is not the one that lives, if it is not.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        match self.0.upgrade().map(|held| Lease(held).is_held()) {
+            Some(true) => None,
+            Some(false) => Some("its lease is lost, and another instance may run"),
+            None => Some("it has ended, and its lease is given back"),
+        }
+    }
+}
+
 fn open(bus: &Bus, record: &LeaseRecord) -> Result<Topic, TopicError> {
     let name = name(&record.component, record.index)?;
     let producer = ProducerName::new(&record.identity)?;

@@ -26,6 +26,16 @@ pub enum WriteError {
         /// What the bus says.
         reason: String,
     },
+    /// The component is not the one live instance of it: what it says would be another's word.
+    #[error("{topic} is not {identity}'s to write any more: {reason}; start it again")]
+    NotLive {
+        /// The topic.
+        topic: String,
+        /// The component, with its index.
+        identity: String,
+        /// What became of its lease.
+        reason: &'static str,
+    },
     /// The bus did not take it.
     #[error("{topic}: {source}")]
     Publish {

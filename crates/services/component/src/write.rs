@@ -6,12 +6,18 @@
 //!
 //! Operation. Events are written where a value has changed since the last write (NaN equals NaN),
 //! or when forced; telemetry always. A value that is not set keeps what it was.
+//!
+//! A component writes only while it holds its lease. To open a topic is to fence whoever wrote it
+//! under the same name before: one that was replaced would silence the instance that lives. And
+//! where that happened all the same, between a look at the lease and the opening, the one that
+//! holds the lease takes its topic back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Message, Producer, Publisher, Receipt, Start, Subscribe, Tai, TopicError, TraceId,
+    Bus, Message, Producer, PublishError, Publisher, Receipt, Start, Subscribe, Tai, TopicError,
+    TraceId, TransportError,
 };
 use helio_core::codec::wire;
 use helio_core::sal::TopicKind;
@@ -21,6 +27,7 @@ use serde_json::Value as Json;
 use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
+use crate::lease::WeakLease;
 use crate::sender::Sender;
 use crate::topic::{self, WriteError};
 
@@ -37,6 +44,8 @@ pub(crate) struct Author {
     pub index: i32,
     /// Under which name on the bus; the bus's own where it is not given.
     pub producer: Option<ProducerName>,
+    /// The lease of a component; who has none, such as a remote, needs none to write.
+    pub lease: Option<WeakLease>,
 }
 
 /// A topic that is written. Cloning shares it, with the values that it remembers.
@@ -142,7 +151,7 @@ impl WriteTopic {
         let producer = state.publisher.as_ref().map(Publisher::producer);
         producer.ok_or_else(|| {
             let topic = self.0.shape.topic().to_string();
-            WriteError::Publish { topic, source: closed() }
+            WriteError::Publish { topic, source: TransportError::Closed.into() }
         })
     }
 
@@ -189,8 +198,7 @@ impl WriteTopic {
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
         let topic = || self.0.shape.topic().to_string();
         let failed = |source| WriteError::Publish { topic: topic(), source };
-        let Some(publisher) = &state.publisher else { return Err(failed(closed())) };
-        publisher.publish(message).wait().map_err(failed)?;
+        self.0.send(&mut state.publisher, message).map_err(failed)?;
         (state.number, state.written) = (number, true);
         Ok(())
     }
@@ -277,6 +285,7 @@ impl Update<'_> {
 
 impl Inner {
     fn opened(&self, state: &mut State) -> Result<(), WriteError> {
+        self.live()?;
         if state.publisher.is_some() {
             return Ok(());
         }
@@ -295,11 +304,44 @@ impl Inner {
             }
             failed
         })?;
+        self.live()?;
         if let TopicKind::Event | TopicKind::Telemetry = self.shape.topic().kind() {
             state.number = self.last_number(&topic).unwrap_or(0);
         }
         state.publisher = Some(publisher);
         Ok(())
+    }
+
+    /// Whether this may be written: by a component, only while it is the one live instance.
+    fn live(&self) -> Result<(), WriteError> {
+        let Some(reason) = self.author.lease.as_ref().and_then(WeakLease::refusal) else {
+            return Ok(());
+        };
+        let topic = self.shape.topic().to_string();
+        Err(WriteError::NotLive { topic, identity: self.author.identity.clone(), reason })
+    }
+
+    /// Publishes. Who is fenced though the lease is held takes the topic back, once.
+    fn send(
+        &self,
+        publisher: &mut Option<Publisher>,
+        message: Message<'_>,
+    ) -> Result<Receipt, PublishError> {
+        let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
+        let fenced = match open.publish(message).wait() {
+            Err(error @ PublishError::Transport(TransportError::Fenced { .. })) => error,
+            published => return published,
+        };
+        if self.author.lease.is_none() || self.live().is_err() {
+            return Err(fenced);
+        }
+        // Publishers of one bus share a writer: it goes with the last of them.
+        drop(publisher.take());
+        let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
+        let Ok(again) = topic.and_then(|topic| topic.publisher()) else { return Err(fenced) };
+        let sent = again.publish(message).wait();
+        *publisher = Some(again);
+        sent
     }
 
     /// The number of the newest sample of this component: its own numbers go on after a restart.
@@ -323,14 +365,13 @@ impl Inner {
         let time = self.bus.clock().now();
         let number = beside.seq_num.unwrap_or_else(|| next(state.number));
         self.encode(state, time, number)?;
-        let Some(publisher) = &state.publisher else { return Err(failed(closed())) };
         let message = Message::new(&state.payload).key(&self.key).time(time);
         let message = message.headers(beside.headers);
         let message = match beside.trace {
             Some(trace) => message.trace(trace),
             None => message,
         };
-        let receipt = Some(publisher.publish(message).wait().map_err(failed)?);
+        let receipt = Some(self.send(&mut state.publisher, message).map_err(failed)?);
         (state.number, state.written) = (number, true);
         Ok(Written { published: true, seq_num: number, time, receipt })
     }
@@ -371,10 +412,6 @@ impl Inner {
         record[shape.at(Private::KafkaStamp)] = Value::Double(tai);
         record[shape.at(Private::SeqNum)] = Value::Int(number);
     }
-}
-
-fn closed() -> helio_bus::PublishError {
-    helio_bus::TransportError::Closed.into()
 }
 
 /// The number after another: SAL's are 1 to 2^31 - 1, and begin again.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use helio_bus::Tai;
 use helio_component::protocol::caller::Cause;
 use helio_component::protocol::checks::{Limits, Nan};
+use helio_component::protocol::controller::MAX_CONCURRENT;
 use helio_component::protocol::{AckCode, SummaryState};
 use helio_component::{
     AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, Handler, Interface,
@@ -297,4 +298,24 @@ fn what_the_interface_does_not_allow_is_refused_before_it_is_sent() {
     refused("times", vec![1.0, 2.0].into());
     refused("times", "noon".into());
     refused("colour", 1.into());
+}
+
+#[test]
+fn handlers_that_hang_hold_up_no_other_command() {
+    let site = Site::memory();
+    let component = mount(&site)
+        .on("moveToTarget", endless)
+        .concurrent("moveToTarget")
+        .on("stop", |_: &Command| Ok(()))
+        .start()
+        .unwrap();
+    let remote = remote(&site);
+    let mut calls: Vec<_> = (0..MAX_CONCURRENT)
+        .map(|_| remote.command("moveToTarget").timeout(PATIENCE).send())
+        .collect();
+    for call in &mut calls {
+        while call.next().unwrap().unwrap().code != AckCode::InProgress {}
+    }
+    remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+    component.stop().unwrap();
 }

@@ -11,10 +11,10 @@ use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
     Command, Component, ConfigFolder, Failed, LEASE, Lease, LeaseOptions, Remote, RunError,
-    Running, StartError,
+    Running, StartError, WriteError,
 };
-use helio_core::Value;
 use helio_core::sal::TopicKind;
+use helio_core::{ProducerName, Value};
 use serde::Deserialize;
 use serde_json::json;
 use support::{PATIENCE, Site, on_every_transport};
@@ -146,6 +146,61 @@ fn who_was_replaced_knows_it() {
         // One that somebody used is, before the next command is run.
         let next = take_over(&connect());
         assert!(!lease.is_held() && next.is_held());
+    });
+}
+
+#[test]
+fn who_was_replaced_writes_no_more() {
+    on_every_transport(|site: &Site| {
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let connect = || {
+            let builder = Bus::builder().clock(Arc::new(clock.clone()));
+            builder.connect(site.url()).unwrap()
+        };
+        let old = mount(&connect(), site).unwrap();
+        let event = |running: &Running| running.event("errorCount").unwrap();
+        let (unopened, telemetry) = (event(&old), old.telemetry("elevation").unwrap());
+        telemetry.write().unwrap();
+        let live = loop {
+            clock.advance(LEASE + Duration::from_secs(1));
+            if let Ok(live) = mount(&connect(), site) {
+                break live;
+            }
+        };
+        event(&live).set("late", 1).write().unwrap();
+        for refused in [unopened.set("late", 7).write(), telemetry.write()] {
+            let Err(WriteError::NotLive { identity, reason, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(identity, "MTMount");
+            assert!(reason.contains("lost"), "{reason}");
+        }
+        event(&live).set("late", 2).write().unwrap();
+        assert!(old.stop().is_err());
+        // One that has ended has given it back.
+        let after = event(&live);
+        live.stop().unwrap();
+        let told = after.set("late", 3).write().unwrap_err().to_string();
+        assert!(told.contains("given back"), "{told}");
+    });
+}
+
+#[test]
+fn a_live_instance_takes_its_topics_back() {
+    on_every_transport(|site: &Site| {
+        let component = mount(&site.bus(), site).unwrap();
+        let event = component.event("errorCount").unwrap();
+        event.set("late", 1).write().unwrap();
+        let topic = event.shape().topic();
+        let spec = TopicSpec::of(topic.topic_name().clone()).qos(topic.qos());
+        let spec = spec.schema(event.shape().schema());
+        let spec = spec.producer(ProducerName::new("MTMount").unwrap());
+        let other = site.bus();
+        let intruder = other.topic(spec).unwrap().publisher().unwrap();
+        assert_eq!(event.set("late", 2).write().unwrap().seq_num, 2);
+        assert!(intruder.publish(Message::new(b"")).wait().is_err());
+        assert_eq!(event.set("late", 3).write().unwrap().seq_num, 3);
+        component.stop().unwrap();
     });
 }
 

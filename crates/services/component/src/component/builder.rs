@@ -25,17 +25,13 @@ use crate::interface::{Interface, InterfaceError};
 use crate::lease::{Lease, LeaseOptions};
 use crate::protocol::checks::Limits;
 use crate::protocol::controller::{
-    CommandSpec, Controller, ControllerOptions, Lane, LeaseState, StreamSpec,
+    CommandSpec, Controller, ControllerOptions, Lane, LeaseState, MAX_CONCURRENT, StreamSpec,
 };
 use crate::protocol::{Done, Policy, StateCommand, SummaryState};
 use crate::read::of_instance;
 use crate::records::{AuditRecord, ControlRecord};
 use crate::topic::{self, WriteError};
 use crate::write::{Author, WriteTopic};
-
-/// How many handlers run at the same time, where nothing is said: more than an operator and a
-/// script start at once, few enough for a small machine.
-const HANDLERS: usize = 8;
 
 /// A component that is being put together.
 ///
@@ -72,7 +68,6 @@ pub struct Builder {
     simulation_mode: i32,
     log_level: LogLevel,
     policy: Option<PathBuf>,
-    threads: usize,
 }
 
 type Configure = Box<dyn Fn(&Command, Json) -> Result<(), ConfigureError> + Send + Sync>;
@@ -116,7 +111,6 @@ impl Builder {
             simulation_mode: 0,
             log_level: LogLevel::Info,
             policy: None,
-            threads: HANDLERS,
         }
     }
 
@@ -224,12 +218,6 @@ impl Builder {
         self
     }
 
-    /// The most handlers that run at the same time, 8 where nothing is said.
-    pub fn threads(mut self, most: usize) -> Self {
-        self.threads = most;
-        self
-    }
-
     /// Runs it until it ends.
     ///
     /// # Errors
@@ -254,10 +242,12 @@ impl Builder {
         let known = self.known()?;
         let identity = self.interface.identity(self.index);
         let producer = Some(producer(&identity)?);
-        let author = Author { identity, index: self.index, producer };
+
         // Commands are listened for before the lease is taken: whoever sees it may send.
         let Listening { set, sources, refused } = self.listen(&known)?;
         let lease = self.claim()?;
+        let weak = Some(lease.downgrade());
+        let author = Author { identity, index: self.index, producer, lease: weak };
         let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
         let waker = set.waker();
         shell.waker.get_or_init(|| waker);
@@ -397,10 +387,12 @@ impl Builder {
         known: HashMap<String, Known>,
         (policy, lease): (Option<PolicyFile>, Lease),
     ) -> Result<Shell, StartError> {
+        let specs = self.specs(&known);
+        let threads = threads(&specs);
         let controller = Controller::new(ControllerOptions {
             component: self.interface.name().to_owned(),
             index: self.index,
-            commands: self.specs(&known),
+            commands: specs,
             state: self.state,
         });
         let acks = self.interface.shape(TopicKind::Ack, TopicKind::Ack.segment())?;
@@ -411,13 +403,14 @@ impl Builder {
         let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
         Ok(Shell {
             started: lease.record().started.into(),
-            handlers: Pool::new("helio-handler", self.threads),
+            handlers: Pool::new("helio-handler", threads),
             changes: Pool::new("helio-state", 1),
             protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
             acks: Acks::new(acks),
             state: AtomicI32::new(self.state.number()),
             log_level: AtomicI32::new(self.log_level as i32),
             policy: Mutex::new(policy),
+            weak: lease.downgrade(),
             lease: Mutex::new(Some(lease)),
             topics: Mutex::default(),
             waker: OnceLock::new(),
@@ -449,6 +442,14 @@ impl Builder {
         let publisher = self.bus.topic(spec).and_then(|topic| topic.publisher()).map_err(failed)?;
         Ok(Audit { publisher, codec: record_codec::<AuditRecord>(), key: self.key() })
     }
+}
+
+/// The most handlers that run at the same time: as many as the protocol lets, so that none waits
+/// for another's. A command has one, a concurrent one [`MAX_CONCURRENT`], and so have all that are
+/// validated together. Threads are started when there is work for them.
+fn threads(specs: &[CommandSpec]) -> usize {
+    let concurrent = specs.iter().filter(|spec| spec.lane == Lane::Concurrent).count();
+    specs.len() + MAX_CONCURRENT * (concurrent + 1)
 }
 
 /// What a component waits for.

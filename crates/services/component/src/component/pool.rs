@@ -2,6 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a thread waits for work before it ends: longer than the pauses between the commands of
+/// a script, short enough that a busy minute does not leave its threads behind.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Something to do.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -69,7 +74,7 @@ impl Pool {
     }
 
     /// Waits until all threads have ended, at most for a time; how many have not.
-    pub(super) fn join(&self, timeout: std::time::Duration) -> usize {
+    pub(super) fn join(&self, timeout: Duration) -> usize {
         let jobs = self.0.locked();
         let busy = |jobs: &mut Jobs| jobs.threads > 0;
         let waited = self.0.more.wait_timeout_while(jobs, timeout, busy);
@@ -95,8 +100,14 @@ impl Inner {
                 return;
             } else {
                 jobs.idle += 1;
-                jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                let waited = self.more.wait_timeout(jobs, IDLE);
+                let (locked, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                jobs = locked;
                 jobs.idle -= 1;
+                if timeout.timed_out() && jobs.waiting.is_empty() && !jobs.closed {
+                    jobs.threads -= 1;
+                    return;
+                }
             }
         }
     }
@@ -106,7 +117,6 @@ impl Inner {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     #[test]
     fn jobs_run_side_by_side_up_to_the_bound() {

@@ -16,7 +16,7 @@ use super::policy::PolicyFile;
 use super::pool::Pool;
 use crate::fields::Fields;
 use crate::interface::{Interface, InterfaceError, Shape};
-use crate::lease::Lease;
+use crate::lease::{Lease, WeakLease};
 use crate::protocol::controller::{Address, AuditEntry, Controller, Effect, Phase};
 use crate::protocol::{
     AckHeaders, Acknowledgement, CallNumber, Checks, Done, Ending, Failure, StateCommand,
@@ -63,6 +63,8 @@ pub(super) struct Shell {
     pub producer: ProducerName,
     pub started: Tai,
     pub lease: Mutex<Option<Lease>>,
+    /// The same, for those who write: they do not keep it.
+    pub weak: WeakLease,
     pub known: HashMap<String, Known>,
     pub hooks: HashMap<(StateCommand, Moment), Vec<Hook>>,
     pub protocol: Mutex<Protocol>,
@@ -120,6 +122,7 @@ impl Shell {
             identity: self.identity.clone(),
             index: self.index,
             producer: Some(self.producer.clone()),
+            lease: Some(self.weak.clone()),
         }
     }
 
@@ -232,8 +235,9 @@ impl Shell {
 
     fn perform(self: &Arc<Self>, work: Work) -> VecDeque<Work> {
         let call = work.call();
-        let Some(taken) = locked(&self.protocol).taken.get(&call).cloned() else {
-            return VecDeque::new();
+        let taken = match self.take_up(work) {
+            Ok(taken) => taken,
+            Err(more) => return more,
         };
         let command = Command { component: Component(Arc::clone(self)), call, taken };
         let ended = match catch_unwind(AssertUnwindSafe(|| self.handle(work, &command))) {
@@ -256,6 +260,25 @@ impl Shell {
                 protocol.taken.remove(&call);
             }
         }
+        self.ended(protocol)
+    }
+
+    /// What was received of a call that is to be begun now. One that has waited for its thread too
+    /// long, or was cancelled meanwhile, is not begun: then what else there is to do.
+    fn take_up(&self, work: Work) -> Result<Arc<Taken>, VecDeque<Work>> {
+        let call = work.call();
+        let mut protocol = locked(&self.protocol);
+        let now = self.bus.clock().now();
+        let handler = matches!(work, Work::Run(_) | Work::Validate(_));
+        if handler && !protocol.controller.take_up(now, call) {
+            protocol.taken.remove(&call);
+            return Err(self.ended(protocol));
+        }
+        protocol.taken.get(&call).cloned().ok_or_else(VecDeque::new)
+    }
+
+    /// After a call has ended: what comes of it.
+    fn ended(&self, mut protocol: MutexGuard<'_, Protocol>) -> VecDeque<Work> {
         let work = self.execute(&mut protocol);
         if self.stopping.load(Ordering::Acquire) && protocol.controller.is_idle() {
             // The thread that waits for commands waits for this now.

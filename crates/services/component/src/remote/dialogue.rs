@@ -78,7 +78,8 @@ impl Dialogue {
         index: i32,
         options: CallerOptions,
     ) -> Self {
-        let author = Author { identity: options.identity.clone(), index, producer: None };
+        let identity = options.identity.clone();
+        let author = Author { identity, index, producer: None, lease: None };
         let origin = options.origin;
         let talk = Talk {
             caller: Caller::new(options),

@@ -8,6 +8,7 @@
 //! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= trace= refusal= arguments=]
 //! 1.0 WHO validates COMMAND #NUMBER | WHO cancels COMMAND|- TARGET #NUMBER
 //! 1.0 WHO locks SECONDS #NUMBER | WHO unlocks #NUMBER
+//! 1.0 taken-up WHO#NUMBER
 //! 1.0 begun|finished WHO#NUMBER ok|failed|aborted|timeout|noperm [TEXT] [error= typed=]
 //! 1.0 progress WHO#NUMBER TEXT [timeout= done=]
 //! 1.0 fault ERROR REPORT | policy YAML | lost COMMAND NUMBER | tick | close | give-up
@@ -176,6 +177,7 @@ fn apply(
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     let call = || *calls.get(word(1)).unwrap_or_else(|| panic!("no call is {:?}", word(1)));
     match word(0) {
+        "taken-up" => drop(controller.take_up(now, call())),
         "lease" if word(1) == "held" => controller.lease(now, LeaseState::Held),
         "lease" => controller.lease(now, LeaseState::Lost),
         "begun" => controller.begun(now, call(), outcome(words).map(|_| ())),

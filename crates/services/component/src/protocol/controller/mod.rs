@@ -164,6 +164,20 @@ impl Controller {
         self.advance_all(now);
     }
 
+    /// Whether a handler or its check is to begin; to be asked before, where it had to wait for its
+    /// turn after [`Effect::Run`] or [`Effect::Validate`]. If not, the call has ended here: it was
+    /// cancelled, has expired, or its time is over, the lease is lost, or the component goes away.
+    pub fn take_up(&mut self, now: Tai, call: CallNumber) -> bool {
+        let Some(live) = self.board.calls.get(&call) else { return false };
+        let key = live::key(&live.asked.request);
+        let Err(ack) = self.still(now, call) else { return true };
+        self.end(now, call, ack);
+        // It never ran: sent again, it may.
+        key.into_iter().for_each(|key| self.memory.forget(&key));
+        self.advance_all(now);
+        false
+    }
+
     /// How a handler, a check or what comes after a change of state ended; answers
     /// [`Effect::Run`], [`Effect::Validate`] and [`Effect::End`].
     pub fn finished(&mut self, now: Tai, call: CallNumber, ended: Result<Done, Failure>) {

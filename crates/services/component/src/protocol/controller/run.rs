@@ -119,6 +119,29 @@ impl Controller {
         self.effects.push_back(effect);
     }
 
+    /// Whether a handler that got its thread just now is to begin: what was cancelled, has expired
+    /// or came to the end of its time while it waited for one is ended here, and not run.
+    pub(super) fn still(&mut self, now: Tai, call: CallNumber) -> Result<(), Acknowledgement> {
+        let Some(live) = self.board.calls.get(&call) else { return Ok(()) };
+        if let Some(who) = &live.cancelled_by {
+            let text = format!("cancelled by {who} before it ran");
+            return Err(Acknowledgement::new(AckCode::Aborted, text));
+        }
+        if live.voice == Voice::Audit {
+            return Err(rules::failed("the lease was lost; not run".to_owned()));
+        }
+        if self.closing {
+            return Err(self.gone());
+        }
+        rules::unexpired(now, &live.asked.request)?;
+        let known = &self.board.commands[live.command];
+        if known.spec.stream.is_none() {
+            return Ok(());
+        }
+        let (command, request) = (live.command, live.asked.request.clone());
+        self.in_time(now, command, &request)
+    }
+
     /// Ends a call whose handler has not done its work.
     pub(super) fn end_failed(&mut self, now: Tai, call: CallNumber, mut failure: Failure) {
         let cancelled_by = self.board.calls.get(&call).and_then(|live| live.cancelled_by.as_ref());
