@@ -11,6 +11,7 @@ for what other threads of this process complete.
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -390,7 +391,8 @@ class Topic(TopicBase[_T]):
                 self._offer(value) if choices is None else self._raw.offer_with(value, choices)
             )
         if outcome is None:
-            outcome = await self._in_turn(partial(self._send, value, choices))
+            # A copy, for whoever gave the value may change it while it waits in line.
+            outcome = await self._in_turn(partial(self._send, copy.copy(value), choices))
         bus = self._bus
         bus._turn -= 1
         if bus._turn <= 0:

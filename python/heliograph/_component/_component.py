@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from heliograph._component import _config
 from heliograph._component._codes import State
+from heliograph._component._data import sayable
 from heliograph._component._engine import Engine
 from heliograph._component._hooks import Hooks
 from heliograph._component._interface import find_interface
@@ -239,7 +240,13 @@ class Component(Hooks):
     async def fault(self, code: int, report: str, traceback: str = "") -> None:
         """Go to FAULT: something went wrong that needs a person. Commands of state fail."""
         engine = self._engine
-        engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
+        try:
+            code, report, traceback = _code(code), sayable(report), sayable(traceback)
+            engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
+        except Exception:
+            # Whatever is wrong with the report: what is unsafe must not go on for it.
+            self.log.exception("a fault's report cannot be told")
+            code, report = _CODE_MAX, "its report cannot be told"
         self.log.error("fault %d: %s", code, report)
         await engine.fault(code, report)
 
@@ -343,21 +350,39 @@ class Component(Hooks):
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time()
+        due, wrong = loop.time(), ""
         while True:
-            self._engine.look_at_lease()
-            self._engine.put("heartbeat", force=True)
+            try:
+                self._engine.look_at_lease()
+                self._engine.put("heartbeat", force=True)
+                wrong = ""
+            except Exception as error:
+                wrong = self._go_on(error, wrong, "the heartbeat failed")
             # From the time when it was due, so that a busy loop does not slow it down.
             due = max(due + HEARTBEAT_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
     async def _watch(self) -> None:
         """Look for changed files of authorization and of configuration."""
+        wrong = ["", ""]
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            await self.reload_authorization()
-            if self.summary_state is State.STANDBY:
-                await self._tell_configurations()
+            for place, look in enumerate((self.reload_authorization, self._look_at_folder)):
+                try:
+                    await look()
+                    wrong[place] = ""
+                except Exception as error:
+                    wrong[place] = self._go_on(error, wrong[place], "looking for files failed")
+
+    def _go_on(self, error: Exception, before: str, what: str) -> str:
+        """Log, once, what must not end a task that works for ever; return it."""
+        if (now := repr(error)) != before:
+            self.log.error("%s, it is tried again", what, exc_info=error)
+        return now
+
+    async def _look_at_folder(self) -> None:
+        if self.summary_state is State.STANDBY:
+            await self._tell_configurations()
 
     def _authorization_stat(self) -> Any:
         assert self._authorization is not None, "callers look"
@@ -436,7 +461,7 @@ class Component(Hooks):
         found = await asyncio.to_thread(_config.overrides, self._config_dir)
         self._engine.put(
             "configurationsAvailable",
-            overrides=",".join(found),
+            overrides=",".join(map(sayable, found)),
             url=self._config_dir.absolute().as_uri(),
             schemaVersion=_schema_version(type(self).config_schema),
         )
@@ -459,6 +484,18 @@ class Component(Hooks):
         from heliograph._component import _main
 
         await _main.amain(cls, arguments)
+
+
+_CODE_MAX = 2**31 - 1
+"""The largest error code that SAL's field holds; also said in place of one that is no number."""
+
+
+def _code(code: Any) -> int:
+    """Return an error code that the field holds."""
+    try:
+        return max(-_CODE_MAX - 1, min(int(code), _CODE_MAX))
+    except (TypeError, ValueError, OverflowError):
+        return _CODE_MAX
 
 
 def _schema_version(schema: Mapping[str, Any] | None) -> str:

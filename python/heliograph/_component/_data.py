@@ -102,6 +102,11 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two) or (one != one and two != two)
 
 
+def sayable(text: Any) -> str:
+    """Return a text that can be encoded, of whatever somebody gave for one."""
+    return "" if text is None else str(text).encode(errors="replace").decode()
+
+
 def _short(value: Any) -> str:
     if isinstance(value, enum.Enum):
         return value.name

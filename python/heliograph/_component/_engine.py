@@ -23,6 +23,7 @@ import numpy as np
 
 from heliograph._component._codes import AckCode, State
 from heliograph._component._commands import CommandOptions, options_of
+from heliograph._component._data import sayable
 from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
 from heliograph._component._send import Sender, choices
@@ -519,11 +520,11 @@ class Engine:
         if error is None:
             return None
         if isinstance(error, ExpectedError):
-            return (FAILED, error.code, str(error))
+            return (FAILED, error.code, sayable(error))
         if isinstance(error, TimeoutError):
-            return (TIMED_OUT, 0, str(error) or "timed out")
+            return (TIMED_OUT, 0, sayable(error) or "timed out")
         self.component.log.error("a handler failed", exc_info=error)
-        return (FAILED, 1, f"{type(error).__name__}: {error}")
+        return (FAILED, 1, sayable(f"{type(error).__name__}: {error}"))
 
     def _forget(self, number: int) -> None:
         call = self._calls.pop(number, None)
@@ -601,6 +602,26 @@ class Engine:
         return self._stopping
 
     async def _stop(self, error: BaseException | None) -> None:
+        try:
+            for step in (self._end_calls, self._close_tasks, self._let_go):
+                try:
+                    await step()
+                except Exception:
+                    self.component.log.exception("a step of the end failed, the others follow")
+        finally:
+            # The last thing: from now on another instance may run.
+            lease, self.lease = self.lease, None
+            try:
+                if lease is not None:
+                    await asyncio.to_thread(lease.release)
+            finally:
+                if not self.done.done():
+                    if error is None:
+                        self.done.set_result(None)
+                    else:
+                        self.done.set_exception(error)
+
+    async def _end_calls(self) -> None:
         self._pumps.close()
         self.controller.close(self._now())
         self._carry_out()
@@ -618,26 +639,28 @@ class Engine:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result((AckCode.ABORTED, f"{self.who.identity} has ended"))
-        try:
-            await self.component.close_tasks()
-        except Exception:
-            self.component.log.exception("close_tasks failed")
+
+    async def _close_tasks(self) -> None:
+        # A task of its own: it may end as cancelled, or not at all, and the lease must be let go.
+        closing = asyncio.ensure_future(self.component.close_tasks())
+        done, _ = await asyncio.wait([closing], timeout=STOP_S)
+        if not done:
+            closing.cancel()
+            self.component.log.error("close_tasks takes more than %g s: not waited for", STOP_S)
+        elif closing.cancelled():
+            self.component.log.error("close_tasks was cancelled: it awaited a cancelled task?")
+        elif (failure := closing.exception()) is not None:
+            self.component.log.error("close_tasks failed", exc_info=failure)
+
+    async def _let_go(self) -> None:
         self.component._let_go()
         if not self.bus._closed:
-            await self.sender.drained()
-        # The last thing: from now on another instance may run.
-        lease, self.lease = self.lease, None
-        if lease is not None:
-            await asyncio.to_thread(lease.release)
-        if not self.done.done():
-            if error is None:
-                self.done.set_result(None)
-            else:
-                self.done.set_exception(error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.sender.drained(), STOP_S)
 
 
 STOP_S = 5.0
-"""How long an ending component waits for its tasks, which were cancelled."""
+"""How long an ending component waits for its tasks, then for `close_tasks`, then for its line."""
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
@@ -667,7 +690,7 @@ def _outcome(result: Any) -> tuple[str, str | None]:
     if result is None:
         return "", None
     if isinstance(result, str):
-        return result, None
+        return sayable(result), None
     return "", _dump(result)
 
 

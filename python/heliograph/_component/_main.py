@@ -95,24 +95,57 @@ async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
             interface=interface,
             logger=logging.getLogger(),
         )
-        stopping = asyncio.Event()
+        asked, insisted = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            (insisted if asked.is_set() else asked).set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
-        async with component:
-            component.log.info("%s runs on %s", component.name, bus.url)
-            await _until(component, stopping)
+            loop.add_signal_handler(number, heard)
+        await live(component, asked, insisted)
+
+
+async def live(component: Component, asked: asyncio.Event, insisted: asyncio.Event) -> None:
+    """Have a component live until it ends, or is asked to; at once if that is insisted on."""
+    try:
+        starting = asyncio.ensure_future(component.start())
+        if await _before(starting, asked):
+            await starting
+            component.log.info("%s runs on %s", component.name, component.bus.url)
+            if not await _before(component.done_task, asked):
+                component.log.info("%s was asked to end", component.name)
+                leaving = asyncio.ensure_future(_leave(component))
+                await _before(leaving, insisted)
+                await _cancelled(leaving)
+        else:
+            component.log.info("%s was asked to end while it started", component.name)
+            await _cancelled(starting)
+    finally:
+        await component.close()
+    if component.done_task.done():
         await component.done_task
 
 
-async def _until(component: Component, stopping: asyncio.Event) -> None:
-    asked = asyncio.ensure_future(stopping.wait())
-    either: list[asyncio.Future[Any]] = [asked, component.done_task]
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not asked.done():
-        asked.cancel()
-        return
-    component.log.info("%s was asked to end", component.name)
+async def _before(work: asyncio.Future[Any], event: asyncio.Event) -> bool:
+    """Wait for the end of some work, or for an event; say whether it was the work."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    return work.done()
+
+
+async def _cancelled(work: asyncio.Future[Any]) -> None:
+    """Cancel what may still run, and raise what it has raised."""
+    work.cancel()
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()
+
+
+async def _leave(component: Component) -> None:
     try:
         async with asyncio.timeout(LEAVE_S):
             await component.go_to(State.OFFLINE)

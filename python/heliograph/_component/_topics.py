@@ -127,31 +127,38 @@ class WriteTopic:
     async def set_write(self, *, force_output: bool | None = None, **fields: Any) -> SetWriteResult:
         """Set fields and publish: an event where it has changed or that is forced.
 
-        Raises :class:`EncodeError` naming the field, and what ``Topic.publish`` raises; the fields
-        then are what they were.
+        Raises :class:`EncodeError` naming the field: the fields then are what they were. Raises
+        what ``Topic.publish`` raises: they then are set, and the next call publishes them.
         """
-        data = self._data
         self._check_names(fields)
+        topic = self._topic or await self._open()
+        # From here to the publish nothing is awaited, so that no other task's values mix in.
+        public = self._take(fields)
+        changed = public != self._written
+        wanted = self._always if force_output is None else force_output
+        if changed or wanted:
+            await self._publish(topic, public)
+        return SetWriteResult(changed, changed or wanted, self._data)
+
+    def _take(self, fields: dict[str, Any]) -> bytes:
+        """Set fields, not to None, and encode all; nothing is set where that fails."""
+        data = self._data
         before = {name: getattr(data, name) for name in fields}
         try:
             put = object.__setattr__
             for name, value in fields.items():
                 if value is not None:
                     put(data, name, value)
-            public = self._schema.encode_from(data, self._first)
-            changed = public != self._written
-            wanted = self._always if force_output is None else force_output
-            if changed or wanted:
-                await self._publish(public)
+            return self._schema.encode_from(data, self._first)
         except BaseException:
             for name, value in before.items():
                 self._set(name, value)
             raise
-        return SetWriteResult(changed, changed or wanted, data)
 
     async def write(self) -> TopicData:
         """Publish the fields as they are, changed or not."""
-        await self._publish(self._schema.encode_from(self._data, self._first))
+        topic = self._topic or await self._open()
+        await self._publish(topic, self._take({}))
         return self._data
 
     def _check_names(self, fields: dict[str, Any]) -> None:
@@ -159,15 +166,15 @@ class WriteTopic:
             stranger = next(name for name in fields if name not in self._names)
             raise unknown_field(self.type, stranger)
 
-    async def _publish(self, public: bytes) -> None:
-        topic = self._topic or await self._open()
+    async def _publish(self, topic: Topic[Any], public: bytes) -> None:
         self._stamp(self._data)
         # Before the publish: a task that sets the same values meanwhile need not write them.
-        before, self._written = self._written, public
+        self._written = public
         try:
             await topic.publish(self._data)
         except BaseException:
-            self._written = before
+            # What readers have is not known: a cancelled publish may happen yet.
+            self._written = None
             raise
 
     def _stamp(self, data: Any) -> None:
@@ -182,10 +189,8 @@ class WriteTopic:
     def put(self, sender: Sender, *, force: bool, **fields: Any) -> bool:
         """Set fields and publish without waiting; for what is open. Say whether it was written."""
         assert self._topic is not None, "the machinery opens what it writes"
-        for name, value in fields.items():
-            if name in self._names:
-                self._set(name, value)
-        public = self._schema.encode_from(self._data, self._first)
+        known = {name: value for name, value in fields.items() if name in self._names}
+        public = self._take(known)
         if public == self._written and not force and not self._always:
             return False
         self._stamp(self._data)
@@ -211,8 +216,10 @@ class WriteTopic:
     async def _open(self) -> Topic[Any]:
         async with self._opening:
             if self._topic is None:
-                raw, self._sequence = await asyncio.to_thread(self._open_raw)
-                self._topic = self._bus._adopt(raw)
+                raw = await asyncio.to_thread(self.open_now)
+                topic = self._bus._adopt(raw)
+                topic._claimed = True
+                self._topic = topic
             return self._topic
 
     def _open_raw(self) -> tuple[RawTopic, int]:

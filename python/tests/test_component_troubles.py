@@ -1,0 +1,224 @@
+"""What components and remotes do when something around them goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from probe import PATIENCE_S, Configured, Probe, asynchronous
+
+import heliograph as helio
+from heliograph import State, testing
+from heliograph._component import _component, _engine, _main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("interfaces")
+
+
+async def values_of(topic: Any, count: int) -> list[tuple[int, float]]:
+    """Return numbers and values of so many samples."""
+    read = [await topic.next(timeout=PATIENCE_S) for _ in range(count)]
+    assert topic.nqueued == 0
+    return [(sample.private_seqNum, sample.value) for sample in read]
+
+
+async def turns(count: int = 20) -> None:
+    """Let the other tasks of the loop run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@asynchronous
+async def test_writers_beside_each_other_publish_their_own_values() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        event = probe.evt_position
+        results = await asyncio.gather(*(event.set_write(value=float(x)) for x in (1, 2, 3)))
+        assert [result.was_written for result in results] == [True] * 3
+        assert await values_of(remote.evt_position, 3) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+@asynchronous
+async def test_a_cancelled_first_write_leaves_others_alone() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        event = probe.evt_position
+        first, second = (asyncio.ensure_future(event.set_write(value=float(x))) for x in (1, 2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert (await values_of(remote.evt_position, 1))[0][1] == 2.0
+        with pytest.raises(helio.EncodeError, match="value"):
+            await event.set_write(text="kept?", value="no number")
+        assert (event.data.value, event.data.text) == (2.0, "")
+
+
+@asynchronous
+async def test_what_waits_in_line_is_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with testing.component(Probe) as (probe, remote):
+        event = probe.evt_position
+        await event.set_write(value=0.0)
+        # As if another process held the topic up.
+        monkeypatch.setattr(event._topic, "_offer", lambda _value: None)
+        await asyncio.gather(*(event.set_write(value=float(x)) for x in range(1, 6)))
+        expected = [(x + 1, float(x)) for x in range(6)]
+        assert await values_of(remote.evt_position, 6) == expected
+        writing = asyncio.ensure_future(event.set_write(value=100.0))
+        await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.wait([writing])
+        # Whether it was published is not known, so what is set next is written, whatever it is.
+        assert (await event.set_write(value=100.0)).was_written
+
+
+@pytest.mark.parametrize(
+    ("code", "report", "told"),
+    [
+        (1, ValueError("boom"), (1, "boom")),
+        (1, None, (1, "")),
+        (1, "half \ud800", (1, "half ?")),
+        (2**40, "x", (2**31 - 1, "x")),
+        ("many", "x", (2**31 - 1, "x")),
+    ],
+)
+@asynchronous
+async def test_a_fault_is_one_whatever_its_report_is(
+    code: Any, report: Any, told: tuple[int, str]
+) -> None:
+    async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
+        await probe.fault(code, report)
+        assert probe.summary_state is State.FAULT
+        error = remote.evt_errorCode.get()
+        assert (error.errorCode, error.errorReport) == told
+
+
+@asynchronous
+async def test_a_fault_whose_report_cannot_even_be_read() -> None:
+    class Evil:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    async with testing.component(Probe, initial_state=State.ENABLED) as (probe, _):
+        await probe.fault(1, Evil())  # type: ignore[arg-type]
+        assert probe.summary_state is State.FAULT
+
+
+@asynchronous
+async def test_close_tasks_that_awaits_a_cancelled_task() -> None:
+    class Careless(Probe):
+        async def close_tasks(self) -> None:
+            task = asyncio.ensure_future(asyncio.Event().wait())
+            await asyncio.sleep(0)
+            task.cancel()
+            await task
+
+    async with testing.memory_bus() as bus:
+        async with testing.component(Careless, bus=bus) as (careless, _):
+            await careless.close()
+            await careless.done_task
+        async with testing.component(Probe, bus=bus):
+            pass
+
+
+@asynchronous
+async def test_close_tasks_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_engine, "STOP_S", 0.01)
+
+    class Endless(Probe):
+        async def close_tasks(self) -> None:
+            await asyncio.Event().wait()
+
+    async with testing.memory_bus() as bus:
+        async with testing.component(Endless, bus=bus) as (endless, _):
+            await endless.close()
+            await endless.done_task
+        async with testing.component(Probe, bus=bus):
+            pass
+
+
+class Stuck(Probe):
+    """A probe whose hooks hang."""
+
+    def __init__(self, *arguments: Any, stuck: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.stuck = stuck
+        self.reached: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def _note(self, hook: str) -> None:
+        super()._note(hook)
+        self.reached[hook].set()
+
+    async def begin_enable(self, data: Any) -> None:
+        await super().begin_enable(data)
+        if self.stuck == "begin_enable":
+            await asyncio.Event().wait()
+
+    async def end_exitControl(self, data: Any) -> None:  # noqa: N802
+        await super().end_exitControl(data)
+        if self.stuck == "end_exitControl":
+            await asyncio.Event().wait()
+
+
+@asynchronous
+async def test_it_can_be_asked_to_end_while_it_starts() -> None:
+    async with testing.memory_bus() as bus:
+        probe = Stuck(bus, stuck="begin_enable", initial_state=State.ENABLED)
+        asked = asyncio.Event()
+        living = asyncio.ensure_future(_main.live(probe, asked, asyncio.Event()))
+        await probe.reached["begin_enable"].wait()
+        asked.set()
+        await living
+        assert probe.done_task.done()
+
+
+@asynchronous
+async def test_who_asks_twice_is_obeyed_at_once() -> None:
+    async with testing.memory_bus() as bus:
+        probe = Stuck(bus, stuck="end_exitControl", initial_state=State.ENABLED)
+        asked, insisted = asyncio.Event(), asyncio.Event()
+        living = asyncio.ensure_future(_main.live(probe, asked, insisted))
+        await probe.reached["end_enable"].wait()
+        asked.set()
+        await probe.reached["end_exitControl"].wait()
+        insisted.set()
+        await living
+        assert probe.done_task.done()
+
+
+@asynchronous
+async def test_what_works_for_ever_survives_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_component, "HEARTBEAT_S", 0.01)
+    (tmp_path / "_init.yaml").write_text("host: a\n")
+    policy = tmp_path / "policy.txt"
+    policy.write_text("default: allow\n")
+    async with testing.component(Configured, config_dir=tmp_path, authorization=policy) as (
+        probe,
+        remote,
+    ):
+        os.close(os.open(os.fsencode(tmp_path) + b"/bad\xff.yaml", os.O_CREAT))
+        broken = True
+        put = probe._engine.put
+
+        def failing(event: str, **fields: Any) -> bool:
+            if broken and event in ("heartbeat", "configurationsAvailable"):
+                raise RuntimeError("broken")
+            return put(event, **fields)
+
+        monkeypatch.setattr(probe._engine, "put", failing)
+        policy.write_text("default: deny\n")
+        ack = helio.AckCode.FAILED
+        while ack is not helio.AckCode.NO_PERM:
+            call = remote.cmd_start.set_start(configurationOverride="none")
+            ack = [said async for said in call][-1].ack
+        broken = False
+        remote.evt_heartbeat.flush()
+        await remote.evt_heartbeat.next(timeout=PATIENCE_S)
+        while "bad" not in (remote.evt_configurationsAvailable.get().overrides):
+            await remote.evt_configurationsAvailable.next(timeout=PATIENCE_S)
