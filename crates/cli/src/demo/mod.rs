@@ -124,8 +124,9 @@ impl Direction {
     }
 
     fn begin(&mut self, scene: &Scene) -> CliResult {
-        let (players, components) = (scene.players.len(), scene.components.join(", "));
-        self.stage.tell(&format!("{players} processes; of them components: {components}"))?;
+        let components = scene.components.join(", ");
+        let others = "beside them script, pointing, alert player, alert broker, recorder";
+        self.stage.tell(&format!("components: {components}; {others}"))?;
         if scene.double.is_none() {
             self.stage.tell("these interfaces have no camera: nobody takes images")?;
         }
