@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -215,17 +216,17 @@ impl Producers {
             return Err(JournalError::ReadOnly);
         }
         self.locked(|map| {
-            let expired = self.refuse_second(&map, name, ownership, lease)?;
+            let expired = self.refuse_second(&map, ownership, lease)?;
             let found = (0..count(&map)).find(|id| read_name(&map, *id).as_ref() == Some(name));
             let (map, id) = match found {
                 Some(id) => (map, id),
                 None => self.add(map, name)?,
             };
+            self.fence(&map, &expired, lease)?;
             let at = entry(id);
             let incarnation = incarnation(&map, id) + 1;
             let token = Token::own(self.shared.boot);
             for id in expired {
-                map.u64(entry(id) + INCARNATION).fetch_or(FENCED, AcqRel);
                 map.u64(entry(id) + CLAIM).store(0, Release);
             }
             // Whoever looks meanwhile finds the lease before the claim that it is for.
@@ -251,7 +252,6 @@ impl Producers {
     fn refuse_second(
         &self,
         map: &Map,
-        name: &ProducerName,
         ownership: Ownership,
         lease: Option<Lease>,
     ) -> Result<Vec<u32>, JournalError> {
@@ -264,15 +264,35 @@ impl Producers {
                 over.push(id);
                 continue;
             }
-            let holder = read_name(map, id).unwrap_or_else(|| name.clone());
-            return Err(JournalError::Claimed {
-                topic: self.topic.clone(),
-                producer: holder.to_string(),
-                incarnation: incarnation(map, id),
-                pid,
-            });
+            return Err(self.claimed(map, id, pid));
         }
         Ok(over)
+    }
+
+    fn claimed(&self, map: &Map, id: u32, pid: u32) -> JournalError {
+        let (topic, incarnation) = (self.topic.clone(), incarnation(map, id));
+        let producer = read_name(map, id).map_or_else(String::new, |name| name.to_string());
+        JournalError::Claimed { topic, producer, incarnation, pid }
+    }
+
+    /// Fences holders whose leases are over, or none of them where one has asserted since that was
+    /// seen. A holder stores its word and then looks at the fence; here the fence is stored and
+    /// then the word is looked at, with a full fence between on both sides: so at least one of the
+    /// two sees the other, and never do both go on. It may be that neither does; the holder has
+    /// let its lease run out, and the claim can be tried again.
+    fn fence(&self, map: &Map, over: &[u32], lease: Option<Lease>) -> Result<(), JournalError> {
+        let word = |id: u32| map.u64(entry(id) + INCARNATION);
+        for id in over {
+            word(*id).fetch_or(FENCED, AcqRel);
+        }
+        fence(SeqCst);
+        let back = |id: &&u32| lease.is_some_and(|lease| !expired(map, **id, lease.now));
+        let Some(back) = over.iter().find(back) else { return Ok(()) };
+        for id in over {
+            word(*id).fetch_and(!FENCED, AcqRel);
+        }
+        let pid = self.holder(map, *back).unwrap_or_default();
+        Err(self.claimed(map, *back, pid))
     }
 
     fn add(&self, map: Arc<Map>, name: &ProducerName) -> Result<(Arc<Map>, u32), JournalError> {
@@ -420,6 +440,8 @@ impl Claim {
             // Never back: where this thread was frozen since it looked, the word may be another
             // incarnation's by now.
             map.u64(at + ASSERTED).fetch_max(nanos(now), AcqRel);
+            // Whoever takes the claim over stores its fence, then looks at this word.
+            fence(SeqCst);
         }
         self.check_fence(&map)
     }
