@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -222,3 +223,91 @@ async def test_what_works_for_ever_survives_a_failure(
         await remote.evt_heartbeat.next(timeout=PATIENCE_S)
         while "bad" not in (remote.evt_configurationsAvailable.get().overrides):
             await remote.evt_configurationsAvailable.next(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), 1e12])
+@asynchronous
+async def test_a_stream_s_command_whose_time_is_none_does_not_run(time: float) -> None:
+    async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
+        for validate in (False, True):
+            with pytest.raises(helio.CommandFailed, match=r"taiTime is .*, which is no time"):
+                await remote.cmd_track.set_start(taiTime=time, validate=validate)
+        assert probe.ran == []
+
+
+@asynchronous
+async def test_a_hook_cannot_wait_for_its_own_command() -> None:
+    class Eager(Probe):
+        async def end_start(self, data: Any) -> None:
+            await self.go_to(State.ENABLED)
+
+    async with testing.component(Eager) as (eager, remote):
+        with pytest.raises(helio.CommandFailed, match="would wait for itself"):
+            await remote.cmd_start.set_start()
+        assert eager.summary_state is State.STANDBY
+
+
+@asynchronous
+async def test_a_bus_that_is_closed_ends_calls_and_components(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_component, "HEARTBEAT_S", 0.01)
+    bus = await helio.connect(testing.memory_url())
+    probe = Probe(bus, initial_state=State.ENABLED)
+    await probe.start()
+    remote = helio.Remote(bus, "Probe")
+    call = remote.cmd_hang.set_start(timeout=1000.0)
+    await probe.hanging.wait()
+    await bus.close()
+    with pytest.raises(helio.NobodyThere, match="the bus was closed"):
+        await call
+    with pytest.raises(helio.ClosedError):
+        await probe.done_task
+
+
+@asynchronous
+async def test_a_start_that_is_cancelled_lets_go_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with testing.memory_bus() as bus:
+        probe = Probe(bus)
+        opening, go_on = threading.Event(), threading.Event()
+        opened = probe._engine._open
+
+        def slow() -> Any:
+            opening.set()
+            assert go_on.wait(PATIENCE_S)
+            return opened()
+
+        monkeypatch.setattr(probe._engine, "_open", slow)
+        starting = asyncio.ensure_future(probe.start())
+        await asyncio.to_thread(opening.wait)
+        starting.cancel()
+        await turns()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        async with testing.component(Probe, bus=bus):
+            pass
+
+
+@asynchronous
+async def test_a_result_too_long_to_be_told_says_so() -> None:
+    async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
+        probe.result = ["x" * 4000]
+        ack = await remote.cmd_move.set_start(axis=1)
+        assert (ack.ack, ack.value) == (helio.AckCode.COMPLETE, None)
+        assert "4004 bytes is not told" in ack.result
+
+
+@asynchronous
+async def test_a_configuration_is_applied_when_the_state_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "_init.yaml").write_text("host: a\n")
+    async with testing.component(Configured, config_dir=tmp_path) as (probe, remote):
+        probe.fails["begin_start"] = helio.ExpectedError("no power")
+        with pytest.raises(helio.CommandFailed, match="no power"):
+            await remote.cmd_start.set_start()
+        assert (probe.configuration, remote.evt_configurationApplied.get()) == (None, None)
+        probe.fails.clear()
+        await remote.cmd_start.set_start()
+        assert remote.evt_configurationApplied.get().configurations == "_init.yaml"

@@ -31,7 +31,7 @@ _LOG = logging.getLogger("heliograph")
 DEFAULT_TIMEOUT_S = 10.0
 """How long a call waits for a first acknowledgement that says how long it takes."""
 
-LOOK_S = 0.25
+LOOK_S = 0.05
 """How often one looks whether a component is still there while calls wait for it."""
 
 
@@ -167,7 +167,10 @@ class Calling:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._bus._closed or self._watch is None:
+        if self._bus._closed:
+            self._end_all("the bus was closed")
+            return
+        if self._watch is None:
             return
         if self._caller.pending:
             try:
@@ -266,7 +269,10 @@ class Calling:
             self._timer.cancel()
         if self._acks is not None:
             self._acks.close()
-        for number, (call, _, _) in list(self._calls.items()):
+        self._end_all("the remote was closed")
+
+    def _end_all(self, why: str) -> None:
+        calls, self._calls = self._calls, {}
+        for number, (call, _, _) in calls.items():
             self._caller.abandon(number)
-            call._hear((-301, 0, "the remote was closed", 0.0, None, None))
-        self._calls.clear()
+            call._hear((-301, 0, why, 0.0, None, None))

@@ -16,7 +16,7 @@ from heliograph._component._hooks import Hooks
 from heliograph._component._interface import find_interface
 from heliograph._component._logs import LogPublisher
 from heliograph._component._topics import Identity, WriteTopic
-from heliograph._errors import ExpectedError, HelioError
+from heliograph._errors import ClosedError, ExpectedError, HelioError
 from heliograph._heliograph import __version__, state_path
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ class Component(Hooks):
         self._authorization = None if authorization is None else Path(authorization)
         self._authorization_seen: Any = None
         self._configuration: _config.Loaded | None = None
+        self._loaded: _config.Loaded | None = None
         self._who = Identity(identity, os.getpid(), index, f"{identity}")
         self._engine = Engine(self, bus, self._interface, self._who)
         self._records = LogPublisher(self._publish_record)
@@ -275,15 +276,19 @@ class Component(Hooks):
         engine = self._engine
         try:
             if self._authorization is not None:
+                # First, so that a change while it is read is seen as one.
+                self._authorization_seen = await asyncio.to_thread(self._authorization_stat)
                 text = await asyncio.to_thread(self._authorization.read_text)
                 engine.controller.set_policy(text)
-                self._authorization_seen = await asyncio.to_thread(self._authorization_stat)
             await engine.open()
         except (OSError, ValueError, HelioError) as error:
             self._let_go()
             if isinstance(error, HelioError):
                 raise
             raise HelioError(f"the authorization {self._authorization}: {error}") from error
+        except BaseException:
+            self._let_go()
+            raise
         engine.begin()
         await self._tell_who()
         self._records.start()
@@ -356,6 +361,9 @@ class Component(Hooks):
                 self._engine.look_at_lease()
                 self._engine.put("heartbeat", force=True)
                 wrong = ""
+            except ClosedError as error:
+                self._engine.stop(error)
+                return
             except Exception as error:
                 wrong = self._go_on(error, wrong, "the heartbeat failed")
             # From the time when it was due, so that a busy loop does not slow it down.
@@ -420,11 +428,13 @@ class Component(Hooks):
     # Changes of state, as the engine has them done.
 
     async def _begin_state(self, command: str, data: Any) -> None:
-        if command == "start":
-            await self._load_configuration(data)
+        self._loaded = await self._load_configuration(data) if command == "start" else None
         await getattr(self, f"begin_{command}")(data)
 
     async def _end_state(self, command: str, old: State, data: Any) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            self._tell_configuration(loaded)
         await self.handle_summary_state()
         await getattr(self, f"end_{command}")(data)
         if command == "standby" and old is State.FAULT:
@@ -434,17 +444,21 @@ class Component(Hooks):
     def _configurable(self) -> bool:
         return self._config_dir is not None or type(self).config_schema is not None
 
-    async def _load_configuration(self, data: Any) -> None:
+    async def _load_configuration(self, data: Any) -> _config.Loaded | None:
         override = getattr(data, "configurationOverride", "")
         if not self._configurable:
             if override:
                 raise ExpectedError(f"{self.name} has no configuration; {override!r} is refused")
-            return
+            return None
         if self._config_dir is None:
             raise ExpectedError(f"{self.name} has no folder of configurations; give config_dir")
         schema = type(self).config_schema
         loaded = await asyncio.to_thread(_config.load, self._config_dir, override, schema)
         await self.configure(loaded.namespace())
+        return loaded
+
+    def _tell_configuration(self, loaded: _config.Loaded) -> None:
+        assert self._config_dir is not None, "it was loaded from there"
         self._configuration = loaded
         self._engine.put(
             "configurationApplied",
@@ -452,7 +466,7 @@ class Component(Hooks):
             configurations=",".join(loaded.files),
             version=loaded.version,
             url=self._config_dir.absolute().as_uri(),
-            schemaVersion=_schema_version(schema),
+            schemaVersion=_schema_version(type(self).config_schema),
         )
 
     async def _tell_configurations(self) -> None:

@@ -183,14 +183,19 @@ class Engine:
 
         Raises :class:`LeaseError` where another instance runs.
         """
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
         try:
-            subscriptions = await asyncio.to_thread(self._open)
+            subscriptions = await asyncio.shield(opening)
             for name, event in self.events.items():
                 event.adopt(self.bus._adopt(self._raw_events[name]))
             for command, raw in subscriptions:
                 self._pump(command, raw)
         except BaseException:
-            self.lease = None
+            # The thread goes on where whoever waits for it was cancelled, and then has the lease.
+            await asyncio.wait([opening])
+            lease, self.lease = self.lease, None
+            if lease is not None:
+                await asyncio.to_thread(lease.release)
             raise
 
     def begin(self) -> None:
@@ -277,13 +282,14 @@ class Engine:
         if not self.look_at_lease():
             return
         value, refusal, head = self._decoded(command, sample)
+        time, no_time = self._stream_time(command, value)
         call = self.controller.received(
             self._now(),
             sample,
             command.topic.name,
             head,
-            self._stream_time(command, value),
-            refusal,
+            time,
+            refusal or no_time,
             _json(value),
         )
         self._calls[call] = _Call(command, value)
@@ -316,12 +322,15 @@ class Engine:
         return value, command.checks.refusal(sample.payload), head
 
     @staticmethod
-    def _stream_time(command: _Command, value: Any) -> int | None:
+    def _stream_time(command: _Command, value: Any) -> tuple[int | None, str | None]:
+        """Return the time of a stream's command, or why it has none and must not run."""
         stream = command.options.stream
         if stream is None or value is None:
-            return None
+            return None, None
         seconds = float(getattr(value, stream.field))
-        return round(seconds * 1e9) if abs(seconds) < 9e9 else None
+        if not abs(seconds) < _SECONDS_MAX:
+            return None, f"{stream.field} is {seconds:g}, which is no time"
+        return round(seconds * 1e9), None
 
     def _control(self, sample: Sample[Any]) -> None:
         """Take what was asked on the topic `control`."""
@@ -339,12 +348,13 @@ class Engine:
                 refusal = command.checks.refusal(asked["payload"])
             except DecodeError as error:
                 refusal = str(error)
+        time, no_time = (None, None) if command is None else self._stream_time(command, value)
         call = self.controller.control(
             self._now(),
             sample,
             asked,
-            None if command is None else self._stream_time(command, value),
-            refusal,
+            time,
+            refusal or no_time,
             _json(value),
         )
         self._calls[call] = _Call(command, value)
@@ -363,6 +373,8 @@ class Engine:
 
     def tick(self) -> None:
         """Do what is due by time."""
+        if self.bus._closed:
+            return
         self.controller.tick(self._now())
         self._drain()
 
@@ -573,6 +585,15 @@ class Engine:
         known = self.commands.get(command)
         if known is None:
             raise ExpectedError(f"{self.interface.name} has no command {command}")
+        current = asyncio.current_task()
+        for other in self._calls.values():
+            if other.task is current and other.command is not None:
+                running = other.command.topic.name
+                if running in STATE_COMMANDS:
+                    raise RuntimeError(
+                        f"{command} cannot be awaited in the hooks of {running}: it would wait for "
+                        "itself; start a task for it"
+                    )
         self._control_sequence = self._control_sequence % SEQUENCE_MAX + 1
         number = self._control_sequence
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -662,6 +683,12 @@ class Engine:
 STOP_S = 5.0
 """How long an ending component waits for its tasks, then for `close_tasks`, then for its line."""
 
+_SECONDS_MAX = 9e9
+"""A little more TAI seconds than this nanoseconds in 64 bits do not hold: the year 2255."""
+
+TYPED_MAX = 3_900
+"""The longest typed result in bytes, of the 4096 that may stand beside an acknowledgement."""
+
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
 _INTERNAL = -1
@@ -691,7 +718,13 @@ def _outcome(result: Any) -> tuple[str, str | None]:
         return "", None
     if isinstance(result, str):
         return sayable(result), None
-    return "", _dump(result)
+    typed = _dump(result)
+    if len(typed) > TYPED_MAX:
+        return (
+            f"Done; its result of {len(typed)} bytes is not told: at most {TYPED_MAX} can be",
+            None,
+        )
+    return "", typed
 
 
 def _dump(value: Any) -> str:
