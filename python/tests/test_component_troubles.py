@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -311,3 +312,76 @@ async def test_a_configuration_is_applied_when_the_state_has_changed(tmp_path: P
         probe.fails.clear()
         await remote.cmd_start.set_start()
         assert remote.evt_configurationApplied.get().configurations == "_init.yaml"
+
+
+@asynchronous
+async def test_minus_zero_and_another_nan_are_no_change() -> None:
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
+    async with testing.component(Probe) as (probe, _):
+        event = probe.evt_position
+        for first, second in ((0.0, -0.0), (float("nan"), other_nan)):
+            fields = {"value": first, "forces": [first] * 4}
+            assert (await event.set_write(**fields)).did_change
+            fields = {"value": second, "forces": [second] * 4}
+            assert not event.set(**fields)
+            result = await event.set_write(**fields)
+            assert (result.did_change, result.was_written) == (False, False)
+        assert (await event.set_write(value=0.0)).did_change
+
+
+@asynchronous
+async def test_a_callback_that_takes_itself_away_is_called_no_more() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        event = remote.evt_position
+        for x in (1.0, 2.0, 3.0):
+            await probe.evt_position.set_write(value=x)
+        seen: list[float] = []
+
+        def once(sample: Any) -> None:
+            seen.append(sample.value)
+            event.callback = None
+
+        event.callback = once
+        await turns()
+        # What it has not taken is there for others.
+        assert (await event.next(timeout=PATIENCE_S)).value == 2.0
+        assert seen == [1.0]
+
+
+@asynchronous
+async def test_a_callback_that_sets_another_comes_to_its_own_end() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        event = remote.evt_position
+        seen: list[Any] = []
+        all_seen = asyncio.Event()
+
+        def second(sample: Any) -> None:
+            seen.append(("second", sample.value))
+            all_seen.set()
+
+        async def first(sample: Any) -> None:
+            event.callback = second
+            await asyncio.sleep(0)
+            seen.append(("first", sample.value))
+
+        event.callback = first
+        for x in (1.0, 2.0):
+            await probe.evt_position.set_write(value=x)
+        await all_seen.wait()
+        assert sorted(seen) == [("first", 1.0), ("second", 2.0)]
+
+
+@asynchronous
+async def test_a_callback_may_close_its_remote() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        called: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def close(_sample: Any) -> None:
+            remote.close()
+            called.set_result(asyncio.current_task())
+
+        remote.evt_position.callback = close
+        await probe.evt_position.set_write(value=1.0)
+        calling = await called
+        await asyncio.wait([calling])
+        assert calling.exception() is None

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heliograph._component._data import same
 from heliograph._component._feed import Feed
 from heliograph._errors import ClosedError, EncodeError, WaitTimeout
 from heliograph._events import Undecodable
@@ -79,6 +80,8 @@ class WriteTopic:
         self._data = topic.data_type()
         self._names = frozenset(topic.data_type._fields[self._first :])
         self._schema = topic.schema
+        types = [field.type for field in topic.info.fields]
+        self._real = any("float" in kind or "double" in kind for kind in types)
         self._written: bytes | None = None
         self._sequence = 0
         self._topic: Topic[Any] | None = None
@@ -118,7 +121,8 @@ class WriteTopic:
         changed = False
         for name, value in given.items():
             new = self._schema.encode_field(name, value)
-            changed |= new != self._schema.encode_field(name, getattr(self._data, name))
+            old = getattr(self._data, name)
+            changed |= new != self._schema.encode_field(name, old) and not same(value, old)
         for name, value in given.items():
             self._set(name, value)
         self._was_set = True
@@ -134,11 +138,23 @@ class WriteTopic:
         topic = self._topic or await self._open()
         # From here to the publish nothing is awaited, so that no other task's values mix in.
         public = self._take(fields)
-        changed = public != self._written
+        changed = self._differs(public)
         wanted = self._always if force_output is None else force_output
         if changed or wanted:
             await self._publish(topic, public)
         return SetWriteResult(changed, changed or wanted, self._data)
+
+    def _differs(self, public: bytes) -> bool:
+        """Whether what would be published differs from what was; any NaN is any other, -0 is 0."""
+        written = self._written
+        if public == written:
+            return False
+        # Numbers that are the same have the same length, whatever their bytes.
+        if written is None or not self._real or len(public) != len(written):
+            return True
+        now = self._schema.encode(self._data)
+        before = now[: len(now) - len(public)] + written
+        return bool(self._schema.decode(now) != self._schema.decode(before))
 
     def _take(self, fields: dict[str, Any]) -> bytes:
         """Set fields, not to None, and encode all; nothing is set where that fails."""
@@ -191,7 +207,7 @@ class WriteTopic:
         assert self._topic is not None, "the machinery opens what it writes"
         known = {name: value for name, value in fields.items() if name in self._names}
         public = self._take(known)
-        if public == self._written and not force and not self._always:
+        if not (force or self._always or self._differs(public)):
             return False
         self._stamp(self._data)
         self._written = public
@@ -278,6 +294,7 @@ class ReadTopic:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._callback: Callable[[Any], object] | None = None
         self._calling: asyncio.Task[None] | None = None
+        self._turns = 0
         self._dropped = 0
         self._turn = 0
         self._closed = False
@@ -376,22 +393,30 @@ class ReadTopic:
         if call is not None and not callable(call):
             raise TypeError(f"{call!r} is not callable")
         self._callback = call
-        if self._calling is not None:
-            self._calling.cancel()
-            self._calling = None
+        self._turns += 1
+        self._stop_calling()
         if call is not None:
-            self._calling = asyncio.get_running_loop().create_task(self._call(call))
+            turn = self._call(call, self._turns)
+            self._calling = asyncio.get_running_loop().create_task(turn)
 
-    async def _call(self, call: Callable[[Any], object]) -> None:
+    def _stop_calling(self) -> None:
+        calling, self._calling = self._calling, None
+        # A callback that sets another one, or closes, goes on to its own end.
+        if calling is not None and calling is not asyncio.current_task():
+            calling.cancel()
+
+    async def _call(self, call: Callable[[Any], object], turns: int) -> None:
         for turn in itertools.count(1):
-            self._fill()
-            if not self._queue:
-                assert self._feed is not None, "it was opened to be filled from"
-                try:
+            if self._turns != turns or self._closed:
+                return
+            try:
+                self._fill()
+                if not self._queue:
+                    assert self._feed is not None, "it was opened to be filled from"
                     await self._arrival(self._feed)
-                except ClosedError:
-                    return
-                continue
+                    continue
+            except ClosedError:
+                return
             if turn % QUEUE_DEPTH == 0:
                 await asyncio.sleep(0)
             try:
@@ -404,8 +429,7 @@ class ReadTopic:
     def close(self) -> None:
         """Let go of the subscriptions; whoever waits gets :class:`ClosedError`."""
         self._closed = True
-        if self._calling is not None:
-            self._calling.cancel()
+        self._stop_calling()
         for feed in (self._newest, self._feed):
             if feed is not None:
                 feed.close()
