@@ -128,7 +128,9 @@ async def test_a_component_that_says_nothing_times_out(monkeypatch: pytest.Monke
             await self.release.wait()
 
     async with testing.component(Silent) as (probe, remote):
-        with pytest.raises(helio.NobodyThere, match="no acknowledgement from Probe within 50 ms"):
+        with pytest.raises(
+            helio.CommandTimeout, match="no acknowledgement from Probe within 50 ms"
+        ):
             await remote.cmd_move.set_start(axis=1, timeout=0.05)
         with pytest.raises(helio.CommandError):
             await remote.cmd_unhandled.set_start(timeout=0.05)

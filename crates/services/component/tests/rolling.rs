@@ -459,7 +459,7 @@ impl Caller {
                 None => {
                     let call = call().timeout(Duration::from_millis(100)).send();
                     let error = call.wait().unwrap_err();
-                    assert_eq!(error.code(), Some(AckCode::NoAck), "{error}");
+                    assert_eq!(error.code(), Some(AckCode::Timeout), "{error}");
                     assert_eq!(error.cause(), Some(Cause::TimedOut), "{error}");
                 }
             }

@@ -120,8 +120,13 @@ impl Shell {
         if let Err(error) = rules.try_for_each(|(rule, value)| rule.check(value)) {
             refuse(request, error.to_string());
         }
-        if let Some(Value::Double(seconds)) = known.time_at.map(|at| &fields.record()[at]) {
-            request.time = Some(Tai::from_nanos((seconds * 1e9).round() as i64));
+        let time =
+            known.time_at.map(|at| (&known.shape.schema().fields()[at].name, &fields.record()[at]));
+        if let Some((field, Value::Double(seconds))) = time {
+            request.time = stream_time(*seconds);
+            if request.time.is_none() {
+                refuse(request, format!("{field} is {seconds}, which is no time"));
+            }
         }
         request.arguments = fields.to_json().to_string();
     }
@@ -138,6 +143,12 @@ impl Shell {
         };
         self.request(taken, |controller, now| controller.received(now, request));
     }
+}
+
+/// The instant of TAI seconds, where there is one: what is none has no deadline, and must not run.
+fn stream_time(seconds: f64) -> Option<Tai> {
+    // A little less than what nanoseconds in 64 bits hold: the years 1685 to 2255.
+    (seconds.abs() < 9e9).then(|| Tai::from_nanos((seconds * 1e9).round() as i64))
 }
 
 fn refuse(request: &mut Request, reason: String) {
@@ -172,5 +183,19 @@ impl Sender {
     fn fill(self, request: &mut Request) {
         (request.seq_num, request.identity, request.origin) =
             (self.seq_num, self.identity, self.origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stream_time;
+
+    #[test]
+    fn seconds_that_are_no_instant_are_none() {
+        for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e12, -1e10] {
+            assert_eq!(stream_time(wrong), None, "{wrong}");
+        }
+        assert_eq!(stream_time(1.5).map(|time| time.nanos()), Some(1_500_000_000));
+        assert_eq!(stream_time(-1.0).map(|time| time.nanos()), Some(-1_000_000_000));
     }
 }

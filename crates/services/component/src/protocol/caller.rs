@@ -417,7 +417,10 @@ impl Caller {
         let (code, text) = match &pending.last {
             None => {
                 let waited = span::readable(span::whole_nanos(pending.timeout));
-                (AckCode::NoAck, format!("no acknowledgement from {component} within {waited}"))
+                let text = format!("no acknowledgement from {component} within {waited}");
+                // Somebody who is there may have it, and run it yet.
+                let here = matches!(self.presence, Presence::Here { .. });
+                (if here { AckCode::Timeout } else { AckCode::NoAck }, text)
             }
             Some(last) => {
                 let waited = span::readable(span::nanos(pending.sent, now));
