@@ -22,6 +22,7 @@ from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
 from heliograph._errors import ClosedError, WaitTimeout
 from heliograph._heliograph import Notifier, Pending, RawBus, RawSubscription, RawTopic, Receipt
 from heliograph._heliograph import Sample as _Sample
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
@@ -233,14 +234,14 @@ class Bus:
 
     async def topics(self) -> list[str]:
         """Return the names of all topics."""
-        return await asyncio.to_thread(self._raw.topics)
+        return await in_thread(self._raw.topics)
 
     async def close(self) -> None:
         """Close the connection; tasks that iterate over subscriptions come to their ends."""
         if self._closed:
             return
         self._leave_loop()
-        await asyncio.to_thread(self._close)
+        await in_thread(self._close)
 
     def _leave_loop(self) -> None:
         """Have the loop know it no more; whoever waits comes to an end."""
@@ -347,7 +348,7 @@ class Topic(TopicBase[_T]):
 
     async def _open_writer(self) -> None:
         """Open the writer, which touches files, beside the loop."""
-        await asyncio.to_thread(self._raw.claim)
+        await in_thread(self._raw.claim)
         self._claimed = True
 
     async def _in_turn(self, work: Callable[[], _R]) -> _R:
@@ -414,7 +415,7 @@ class Topic(TopicBase[_T]):
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
         """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
-        await asyncio.to_thread(self._raw.flush, str(guarantee), timeout)
+        await in_thread(self._raw.flush, str(guarantee), timeout)
 
     def subscribe(
         self,
@@ -613,7 +614,7 @@ class Connecting:
         return self._open().__await__()
 
     async def _open(self) -> Bus:
-        return Bus(*await asyncio.to_thread(self._connect))
+        return Bus(*await in_thread(self._connect))
 
     def _connect(self) -> tuple[RawBus, Notifier]:
         raw = open_bus(*self._wanted)

@@ -7,6 +7,7 @@ import os
 import struct
 import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -385,3 +386,18 @@ async def test_a_callback_may_close_its_remote() -> None:
         calling = await called
         await asyncio.wait([calling])
         assert calling.exception() is None
+
+
+@asynchronous
+async def test_blocking_work_of_users_does_not_hold_up_writers() -> None:
+    go_on = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    blocking = asyncio.ensure_future(asyncio.to_thread(go_on.wait, PATIENCE_S))
+    try:
+        async with testing.component(Probe) as (probe, remote):
+            await probe.evt_position.set_write(value=1.0)
+            assert (await remote.evt_position.next(timeout=PATIENCE_S)).value == 1.0
+            assert not blocking.done()
+    finally:
+        go_on.set()
+        await blocking

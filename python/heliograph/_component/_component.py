@@ -18,6 +18,7 @@ from heliograph._component._logs import LogPublisher
 from heliograph._component._topics import Identity, WriteTopic
 from heliograph._errors import ClosedError, ExpectedError, HelioError
 from heliograph._heliograph import __version__, state_path
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -277,8 +278,8 @@ class Component(Hooks):
         try:
             if self._authorization is not None:
                 # First, so that a change while it is read is seen as one.
-                self._authorization_seen = await asyncio.to_thread(self._authorization_stat)
-                text = await asyncio.to_thread(self._authorization.read_text)
+                self._authorization_seen = await in_thread(self._authorization_stat)
+                text = await in_thread(self._authorization.read_text)
                 engine.controller.set_policy(text)
             await engine.open()
         except (OSError, ValueError, HelioError) as error:
@@ -346,7 +347,7 @@ class Component(Hooks):
             salVersion=f"heliograph {__version__}",
             xmlVersion="",
             cscVersion=self.version,
-            subsystemVersions=await asyncio.to_thread(_versions),
+            subsystemVersions=await in_thread(_versions),
         )
         engine.put("simulationMode", force=True, mode=self._simulation_mode)
         engine.put("errorCode", errorCode=0, errorReport="", traceback="")
@@ -405,11 +406,11 @@ class Component(Hooks):
         if self._authorization is None:
             return False
         try:
-            seen = await asyncio.to_thread(self._authorization_stat)
+            seen = await in_thread(self._authorization_stat)
             if seen == self._authorization_seen:
                 return False
             self._authorization_seen = seen
-            text = await asyncio.to_thread(self._authorization.read_text)
+            text = await in_thread(self._authorization.read_text)
             self._engine.controller.set_policy(text)
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and self._authorization_seen == str(error):
@@ -453,7 +454,7 @@ class Component(Hooks):
         if self._config_dir is None:
             raise ExpectedError(f"{self.name} has no folder of configurations; give config_dir")
         schema = type(self).config_schema
-        loaded = await asyncio.to_thread(_config.load, self._config_dir, override, schema)
+        loaded = await in_thread(_config.load, self._config_dir, override, schema)
         await self.configure(loaded.namespace())
         return loaded
 
@@ -472,7 +473,7 @@ class Component(Hooks):
     async def _tell_configurations(self) -> None:
         if self._config_dir is None:
             return
-        found = await asyncio.to_thread(_config.overrides, self._config_dir)
+        found = await in_thread(_config.overrides, self._config_dir)
         self._engine.put(
             "configurationsAvailable",
             overrides=",".join(map(sayable, found)),

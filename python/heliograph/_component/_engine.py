@@ -38,6 +38,7 @@ from heliograph._errors import (
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Checks, Controller, Lease, Time
 from heliograph._start import since
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -183,7 +184,7 @@ class Engine:
 
         Raises :class:`LeaseError` where another instance runs.
         """
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        opening = asyncio.ensure_future(in_thread(self._open))
         try:
             subscriptions = await asyncio.shield(opening)
             for name, event in self.events.items():
@@ -195,7 +196,7 @@ class Engine:
             await asyncio.wait([opening])
             lease, self.lease = self.lease, None
             if lease is not None:
-                await asyncio.to_thread(lease.release)
+                await in_thread(lease.release)
             raise
 
     def begin(self) -> None:
@@ -634,7 +635,7 @@ class Engine:
             lease, self.lease = self.lease, None
             try:
                 if lease is not None:
-                    await asyncio.to_thread(lease.release)
+                    await in_thread(lease.release)
             finally:
                 if not self.done.done():
                     if error is None:

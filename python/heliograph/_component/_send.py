@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from heliograph._errors import HelioError, OverloadError
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +86,9 @@ class Sender:
                 topic, value, beside, failed = self._waiting.popleft()
                 try:
                     if beside is None:
-                        await asyncio.to_thread(topic.publish, value)
+                        await in_thread(topic.publish, value)
                     else:
-                        await asyncio.to_thread(topic.publish_with, value, beside)
+                        await in_thread(topic.publish_with, value, beside)
                 except HelioError as error:
                     _tell(topic, error, failed)
         finally:

@@ -22,6 +22,7 @@ from heliograph._events import Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
 from heliograph._start import last, since
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -232,7 +233,7 @@ class WriteTopic:
     async def _open(self) -> Topic[Any]:
         async with self._opening:
             if self._topic is None:
-                raw = await asyncio.to_thread(self.open_now)
+                raw = await in_thread(self.open_now)
                 topic = self._bus._adopt(raw)
                 topic._claimed = True
                 self._topic = topic

@@ -1,0 +1,38 @@
+"""Threads for what touches files, apart from those that the event loop gives to everybody.
+
+Constraints: users' blocking work (``asyncio.to_thread``) must not hold up a component's writers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
+
+THREADS = 16
+"""So many may be held up at once by another process; each is made when it is first needed."""
+
+_pool = ThreadPoolExecutor(THREADS, thread_name_prefix="helio")
+
+
+def _renew() -> None:
+    global _pool
+    _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="helio")
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_renew)
+
+
+async def in_thread(work: Callable[_P, _R], *given: _P.args, **named: _P.kwargs) -> _R:
+    """Do as ``asyncio.to_thread``, in a thread of ours."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_pool, partial(work, *given, **named))
