@@ -95,13 +95,16 @@ async def test_what_the_command_line_refuses(url: str, tmp_path: Path) -> None:
         (["--interfaces", str(tmp_path)], "SALSubsystems.xml"),
         (["--authorization", str(tmp_path / "none.yaml")], "none.yaml"),
         (["--state", "enabled", "--override", "x.yaml"], "has no configuration"),
+        (["--override", "x.yaml"], "--override is of the command start"),
+        (["--log-level", "verbose"], "'verbose' is no level"),
     ):
         code, errors = await ended(run(url, *arguments))
         assert code in (1, 2)
         assert told in errors
         assert "Traceback" not in errors
-    code, errors = await ended(run(url, kind="Multi"))
-    assert (code, "index" in errors) == (2, True)
+    for index in ([], ["0"], ["-1"], ["one"]):
+        code, errors = await ended(run(url, *index, kind="Multi"))
+        assert (code, "index" in errors, "Traceback" in errors) == (2, True, False)
 
 
 @asynchronous

@@ -29,7 +29,7 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
     """Return the parser of a component's command line."""
     made = argparse.ArgumentParser(prog=name, description=(kind.__doc__ or name).split("\n")[0])
     if indexed:
-        made.add_argument("index", type=int, help="which of its instances this is, from 1")
+        made.add_argument("index", type=_index, help="which of its instances this is, from 1")
     made.add_argument("--url", help="the bus; else HELIO_URL, else the user's own journal")
     made.add_argument(
         "--state",
@@ -52,12 +52,31 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
         help=f"simulation mode: {', '.join(map(str, modes))} (0 is the real thing)",
     )
     made.add_argument(
-        "--log-level", default="INFO", metavar="LEVEL", help="DEBUG, INFO, WARNING or a number"
+        "--log-level",
+        type=_level,
+        default=logging.INFO,
+        metavar="LEVEL",
+        help="DEBUG, INFO, WARNING or a number",
     )
     made.add_argument("--authorization", metavar="FILE", help="who may command what; watched")
     made.add_argument("--interfaces", metavar="DIR", help="interfaces; else HELIO_INTERFACES")
     made.add_argument("--version", action="version", version=f"{name} {kind.version or '?'}")
     return made
+
+
+def _index(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no index; they begin with 1")
+    return int(text)
+
+
+def _level(text: str) -> int:
+    if text.isdecimal() and int(text) < 2**31:
+        return int(text)
+    level = logging.getLevelNamesMapping().get(text.upper())
+    if level is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no level: give DEBUG, INFO, or a number")
+    return level
 
 
 def run(kind: type[Component], arguments: Sequence[str] | None) -> None:
@@ -80,9 +99,11 @@ async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
     folder = early.parse_known_args(given)[0].interfaces
     given_folder = folder if folder is not None else kind.interface
     interface = find_interface(given_folder, name, kind.evolution)
-    options = parser(kind, name, interface.indexed).parse_args(given)
-    level = options.log_level
-    logging.basicConfig(level=int(level) if level.isdigit() else level.upper())
+    made = parser(kind, name, interface.indexed)
+    options = made.parse_args(given)
+    if options.override and options.state not in ("disabled", "enabled"):
+        made.error("--override is of the command start: give --state disabled or enabled, too")
+    logging.basicConfig(level=options.log_level)
     async with connect(options.url) as bus:
         component = kind(
             bus,
