@@ -56,11 +56,18 @@ impl Lease {
         Ok(Self(Mutex::new(Some(lease))))
     }
 
-    /// Whether it is held now.
-    fn held(&self, py: Python<'_>) -> bool {
+    /// Whether it is held now: the instance that this is, None where it is lost.
+    fn held(&self, py: Python<'_>) -> Option<u64> {
         // A look at the clock; what is dearer comes after a stop of the process only.
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        lease.is_some_and(|lease| py.detach(|| lease.is_held()))
+        lease.filter(|lease| py.detach(|| lease.is_held())).map(|lease| lease.incarnation())
+    }
+
+    /// How often it had run out, and nobody took it.
+    #[getter]
+    fn lapses(&self) -> u64 {
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.as_ref().map_or(0, helio_component::Lease::lapses)
     }
 
     /// Gives it back: another instance may run at once.
@@ -88,13 +95,13 @@ impl Watch {
         Ok(Self(Mutex::new(helio_component::Watch::new(&bus, &interface, index))))
     }
 
-    /// Whether it is there now: here, gone or unknown, and since when.
-    fn look(&self) -> PyResult<(&'static str, i64)> {
+    /// Whether it is there now: here, gone or unknown, and which instance.
+    fn look(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::Watch::look)
     }
 
     /// The same, as of a few milliseconds ago.
-    fn recent(&self) -> PyResult<(&'static str, i64)> {
+    fn recent(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::Watch::recent)
     }
 }
@@ -103,11 +110,11 @@ impl Watch {
     fn see(
         &self,
         look: fn(&mut helio_component::Watch) -> Result<Presence, TopicError>,
-    ) -> PyResult<(&'static str, i64)> {
+    ) -> PyResult<(&'static str, u64)> {
         let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = look(&mut watch).map_err(|error| errors::topic(&error, "SubscribeError"))?;
         Ok(match seen {
-            Presence::Here { started } => ("here", started.nanos()),
+            Presence::Here { incarnation } => ("here", incarnation),
             Presence::Gone => ("gone", 0),
             Presence::Unknown => ("unknown", 0),
         })
@@ -171,7 +178,7 @@ impl Heard<'_> {
             identity,
             origin,
             caller: headers.caller,
-            sent: self.sample.published(),
+            instance: headers.instance,
             expiry: headers.expiry,
             key: headers.key,
             trace: self.sample.trace_id(),
@@ -256,7 +263,7 @@ impl RawController {
             identity,
             origin: -1,
             caller,
-            sent: tai(now),
+            instance: None,
             expiry: None,
             key: None,
             trace: None,
@@ -318,9 +325,11 @@ impl RawController {
         self.state().controller.fault(tai(now), error, report);
     }
 
-    /// Whether the lease is held now.
-    fn lease(&self, now: i64, held: bool) {
-        let state = if held { LeaseState::Held } else { LeaseState::Lost };
+    /// Whether the lease is held now: the instance that this is, None where it is lost.
+    #[pyo3(signature = (now, instance))]
+    fn lease(&self, now: i64, instance: Option<u64>) {
+        let held = |incarnation| LeaseState::Held { incarnation };
+        let state = instance.map_or(LeaseState::Lost, held);
         self.state().controller.lease(tai(now), state);
     }
 
@@ -627,11 +636,11 @@ impl RawCaller {
         Ok(())
     }
 
-    /// What is known of the component: since when it is there, that it is gone, or nothing.
-    #[pyo3(signature = (known, started))]
-    fn presence(&self, known: &str, started: i64) {
+    /// What is known of the component: which instance is there, that it is gone, or nothing.
+    #[pyo3(signature = (known, instance))]
+    fn presence(&self, known: &str, instance: u64) {
         self.caller().presence(match known {
-            "here" => Presence::Here { started: tai(started) },
+            "here" => Presence::Here { incarnation: instance },
             "gone" => Presence::Gone,
             _ => Presence::Unknown,
         });
@@ -720,6 +729,7 @@ fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTu
                 Cause::TimedOut => "timed out",
                 Cause::NobodyThere => "nobody there",
                 Cause::WentAway => "went away",
+                Cause::Unheard => "unheard",
                 Cause::NotSent => "not sent",
             };
             ("done", call.0, heard(ack), cause).into_pyobject(py)

@@ -2,7 +2,7 @@
 
 use helio_bus::{Event, GapCause, Outage, SampleRef};
 use helio_component::protocol::{AckHeaders, CallHeaders, HeaderError};
-use helio_core::{Headers, SchemaId, Tai, TraceId};
+use helio_core::{Headers, SchemaId, TraceId};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
@@ -86,11 +86,6 @@ impl Sample {
     /// The headers of an acknowledgement.
     pub(crate) fn ack_headers(&self) -> Result<AckHeaders, HeaderError> {
         AckHeaders::decode(self.headers.as_ref())
-    }
-
-    /// When it was published.
-    pub(crate) fn published(&self) -> Tai {
-        Tai::from_nanos(self.time.nanos())
     }
 
     /// The trace that it belongs to.

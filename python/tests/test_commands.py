@@ -498,6 +498,16 @@ async def test_nobody_there_is_told_at_once(url: str) -> None:
 async def test_one_that_never_had_a_lease_may_be_foreign() -> None:
     async with testing.memory_bus() as bus:
         remote = helio.Remote(bus, "Probe")
+        assert remote.presence() == "gone"
+        with pytest.raises(helio.NobodyThere, match="nobody there: Probe is not running"):
+            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        with pytest.raises(helio.NobodyThere):
+            await helio.set_summary_state(remote, helio.State.ENABLED, timeout=1000.0)
+        # Somebody writes acknowledgements who has no lease.
+        kind = remote._interface.get("ack_ackcmd")
+        assert kind is not None
+        foreign = bus.topic(kind.topic, kind.schema, qos=kind.qos)
+        await foreign.publish(kind.data_type())
         assert remote.presence() == "unknown"
         with pytest.raises(helio.NobodyThere, match="no acknowledgement"):
             await remote.cmd_move.set_start(axis=1, timeout=0.02)
@@ -527,12 +537,13 @@ async def test_foreign_callers_and_components_are_understood() -> None:
         remote = helio.Remote(bus, "Probe", identity="me@here")
         topic = remote.cmd_move.type
         commands = bus.topic(topic.topic, topic.schema, qos=topic.qos).subscribe()
-        call = remote.cmd_move.set_start(axis=1)
-        command = await testing.next_value(commands)
-        assert command.private_identity == "me@here"
         kind = remote._interface.get("ack_ackcmd")
         assert kind is not None
         acks = bus.topic(kind.topic, kind.schema, qos=kind.qos)
+        await acks.publish(kind.data_type())
+        call = remote.cmd_move.set_start(axis=1)
+        command = await testing.next_value(commands)
+        assert command.private_identity == "me@here"
 
         async def say(number: int, identity: str, code: AckCode) -> None:
             value = kind.data_type(

@@ -74,8 +74,8 @@ class Calling:
         """Look whether the component is there: here, gone or unknown."""
         self._open()
         assert self._watch is not None, "it was opened"
-        known, started = self._watch.look()
-        self._tell_presence(known, started)
+        known, instance = self._watch.look()
+        self._tell_presence(known, instance)
         return known
 
     def send(
@@ -146,11 +146,11 @@ class Calling:
         if self._calls:
             self._caller.acknowledged(self._now(), sample, sample.value)
 
-    def _tell_presence(self, known: str, started: int) -> None:
+    def _tell_presence(self, known: str, instance: int) -> None:
         if known != "unknown" and self._caller.pending and self._acks is not None:
             # What it has said before it went counts.
             self._acks.look()
-        self._caller.presence(known, started)
+        self._caller.presence(known, instance)
 
     def _drain(self) -> None:
         for effect, *rest in self._caller.effects():

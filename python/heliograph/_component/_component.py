@@ -359,7 +359,7 @@ class Component(Hooks):
         due, wrong = loop.time(), ""
         while True:
             try:
-                self._engine.look_at_lease()
+                self._engine.takes()
                 self._engine.put("heartbeat", force=True)
                 wrong = ""
             except ClosedError as error:

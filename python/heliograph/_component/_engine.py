@@ -36,8 +36,8 @@ from heliograph._errors import (
     LeaseError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Checks, Controller, Lease, Time
-from heliograph._start import since
+from heliograph._heliograph import Checks, Controller, Lease
+from heliograph._start import latest
 from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
+        self._lapses = 0
         self._acks: RawTopic | None = None
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
@@ -208,8 +209,8 @@ class Engine:
 
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
-        # Whoever sees the lease may send at once, before there is a subscription.
-        began = Time(bus.now_ns())
+        # Whoever sees the lease may send at once: subscriptions come before it.
+        opened = self._listen()
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
         assert self._ack_type is not None, "every component has acknowledgements"
         kind = self._ack_type
@@ -225,8 +226,14 @@ class Engine:
                     event = self.component._writer(topic)
                     self._raw_events[name] = event.open_now()
                     self.events[name] = event
+        return opened
+
+    def _listen(self) -> list[tuple[_Command | None, RawSubscription]]:
+        interface, who, bus = self.interface, self.who, self.bus._raw
+        kind = self._ack_type
+        assert kind is not None, "every component has acknowledgements"
         keys = [kind.schema.key(who.index)] if interface.indexed else None
-        wanted = wishes(since(began), keys, lagging=("lossless", 0))
+        wanted = wishes(latest(), keys, lagging=("lossless", 0))
         control = own_topic(bus, "control", interface.name, interface.indexed, None)
         opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
         for command in self.commands.values():
@@ -272,15 +279,33 @@ class Engine:
 
     def look_at_lease(self) -> bool:
         """Look whether this is still the one live instance; if not, it ends."""
-        held = self.lease is not None and self.lease.held()
-        self.controller.lease(self._now(), held)
-        if not held and self._stopping is None and self.lease is not None:
+        instance = None if self.lease is None else self.lease.held()
+        self.controller.lease(self._now(), instance)
+        if instance is None and self._stopping is None and self.lease is not None:
             text = f"{self.who.identity} has lost its lease: another instance has taken over"
             self.stop(LeaseError(text))
-        return held
+        return instance is not None
+
+    def takes(self, at_hand: int = 0) -> bool:
+        """Look whether what was received is this instance's to answer.
+
+        Where the lease had run out and nobody took it, callers were told that the component is
+        gone: what lies in its topics is dropped then, up to the ends that they have now.
+        """
+        if not self.look_at_lease():
+            return False
+        lapses = 0 if self.lease is None else self.lease.lapses
+        if lapses == self._lapses:
+            return True
+        self._lapses = lapses
+        dropped = self._pumps.skip() + at_hand
+        self.component.log.warning(
+            "was silent for longer than its lease; %d requests are dropped", dropped
+        )
+        return False
 
     def _received(self, command: _Command, sample: Sample[Any]) -> None:
-        if not self.look_at_lease():
+        if not self.takes(1):
             return
         value, refusal, head = self._decoded(command, sample)
         time, no_time = self._stream_time(command, value)
@@ -298,7 +323,7 @@ class Engine:
     def _answer(self, command: _Command, event: Undecodable) -> None:
         """Refuse a command that cannot be decoded: who sent it stands at its beginning."""
         head = self._head(command, event.payload)
-        if self.look_at_lease():
+        if self.takes(1):
             name, now = command.topic.name, self._now()
             call = self.controller.received(now, event.sample, name, head, None, event.reason, "")
             self._calls[call] = _Call(command, None)
@@ -336,7 +361,7 @@ class Engine:
     def _control(self, sample: Sample[Any]) -> None:
         """Take what was asked on the topic `control`."""
         asked = sample.value
-        if not self.look_at_lease():
+        if not self.takes(1):
             return
         if asked["action"] == "cancel":
             # What is to be cancelled may lie in its own topic yet.

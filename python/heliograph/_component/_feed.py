@@ -89,6 +89,8 @@ class Pumps:
         self._pumps: list[_Pump] = []
         self._ready: list[_Pump] = []
         self._closed = False
+        self._skips = 0
+        self._at_hand = 0
 
     def add(
         self,
@@ -104,6 +106,18 @@ class Pumps:
     def look(self) -> None:
         """Hand over what is there now, of all subscriptions."""
         self._take(self._pumps)
+
+    def skip(self) -> int:
+        """Pass over what is there now, also what is being handed over; return how much it is."""
+        if self._closed:
+            return 0
+        self._skips += 1
+        passed, self._at_hand = self._at_hand, 0
+        for pump in self._pumps:
+            for partition, following, end in pump.raw.positions():
+                passed += max(0, end - following)
+                pump.raw.seek(partition, end)
+        return passed
 
     def run(self, pumps: list[_Pump]) -> None:
         """Hand over some of what these have, then wait for more; the loop is not held up long."""
@@ -148,7 +162,11 @@ class Pumps:
         if len(pumps) > 1:
             # Of one subscription they are in order, and stay so.
             samples.sort(key=lambda item: item[0])
-        for _, place, sample in samples:
+        skips = self._skips
+        for left, (_, place, sample) in zip(range(len(samples) - 1, -1, -1), samples, strict=True):
+            if self._skips != skips:
+                break
+            self._at_hand = left
             _guarded(pumps[place].on_sample, sample)
         return more
 

@@ -10,10 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from heliograph._component._caller import Calling
-from heliograph._component._codes import State
+from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._interface import find_interface
 from heliograph._component._topics import ReadTopic, unknown_field
-from heliograph._errors import EncodeError, ExpectedError
+from heliograph._errors import EncodeError, ExpectedError, NobodyThere
 from heliograph._heliograph import Checks, state_path
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from heliograph._bus import Bus
     from heliograph._common import Evolution
     from heliograph._component._call import CommandCall
-    from heliograph._component._codes import Ack
     from heliograph._component._data import Enums, TopicData
     from heliograph._component._interface import TopicType
 
@@ -273,9 +272,13 @@ async def set_summary_state(
     ``override`` is the configuration that it starts with, ``timeout`` the seconds that each command
     may take.
 
-    Raises :class:`CommandError` where one fails, :class:`WaitTimeout` where the component tells no
-    state, :class:`ExpectedError` where no command leads to the state.
+    Raises :class:`CommandError` where one fails or nobody is there, :class:`WaitTimeout` where the
+    component tells no state, :class:`ExpectedError` where no command leads to the state.
     """
+    if remote.presence() == "gone":
+        # The state that it told last is not its state any more.
+        text = f"nobody there: {remote.name} is not running"
+        raise NobodyThere(text, Ack(AckCode.NO_ACK, 0, text, 0.0, None, None))
     told = await remote.evt_summaryState.aget(timeout=timeout)
     states = [State(told.summaryState)]
     commands = state_path(int(states[0]), int(state))

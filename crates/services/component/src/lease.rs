@@ -11,7 +11,7 @@
 //! is there and then looks whether another has taken over meanwhile. In that order: after our word
 //! nobody can take over, and who did before it is seen.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -74,6 +74,8 @@ struct Held {
     record: LeaseRecord,
     /// When it was last confirmed, by the clock that leases run by; locked while it is.
     said: Mutex<Duration>,
+    /// How often it had run out when it was confirmed.
+    lapses: AtomicU64,
     lost: AtomicBool,
 }
 
@@ -123,8 +125,8 @@ impl Lease {
         codec.serialize(&record, &mut payload).map_err(|error| failed(&error))?;
         publisher.publish(Message::new(&payload)).wait().map_err(|error| failed(&error))?;
         drop(one);
-        let (bus, lost) = (bus.clone(), AtomicBool::new(false));
-        let held = Arc::new(Held { bus, topic, publisher, record, said, lost });
+        let (bus, lost, lapses) = (bus.clone(), AtomicBool::new(false), AtomicU64::new(0));
+        let held = Arc::new(Held { bus, topic, publisher, record, said, lapses, lost });
         confirm_for_ever(&held).map_err(|error| failed(&error))?;
         Ok(Self(held))
     }
@@ -138,13 +140,30 @@ impl Lease {
         }
         let said = *held.said.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = held.bus.clock().uptime().saturating_sub(said) < LEASE;
-        if recent || held.confirm() { LeaseState::Held } else { LeaseState::Lost }
+        if recent || held.confirm() {
+            LeaseState::Held { incarnation: self.incarnation() }
+        } else {
+            LeaseState::Lost
+        }
+    }
+
+    /// Which of the component's instances this is: a later one has a larger number.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.0.publisher.producer().incarnation
+    }
+
+    /// How often this instance was silent for longer than its lease, and nobody took over. Callers
+    /// were told meanwhile that it is gone: what they had sent is not to be run.
+    #[must_use]
+    pub fn lapses(&self) -> u64 {
+        self.0.lapses.load(Ordering::Acquire)
     }
 
     /// Whether it is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.state() == LeaseState::Held
+        self.state() != LeaseState::Lost
     }
 
     /// What it says of this instance.
@@ -237,6 +256,9 @@ impl Held {
         let now = self.bus.clock().uptime();
         let held = self.publisher.assert_alive().is_ok() && !self.replaced();
         if held {
+            if now.saturating_sub(*said) >= LEASE {
+                self.lapses.fetch_add(1, Ordering::AcqRel);
+            }
             *said = now;
         } else {
             self.lost.store(true, Ordering::Release);

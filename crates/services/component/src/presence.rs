@@ -3,12 +3,13 @@
 //! Constraints. A look costs what the transport's list of writers costs (on the journal, a question
 //! to the system about each live process); the newest one is taken for up to [`RECENT`], and an
 //! acknowledgement counts as one, so that commands in quick succession cost no look. A component
-//! that never had a lease is not ours: its heartbeats must tell.
+//! that never had a lease is not ours, or has never run: whether any process lives that writes its
+//! heartbeats or acknowledgements tells that, and then the heartbeats. Looking makes no topic.
 
 use std::time::Duration;
 
 use helio_bus::{
-    Bus, Event, Lagging, Start, Subscribe, Subscription, Tai, Topic, TopicError, TopicSpec,
+    Alive, Bus, Event, Lagging, Start, Subscribe, Subscription, Tai, Topic, TopicError, TopicSpec,
 };
 use helio_core::Codec;
 use helio_core::sal::TopicKind;
@@ -18,11 +19,14 @@ use crate::lease;
 use crate::protocol::caller::{HEARTBEAT_TIMEOUT, Presence};
 use crate::read::of_instance;
 use crate::records::LeaseRecord;
-use crate::topic;
 
 /// For how long a look counts as fresh: half of the 100 ms within which a caller is told that
 /// nobody is there, for whoever waits looks again after that time.
 pub const RECENT: Duration = Duration::from_millis(50);
+
+/// What every component writes, whoever made it.
+const WRITTEN: [(TopicKind, &str); 2] =
+    [(TopicKind::Event, "heartbeat"), (TopicKind::Ack, "ackcmd")];
 
 /// Looks whether an instance of a component is there.
 pub struct Watch {
@@ -30,6 +34,8 @@ pub struct Watch {
     interface: Interface,
     index: i32,
     lease: Option<OpenLease>,
+    /// Topics that a component of somebody else's writes too, where they are there.
+    foreign: Vec<(TopicKind, Topic)>,
     heartbeat: Option<Subscription>,
     /// When the newest heartbeat was published.
     beat: Option<Tai>,
@@ -49,7 +55,8 @@ impl Watch {
     pub fn new(bus: &Bus, interface: &Interface, index: i32) -> Self {
         let (bus, interface) = (bus.clone(), interface.clone());
         let (lease, heartbeat, beat, looked) = (None, None, None, None);
-        Self { bus, interface, index, lease, heartbeat, beat, looked }
+        let foreign = Vec::new();
+        Self { bus, interface, index, lease, foreign, heartbeat, beat, looked }
     }
 
     /// Whether it is there, as of [`RECENT`] at the most; who is gone is looked for anew, for they
@@ -59,13 +66,22 @@ impl Watch {
     /// What the bus says.
     pub fn recent(&mut self) -> Result<Presence, TopicError> {
         match self.looked {
+            // Whoever was gone may have come: a command is refused only after a fresh look.
             Some((when, presence))
-                if presence != Presence::Gone && self.now().saturating_sub(when) < RECENT =>
+                if presence != Presence::Gone
+                    && self.now().saturating_sub(when) < RECENT
+                    && !self.has_news() =>
             {
                 Ok(presence)
             }
             _ => self.look(),
         }
+    }
+
+    /// Whether somebody has taken the lease since the last look: a command that names the instance
+    /// before would not be run.
+    fn has_news(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.samples.stats().lag > 0)
     }
 
     /// It has just acknowledged something: what the last look said holds still.
@@ -84,7 +100,8 @@ impl Watch {
         let when = self.now();
         let presence = match self.by_lease()? {
             Some(presence) => presence,
-            None => self.by_heartbeat()?,
+            None if self.somebody_writes()? => self.by_heartbeat()?,
+            None => Presence::Gone,
         };
         self.looked = Some((when, presence));
         Ok(presence)
@@ -106,13 +123,42 @@ impl Watch {
         }
         let Some(open) = &mut self.lease else { return Ok(None) };
         let now = self.bus.clock().now();
-        let here = open.topic.writers()?.iter().any(|writer| lease::lives(writer, now));
+        let writers = open.topic.writers()?;
         open.read();
-        if !here {
-            return Ok(Some(Presence::Gone));
+        let living = writers.iter().filter(|writer| lease::lives(writer, now));
+        let newest = living.map(|writer| writer.producer.incarnation).max();
+        Ok(Some(newest.map_or(Presence::Gone, |incarnation| Presence::Here { incarnation })))
+    }
+
+    /// Whether any process writes what a component without a lease writes, or may do so: false
+    /// where the transport can tell, and knows none that lives.
+    fn somebody_writes(&mut self) -> Result<bool, TopicError> {
+        if !self.bus.capabilities().liveliness.is_yes() {
+            return Ok(true);
         }
-        let started = open.record.as_ref().map_or(Tai::from_nanos(i64::MIN), |r| r.started.into());
-        Ok(Some(Presence::Here { started }))
+        for (kind, name) in WRITTEN {
+            if !self.foreign.iter().any(|(known, _)| *known == kind)
+                && let Some(topic) = self.existing(kind, name)?
+            {
+                self.foreign.push((kind, topic));
+            }
+        }
+        for (_, topic) in &self.foreign {
+            if topic.writers()?.iter().any(|writer| writer.alive != Some(Alive::No)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A topic of the component's, if it is there: who looks does not make it.
+    fn existing(&self, kind: TopicKind, name: &str) -> Result<Option<Topic>, TopicError> {
+        let Ok(shape) = self.interface.shape(kind, name) else { return Ok(None) };
+        match self.bus.topic(TopicSpec::of(shape.topic().topic_name().clone())) {
+            Ok(topic) => Ok(Some(topic)),
+            Err(TopicError::NoSuchTopic(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A component without a lease is gone where it had a heartbeat and has none now.
@@ -123,7 +169,9 @@ impl Watch {
             };
             let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Conflate).as_written();
             let options = of_instance(options, &shape, self.index);
-            let topic = topic::open(&self.bus, &shape, None)?;
+            let Some(topic) = self.existing(TopicKind::Event, "heartbeat")? else {
+                return Ok(Presence::Unknown);
+            };
             self.heartbeat = Some(topic.subscribe(options)?);
         }
         while let Some(Ok(Some(event))) = self.heartbeat.as_mut().map(Subscription::try_next) {

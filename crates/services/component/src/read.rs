@@ -168,18 +168,22 @@ impl ReadTopic {
             let lagging = Lagging::Conflate;
             self.newest = Some(subscribe(&self.topic, &self.shape, self.index, lagging)?);
         }
-        let mut last = None;
+        let mut wrong = None;
         while let Some(samples) = &mut self.newest {
             match samples.try_next().map_err(|source| bus_failed(&self.shape, source))? {
-                Some(Event::Sample(sample)) => last = Some(sample),
-                Some(Event::Undecodable(wrong)) => return Err(undecodable(&self.shape, &wrong)),
+                Some(Event::Sample(sample)) => {
+                    match Reading::decode(&self.shape, sample, self.bus.clock().now()) {
+                        Ok(reading) => (self.kept, wrong) = (Some(reading), None),
+                        Err(error) => wrong = Some(error),
+                    }
+                }
+                Some(Event::Undecodable(newer)) => wrong = Some(undecodable(&self.shape, &newer)),
                 Some(_) => {}
                 None => break,
             }
         }
-        if let Some(sample) = last {
-            self.kept = Some(Reading::decode(&self.shape, sample, self.bus.clock().now())?);
-        }
+        // Told once: what came before it is there when one asks again.
+        wrong.map_or(Ok(()), Err)?;
         Ok(self.kept.as_ref())
     }
 

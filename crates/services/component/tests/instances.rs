@@ -6,15 +6,15 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicSpec};
+use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicError, TopicSpec};
 use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
     Command, Component, ConfigFolder, Failed, LEASE, Lease, LeaseOptions, Remote, RunError,
     Running, StartError, WriteError,
 };
+use helio_core::ProducerName;
 use helio_core::sal::TopicKind;
-use helio_core::{ProducerName, Value};
 use serde::Deserialize;
 use serde_json::json;
 use support::{PATIENCE, Site, on_every_transport};
@@ -55,7 +55,12 @@ fn of_two_instances_one_runs() {
 fn a_call_to_nobody_ends_at_once() {
     on_every_transport(|site: &Site| {
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
-        assert_eq!(remote.presence().unwrap(), Presence::Unknown);
+        // Nobody was ever there: that is seen, and looking leaves no trace.
+        assert_eq!(remote.presence().unwrap(), Presence::Gone);
+        let error = remote.command("stop").send().wait().unwrap_err();
+        assert_eq!(error.cause(), Some(Cause::NobodyThere));
+        let heartbeat = TopicSpec::new("MTMount/event/heartbeat").unwrap();
+        assert!(matches!(site.bus().topic(heartbeat), Err(TopicError::NoSuchTopic(_))));
         let component = mount(&site.bus(), site).unwrap();
         assert!(matches!(remote.presence().unwrap(), Presence::Here { .. }));
         remote.command("stop").send().wait().unwrap();
@@ -64,9 +69,11 @@ fn a_call_to_nobody_ends_at_once() {
         let error = remote.command("stop").send().wait().unwrap_err();
         assert_eq!((error.code(), error.cause()), (Some(AckCode::NoAck), Some(Cause::NobodyThere)));
         assert!(error.to_string().contains("nobody there: MTMount is not running"), "{error}");
+        // The state that it told last is none that it is in.
+        let error = remote.set_state(SummaryState::Enabled, "").unwrap_err();
+        assert_eq!(error.cause(), Some(Cause::NobodyThere));
         // And it is there again.
         let component = mount(&site.bus(), site).unwrap();
-        remote.presence().unwrap();
         remote.command("stop").send().wait().unwrap();
         component.stop().unwrap();
     });
@@ -146,6 +153,78 @@ fn who_was_replaced_knows_it() {
         // One that somebody used is, before the next command is run.
         let next = take_over(&connect());
         assert!(!lease.is_held() && next.is_held());
+    });
+}
+
+/// What a caller was told is not run behind his back.
+#[test]
+fn what_lay_there_while_it_slept_is_not_run() {
+    on_every_transport(|site: &Site| {
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let connect = || {
+            let builder = Bus::builder().clock(Arc::new(clock.clone()));
+            builder.connect(site.url()).unwrap()
+        };
+        let (entered, enter) = std::sync::mpsc::channel();
+        let (wake, sleep) = std::sync::mpsc::channel::<()>();
+        let sleep = std::sync::Mutex::new(sleep);
+        let component = Component::builder(&connect(), &site.mount(), 0)
+            .inline("stop", move |_: &Command| {
+                entered.send(()).unwrap();
+                sleep.lock().unwrap().recv().unwrap();
+                Ok(())
+            })
+            .inline("moveToTarget", |command: &Command| Ok(command.number("azimuth").to_string()))
+            .start()
+            .unwrap();
+        let remote = Remote::open(&connect(), &site.mount(), 0).unwrap();
+        let mut log = remote.event("logMessage").unwrap();
+        let sent = |command: &str| remote.command(command).timeout(PATIENCE).send();
+        // The thread that reads commands sleeps, and a command lies there, for longer than a lease.
+        let _busy = sent("stop");
+        enter.recv().unwrap();
+        let _lying = sent("moveToTarget");
+        clock.advance(LEASE + Duration::from_secs(1));
+        wake.send(()).unwrap();
+        let told = |reading: &helio_component::Reading| {
+            reading.text("message").is_some_and(|text| text.contains("1 requests are dropped"))
+        };
+        log.next_where(PATIENCE, told).unwrap();
+        // It goes on, and has run nothing but this.
+        let done = remote.command("moveToTarget").set("azimuth", 7.0).set("elevation", 45.0);
+        assert_eq!(done.send().wait().unwrap().result, "7");
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn what_was_done_before_it_went_is_told() {
+    on_every_transport(|site: &Site| {
+        let component = mount(&site.bus(), site).unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let other = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let done = remote.command("stop").send();
+        // Commands of one name run in their order.
+        other.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+        assert_eq!(remote.presence().unwrap(), Presence::Gone);
+        done.wait().unwrap();
+    });
+}
+
+#[test]
+fn of_whom_nothing_can_be_heard_nothing_is_said() {
+    on_every_transport(|site: &Site| {
+        let component = mount(&site.bus(), site).unwrap();
+        let bus = site.bus();
+        let remote = Remote::open(&bus, &site.mount(), 0).unwrap();
+        let mut call = remote.command("moveToTarget").send();
+        while call.next().unwrap().unwrap().code != AckCode::InProgress {}
+        bus.close();
+        let error = call.wait().unwrap_err();
+        assert_eq!(error.cause(), Some(Cause::Unheard));
+        assert!(error.to_string().contains("whether it ran is unknown"), "{error}");
+        component.stop().unwrap();
     });
 }
 
@@ -295,15 +374,17 @@ fn a_foreign_component_is_commanded_too() {
                 acks.codec().encode(&ack.unwrap(), &mut payload).unwrap();
                 publisher.publish(Message::new(&payload)).wait().unwrap();
             }
-            let Value::Record(_) = command.codec().decode(&sample.payload).unwrap() else {
-                panic!("no record");
-            };
+            publisher
         });
         assert_eq!(remote.command("stop").send().wait().unwrap().result, "said");
-        foreign.join().unwrap();
+        let publisher = foreign.join().unwrap();
         // What only components of ours understand is not sent to it.
         let error = remote.command("stop").validate().unwrap_err();
         assert!(error.to_string().contains("has no lease"), "{error}");
+        // It goes: that is seen at once, without a heartbeat that does not come.
+        assert_eq!(remote.presence().unwrap(), Presence::Unknown);
+        drop(publisher);
+        assert_eq!(remote.presence().unwrap(), Presence::Gone);
     });
 }
 

@@ -15,6 +15,7 @@ use super::generics::LogLevel;
 use super::policy::Change;
 use super::shell::{Shell, locked};
 use super::{Component, StartError};
+use crate::lease::Lease;
 use crate::protocol::SummaryState;
 use crate::protocol::controller::LeaseState;
 
@@ -116,6 +117,8 @@ pub(super) struct Attendance {
     pub set: WaitSet,
     pub sources: HashMap<Member, Source>,
     pub control: Codec,
+    /// How often the lease had run out when that was last looked at.
+    pub lapses: u64,
 }
 
 impl Attendance {
@@ -157,21 +160,18 @@ impl Attendance {
 
     /// Waits for a sample, and takes it.
     fn attend(&mut self, timeout: Duration) -> Result<(), RunError> {
-        let next = self.set.next_timeout(timeout).map_err(|source| {
-            let identity = self.shell.identity.clone();
-            RunError::Bus { identity, source }
-        })?;
+        let next = self.set.next_timeout(timeout).map_err(|source| self.failed(source))?;
         let shell = &self.shell;
         if shell.due().is_some_and(|due| due.is_zero()) {
             shell.input(|controller, now| controller.tick(now));
         }
-        let Some((member, event)) = next else { return Ok(()) };
         // A stopped process does not know that it was: who runs now is asked before each command.
-        if !shell.holds() {
+        if !shell.holds() || self.slept(next.is_some())? {
             return Ok(());
         }
+        let Some((member, event)) = next else { return Ok(()) };
         match (self.sources.get(&member), event) {
-            (Some(Source::Command(name)), event) => shell.take_command(name, event),
+            (Some(Source::Command(name)), event) => self.shell.take_command(name, event),
             (Some(Source::Control), Event::Sample(sample)) => {
                 self.catch_up()?;
                 self.shell.control(&self.control, &sample);
@@ -179,6 +179,33 @@ impl Attendance {
             _ => {}
         }
         Ok(())
+    }
+
+    fn failed(&self, source: ReadError) -> RunError {
+        RunError::Bus { identity: self.shell.identity.clone(), source }
+    }
+
+    /// Whether the lease had run out and nobody took it. Callers were told that the component is
+    /// gone: what lies in its topics is dropped then, to the ends that they have now, and with it
+    /// what was taken.
+    fn slept(&mut self, taken: bool) -> Result<bool, RunError> {
+        let lapses = locked(&self.shell.lease).as_ref().map_or(self.lapses, Lease::lapses);
+        if std::mem::replace(&mut self.lapses, lapses) == lapses {
+            return Ok(false);
+        }
+        let mut dropped = u64::from(taken);
+        for member in self.sources.keys() {
+            let Some(samples) = self.set.get_mut(*member) else { continue };
+            for at in samples.positions() {
+                dropped += at.end.saturating_sub(at.next);
+                let identity = || self.shell.identity.clone();
+                let moved = samples.seek(at.partition, at.end);
+                moved.map_err(|source| RunError::Bus { identity: identity(), source })?;
+            }
+        }
+        let text = format!("was silent for longer than its lease; {dropped} requests are dropped");
+        self.shell.log(LogLevel::Warning, &text, "");
+        Ok(true)
     }
 
     /// Takes the commands that are there. Topics are read in no order, and what a caller sent

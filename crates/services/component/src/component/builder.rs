@@ -248,12 +248,13 @@ impl Builder {
         let lease = self.claim()?;
         let weak = Some(lease.downgrade());
         let author = Author { identity, index: self.index, producer, lease: weak };
+        let held = LeaseState::Held { incarnation: lease.incarnation() };
         let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
         let waker = set.waker();
         shell.waker.get_or_init(|| waker);
         shell.input(|controller, now| {
             controller.set_policy(policy);
-            controller.lease(now, LeaseState::Held);
+            controller.lease(now, held);
         });
         shell.publish_first();
         for reason in refused {
@@ -261,7 +262,7 @@ impl Builder {
             shell.log(LogLevel::Warning, &text, "");
         }
         let control = record_codec::<ControlRecord>();
-        spawn(Attendance { shell, set, sources, control })
+        spawn(Attendance { shell, set, sources, control, lapses: 0 })
     }
 
     /// Commands that are named must be there.
@@ -402,7 +403,6 @@ impl Builder {
         let Author { identity, producer, .. } = author;
         let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
         Ok(Shell {
-            started: lease.record().started.into(),
             handlers: Pool::new("helio-handler", threads),
             changes: Pool::new("helio-state", 1),
             protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),

@@ -19,10 +19,6 @@ impl Shell {
     /// A command came.
     pub(super) fn command(self: &Arc<Self>, name: &str, sample: Sample) {
         let Some(known) = self.known.get(name) else { return };
-        if sample.header.time < self.started {
-            // It was for the instance before this one.
-            return;
-        }
         let (mut request, _) = blank(Action::Run, name, &sample);
         let fields = match Reading::decode(&known.shape, sample.clone(), self.bus.clock().now()) {
             Ok(reading) => {
@@ -45,9 +41,6 @@ impl Shell {
     /// A command came that its sender's schema makes unreadable: it is told so.
     pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
         let Some(known) = self.known.get(name) else { return };
-        if wrong.sample.header.time < self.started {
-            return;
-        }
         let (mut request, _) = blank(Action::Run, name, &wrong.sample);
         let Some(from) = Sender::of(&known.shape, &wrong.sample.payload) else { return };
         from.fill(&mut request);
@@ -79,9 +72,6 @@ impl Shell {
 
     /// Something was asked on the topic `control`.
     pub(super) fn control(self: &Arc<Self>, codec: &Codec, sample: &Sample) {
-        if sample.header.time < self.started {
-            return;
-        }
         let Ok(record) = codec.deserialize::<ControlRecord>(&sample.payload) else { return };
         if record.index != self.index {
             return;
@@ -168,7 +158,7 @@ fn blank(action: Action, command: &str, sample: &Sample) -> (Request, Option<Sch
         identity: String::new(),
         origin: 0,
         caller: headers.caller,
-        sent: sample.header.time,
+        instance: headers.instance,
         expiry: headers.expiry,
         key: headers.key,
         trace: sample.header.trace,

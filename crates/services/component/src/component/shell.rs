@@ -61,7 +61,6 @@ pub(super) struct Shell {
     pub index: i32,
     pub identity: String,
     pub producer: ProducerName,
-    pub started: Tai,
     pub lease: Mutex<Option<Lease>>,
     /// The same, for those who write: they do not keep it.
     pub weak: WeakLease,

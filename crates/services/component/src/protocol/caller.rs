@@ -46,7 +46,8 @@ pub struct Call {
     pub command: String,
     /// How long to wait for the end, or for a first acknowledgement that says how long it takes.
     pub timeout: Duration,
-    /// When the component is not to run it any more.
+    /// When the component is not to begin it any more. Where a command to run has none, it is when
+    /// `timeout` is over: whoever gave up must not see it begin.
     pub expiry: Option<Tai>,
     /// A name for what is asked, so that it is done once however often it is sent.
     pub key: Option<String>,
@@ -74,8 +75,8 @@ impl Call {
 pub enum Presence {
     /// It is there.
     Here {
-        /// When this instance of it took the lease: commands sent before were another's.
-        started: Tai,
+        /// Which instance of it: commands that were sent to another are not this one's.
+        incarnation: u64,
     },
     /// It was there, and is not now.
     Gone,
@@ -109,6 +110,8 @@ pub enum Cause {
     NobodyThere,
     /// The component went away, or was replaced, while the command ran.
     WentAway,
+    /// Acknowledgements can be read no more: whether it ran is unknown.
+    Unheard,
     /// The command could not be published, or is none that this component understands.
     NotSent,
 }
@@ -156,6 +159,8 @@ struct Pending {
     trace: TraceId,
     command: String,
     sent: Tai,
+    /// The instance that it was sent to, where one was seen.
+    instance: Option<u64>,
     timeout: Duration,
     deadline: Tai,
     last: Option<Acknowledgement>,
@@ -247,21 +252,29 @@ impl Caller {
         }
         let (seq_num, trace) = (self.next_seq_num(), self.trace(call));
         self.note_lateness(now, &asked);
+        let deadline = span::after(now, asked.timeout);
         let headers = CallHeaders {
             caller: self.options.caller.clone(),
-            expiry: asked.expiry,
+            expiry: asked.expiry.or((asked.action == Action::Run).then_some(deadline)),
             key: asked.key,
             schema: None,
+            instance: self.instance(),
         };
         self.by_trace.insert(trace, call);
         self.by_number.insert(seq_num, call);
-        let deadline = span::after(now, asked.timeout);
         let (command, timeout) = (asked.command, asked.timeout);
-        let pending = Pending { seq_num, trace, command, sent: now, timeout, deadline, last: None };
+        let (sent, instance, last) = (now, headers.instance, None);
+        let pending = Pending { seq_num, trace, command, sent, instance, timeout, deadline, last };
         self.calls.insert(call, pending);
         let action = asked.action;
         self.effects.push_back(Effect::Publish { call, action, seq_num, trace, headers });
         call
+    }
+
+    /// Whether an acknowledgement with that identity may be of one of these calls.
+    #[must_use]
+    pub fn may_concern(&self, trace: Option<&TraceId>) -> bool {
+        trace.is_none_or(|trace| self.by_trace.contains_key(trace)) && !self.calls.is_empty()
     }
 
     /// An acknowledgement was received, of whomever's command.
@@ -282,7 +295,7 @@ impl Caller {
     pub fn presence(&mut self, presence: Presence) {
         self.presence = presence;
         match presence {
-            Presence::Here { started } => self.end_sent_before(started),
+            Presence::Here { incarnation } => self.end_sent_to_others(incarnation),
             Presence::Gone => self.end_all_gone(),
             Presence::Unknown => {}
         }
@@ -293,7 +306,9 @@ impl Caller {
     #[must_use]
     pub fn would_end(&self, presence: Presence) -> bool {
         match presence {
-            Presence::Here { started } => self.calls.values().any(|pending| pending.sent < started),
+            Presence::Here { incarnation } => {
+                self.calls.values().any(|pending| pending.is_of_another(incarnation))
+            }
             Presence::Gone => !self.calls.is_empty(),
             Presence::Unknown => false,
         }
@@ -309,6 +324,14 @@ impl Caller {
     pub fn publish_failed(&mut self, call: CallNumber, why: &str) {
         let text = format!("not sent: {why}");
         self.end(call, Cause::NotSent, Acknowledgement::new(AckCode::NoAck, text));
+    }
+
+    /// Acknowledgements can be read no more: nothing is known of the calls that wait.
+    pub fn unheard(&mut self, why: &str) {
+        for call in self.calls.keys().copied().collect::<Vec<_>>() {
+            let text = format!("whether it ran is unknown: {why}");
+            self.end(call, Cause::Unheard, Acknowledgement::new(AckCode::NoAck, text));
+        }
     }
 
     /// Nobody waits for a call's end any more; nothing more is told of it.
@@ -360,6 +383,14 @@ impl Caller {
             return None;
         };
         Some((cause, Acknowledgement::new(code, text)))
+    }
+
+    /// The instance that is known to be there.
+    fn instance(&self) -> Option<u64> {
+        match self.presence {
+            Presence::Here { incarnation } => Some(incarnation),
+            Presence::Gone | Presence::Unknown => None,
+        }
     }
 
     fn next_seq_num(&mut self) -> i32 {
@@ -432,9 +463,9 @@ impl Caller {
         self.end(call, Cause::TimedOut, Acknowledgement::new(code, text));
     }
 
-    fn end_sent_before(&mut self, started: Tai) {
-        let before = self.calls.iter().filter(|(_, pending)| pending.sent < started);
-        for call in before.map(|(call, _)| *call).collect::<Vec<_>>() {
+    fn end_sent_to_others(&mut self, here: u64) {
+        let others = self.calls.iter().filter(|(_, pending)| pending.is_of_another(here));
+        for call in others.map(|(call, _)| *call).collect::<Vec<_>>() {
             self.end_gone(call, "was replaced");
         }
     }
@@ -467,6 +498,12 @@ impl Caller {
 }
 
 impl Pending {
+    /// Whether it was sent to another instance. What was sent when none was seen may have reached
+    /// this one.
+    fn is_of_another(&self, instance: u64) -> bool {
+        self.instance.is_some_and(|of| of != instance)
+    }
+
     fn name(&self) -> &str {
         if self.command.is_empty() { "the request" } else { &self.command }
     }

@@ -57,7 +57,7 @@ impl Memory {
         self.forget_old(now);
     }
 
-    /// Forgets a command that was never run.
+    /// Forgets a command that never began.
     pub(super) fn forget(&mut self, key: &Key) {
         self.entries.remove(key);
     }

@@ -35,8 +35,9 @@ pub use controller::Controller;
 pub use lock::{Lock, MAX_LOCK_S};
 pub use memory::{MAX_OUTCOMES, OUTCOME_AGE};
 pub use names::{
-    AckHeaders, CallHeaders, HEADER_CALLER, HEADER_EXPIRY, HEADER_KEY, HEADER_PROGRESS,
-    HEADER_RESULT, HEADER_SCHEMA, HeaderError, MAX_CALLER_BYTES, MAX_KEY_BYTES, MAX_TYPED_BYTES,
+    AckHeaders, CallHeaders, HEADER_CALLER, HEADER_EXPIRY, HEADER_INSTANCE, HEADER_KEY,
+    HEADER_PROGRESS, HEADER_RESULT, HEADER_SCHEMA, HeaderError, MAX_CALLER_BYTES, MAX_KEY_BYTES,
+    MAX_TYPED_BYTES,
 };
 pub use request::{Action, Request};
 pub use state::{StateCommand, SummaryState, Transition, path};

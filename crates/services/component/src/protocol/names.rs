@@ -5,6 +5,7 @@
 //! | commands, `control` | `helio-caller` | who sends it, UTF-8, 1 to 256 bytes |
 //! | | `helio-expiry` | TAI nanoseconds, signed, little-endian, 8 bytes |
 //! | | `helio-key` | the idempotency key, UTF-8, 1 to 128 bytes |
+//! | | `helio-instance` | the incarnation of the lease's holder, unsigned, little-endian, 8 bytes |
 //! | `control` | `helio-schema` | the identity of the payload's schema, little-endian, 8 bytes |
 //! | acknowledgements | `helio-progress` | 0 to 1, IEEE 754 double, little-endian, 8 bytes |
 //! | | `helio-result` | the typed result, JSON in UTF-8 |
@@ -18,6 +19,8 @@ use thiserror::Error;
 pub const HEADER_CALLER: &str = "helio-caller";
 /// When a command is not to be run any more.
 pub const HEADER_EXPIRY: &str = "helio-expiry";
+/// Which instance of the component a command is for.
+pub const HEADER_INSTANCE: &str = "helio-instance";
 /// The idempotency key of a command.
 pub const HEADER_KEY: &str = "helio-key";
 /// The schema of the command that a sample of `control` holds.
@@ -58,6 +61,8 @@ pub struct CallHeaders {
     /// On `control`, the schema of the command that is to be validated; where it is not given, it
     /// is the component's own.
     pub schema: Option<SchemaId>,
+    /// The incarnation of the instance that it is for, where the caller saw one.
+    pub instance: Option<u64>,
 }
 
 impl CallHeaders {
@@ -82,6 +87,11 @@ impl CallHeaders {
                     let wrong = || error(HEADER_SCHEMA, value, "8 bytes of a schema's identity");
                     let bytes = value.try_into().map_err(|_| wrong())?;
                     read.schema = Some(SchemaId(u64::from_le_bytes(bytes)));
+                }
+                HEADER_INSTANCE => {
+                    let wrong = || error(HEADER_INSTANCE, value, "8 bytes of an incarnation");
+                    let bytes = value.try_into().map_err(|_| wrong())?;
+                    read.instance = Some(u64::from_le_bytes(bytes));
                 }
                 _ => {}
             }
@@ -108,6 +118,9 @@ impl CallHeaders {
         }
         if let Some(schema) = self.schema {
             headers.push((HEADER_SCHEMA, schema.0.to_le_bytes().to_vec()));
+        }
+        if let Some(instance) = self.instance {
+            headers.push((HEADER_INSTANCE, instance.to_le_bytes().to_vec()));
         }
         Ok(headers)
     }
@@ -189,6 +202,7 @@ mod tests {
             expiry: Some(Tai::from_nanos(-1)),
             key: Some("night-7".into()),
             schema: Some(SchemaId(7)),
+            instance: Some(u64::MAX),
         };
         let written = headers.encode().unwrap();
         let pairs = written.iter().map(|(name, value)| (*name, value.as_slice()));
@@ -213,6 +227,7 @@ mod tests {
             (HEADER_KEY, &long),
             (HEADER_EXPIRY, b"1234567"),
             (HEADER_SCHEMA, b"123456789"),
+            (HEADER_INSTANCE, b"123456789"),
         ] {
             assert_eq!(CallHeaders::decode([(name, value)]).unwrap_err().name, name);
         }

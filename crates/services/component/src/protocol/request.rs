@@ -42,8 +42,8 @@ pub struct Request {
     pub origin: i32,
     /// Who asks, where the headers say so; otherwise it is `identity`.
     pub caller: Option<String>,
-    /// When it was published.
-    pub sent: Tai,
+    /// The incarnation of the instance that it is for, where the caller saw one.
+    pub instance: Option<u64>,
     /// When it is not to be run any more.
     pub expiry: Option<Tai>,
     /// A name for what is asked, so that it is done once however often it is sent.

@@ -174,11 +174,14 @@ impl Dialogue {
         fields: Option<Fields>,
     ) -> CallNumber {
         let mut talk = self.talk();
-        let opened = self.open_acks(&mut talk);
+        if talk.caller.pending() == 0 {
+            self.pass_over(&mut talk);
+        }
         // Where nobody knows who is there, it is sent.
         let (mut talk, _) = self.learn(talk, Watch::recent);
         // What was told of calls that nobody waits for yet makes room.
         self.read(&mut talk);
+        let opened = self.open_acks(&mut talk);
         let outgoing = Outgoing { command: call.command.clone(), caller, fields };
         let now = self.bus.clock().now();
         let number = talk.caller.send(now, call);
@@ -229,6 +232,8 @@ impl Dialogue {
             talk = self.talk();
             if let Err(error) = waited {
                 self.failed(&mut talk, &error.to_string());
+                self.told.notify_all();
+                return talk;
             }
         }
         talk.acks = Some(acks);
@@ -260,13 +265,22 @@ impl Dialogue {
         self.execute(talk, None);
     }
 
-    /// The bus does not tell any more: nobody's call will end otherwise.
+    /// The bus does not tell any more: nobody's call will end otherwise. The next one begins anew.
     fn failed(&self, talk: &mut Talk, why: &str) {
-        let calls: Vec<_> = talk.told.keys().copied().collect();
-        for call in calls {
-            talk.caller.publish_failed(call, why);
-        }
+        (talk.acks, talk.opened) = (None, false);
+        talk.caller.unheard(why);
         self.execute(talk, None);
+    }
+
+    /// Passes over acknowledgements of commands that are no calls of this one's: after a quiet
+    /// night there are many.
+    fn pass_over(&self, talk: &mut Talk) {
+        let Some(mut acks) = talk.acks.take() else { return };
+        let mut at = acks.positions().into_iter();
+        match at.try_for_each(|at| acks.seek(at.partition, at.end)) {
+            Ok(()) => talk.acks = Some(acks),
+            Err(error) => self.failed(talk, &error.to_string()),
+        }
     }
 
     fn open_acks(&self, talk: &mut Talk) -> Result<(), TopicReadError> {
@@ -288,6 +302,9 @@ impl Dialogue {
         loop {
             match acks.try_next() {
                 Ok(Some(Event::Sample(sample))) => {
+                    if !talk.caller.may_concern(sample.header.trace.as_ref()) {
+                        continue;
+                    }
                     let ack = talk.ack_shape.as_ref().and_then(|shape| ack_of(shape, &sample));
                     if let Some(ack) = ack {
                         let now = self.bus.clock().now();
@@ -302,10 +319,7 @@ impl Dialogue {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                Err(error) => {
-                    self.failed(talk, &error.to_string());
-                    break;
-                }
+                Err(error) => return self.failed(talk, &error.to_string()),
             }
         }
         talk.acks = Some(acks);
@@ -434,6 +448,10 @@ impl Dialogue {
 impl Talk {
     fn tell(&mut self, call: CallNumber, told: Told) {
         if let Some(waiting) = self.told.get_mut(&call) {
+            // Of progress that nobody has asked for yet the newest counts, so nothing piles up.
+            if matches!(waiting.back(), Some(Told::Progress(_))) {
+                waiting.pop_back();
+            }
             waiting.push_back(told);
         }
     }

@@ -21,8 +21,8 @@ use helio_core::sal::TopicKind;
 
 use crate::host;
 use crate::interface::{Interface, InterfaceError};
-use crate::protocol::caller::{CallerOptions, DEFAULT_STREAM_LEAD, Presence};
-use crate::protocol::{Acknowledgement, Action, SummaryState, path};
+use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, Presence};
+use crate::protocol::{AckCode, Acknowledgement, Action, SummaryState, path};
 use crate::read::ReadTopic;
 use crate::topic::TopicReadError;
 
@@ -162,10 +162,21 @@ impl Remote {
     /// empty for none.
     ///
     /// # Errors
-    /// [`CommandError`] of the command that failed; [`CommandError::NoPath`] where its state is
+    /// [`CommandError`] of the command that failed, or where nobody is there;
+    /// [`CommandError::NoPath`] where its state is
     /// unknown, or no commands lead there.
     pub fn set_state(&self, target: SummaryState, with: &str) -> Result<(), CommandError> {
         let component = || self.interface().identity(self.index());
+        if self.presence()? == Presence::Gone {
+            // The state that it told last is not its state any more.
+            let text = format!("nobody there: {} is not running", component());
+            return Err(CommandError::Ended {
+                component: component(),
+                command: format!("the change to {target}"),
+                ack: Box::new(Acknowledgement::new(AckCode::NoAck, text)),
+                cause: Cause::NobodyThere,
+            });
+        }
         let Some(state) = self.state()? else {
             return Err(CommandError::NoPath { component: component(), from: None, to: target });
         };

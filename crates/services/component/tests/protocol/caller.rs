@@ -7,7 +7,8 @@
 //! 1.0 validate COMMAND | cancel CALL
 //! 1.0 ack of CALL CODE [TEXT] [timeout= done=]              with the call's trace
 //! 1.0 ack to IDENTITY/PROCESS #NUMBER CODE [TEXT] [trace=]  as a foreign component's
-//! 1.0 here STARTED | gone | unknown | heartbeat | publish-failed CALL TEXT | abandon CALL | tick
+//! 1.0 here INCARNATION | gone | unknown | heartbeat | unheard WHY
+//! 1.0 publish-failed CALL TEXT | abandon CALL | tick
 //! 1.0 show wake | show pending
 //! 1.0 quietly TIMES send COMMAND
 //! ```
@@ -63,10 +64,11 @@ impl Stage {
                 self.caller.acknowledged(now, sample);
             }
             "here" => {
-                let started = at(word(1).parse().expect("when it started"));
-                self.caller.presence(Presence::Here { started });
+                let incarnation = word(1).parse().expect("which instance");
+                self.caller.presence(Presence::Here { incarnation });
             }
             "gone" => self.caller.presence(Presence::Gone),
+            "unheard" => self.caller.unheard(word(1)),
             "unknown" => self.caller.presence(Presence::Unknown),
             "heartbeat" => self.caller.heartbeat(now),
             "publish-failed" => self.caller.publish_failed(call(1), word(2)),
@@ -108,7 +110,8 @@ impl Stage {
                 let key = headers.key.map_or(String::new(), |key| format!(" key={key}"));
                 let expiry = headers.expiry.map(|t| format!(" expiry={}", since_start(t)));
                 let expiry = expiry.unwrap_or_default();
-                format!("publish {call} #{seq_num}{action}{by}{key}{expiry}")
+                let to = headers.instance.map(|to| format!(" to={to}")).unwrap_or_default();
+                format!("publish {call} #{seq_num}{action}{by}{key}{expiry}{to}")
             }
             Effect::Progress { call, ack } => format!("progress {call} {}", render_ack(&ack)),
             Effect::Done { call, ack, cause } => {

@@ -4,8 +4,9 @@
 //! component Name [index=1] [state=STANDBY] [audit]
 //! command NAME [concurrent] [stream=MARGIN_MS] [unimplemented]
 //!
-//! 1.0 lease held|lost
-//! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= trace= refusal= arguments=]
+//! 1.0 lease held [as=1] | lease lost
+//! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= instance= trace= refusal=
+//!     arguments=]
 //! 1.0 WHO validates COMMAND #NUMBER | WHO cancels COMMAND|- TARGET #NUMBER
 //! 1.0 WHO locks SECONDS #NUMBER | WHO unlocks #NUMBER
 //! 1.0 taken-up WHO#NUMBER
@@ -73,7 +74,7 @@ impl Actor for Stage {
         let quiet = words[0] == "quietly";
         let (times, line) = if quiet { (words[1].as_str(), &words[2..]) } else { ("1", words) };
         for further in 0..times.parse().expect("how often") {
-            let Some(mut request) = request(now, line) else {
+            let Some(mut request) = request(line) else {
                 apply(controller, &self.calls, now, words);
                 break;
             };
@@ -138,7 +139,7 @@ fn show(controller: &Controller, words: &[String]) -> String {
 }
 
 /// The request that a line is, if it is one.
-fn request(now: Tai, words: &[String]) -> Option<Request> {
+fn request(words: &[String]) -> Option<Request> {
     let (action, command) = match words.get(1)?.as_str() {
         "sends" => (Action::Run, words[2].clone()),
         "validates" => (Action::Validate, words[2].clone()),
@@ -158,7 +159,7 @@ fn request(now: Tai, words: &[String]) -> Option<Request> {
         identity,
         origin,
         caller: option(words, "as").map(str::to_owned),
-        sent: now,
+        instance: number(words, "instance").map(|number| number as u64),
         expiry: number(words, "expiry").map(at),
         key: option(words, "key").map(str::to_owned),
         trace: number(words, "trace").map(|number| TraceId([number as u8; 16])),
@@ -178,7 +179,10 @@ fn apply(
     let call = || *calls.get(word(1)).unwrap_or_else(|| panic!("no call is {:?}", word(1)));
     match word(0) {
         "taken-up" => drop(controller.take_up(now, call())),
-        "lease" if word(1) == "held" => controller.lease(now, LeaseState::Held),
+        "lease" if word(1) == "held" => {
+            let incarnation = number(words, "as").map_or(1, |number| number as u64);
+            controller.lease(now, LeaseState::Held { incarnation });
+        }
         "lease" => controller.lease(now, LeaseState::Lost),
         "begun" => controller.begun(now, call(), outcome(words).map(|_| ())),
         "finished" => controller.finished(now, call(), outcome(words)),

@@ -45,7 +45,7 @@ pub(crate) fn at(seconds: f64) -> Tai {
 
 /// The seconds from the scripts' beginning to an instant.
 pub(crate) fn since_start(instant: Tai) -> f64 {
-    (instant.nanos() - at(0.0).nanos()) as f64 * 1e-9
+    (instant.nanos() - at(0.0).nanos()) as f64 / 1e9
 }
 
 /// The words of a line. What is in double quotes is one word, without them.

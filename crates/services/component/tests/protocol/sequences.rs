@@ -207,7 +207,7 @@ impl World {
             identity: CALLERS[who].to_owned(),
             origin: 1,
             caller: None,
-            sent: self.now,
+            instance: None,
             expiry: None,
             key: None,
             trace: None,
@@ -243,7 +243,7 @@ impl World {
     fn lease(&mut self, held: bool) {
         self.held = held;
         if held {
-            self.controller.lease(self.now, LeaseState::Held);
+            self.controller.lease(self.now, LeaseState::Held { incarnation: 1 });
         } else {
             self.controller.lease(self.now, LeaseState::Lost);
             // Whatever has not ended by now need not be told any more.
@@ -379,7 +379,7 @@ proptest! {
                 }
                 4 | 5 => acknowledge(&mut caller, now, sent.get(&call).copied().flatten(), ms),
                 6 => caller.presence([Presence::Gone, Presence::Unknown][usize::from(ms % 2)]),
-                7 => caller.presence(Presence::Here { started: at(f64::from(ms) * 1e-3) }),
+                7 => caller.presence(Presence::Here { incarnation: u64::from(ms) }),
                 8 => {
                     caller.abandon(call);
                     abandoned.insert(call);

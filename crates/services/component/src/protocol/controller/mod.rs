@@ -1,6 +1,7 @@
 //! The component's side: what becomes of each command that is received.
 //!
-//! A command is judged in this order: is the lease held (else silence: it is another's); has it
+//! A command is judged in this order: is the lease held, and is it for this instance (else
+//! silence: it is another's); has it
 //! expired; was it sent before under the same key; may the caller send it; has another caller
 //! locked the component; is there such a command with a handler; is the change of state allowed
 //! (not asked yet while another change runs); is it in time for its stream; are its values right.
@@ -27,7 +28,7 @@ use super::{
     StreamStats, SummaryState, span,
 };
 use live::{Board, Stage, Voice, tellable};
-use rules::Judged;
+use rules::{Cancelled, Judged};
 
 pub use effect::{Address, AuditEntry, Effect, Phase};
 pub use live::MAX_RESULT_BYTES;
@@ -41,6 +42,9 @@ pub const MAX_WAITING: usize = 100;
 pub const MAX_CONCURRENT: usize = 100;
 /// The most repetitions of one command that are answered together with it.
 pub const MAX_JOINED: usize = 16;
+/// The most cancelled commands that are yet to come, or have ended long ago: as many as may wait in
+/// the topics of a component when somebody cancels all that he has sent.
+pub const MAX_EARLY: usize = 256;
 
 /// Decides what becomes of the commands of one component.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ pub struct Controller {
     policy: Policy,
     lock: Option<Lock>,
     memory: Memory,
+    /// What was cancelled before it came, oldest first.
+    early: VecDeque<Cancelled>,
     closing: bool,
     effects: VecDeque<Effect>,
 }
@@ -72,6 +78,7 @@ impl Controller {
             policy: Policy::default(),
             lock: None,
             memory: Memory::default(),
+            early: VecDeque::new(),
             closing: false,
             effects: VecDeque::new(),
         }
@@ -129,7 +136,7 @@ impl Controller {
     pub fn received(&mut self, now: Tai, request: Request) -> CallNumber {
         let call = CallNumber(self.next);
         self.next += 1;
-        if self.lease == LeaseState::Lost {
+        if !self.is_for_this_instance(&request) {
             self.effects.push_back(Effect::Discard { call });
             return call;
         }
@@ -250,7 +257,7 @@ impl Controller {
             return;
         }
         self.lease = lease;
-        if lease == LeaseState::Held {
+        if lease != LeaseState::Lost {
             self.effects.push_back(Effect::State(self.state));
             return;
         }
@@ -311,6 +318,16 @@ impl Controller {
         self.closing = true;
         for call in self.board.calls_that(|_| true) {
             self.end(now, call, self.gone());
+        }
+    }
+
+    /// Without a lease it is nobody's. One for another instance is told by presence to have gone.
+    fn is_for_this_instance(&self, request: &Request) -> bool {
+        match self.lease {
+            LeaseState::Held { incarnation } => {
+                request.instance.is_none_or(|instance| instance == incarnation)
+            }
+            LeaseState::Lost => false,
         }
     }
 

@@ -60,7 +60,10 @@ pub struct StreamSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseState {
     /// It is.
-    Held,
+    Held {
+        /// Which of the component's instances: a later one has a larger number.
+        incarnation: u64,
+    },
     /// Another is, or nobody: commands are not this one's.
     Lost,
 }

@@ -2,8 +2,8 @@
 
 use helio_core::Tai;
 
-use super::Controller;
 use super::live::{STATE_LANE, Stage, Voice, key};
+use super::{Controller, MAX_EARLY};
 use crate::protocol::lock::Lock;
 use crate::protocol::memory::Entry;
 use crate::protocol::{
@@ -22,6 +22,16 @@ pub(super) enum Judged {
     Take(usize),
 }
 
+/// A command that was cancelled while nobody here knew it: topics have no order among each other,
+/// so it may be yet to come.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cancelled {
+    who: String,
+    identity: String,
+    origin: i32,
+    seq_num: i32,
+}
+
 type Rule<T = ()> = Result<T, Acknowledgement>;
 
 impl Controller {
@@ -38,6 +48,7 @@ impl Controller {
     }
 
     fn judge_run(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
+        self.uncancelled(request)?;
         if let Some(known) = self.recall(now, request)? {
             return Ok(known);
         }
@@ -160,7 +171,10 @@ impl Controller {
     /// Cancels the call that is meant, and says so.
     fn cancel(&mut self, now: Tai, request: &Request, target: i32) -> Rule<Judged> {
         self.values(request)?;
-        let call = self.find(request, target)?;
+        let call = match self.find(request, target)? {
+            Some(call) => call,
+            None => return Err(self.cancel_early(request, target)),
+        };
         let who = request.who().to_owned();
         let Some(live) = self.board.calls.get_mut(&call) else {
             return Err(failed(format!("command {target} is not running")));
@@ -181,8 +195,35 @@ impl Controller {
         Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, text)))
     }
 
-    /// The call that a request to cancel means: the nearest to who asks of those with that number.
-    fn find(&self, request: &Request, target: i32) -> Rule<CallNumber> {
+    /// Remembers that a command is not to run, should it come yet.
+    fn cancel_early(&mut self, request: &Request, target: i32) -> Acknowledgement {
+        let cancelled = Cancelled::new(request, target);
+        if !self.early.contains(&cancelled) {
+            if self.early.len() >= MAX_EARLY {
+                self.early.pop_front();
+            }
+            self.early.push_back(cancelled);
+        }
+        failed(format!("command {target} is not running"))
+    }
+
+    /// Whether a command was not cancelled before it came.
+    fn uncancelled(&mut self, request: &Request) -> Rule {
+        if self.early.is_empty() {
+            return Ok(());
+        }
+        let this = Cancelled::new(request, request.seq_num);
+        let Some(at) = self.early.iter().position(|cancelled| *cancelled == this) else {
+            return Ok(());
+        };
+        self.early.remove(at);
+        let text = format!("cancelled by {} before it came", request.who());
+        Err(Acknowledgement::new(AckCode::Aborted, text))
+    }
+
+    /// The call that a request to cancel means, if it is known: the nearest to who asks of those
+    /// with that number.
+    fn find(&self, request: &Request, target: i32) -> Rule<Option<CallNumber>> {
         let meant = |asked: &Request| {
             let named = request.command.is_empty() || request.command == asked.command;
             (asked.seq_num == target && named).then(|| nearness(request, asked))
@@ -195,12 +236,12 @@ impl Controller {
         let nearest = found.iter().map(|(near, _)| *near).max().unwrap_or(0);
         found.retain(|(near, _)| *near == nearest);
         match found[..] {
-            [] => Err(failed(format!("command {target} is not running"))),
+            [] => Ok(None),
             [(near, call)] => {
                 if near == FOREIGN {
                     self.authorized(request, "cancel")?;
                 }
-                Ok(call)
+                Ok(Some(call))
             }
             _ => {
                 let calls = found.len();
@@ -228,6 +269,13 @@ impl Controller {
         self.values(request)?;
         self.lock = None;
         Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, "unlocked")))
+    }
+}
+
+impl Cancelled {
+    fn new(request: &Request, seq_num: i32) -> Self {
+        let (who, identity) = (request.who().to_owned(), request.identity.clone());
+        Self { who, identity, origin: request.origin, seq_num }
     }
 }
 

@@ -167,13 +167,17 @@ impl Controller {
         let Some(live) = self.board.calls.get_mut(&call) else { return };
         let voice = std::mem::replace(&mut live.voice, Voice::Nobody);
         let joined = std::mem::take(&mut live.joined);
-        let (asked, validating) = (live.asked.clone(), live.stage == Stage::Validating);
+        let (asked, stage) = (live.asked.clone(), live.stage);
+        let (waited, validating) = (stage == Stage::Waiting, stage == Stage::Validating);
         if voice == Voice::Nobody {
             return;
         }
         let ack = self.bounded(ack);
-        if let Some(key) = key(&asked.request).filter(|_| !validating) {
-            self.memory.end(now, key, &ack);
+        match key(&asked.request).filter(|_| !validating) {
+            // It never began: sent again, it is another try.
+            Some(key) if waited => self.memory.forget(&key),
+            Some(key) => self.memory.end(now, key, &ack),
+            None => {}
         }
         for asked in std::iter::once(asked).chain(joined) {
             let told = (voice == Voice::Callers).then_some(&ack);
@@ -205,7 +209,7 @@ impl Controller {
 
     /// Changes the state, and tells it where it is another.
     pub(super) fn set_state(&mut self, state: SummaryState) {
-        if self.state != state && self.lease == LeaseState::Held {
+        if self.state != state && self.lease != LeaseState::Lost {
             self.effects.push_back(Effect::State(state));
         }
         self.state = state;
