@@ -104,6 +104,11 @@ impl Watch {
     fn recent(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::Watch::recent)
     }
+
+    /// Why the instance that is there cannot run a command; None where it can.
+    fn lacks(&self, command: &str) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lacks(command)
+    }
 }
 
 impl Watch {

@@ -196,6 +196,11 @@ class Calling:
             self._caller.publish_failed(number, str(error))
             asyncio.get_running_loop().call_soon(self._drain)
 
+        assert self._watch is not None, "it was opened"
+        lacks = None if topic is None else self._watch.lacks(topic.name)
+        if lacks is not None:
+            failed(HelioError(lacks))
+            return
         try:
             if what == "run":
                 assert topic is not None, "what is run is a command"

@@ -20,6 +20,7 @@ use helio_bus::{
     Alive, Bus, Message, Publisher, Start, Subscribe, Tai, Topic, TopicError, TopicSpec,
     TransportError,
 };
+use helio_core::sal::TopicKind;
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName, TopicName};
 use thiserror::Error;
@@ -104,6 +105,7 @@ impl Lease {
             started: bus.clock().now().into(),
             software: options.software,
             interface: options.interface,
+            commands: interface.names(TopicKind::Command).map(str::to_owned).collect(),
         };
         let topic = open(bus, &record).map_err(|error| failed(&error))?;
         // Of two of one bus both would get the same writer: they are told apart here.

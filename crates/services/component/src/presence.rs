@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use helio_bus::transport::WriterInfo;
 use helio_bus::{
     Alive, Bus, Event, Lagging, Start, Subscribe, Subscription, Tai, Topic, TopicError, TopicSpec,
 };
@@ -113,6 +114,18 @@ impl Watch {
         self.lease.as_ref()?.record.as_ref()
     }
 
+    /// Why the instance that is there cannot run a command: its interface has none of that name.
+    #[must_use]
+    pub fn lacks(&self, command: &str) -> Option<String> {
+        let record = self.instance().filter(|_| {
+            self.looked.is_some_and(|(_, presence)| matches!(presence, Presence::Here { .. }))
+        })?;
+        let has = |known: &String| known == command;
+        (!command.is_empty() && !record.commands.iter().any(has)).then(|| {
+            format!("the instance of {} that runs has no command {command}", record.identity)
+        })
+    }
+
     fn now(&self) -> Duration {
         self.bus.clock().uptime()
     }
@@ -143,8 +156,16 @@ impl Watch {
                 self.foreign.push((kind, topic));
             }
         }
+        // Our other instances, who share these topics, say nothing of this one.
+        let (own, others) = (self.interface.identity(self.index), self.interface.name());
+        let other = |name: &str| {
+            let index = name.strip_prefix(others).and_then(|rest| rest.strip_prefix(':'));
+            index.is_some() && name != own
+        };
         for (_, topic) in &self.foreign {
-            if topic.writers()?.iter().any(|writer| writer.alive != Some(Alive::No)) {
+            let lives = |writer: &WriterInfo| writer.alive != Some(Alive::No);
+            let writers = topic.writers()?;
+            if writers.iter().any(|writer| lives(writer) && !other(writer.producer.name.as_str())) {
                 return Ok(true);
             }
         }

@@ -64,6 +64,9 @@ pub struct LeaseRecord {
     pub software: String,
     /// The version of its interface, where it is known.
     pub interface: String,
+    /// The commands of its interface, so that a caller of another release is told at once which of
+    /// its own it does not have.
+    pub commands: Vec<String>,
 }
 
 helio_core::has_schema!(LeaseRecord, "helio.component.Lease", {
@@ -75,6 +78,7 @@ helio_core::has_schema!(LeaseRecord, "helio.component.Lease", {
     started: TaiNanos,
     software: String,
     interface: String,
+    commands: Vec<String>,
 });
 
 impl LeaseRecord {

@@ -469,3 +469,28 @@ fn a_configuration_is_taken_before_the_state_changes() {
         component.stop().unwrap();
     });
 }
+
+#[test]
+fn a_command_that_the_running_release_does_not_have_is_refused_at_once() {
+    on_every_transport(|site: &Site| {
+        let component = mount(&site.bus(), site).unwrap();
+        let newer = site.other_mount("MTMount_command_stop", "MTMount_command_halt");
+        let remote = Remote::open(&site.bus(), &newer, 0).unwrap();
+        let error = remote.command("halt").send().wait().unwrap_err();
+        assert_eq!(error.cause(), Some(Cause::NotSent));
+        assert!(error.to_string().contains("MTMount that runs has no command halt"), "{error}");
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn another_instance_that_runs_says_nothing_of_one_that_never_did() {
+    on_every_transport(|site: &Site| {
+        let mast = site.interface("ESS");
+        let first = Component::builder(&site.bus(), &mast, 1).start().unwrap();
+        let second = Remote::open(&site.bus(), &mast, 2).unwrap();
+        let error = second.command("start").send().wait().unwrap_err();
+        assert_eq!(error.cause(), Some(Cause::NobodyThere));
+        first.stop().unwrap();
+    });
+}

@@ -182,15 +182,16 @@ impl Dialogue {
         // What was told of calls that nobody waits for yet makes room.
         self.read(&mut talk);
         let opened = self.open_acks(&mut talk);
-        let outgoing = Outgoing { command: call.command.clone(), caller, fields };
+        let mut outgoing = Some(Outgoing { command: call.command.clone(), caller, fields });
         let now = self.bus.clock().now();
         let number = talk.caller.send(now, call);
         talk.told.insert(number, VecDeque::new());
         talk.looked = Some(Instant::now());
         if let Err(error) = opened {
             talk.caller.publish_failed(number, &error.to_string());
+            outgoing = None;
         }
-        self.execute(&mut talk, Some(outgoing));
+        self.execute(&mut talk, outgoing);
         number
     }
 
@@ -337,7 +338,11 @@ impl Dialogue {
                     Effect::Publish { call, action, seq_num, trace, headers } => {
                         let Some(outgoing) = outgoing.take() else { continue };
                         let beside = (seq_num, trace, headers);
-                        if let Err(why) = self.publish(talk, action, outgoing, beside) {
+                        let published = match talk.watch.lacks(&outgoing.command) {
+                            Some(lacks) => Err(lacks),
+                            None => self.publish(talk, action, outgoing, beside),
+                        };
+                        if let Err(why) = published {
                             talk.caller.publish_failed(call, &why);
                         }
                     }
