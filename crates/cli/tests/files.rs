@@ -92,6 +92,8 @@ fn an_interrupted_record_is_a_whole_file() {
     while !std::path::Path::new(&partial).exists() {
         std::thread::yield_now();
     }
+    // A publisher that has published knows what to do when it is interrupted.
+    site.run(&["sub", "busy", "--from", "offset:1", "--count", "1"]).ok();
     assert_eq!(interrupt(&mut record), Some(0));
     assert_eq!(interrupt(&mut busy), Some(130));
     let samples = reference(&file);
