@@ -453,8 +453,10 @@ impl Dialogue {
 impl Talk {
     fn tell(&mut self, call: CallNumber, told: Told) {
         if let Some(waiting) = self.told.get_mut(&call) {
-            // Of progress that nobody has asked for yet the newest counts, so nothing piles up.
-            if matches!(waiting.back(), Some(Told::Progress(_))) {
+            // Of progress that nobody has asked for yet the newest counts, so nothing piles up; the
+            // end comes behind it.
+            let progress = matches!(told, Told::Progress(_));
+            if progress && matches!(waiting.back(), Some(Told::Progress(_))) {
                 waiting.pop_back();
             }
             waiting.push_back(told);
