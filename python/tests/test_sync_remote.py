@@ -93,9 +93,9 @@ def test_calls_that_go_on(url: str, probe: Probe) -> None:
 
 def test_nobody_there(url: str, interfaces: Path) -> None:
     with sync.connect(url) as bus, sync.Remote(bus, "Probe") as remote:
-        assert remote.presence() == "unknown"
+        assert remote.presence() == "gone"
         with pytest.raises(helio.NobodyThere):
-            remote.cmd_move.set_start(axis=1, timeout=0.01)
+            remote.cmd_move.set_start(axis=1)
         with pytest.raises(helio.SchemaError, match="Nobody"):
             sync.Remote(bus, "Nobody")
     assert not [each for each in threading.enumerate() if each.name == "heliograph-remote"]
