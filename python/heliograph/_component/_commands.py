@@ -18,12 +18,11 @@ class Stream:
     """A stream of commands, each for a time: one that comes too late is ignored and counted.
 
     ``field`` has that time, in TAI seconds. A component takes a command until ``margin`` seconds
-    before it; who sends one less than ``lead`` seconds before it is warned.
+    before it.
     """
 
     field: str
     margin: float = 0.0
-    lead: float = 0.05
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ class RemoteCommand:
         self._checks = Checks(topic.schema, [])
         self._names = frozenset(field.name for field in topic.info.fields)
         self._stream: str | None = None
-        self._lead = 0.05
         self.data: TopicData = topic.data_type()
         """What :meth:`start` sends: to be changed by :meth:`set` or field by field."""
 
