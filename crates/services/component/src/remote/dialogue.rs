@@ -32,6 +32,9 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// long after it was published says nothing of now.
 const FRESH: i64 = 5_000_000;
 
+/// As many acknowledgements of others are read as they come; more are passed over.
+const FEW: u64 = 64;
+
 /// What is told of a call.
 #[derive(Debug)]
 pub(super) enum Told {
@@ -274,9 +277,13 @@ impl Dialogue {
     }
 
     /// Passes over acknowledgements of commands that are no calls of this one's: after a quiet
-    /// night there are many.
+    /// night there are many. A few are read faster than the end is sought.
     fn pass_over(&self, talk: &mut Talk) {
         let Some(mut acks) = talk.acks.take() else { return };
+        if acks.stats().lag <= FEW {
+            talk.acks = Some(acks);
+            return;
+        }
         let mut at = acks.positions().into_iter();
         match at.try_for_each(|at| acks.seek(at.partition, at.end)) {
             Ok(()) => talk.acks = Some(acks),
