@@ -8,6 +8,7 @@
 //! missing fields take their defaults.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use serde_json::{Map, Number, Value as Json};
 use thiserror::Error;
@@ -84,6 +85,25 @@ impl Codec {
     /// [`JsonError`] names the field whose value is none of the schema.
     pub fn value_to_json(&self, value: &Value) -> Result<Json> {
         Conversion { codec: self, steps: MAX_STEPS }.json(0, value, 0)
+    }
+
+    /// Makes JSON of some of the fields of a record, which is what the codec's schema is.
+    ///
+    /// # Errors
+    /// [`JsonError`] names the field whose value is none of the schema; a schema that is no record,
+    /// or a record of another length, is one too.
+    pub fn fields_to_json(
+        &self,
+        record: &[Value],
+        places: Range<usize>,
+    ) -> Result<Map<String, Json>> {
+        let mut conversion = Conversion { codec: self, steps: MAX_STEPS };
+        match &self.plan[0] {
+            Step::Record(RecordStep { fields, .. }) if fields.len() == record.len() => {
+                conversion.fields(0, (fields, record), places, 0)
+            }
+            _ => Err(conversion.wrong(0, "a record")),
+        }
     }
 
     /// The default of a record's field as a value; `record` is the record's place in the schema.
@@ -306,19 +326,30 @@ impl Conversion<'_> {
             (Step::Record(RecordStep { fields: steps, .. }), Value::Record(values))
                 if steps.len() == values.len() =>
             {
-                let mut all = Map::new();
-                for (place, (step, value)) in steps.iter().zip(values).enumerate() {
-                    let name = codec.field_name(at, place);
-                    let json = self.json(*step, value, depth + 1).map_err(|e| e.in_field(name))?;
-                    all.insert(name.to_owned(), json);
-                }
-                Json::Object(all)
+                Json::Object(self.fields(at, (steps, values), 0..values.len(), depth)?)
             }
             (Step::Union(branches), Value::Union(branch, inner)) => {
                 self.json_union(at, branches, *branch, inner, depth)?
             }
             (_, value) => return Err(self.wrong(at, value.word())),
         })
+    }
+
+    fn fields(
+        &mut self,
+        at: usize,
+        (steps, values): (&[usize], &[Value]),
+        places: Range<usize>,
+        depth: usize,
+    ) -> Result<Map<String, Json>> {
+        let mut all = Map::with_capacity(places.len());
+        let pairs = steps.iter().zip(values).enumerate();
+        for (place, (step, value)) in pairs.take(places.end).skip(places.start) {
+            let name = self.codec.field_name(at, place);
+            let json = self.json(*step, value, depth + 1).map_err(|e| e.in_field(name))?;
+            all.insert(name.to_owned(), json);
+        }
+        Ok(all)
     }
 
     fn json_array(

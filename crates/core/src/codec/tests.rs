@@ -352,6 +352,10 @@ fn json_is_natural() {
     let value = codec.value_from_json(&json).unwrap();
     assert_eq!(value, wind_value(None));
     assert_eq!(codec.value_to_json(&value).unwrap(), json);
+    let Value::Record(record) = &value else { panic!("a record") };
+    let some = codec.fields_to_json(record, 1..3).unwrap();
+    assert_eq!(serde_json::Value::Object(some), json!({"gusts": json["gusts"], "label": "é"}));
+    assert!(codec.fields_to_json(&record[1..], 0..1).is_err());
     let least = json!({"counts": [], "by": {}, "flags": [], "names": [],
         "inner": {"Wind": {"counts": [], "by": {"x": {"double": 1}}, "flags": [], "names": []}}});
     let value = codec.value_from_json(&least).unwrap();

@@ -185,9 +185,8 @@ impl Fields {
     /// The public fields as JSON, in order.
     #[must_use]
     pub fn to_json(&self) -> Json {
-        let all = self.shape.codec().value_to_json(&Value::Record(self.record.clone()));
-        let Ok(Json::Object(all)) = all else { return Json::Null };
-        Json::Object(all.into_iter().skip(self.shape.public().start).collect())
+        let public = self.shape.codec().fields_to_json(&self.record, self.shape.public());
+        public.map_or(Json::Null, Json::Object)
     }
 }
 
