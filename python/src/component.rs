@@ -651,11 +651,6 @@ impl RawCaller {
         });
     }
 
-    /// A heartbeat came.
-    fn heartbeat(&self, now: i64) {
-        self.caller().heartbeat(tai(now));
-    }
-
     /// A command could not be published.
     fn publish_failed(&self, call: u64, why: &str) {
         self.caller().publish_failed(CallNumber(call), why);

@@ -17,13 +17,16 @@ use helio_core::sal::TopicKind;
 
 use crate::interface::Interface;
 use crate::lease;
-use crate::protocol::caller::{HEARTBEAT_TIMEOUT, Presence};
+use crate::protocol::caller::Presence;
 use crate::read::of_instance;
 use crate::records::LeaseRecord;
 
 /// For how long a look counts as fresh: half of the 100 ms within which a caller is told that
 /// nobody is there, for whoever waits looks again after that time.
 pub const RECENT: Duration = Duration::from_millis(50);
+
+/// How long the heartbeats of a component without a lease may be absent before it counts as gone.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What every component writes, whoever made it.
 const WRITTEN: [(TopicKind, &str); 2] =

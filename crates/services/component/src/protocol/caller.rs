@@ -13,8 +13,6 @@ use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, span};
 
 /// How long a call waits for its first acknowledgement where nothing is said.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the heartbeats of a component without a lease may be absent before it counts as gone.
-pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long before its time a stream's command should be sent, where nothing is said.
 pub const DEFAULT_STREAM_LEAD: Duration = Duration::from_millis(50);
 /// The most calls of one caller that wait for their end: ten seconds of commands at 400 Hz.
@@ -78,9 +76,9 @@ pub enum Presence {
         /// Which instance of it: commands that were sent to another are not this one's.
         incarnation: u64,
     },
-    /// It was there, and is not now.
+    /// It is not there: by its lease or, where it never had one, by its heartbeats.
     Gone,
-    /// It has never had a lease: it is no component of ours, and heartbeats must tell.
+    /// It has never had a lease: it is no component of ours, and as far as is known it is there.
     Unknown,
 }
 
@@ -181,8 +179,6 @@ pub struct Caller {
     next: u64,
     seq_num: i32,
     presence: Presence,
-    heartbeat: Option<Tai>,
-    heartbeat_lost: bool,
     late: Throttle,
     late_sent: u64,
     effects: VecDeque<Effect>,
@@ -201,8 +197,6 @@ impl Caller {
             next: 1,
             seq_num: start,
             presence: Presence::Unknown,
-            heartbeat: None,
-            heartbeat_lost: false,
             late: Throttle::default(),
             late_sent: 0,
             effects: VecDeque::new(),
@@ -235,11 +229,7 @@ impl Caller {
     /// Whether the component was there and is not now.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        match self.presence {
-            Presence::Here { .. } => false,
-            Presence::Gone => true,
-            Presence::Unknown => self.heartbeat_lost,
-        }
+        self.presence == Presence::Gone
     }
 
     /// Sends a command, unless nobody is there.
@@ -314,12 +304,6 @@ impl Caller {
         }
     }
 
-    /// A heartbeat of the component was received; it counts where there is no lease.
-    pub fn heartbeat(&mut self, now: Tai) {
-        self.heartbeat = Some(now);
-        self.heartbeat_lost = false;
-    }
-
     /// A command could not be published.
     pub fn publish_failed(&mut self, call: CallNumber, why: &str) {
         let text = format!("not sent: {why}");
@@ -348,23 +332,13 @@ impl Caller {
         for call in overdue.map(|(call, _)| *call).collect::<Vec<_>>() {
             self.time_out(now, call);
         }
-        if self.heartbeat_due().is_some_and(|due| due <= now) {
-            self.heartbeat_lost = true;
-            self.end_all_gone();
-        }
     }
 
     /// When there is something to do without input.
     #[must_use]
     pub fn wake_at(&self) -> Option<Tai> {
         let deadlines = self.calls.values().map(|pending| pending.deadline);
-        deadlines.chain(self.late.due()).chain(self.heartbeat_due()).min()
-    }
-
-    /// When the component counts as gone, should no heartbeat come.
-    fn heartbeat_due(&self) -> Option<Tai> {
-        let counts = self.presence == Presence::Unknown && !self.heartbeat_lost;
-        self.heartbeat.filter(|_| counts).map(|last| span::after(last, HEARTBEAT_TIMEOUT))
+        deadlines.chain(self.late.due()).min()
     }
 
     /// Why a call cannot be sent, if it cannot.

@@ -7,7 +7,7 @@
 //! 1.0 validate COMMAND | cancel CALL
 //! 1.0 ack of CALL CODE [TEXT] [timeout= done=]              with the call's trace
 //! 1.0 ack to IDENTITY/PROCESS #NUMBER CODE [TEXT] [trace=]  as a foreign component's
-//! 1.0 here INCARNATION | gone | unknown | heartbeat | unheard WHY
+//! 1.0 here INCARNATION | gone | unknown | unheard WHY
 //! 1.0 publish-failed CALL TEXT | abandon CALL | tick
 //! 1.0 show wake | show pending
 //! 1.0 quietly TIMES send COMMAND
@@ -70,7 +70,6 @@ impl Stage {
             "gone" => self.caller.presence(Presence::Gone),
             "unheard" => self.caller.unheard(word(1)),
             "unknown" => self.caller.presence(Presence::Unknown),
-            "heartbeat" => self.caller.heartbeat(now),
             "publish-failed" => self.caller.publish_failed(call(1), word(2)),
             "abandon" => self.caller.abandon(call(1)),
             "tick" => self.caller.tick(now),

@@ -384,7 +384,7 @@ proptest! {
                     caller.abandon(call);
                     abandoned.insert(call);
                 }
-                _ => caller.heartbeat(now),
+                _ => caller.unheard("the bus is closed"),
             }
             caller.tick(now);
             prop_assert!(caller.wake_at().is_none_or(|wake| wake > now));
