@@ -191,7 +191,7 @@ impl Fields {
 }
 
 impl PartialEq for Fields {
-    /// Whether the public fields are the same; NaN equals NaN.
+    /// Whether the public fields are the same; any NaN is any other, and -0 is 0.
     fn eq(&self, other: &Self) -> bool {
         let public = self.shape.public();
         self.record[public.clone()].iter().zip(&other.record[public]).all(|(a, b)| same(a, b))
@@ -204,7 +204,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Whether two values are the same to whoever reads them: NaN is NaN.
+/// Whether two values are the same to whoever reads them: any NaN is any other, -0 is 0.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     let both = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
     match (one, other) {
@@ -220,6 +220,10 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
         (Value::Union(i, a), Value::Union(j, b)) => i == j && same(a, b),
         (Value::Record(a), Value::Record(b)) | (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        (Value::Map(a), Value::Map(b)) => {
+            let mut pairs = a.iter().zip(b);
+            a.len() == b.len() && pairs.all(|(a, b)| a.0 == b.0 && same(&a.1, &b.1))
         }
         _ => one == other,
     }
@@ -390,6 +394,41 @@ mod tests {
         assert_eq!(target, target.clone());
         assert_eq!(target.to_json()["trackId"], 7);
         assert_eq!(target.to_json().as_object().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn what_reads_the_same_is_the_same() {
+        let (low, high) = (f64::from_bits(0xfff0_0000_0000_0001), f64::from_bits(u64::MAX >> 1));
+        let (low32, high32) = (f32::from_bits(0xff80_0001), f32::from_bits(u32::MAX >> 1));
+        let map = |number| Value::Map(vec![("gain".to_owned(), Value::Double(number))]);
+        let union = |number| Value::Union(1, Box::new(Value::Double(number)));
+        let alike = [
+            (Value::Double(0.0), Value::Double(-0.0)),
+            (Value::Double(low), Value::Double(high)),
+            (Value::Float(-0.0), Value::Float(0.0)),
+            (Value::Float(low32), Value::Float(high32)),
+            (Value::Doubles(vec![1.0, -0.0, low]), Value::Doubles(vec![1.0, 0.0, high])),
+            (Value::Floats(vec![0.0, high32]), Value::Floats(vec![-0.0, low32])),
+            (
+                Value::Array(vec![union(low), union(0.0)]),
+                Value::Array(vec![union(high), union(-0.0)]),
+            ),
+            (map(low), map(-f64::NAN)),
+        ];
+        for (one, other) in &alike {
+            assert!(same(one, other) && same(other, one), "{one:?} {other:?}");
+        }
+        let apart = [
+            (Value::Double(f64::NAN), Value::Double(0.0)),
+            (Value::Double(0.0), Value::Double(f64::MIN_POSITIVE)),
+            (Value::Doubles(vec![0.0]), Value::Doubles(vec![0.0, 0.0])),
+            (union(0.0), Value::Union(0, Box::new(Value::Null))),
+            (map(0.0), Value::Map(vec![("offset".to_owned(), Value::Double(0.0))])),
+            (map(0.0), Value::Map(Vec::new())),
+        ];
+        for (one, other) in &apart {
+            assert!(!same(one, other) && !same(other, one), "{one:?} {other:?}");
+        }
     }
 
     #[test]

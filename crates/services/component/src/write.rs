@@ -4,8 +4,8 @@
 //! opened when it is first written; a write then encodes one record into a buffer that is used
 //! again, and publishes it. One lock a topic keeps the order of the numbers that of the samples.
 //!
-//! Operation. Events are written where a value has changed since the last write (NaN equals NaN),
-//! or when forced; telemetry always. A value that is not set keeps what it was.
+//! Operation. Events are written where a value has changed since the last write (any NaN is any
+//! other, -0 is 0), or when forced; telemetry always. A value that is not set keeps what it was.
 //!
 //! A component writes only while it holds its lease. To open a topic is to fence whoever wrote it
 //! under the same name before: one that was replaced would silence the instance that lives. And
@@ -68,6 +68,7 @@ struct State {
     /// Since when the topic does not take this schema, and what it says.
     refused: Option<(Instant, WriteError)>,
     payload: Vec<u8>,
+    /// Whether readers have the fields as they are, or had before those that were set since.
     written: bool,
 }
 
@@ -364,6 +365,8 @@ impl Inner {
         let failed = |source| WriteError::Publish { topic: self.shape.topic().to_string(), source };
         let time = self.bus.clock().now();
         let number = beside.seq_num.unwrap_or_else(|| next(state.number));
+        // Where it fails nobody knows what readers have: the next write is no repetition.
+        state.written = false;
         self.encode(state, time, number)?;
         let message = Message::new(&state.payload).key(&self.key).time(time);
         let message = message.headers(beside.headers);
