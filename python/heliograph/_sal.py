@@ -106,6 +106,11 @@ class Interfaces(Mapping[str, InterfaceTopic]):
         return f"<Interfaces of {len(self.components)} components, {len(self)} topics>"
 
     @property
+    def release(self) -> str:
+        """Their release, such as ``27.1.1``; empty where the folder does not tell it."""
+        return self._raw.release()
+
+    @property
     def components(self) -> list[str]:
         """The components' names."""
         return self._raw.components()

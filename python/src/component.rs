@@ -50,7 +50,7 @@ impl Lease {
     ) -> PyResult<Self> {
         let bus = bus.bus(py)?;
         let interface = interfaces.interface(component)?;
-        let options = LeaseOptions { software, interface: String::new() };
+        let options = LeaseOptions { software, interface: interface.release().to_owned() };
         let lease = py.detach(|| helio_component::Lease::claim(&bus, &interface, index, options));
         let lease = lease.map_err(|error| errors::raise("LeaseError", &error.to_string()))?;
         Ok(Self(Mutex::new(Some(lease))))

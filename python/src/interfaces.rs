@@ -34,6 +34,11 @@ impl RawInterfaces {
         loaded.map(Self).map_err(|error| errors::raise("SchemaError", &error.to_string()))
     }
 
+    /// Their release, empty where it is unknown.
+    fn release(&self) -> &str {
+        self.0.release()
+    }
+
     /// The components' names.
     fn components(&self) -> Vec<&str> {
         self.0.components().iter().map(sal::Component::name).collect()

@@ -75,6 +75,7 @@ def write_interfaces(folder: Path, generics: Path) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "SALSubsystems.xml").write_text(SUBSYSTEMS)
     (folder / "SALGenerics.xml").write_text(generics.read_text())
+    (folder / "VERSION").write_text("2.5.0\n")
     for component in ("Probe", "Multi", "Camera"):
         place = folder / component
         place.mkdir(exist_ok=True)

@@ -540,6 +540,7 @@ async def test_heartbeats_and_versions() -> None:
         versions = remote.evt_softwareVersions.get()
         assert versions.cscVersion == "1.2.3"
         assert "heliograph" in versions.salVersion
+        assert versions.xmlVersion == "2.5.0"
 
 
 @asynchronous

@@ -45,10 +45,18 @@ pub enum InterfacesError {
 const PLACES: [&str; 3] = ["", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces"];
 /// Where SAL has its `.avsc` topics: beside `sal_interfaces`.
 const RECORDS: &str = "interfaces";
+/// A file of one line that has the release of the interfaces beside it.
+const RELEASE: &str = "VERSION";
+/// Where the package that SAL's interfaces come with has its release, seen from `sal_interfaces`.
+const PACKAGE: &str = "../../version.py";
+/// So much of a file is looked through for a release.
+const RELEASE_BYTES: u64 = 4_096;
 
 /// Reads the interfaces of a folder: one that has `SALSubsystems.xml`, or whose `sal_interfaces`
 /// has it, or else one that has components as `X.yaml` or `X/X.yaml`. The folder `interfaces`
-/// beside `sal_interfaces`, where SAL has `.avsc` topics from v28 on, is read too.
+/// beside `sal_interfaces`, where SAL has `.avsc` topics from v28 on, is read too. Their
+/// [release](Interfaces::release) is that of a file `VERSION`, of SAL's package around them, or of
+/// a folder's name such as `v27.1.1`.
 ///
 /// # Errors
 /// [`InterfacesError`] where there are none, a file cannot be read or is wrong.
@@ -99,7 +107,50 @@ fn read(folder: &Path, component: Option<&str>) -> Result<Interfaces, Interfaces
             reader.read_tree(&records, records_only)?;
         }
     }
-    Interfaces::load(reader.files).map_err(|source| InterfacesError::Sal { folder: root, source })
+    match Interfaces::load(reader.files) {
+        Ok(interfaces) => Ok(interfaces.with_release(release(folder, &root).unwrap_or_default())),
+        Err(source) => Err(InterfacesError::Sal { folder: root, source }),
+    }
+}
+
+/// The release of the interfaces in a folder, whose files are in `root`.
+fn release(folder: &Path, root: &Path) -> Option<String> {
+    let line = beginning(&root.join(RELEASE)).or_else(|| beginning(&folder.join(RELEASE)));
+    let written = line.and_then(|text| as_release(text.lines().next()?.trim()));
+    let packaged = || beginning(&root.join(PACKAGE)).and_then(|text| package_release(&text));
+    written.or_else(packaged).or_else(|| named_release(folder, root))
+}
+
+fn beginning(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(RELEASE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// The release that a package's `version.py` has: `__version__ = version = '27.1.1'`.
+fn package_release(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("__version__") && line.contains('='))?;
+    as_release(line.rsplit('=').next()?.trim().trim_matches(['"', '\'']))
+}
+
+/// The release that a folder's name has: the one that was named, those in it on the way to the
+/// files, and the one around a bare `sal_interfaces`.
+fn named_release(folder: &Path, root: &Path) -> Option<String> {
+    let (folder, root) = (fs::canonicalize(folder).ok()?, fs::canonicalize(root).ok()?);
+    let outermost = match folder.file_name().is_some_and(|name| name == "sal_interfaces") {
+        true => folder.parent()?,
+        false => &folder,
+    };
+    let mut names = root.ancestors().take_while(|path| path.starts_with(outermost));
+    names.find_map(|path| as_release(path.file_name()?.to_str()?))
+}
+
+/// A release as numbers with dots between, and what may come behind: `v27.1.1`, `28.0.0rc1`.
+fn as_release(text: &str) -> Option<String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let numbered = text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('.');
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".+-_".contains(c);
+    (numbered && text.chars().all(legal)).then(|| text.to_owned())
 }
 
 /// Files of a folder and of the folders in it, no deeper, within the loader's limits.
@@ -212,6 +263,43 @@ mod tests {
             assert_eq!(interfaces.counts().topics.ack, 1);
             assert!(interfaces.topic("Wind/telemetry/speed").is_some());
         }
+    }
+
+    #[test]
+    fn a_release_is_found_where_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = "python/lsst/ts/xml/data/sal_interfaces";
+        let interfaces = |place: &str, more: &[(&str, &str)]| {
+            let file = |name: &str| format!("{place}/{name}");
+            write(
+                folder.path(),
+                &[
+                    (&file("SALSubsystems.xml"), SUBSYSTEMS),
+                    (&file("SALGenerics.xml"), "<SALObjects/>"),
+                ],
+            );
+            write(folder.path(), more);
+        };
+        let release =
+            |place: &str| read_interfaces(folder.path().join(place)).unwrap().release().to_owned();
+        interfaces("v27.1.1/sal_interfaces", &[]);
+        for place in ["v27.1.1", "v27.1.1/sal_interfaces", "v27.1.1/../v27.1.1/sal_interfaces/."] {
+            assert_eq!(release(place), "27.1.1", "{place}");
+        }
+        interfaces("own", &[("own/VERSION", "1.4.0rc2\n")]);
+        assert_eq!(release("own"), "1.4.0rc2");
+        let package = "# generated\n__all__ = ['__version__']\n\
+                       __version__ = version = '28.0.0.dev3+g1a2b'\n";
+        let place = "checkout/python/lsst/ts/xml/version.py";
+        interfaces(&format!("checkout/{data}"), &[(place, package)]);
+        assert_eq!(release("checkout"), "28.0.0.dev3+g1a2b");
+        assert_eq!(release(&format!("checkout/{data}")), "28.0.0.dev3+g1a2b");
+        // What is none is not taken for one, nor is a folder that has no part in it.
+        interfaces("v2", &[("v2/VERSION", "the newest\n")]);
+        interfaces("v3.1/mine", &[]);
+        assert_eq!([release("v2"), release("v3.1/mine")], ["", ""]);
+        let one = read_component(folder.path().join("v27.1.1"), "Wind").unwrap();
+        assert_eq!(one.release(), "27.1.1");
     }
 
     #[test]

@@ -15,7 +15,8 @@ macro_rules! own {
 }
 
 /// The project's own interfaces, as the demo takes them wherever the program runs.
-const OWN: [(&str, &str); 12] = own! {
+const OWN: [(&str, &str); 13] = own! {
+    "VERSION"
     "SALSubsystems.xml"
     "SALGenerics.xml"
     "MTM1M3/MTM1M3_Commands.xml"
@@ -61,7 +62,12 @@ pub(crate) fn write_own(folder: &Path) -> CliResult {
 pub(crate) fn folder_or_own(path: Option<&Path>) -> CliResult<Interfaces> {
     match path {
         Some(path) => folder(path),
-        None => Interfaces::load(OWN).map_err(|e| CliError::Failure(e.to_string())),
+        None => {
+            let [(_, release), files @ ..] = OWN;
+            let interfaces = Interfaces::load(files);
+            let interfaces = interfaces.map_err(|e| CliError::Failure(e.to_string()))?;
+            Ok(interfaces.with_release(release.trim()))
+        }
     }
 }
 

@@ -345,7 +345,7 @@ class Component(Hooks):
             "softwareVersions",
             force=True,
             salVersion=f"heliograph {__version__}",
-            xmlVersion="",
+            xmlVersion=self._interface.raw.release(),
             cscVersion=self.version,
             subsystemVersions=await in_thread(_versions),
         )

@@ -115,13 +115,27 @@ pub struct Counts {
 pub struct Interfaces {
     components: Vec<Component>,
     by_name: HashMap<Arc<str>, usize>,
+    release: String,
 }
 
 impl Interfaces {
     pub(super) fn new(components: Vec<Component>) -> Self {
         let entry = |(index, component): (usize, &Component)| (component.name.clone(), index);
         let by_name = components.iter().enumerate().map(entry).collect();
-        Self { components, by_name }
+        Self { components, by_name, release: String::new() }
+    }
+
+    /// The same, of a release, for example `27.1.1`.
+    #[must_use]
+    pub fn with_release(self, release: impl Into<String>) -> Self {
+        Self { release: release.into(), ..self }
+    }
+
+    /// Their release, for example `27.1.1`; empty where nobody said it. It is what components
+    /// publish as `xmlVersion`.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
     }
 
     /// The components, in the order of `SALSubsystems.xml`.

@@ -80,6 +80,7 @@ pub struct Interface(Arc<Inner>);
 
 struct Inner {
     component: sal::Component,
+    release: String,
     evolution: Option<Evolution>,
     /// Places of topics by their kind and short name.
     places: HashMap<TopicKind, HashMap<Arc<str>, usize>>,
@@ -95,7 +96,7 @@ impl Interface {
     /// [`InterfaceError::NoComponent`].
     pub fn of(interfaces: &Interfaces, component: &str) -> Result<Self, InterfaceError> {
         match interfaces.component(component) {
-            Some(found) => Ok(Self::new(found)),
+            Some(found) => Ok(Self::made(found, interfaces.release(), None)),
             None => Err(InterfaceError::NoComponent {
                 component: component.to_owned(),
                 known: list(interfaces.components().iter().map(sal::Component::name)),
@@ -106,7 +107,7 @@ impl Interface {
     /// The interface of a component.
     #[must_use]
     pub fn new(component: &sal::Component) -> Self {
-        Self::held_to(component, None)
+        Self::made(component, "", None)
     }
 
     /// The same interface, whose topics are held to a policy where they meet those of other
@@ -114,18 +115,18 @@ impl Interface {
     /// is refused.
     #[must_use]
     pub fn evolution(&self, policy: Evolution) -> Self {
-        Self::held_to(&self.0.component, Some(policy))
+        Self::made(&self.0.component, &self.0.release, Some(policy))
     }
 
-    fn held_to(component: &sal::Component, evolution: Option<Evolution>) -> Self {
+    fn made(component: &sal::Component, release: &str, evolution: Option<Evolution>) -> Self {
         let mut places: HashMap<TopicKind, HashMap<Arc<str>, usize>> = HashMap::new();
         for (place, topic) in component.topics().iter().enumerate() {
             places.entry(topic.kind()).or_default().insert(topic.name().into(), place);
         }
         let shapes = component.topics().iter().map(|_| OnceLock::new()).collect();
-        let component = component.clone();
+        let (component, release) = (component.clone(), release.to_owned());
         let sorted = OnceLock::new();
-        Self(Arc::new(Inner { component, evolution, places, shapes, sorted }))
+        Self(Arc::new(Inner { component, release, evolution, places, shapes, sorted }))
     }
 
     /// The component's name.
@@ -138,6 +139,12 @@ impl Interface {
     #[must_use]
     pub fn component(&self) -> &sal::Component {
         &self.0.component
+    }
+
+    /// The release of the interfaces that it was read from, as [`Interfaces::release`].
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.0.release
     }
 
     /// Whether the component exists several times, told apart by `salIndex`.

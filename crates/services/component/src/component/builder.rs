@@ -232,6 +232,9 @@ impl Builder {
     /// [`StartError`]; nothing runs then.
     pub fn start(mut self) -> Result<Running, StartError> {
         self.interface.check_index(self.index)?;
+        if self.versions.interface.is_empty() {
+            self.interface.release().clone_into(&mut self.versions.interface);
+        }
         self.check_names()?;
         self.add_generics();
         let policy = self.policy.as_deref().map(PolicyFile::open).transpose()?;

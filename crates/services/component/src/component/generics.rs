@@ -32,7 +32,9 @@ pub enum LogLevel {
 /// Versions of the software that a component is made of, for the event `softwareVersions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoftwareVersions {
-    /// Version of the interface files.
+    /// Release of the interface files; where it is empty, that of [`Interface::release`].
+    ///
+    /// [`Interface::release`]: crate::Interface::release
     pub interface: String,
     /// Version of the component.
     pub component: String,
