@@ -56,6 +56,7 @@ mod sender;
 mod stubs;
 mod topic;
 mod write;
+mod warnings;
 
 pub use component::{
     Builder, Command, Component, ConfigError, ConfigFolder, Failed, Handler, LogLevel, RunError,

@@ -3,8 +3,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use helio_bus::Tai;
@@ -164,6 +164,8 @@ fn a_stream_ignores_what_comes_too_late() {
             .start()
             .unwrap();
         let remote = remote(site);
+        let (warn, warned) = mpsc::channel();
+        remote.on_warning(move |text| warn.send(text.to_owned()).unwrap());
         let now = component.now();
         for late in [false, true, true, false] {
             let ahead = if late { -1_000_000_000 } else { 600_000_000_000 };
@@ -177,6 +179,8 @@ fn a_stream_ignores_what_comes_too_late() {
         let stats = component.stream("trackTarget").unwrap();
         assert_eq!((stats.received, stats.late, stats.most_missing), (4, 2, 2));
         assert_eq!(remote.late_sent(), 2);
+        let told = warned.try_recv().unwrap();
+        assert!(told.contains(": 1 command was sent to MTMount less than 50 ms ahead"), "{told}");
         component.stop().unwrap();
     });
 }

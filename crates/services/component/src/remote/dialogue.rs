@@ -22,6 +22,7 @@ use crate::protocol::{
 use crate::read::of_instance;
 use crate::records::{ControlAction, ControlRecord};
 use crate::topic::{self, TopicReadError};
+use crate::warnings::Warnings;
 use crate::write::{Author, Beside, WriteTopic};
 
 /// How often the lease is looked at while a call is waited for: twice within the 100 ms in which a
@@ -47,6 +48,7 @@ pub(super) struct Dialogue {
     pub(super) bus: Bus,
     pub(super) interface: Interface,
     pub(super) index: i32,
+    pub(super) warnings: Warnings,
     author: Author,
     origin: i32,
     talk: Mutex<Talk>,
@@ -99,6 +101,7 @@ impl Dialogue {
             bus: bus.clone(),
             interface: interface.clone(),
             index,
+            warnings: Warnings::default(),
             author,
             origin,
             talk: Mutex::new(talk),
@@ -162,6 +165,11 @@ impl Dialogue {
         }
         talk.caller.presence(presence);
         true
+    }
+
+    /// Warns, as who calls.
+    fn warn(&self, text: &str) {
+        self.warnings.tell(&format!("{}: {text}", self.author.identity));
     }
 
     fn unreadable(&self, what: &str, error: &TopicError) -> TopicReadError {
@@ -323,7 +331,9 @@ impl Dialogue {
                     }
                 }
                 Ok(Some(Event::Undecodable(wrong))) => {
-                    eprintln!("an acknowledgement cannot be read: {}", wrong.reason);
+                    let component = self.interface.identity(self.index);
+                    let what = format!("an acknowledgement of {component} cannot be read");
+                    self.warn(&format!("{what}: {}", wrong.reason));
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -355,7 +365,7 @@ impl Dialogue {
                     }
                     Effect::Progress { call, ack } => talk.tell(call, Told::Progress(ack)),
                     Effect::Done { call, ack, cause } => talk.tell(call, Told::Done(ack, cause)),
-                    Effect::Warn(text) => eprintln!("{}: {text}", self.author.identity),
+                    Effect::Warn(text) => self.warn(&text),
                 }
             }
         }

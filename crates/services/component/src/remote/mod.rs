@@ -224,3 +224,11 @@ impl std::fmt::Debug for Remote {
         write!(f, "Remote({})", self.interface().identity(self.index()))
     }
 }
+    /// Has a function called with each warning: commands of a stream that were sent late,
+    /// acknowledgements that cannot be read, samples that never came. Until then they go to
+    /// standard error. It is called by whoever uses the remote or a reader of its, in the middle of
+    /// that, and must not use them itself.
+    pub fn on_warning(&self, call: impl Fn(&str) + Send + Sync + 'static) {
+        self.dialogue.warnings.go_to(call);
+    }
+
