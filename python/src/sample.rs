@@ -1,6 +1,7 @@
 //! Samples as Python objects, and everything else that a subscription tells.
 
 use helio_bus::{Event, GapCause, Outage, SampleRef};
+use helio_component::Loss;
 use helio_component::protocol::{AckHeaders, CallHeaders, HeaderError};
 use helio_core::{Headers, SchemaId, TraceId};
 use pyo3::prelude::*;
@@ -220,6 +221,13 @@ impl Sample {
             self.time.isoformat()
         )
     }
+}
+
+/// What is missing by a writer's own numbers, as a gap.
+pub(crate) fn loss(py: Python<'_>, loss: &Loss) -> PyResult<Py<PyAny>> {
+    let Loss { partition, lost, first, next, identity, .. } = loss;
+    let class = py.import("heliograph._events")?.getattr("Gap")?;
+    Ok(class.call1((partition, lost, "sequence", first, next, identity))?.unbind())
 }
 
 /// An event that is no sample, as an object of `heliograph._events`.

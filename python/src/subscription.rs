@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use helio_bus::{Event, EventRef, ReadError, Subscription};
+use helio_component::{Loss, Losses};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyEllipsis, PyList};
@@ -17,6 +18,7 @@ use crate::fork::{Maker, Owned};
 use crate::notify::Notifier;
 use crate::receipt::{SIGNALS_EVERY, seconds};
 use crate::sample::{self, Sample, Shared};
+use crate::schema::Schema;
 
 /// How many items are passed over (keys that are not wanted, say) before the caller gets its turn.
 const PASSED_MAX: usize = 1024;
@@ -36,6 +38,8 @@ struct Inner {
     shared: Shared,
     /// What came up when the event loop's waker was set.
     early: Option<Event>,
+    /// Of a component's topic: what is missing by the samples' own numbers.
+    losses: Option<Losses>,
 }
 
 /// What a subscription has counted so far, in samples.
@@ -75,6 +79,7 @@ impl Stats {
 enum Found {
     Sample(Sample),
     Other(Event),
+    Lost(Loss),
 }
 
 impl Inner {
@@ -86,6 +91,9 @@ impl Inner {
         sink: &mut dyn FnMut(Found),
     ) -> Result<usize, ReadError> {
         if let Some(event) = self.early.take() {
+            if let Some(loss) = self.losses.as_mut().and_then(|losses| losses.event(&event)) {
+                sink(Found::Lost(loss));
+            }
             match event {
                 Event::Sample(sample) => {
                     sink(Found::Sample(self.shared.sample(py, &sample.as_ref())));
@@ -94,9 +102,12 @@ impl Inner {
             }
             return Ok(1);
         }
-        let shared = &mut self.shared;
+        let (shared, losses) = (&mut self.shared, &mut self.losses);
         let mut bytes = 0;
         self.subscription.visit(max, |event| {
+            if let Some(loss) = losses.as_mut().and_then(|losses| losses.see(&event)) {
+                sink(Found::Lost(loss));
+            }
             sink(match event {
                 EventRef::Sample(sample) => {
                     bytes += sample.payload.len();
@@ -111,7 +122,8 @@ impl Inner {
 
 impl RawSubscription {
     pub(crate) fn new(subscription: Subscription, shared: Shared) -> Self {
-        let inner = Mutex::new(Owned::new(Inner { subscription, shared, early: None }));
+        let (early, losses) = (None, None);
+        let inner = Mutex::new(Owned::new(Inner { subscription, shared, early, losses }));
         Self { inner, maker: Maker::this() }
     }
 
@@ -139,7 +151,7 @@ impl RawSubscription {
                     return sample::event(py, event, &mut inner.shared);
                 }
                 (None, 0) => return Ok(py.None()),
-                (None, _) => {}
+                (None | Some(Found::Lost(_)), _) => {}
             }
         }
         Ok(PyEllipsis::get(py).to_owned().into_any().unbind())
@@ -155,7 +167,7 @@ impl RawSubscription {
         let mut guard = self.lock(py)?;
         let inner = guard.get_mut(WHAT)?;
         let samples = PyList::empty(py);
-        let mut events = Vec::new();
+        let mut others = Vec::new();
         let mut failed = Ok(());
         let seen = inner.collect(py, max, &mut |item| match item {
             Found::Sample(sample) => {
@@ -164,13 +176,24 @@ impl RawSubscription {
                     failed = added;
                 }
             }
-            Found::Other(event) => events.push(event),
+            other => others.push(other),
         });
         let seen = seen.map_err(|error| errors::read(&error))?;
         failed?;
-        let told = events.into_iter().map(|event| sample::event(py, event, &mut inner.shared));
+        let told = others.into_iter().map(|other| match other {
+            Found::Other(event) => sample::event(py, event, &mut inner.shared),
+            Found::Lost(loss) => sample::loss(py, &loss),
+            Found::Sample(sample) => Ok(Py::new(py, sample)?.into_any()),
+        });
         let events = told.collect::<PyResult<_>>()?;
         Ok((samples, events, seen))
+    }
+
+    /// Counts from now on what is missing by the samples' own numbers, for a component's topic of
+    /// that schema: a gap tells it, and the counters have it.
+    fn count_losses(&self, py: Python<'_>, schema: &Schema) -> PyResult<()> {
+        self.lock(py)?.get_mut(WHAT)?.losses = Some(Losses::new(schema.schema()));
+        Ok(())
     }
 
     /// Has `token` reported when there may be something; true where there may be already.
@@ -222,13 +245,15 @@ impl RawSubscription {
     #[getter]
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
         let guard = self.lock(py)?;
-        let of = guard.get(WHAT)?.subscription.stats();
+        let inner = guard.get(WHAT)?;
+        let of = inner.subscription.stats();
+        let by_number = inner.losses.as_ref().map(Losses::stats).unwrap_or_default();
         Ok(Stats {
             received: of.received,
-            lost: of.lost,
+            lost: of.lost + by_number.lost,
             conflated: of.conflated,
             fenced: of.fenced,
-            duplicates: of.duplicates,
+            duplicates: of.duplicates + by_number.repeated,
             expired: of.expired,
             shed: of.shed,
             filtered: of.filtered,

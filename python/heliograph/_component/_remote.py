@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import math
 import os
@@ -13,7 +14,7 @@ from heliograph._component._caller import Calling
 from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._interface import find_interface
 from heliograph._component._topics import ReadTopic, unknown_field
-from heliograph._errors import EncodeError, ExpectedError, NobodyThere
+from heliograph._errors import EncodeError, ExpectedError, NobodyThere, WaitTimeout
 from heliograph._heliograph import Checks, state_path
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from heliograph._component._call import CommandCall
     from heliograph._component._data import Enums, TopicData
     from heliograph._component._interface import TopicType
+
+LOOK_S = 0.05
+"""How often it is looked whether a component is still there while its state is waited for."""
 
 STATE_TIMEOUT_S = 60.0
 """How long a change of state may take where nothing is said: configuring takes a while."""
@@ -278,8 +282,7 @@ async def set_summary_state(
         # The state that it told last is not its state any more.
         text = f"nobody there: {remote.name} is not running"
         raise NobodyThere(text, Ack(AckCode.NO_ACK, 0, text, 0.0, None, None))
-    told = await remote.evt_summaryState.aget(timeout=timeout)
-    states = [State(told.summaryState)]
+    states = [await _current_state(remote, timeout)]
     commands = state_path(int(states[0]), int(state))
     if commands is None:
         raise ExpectedError(f"no command leads from {states[0].name} to {State(state).name}")
@@ -288,6 +291,22 @@ async def set_summary_state(
         await getattr(remote, f"cmd_{command}").set_start(timeout=timeout, **fields)
         states.append(_AFTER[command])
     return states
+
+
+async def _current_state(remote: Remote, timeout: float) -> State:
+    """Return the state that the instance which is there told last, waiting for its first one.
+
+    What one before it said last, when it died, is no state of this one's.
+    """
+    topic, now = remote.evt_summaryState, asyncio.get_running_loop().time
+    until = now() + timeout
+    while True:
+        told = await topic.aget(timeout=max(0.0, until - now()))
+        if remote.presence() != "here" or topic._is_of_living():
+            return State(told.summaryState)
+        if now() >= until:
+            raise WaitTimeout(f"{remote.name} is there, and told no state within {timeout} s")
+        await topic._wait_newer(min(LOOK_S, until - now()))
 
 
 _AFTER = {

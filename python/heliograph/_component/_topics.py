@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heliograph._component._data import same
 from heliograph._component._feed import Feed
 from heliograph._errors import ClosedError, EncodeError, WaitTimeout
-from heliograph._events import Undecodable
+from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
 from heliograph._start import last, since
@@ -297,6 +297,7 @@ class ReadTopic:
         self._calling: asyncio.Task[None] | None = None
         self._turns = 0
         self._dropped = 0
+        self._warned = False
         self._turn = 0
         self._closed = False
 
@@ -325,7 +326,11 @@ class ReadTopic:
 
     @property
     def lost(self) -> int:
-        """How many values :meth:`next` will never give, because they came faster than it did."""
+        """How many values :meth:`next` will never give.
+
+        They came faster than it did or, by the bus's numbers or else by ``private_seqNum``, not at
+        all; a first one of those is logged.
+        """
         return self._dropped + (0 if self._feed is None else self._feed.raw.stats.lost)
 
     def get(self) -> Any:
@@ -343,6 +348,20 @@ class ReadTopic:
                 assert self._newest is not None, "it was opened by the look"
                 await self._arrival(self._newest)
         return self._received(sample)
+
+    def _is_of_living(self) -> bool:
+        """Whether who wrote the newest value writes still."""
+        if (told := self._look()) is None:
+            return False
+        of = (told.producer, told.incarnation)
+        return any(of == who[:2] and who[2] is not False for who in self._topic().writers())
+
+    async def _wait_newer(self, timeout: float) -> None:
+        """Wait for a newer value than the newest that was looked at, or for so many seconds."""
+        assert self._newest is not None, "it was opened by the look"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._arrival(self._newest)
 
     async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
         """Return the oldest value that was not given yet, waiting at most ``timeout`` seconds.
@@ -464,10 +483,15 @@ class ReadTopic:
                 return self._value
 
     def _hear(self, events: list[Event]) -> None:
-        """Say what cannot be read; what is lost is counted, and told by :attr:`lost`."""
+        """Say what cannot be read, and that something is lost; :attr:`lost` says how much."""
         for event in events:
             if isinstance(event, Undecodable):
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
+            elif isinstance(event, Gap) and event.cause == "sequence" and not self._warned:
+                self._warned = True
+                text = "%d of %r from %s did not come: number %d came where %d was due"
+                place = (event.following, event.first)
+                _LOG.warning(text, event.lost, self, event.producer, *place)
 
     def _fill(self) -> None:
         """Move what has come from the log to the queue."""
@@ -489,6 +513,7 @@ class ReadTopic:
         lagging = (policy.kind, policy.depth)
         topic = self._topic()
         raw = topic.subscribe(wishes(last(1), self._keys, lagging=lagging))
+        raw.count_losses(self.type.schema)
         samples, _, _ = raw.take_many(QUEUE_DEPTH)
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
             self._queue.extend(samples)
@@ -497,6 +522,7 @@ class ReadTopic:
         # newest from before.
         raw.close()
         raw = topic.subscribe(wishes(since(Time(self._opened)), self._keys, lagging=lagging))
+        raw.count_losses(self.type.schema)
         before = topic.subscribe(wishes(last(255), self._keys))
         newest: dict[bytes, Sample[Any]] = {}
         while True:

@@ -45,6 +45,7 @@ mod fields;
 mod host;
 mod interface;
 mod lease;
+mod losses;
 mod mock;
 mod presence;
 pub mod protocol;
@@ -55,8 +56,8 @@ mod remote;
 mod sender;
 mod stubs;
 mod topic;
-mod write;
 mod warnings;
+mod write;
 
 pub use component::{
     Builder, Command, Component, ConfigError, ConfigFolder, Failed, Handler, LogLevel, RunError,
@@ -66,6 +67,7 @@ pub use fields::{FieldError, Fields};
 pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
+pub use losses::{Loss, Losses};
 pub use mock::{
     Due, Mock, MockCounts, MockError, MockSchedule, MockValues, ValuesError, is_mocked,
     mock_instances,

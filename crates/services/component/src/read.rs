@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Event, Lagging, Sample, Start, Stats, Subscribe, Subscription, Tai, Topic};
+use helio_bus::{
+    Alive, Bus, Event, Lagging, Producer, Sample, Start, Stats, Subscribe, Subscription, Tai, Topic,
+};
 use helio_core::Value;
 use helio_core::sal::TopicKind;
 use serde_json::Value as Json;
@@ -15,7 +17,10 @@ use serde_json::Value as Json;
 use crate::fields::Fields;
 use crate::host;
 use crate::interface::{Private, Shape};
+use crate::losses::{Loss, Losses};
+use crate::protocol::numbers::NumberStats;
 use crate::topic::{self, TopicReadError};
+use crate::warnings::Warnings;
 
 /// A sample of a topic, as it was read.
 #[derive(Debug, Clone)]
@@ -58,6 +63,11 @@ impl Reading {
     #[must_use]
     pub fn sample(&self) -> &Sample {
         &self.sample
+    }
+
+    /// Under which name on the bus it was published, and at which of its starts.
+    pub(crate) fn producer(&self) -> &Producer {
+        &self.sample.header.producer
     }
 
     /// Who published it: a component's name, with `:index` where it is indexed, or user@host.
@@ -138,6 +148,9 @@ pub struct ReadTopic {
     topic: Topic,
     index: i32,
     queue: Subscription,
+    losses: Losses,
+    warnings: Warnings,
+    warned: bool,
     /// A second cursor, for the newest value alone; opened when that is first asked for.
     newest: Option<Subscription>,
     kept: Option<Reading>,
@@ -145,11 +158,17 @@ pub struct ReadTopic {
 
 impl ReadTopic {
     /// A reader of one instance, or of all where the index is 0.
-    pub(crate) fn open(bus: &Bus, shape: Arc<Shape>, index: i32) -> Result<Self, TopicReadError> {
+    pub(crate) fn open(
+        bus: &Bus,
+        shape: Arc<Shape>,
+        index: i32,
+        warnings: &Warnings,
+    ) -> Result<Self, TopicReadError> {
         let topic = topic::open(bus, &shape, None).map_err(|error| failed(&shape, &error))?;
         let queue = subscribe(&topic, &shape, index, Lagging::Lossless)?;
-        let bus = bus.clone();
-        Ok(Self { bus, shape, topic, index, queue, newest: None, kept: None })
+        let (bus, losses, warnings) = (bus.clone(), Losses::new(shape.schema()), warnings.clone());
+        let (warned, newest, kept) = (false, None, None);
+        Ok(Self { bus, shape, topic, index, queue, losses, warnings, warned, newest, kept })
     }
 
     /// The topic.
@@ -187,6 +206,19 @@ impl ReadTopic {
         Ok(self.kept.as_ref())
     }
 
+    /// Waits for a newer value than the [newest](Self::newest) that was looked at.
+    pub(crate) fn wait_newer(&mut self, at_most: Duration) -> Result<(), TopicReadError> {
+        let Some(samples) = &mut self.newest else { return Ok(()) };
+        let waited = samples.wait_until(Instant::now().checked_add(at_most));
+        waited.map(drop).map_err(|source| bus_failed(&self.shape, source))
+    }
+
+    /// Whether a producer, of that incarnation, still writes the topic.
+    pub(crate) fn has_writer(&self, producer: &Producer) -> Result<bool, TopicReadError> {
+        let writers = self.topic.writers().map_err(|error| failed(&self.shape, &error))?;
+        Ok(writers.iter().any(|w| w.producer == *producer && w.alive != Some(Alive::No)))
+    }
+
     /// The oldest value that was not yet given, if there is one now.
     ///
     /// # Errors
@@ -194,6 +226,8 @@ impl ReadTopic {
     pub fn try_next(&mut self) -> Result<Option<Reading>, TopicReadError> {
         loop {
             let event = self.queue.try_next().map_err(|source| bus_failed(&self.shape, source))?;
+            let loss = event.as_ref().and_then(|event| self.losses.event(event));
+            self.warn(loss);
             match event {
                 None => return Ok(None),
                 Some(Event::Sample(sample)) => {
@@ -247,8 +281,14 @@ impl ReadTopic {
     /// [`TopicReadError`].
     pub fn flush(&mut self) -> Result<(), TopicReadError> {
         while self.queue.stats().lag > 0 {
-            let passed = self.queue.visit(FLUSHED, |_| std::ops::ControlFlow::Continue(()));
-            if passed.map_err(|source| bus_failed(&self.shape, source))? == 0 {
+            let mut loss = None;
+            let passed = self.queue.visit(FLUSHED, |event| {
+                loss = self.losses.see(&event).or(loss.take());
+                std::ops::ControlFlow::Continue(())
+            });
+            let passed = passed.map_err(|source| bus_failed(&self.shape, source))?;
+            self.warn(loss);
+            if passed == 0 {
                 break;
             }
         }
@@ -260,10 +300,29 @@ impl ReadTopic {
         std::iter::from_fn(|| Some(self.next(Duration::MAX)))
     }
 
-    /// What was received, lost and is yet unread, as the bus counts it.
+    /// What was received, lost and is yet unread, as the bus counts it. Losses and repetitions of
+    /// writers that the bus does not number are among them, by their `private_seqNum`; what of
+    /// theirs was repeated is handed out all the same.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.queue.stats()
+        let (bus, own) = (self.queue.stats(), self.losses.stats());
+        let (lost, duplicates) = (bus.lost + own.lost, bus.duplicates + own.repeated);
+        Stats { lost, duplicates, ..bus }
+    }
+
+    /// What was counted by `private_seqNum` alone, of writers that the bus does not number.
+    #[must_use]
+    pub fn number_stats(&self) -> NumberStats {
+        self.losses.stats()
+    }
+
+    /// Warns of the first loss; how many there are, the counters tell.
+    fn warn(&mut self, loss: Option<Loss>) {
+        if let Some(loss) = loss
+            && !std::mem::replace(&mut self.warned, true)
+        {
+            self.warnings.tell(&format!("{}: {loss}", self.shape.topic()));
+        }
     }
 }
 

@@ -197,6 +197,45 @@ fn what_lay_there_while_it_slept_is_not_run() {
     });
 }
 
+/// What an instance that died said last is not the state of the one that took its place.
+#[test]
+fn the_first_state_of_a_new_instance_is_waited_for() {
+    on_every_transport(|site: &Site| {
+        let (bus, next) = (site.bus(), site.bus());
+        let component = mount(&bus, site).unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        assert_eq!(remote.state().unwrap(), Some(SummaryState::Enabled));
+        bus.close();
+        assert!(component.wait().is_err());
+        // It is gone, and that is the last that is known of it.
+        assert_eq!(remote.state().unwrap(), Some(SummaryState::Enabled));
+        let lease = Lease::claim(&next, &site.mount(), 0, LeaseOptions::default()).unwrap();
+        let shape = site.mount().shape(TopicKind::Event, "summaryState").unwrap();
+        let spec = TopicSpec::of(shape.topic().topic_name().clone()).qos(shape.topic().qos());
+        let spec = spec.producer(ProducerName::new("MTMount").unwrap()).schema(shape.schema());
+        let mut payload = Vec::new();
+        let standby = shape.codec().value_from_json(&json!({"summaryState": 5})).unwrap();
+        shape.codec().encode(&standby, &mut payload).unwrap();
+        std::thread::scope(|scope| {
+            let (begin, begun) = std::sync::mpsc::channel();
+            let asks = [(); 2].map(|()| {
+                let (begin, remote) = (begin.clone(), &remote);
+                scope.spawn(move || {
+                    begin.send(()).unwrap();
+                    remote.state().unwrap()
+                })
+            });
+            asks.iter().for_each(|_| begun.recv().unwrap());
+            let topic = next.topic(spec).unwrap();
+            let publisher = topic.publisher().unwrap();
+            publisher.publish(Message::new(&payload)).wait().unwrap();
+            let states = asks.map(|ask| ask.join().unwrap());
+            assert_eq!(states, [Some(SummaryState::Standby); 2]);
+        });
+        assert!(lease.is_held());
+    });
+}
+
 #[test]
 fn what_was_done_before_it_went_is_told() {
     on_every_transport(|site: &Site| {

@@ -169,10 +169,10 @@ fn blank(action: Action, command: &str, sample: &Sample) -> (Request, Option<Sch
     (request, headers.schema)
 }
 
-impl Sender {
+impl Sender<'_> {
     fn fill(self, request: &mut Request) {
-        (request.seq_num, request.identity, request.origin) =
-            (self.seq_num, self.identity, self.origin);
+        (request.seq_num, request.origin) = (self.seq_num, self.origin);
+        self.identity.clone_into(&mut request.identity);
     }
 }
 

@@ -25,6 +25,7 @@ pub mod caller;
 pub mod checks;
 pub mod controller;
 pub mod layers;
+pub mod numbers;
 
 pub use ack::{AckCode, Acknowledgement, Done, Ending, Failure, Progress};
 pub use authority::{Policy, PolicyError, Verdict};

@@ -14,7 +14,7 @@ mod call;
 mod dialogue;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::Bus;
 use helio_core::sal::TopicKind;
@@ -23,7 +23,7 @@ use crate::host;
 use crate::interface::{Interface, InterfaceError};
 use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, Presence};
 use crate::protocol::{AckCode, Acknowledgement, Action, SummaryState, path};
-use crate::read::ReadTopic;
+use crate::read::{ReadTopic, Reading};
 use crate::topic::TopicReadError;
 
 pub use call::{Call, CallBuilder, CommandError};
@@ -34,6 +34,10 @@ use dialogue::Dialogue;
 /// How long a command that changes the state may take until it says otherwise: a configuration is
 /// read, hardware is connected.
 const STATE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long an instance that is there may take to tell its first state: it does so as soon as it
+/// has its lease.
+const STATE_WAIT: Duration = Duration::from_secs(10);
 
 /// Who calls, where it is another than user@host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,7 +135,7 @@ impl Remote {
 
     fn reader(&self, kind: TopicKind, name: &str) -> Result<ReadTopic, TopicReadError> {
         let shape = self.interface().shape(kind, name)?;
-        ReadTopic::open(&self.dialogue.bus, shape, self.index())
+        ReadTopic::open(&self.dialogue.bus, shape, self.index(), &self.dialogue.warnings)
     }
 
     /// Whether it is there now.
@@ -142,15 +146,37 @@ impl Remote {
         self.dialogue.look()
     }
 
-    /// The summary state that it told last; `None` where it never told any.
+    /// The summary state that it told last; `None` where it never told any. Where an instance is
+    /// there, it is what that one said: one that has just started is waited for, 10 s at the most,
+    /// and `None` is that it said nothing.
     ///
     /// # Errors
     /// [`TopicReadError`].
     pub fn state(&self) -> Result<Option<SummaryState>, TopicReadError> {
+        self.state_within(STATE_WAIT)
+    }
+
+    fn state_within(&self, timeout: Duration) -> Result<Option<SummaryState>, TopicReadError> {
         let mut event = self.event("summaryState")?;
-        let state = event.newest()?.and_then(|reading| reading.integer("summaryState"));
-        let number = state.and_then(|number| i32::try_from(number).ok());
-        Ok(number.and_then(SummaryState::from_number))
+        let until = Instant::now() + timeout;
+        loop {
+            let presence = self.presence()?;
+            let told = event.newest()?.map(|told| (summary_state(told), told.producer().clone()));
+            // Who is not there has told its last, and of a foreign one nobody knows.
+            let is_there = matches!(presence, Presence::Here { .. });
+            let state = match told {
+                Some((state, producer)) if !is_there || event.has_writer(&producer)? => state,
+                None if !is_there => None,
+                _ => match until.checked_duration_since(Instant::now()) {
+                    Some(left) => {
+                        event.wait_newer(left.min(LOOK_EVERY))?;
+                        continue;
+                    }
+                    None => None,
+                },
+            };
+            return Ok(state);
+        }
     }
 
     /// A command that is being put together.
@@ -177,7 +203,7 @@ impl Remote {
                 cause: Cause::NobodyThere,
             });
         }
-        let Some(state) = self.state()? else {
+        let Some(state) = self.state_within(STATE_TIMEOUT)? else {
             return Err(CommandError::NoPath { component: component(), from: None, to: target });
         };
         let commands = path(state, target).ok_or_else(|| CommandError::NoPath {
@@ -212,18 +238,6 @@ impl Remote {
         self.command("").act(Action::Unlock).wait()
     }
 
-    /// How many commands of streams were sent less than 50 ms before their time.
-    #[must_use]
-    pub fn late_sent(&self) -> u64 {
-        self.dialogue.late_sent()
-    }
-}
-
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Remote({})", self.interface().identity(self.index()))
-    }
-}
     /// Has a function called with each warning: commands of a stream that were sent late,
     /// acknowledgements that cannot be read, samples that never came. Until then they go to
     /// standard error. It is called by whoever uses the remote or a reader of its, in the middle of
@@ -232,3 +246,20 @@ impl std::fmt::Debug for Remote {
         self.dialogue.warnings.go_to(call);
     }
 
+    /// How many commands of streams were sent less than 50 ms before their time.
+    #[must_use]
+    pub fn late_sent(&self) -> u64 {
+        self.dialogue.late_sent()
+    }
+}
+
+fn summary_state(told: &Reading) -> Option<SummaryState> {
+    let number = i32::try_from(told.integer("summaryState")?).ok()?;
+    SummaryState::from_number(number)
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Remote({})", self.interface().identity(self.index()))
+    }
+}

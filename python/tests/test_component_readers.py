@@ -1,0 +1,99 @@
+"""What a remote makes of samples that are not those of a live component of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from probe import PATIENCE_S, asynchronous
+
+import heliograph as helio
+from heliograph import State, testing
+from heliograph._component._remote import _current_state
+from heliograph._heliograph import Lease
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("interfaces")
+
+
+@pytest.fixture(params=["memory", "journal"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return testing.memory_url()
+    return f"journal:{tmp_path / 'journal'}"
+
+
+@asynchronous
+async def test_losses_of_a_foreign_writer_are_counted_by_its_numbers(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with helio.connect(url) as bus:
+        remote = helio.Remote(bus, "Probe")
+        event = remote.evt_position
+        assert event.nqueued == 0
+        bridge = bus.topic(event.type.topic, event.type.schema, qos=event.type.qos)
+
+        async def bring(number: int, sent_s: float, origin: int = 7) -> None:
+            sample = event.type.data_type(value=float(number))
+            sample.private_identity, sample.private_origin = "Probe", origin
+            sample.private_seqNum, sample.private_sndStamp = number, sent_s
+            await bridge.publish(sample)
+
+        with caplog.at_level(logging.WARNING, logger="heliograph"):
+            # Holes, one behind time, one twice, another process, and the same one again.
+            for number in (5, 6, 9, 12, 10, 12):
+                await bring(number, float(number))
+            await bring(1, 20.0, origin=8)
+            await bring(1, 30.0)
+            await bring(3, 32.0)
+            read = [await event.next(timeout=PATIENCE_S) for _ in range(9)]
+        assert [value.private_seqNum for value in read] == [5, 6, 9, 12, 10, 12, 1, 1, 3]
+        assert event.lost == 2 + 1 + 1
+        assert event._feed is not None
+        assert event._feed.raw.stats.duplicates == 1
+        warned = [record.getMessage() for record in caplog.records]
+        assert len(warned) == 1, warned
+        assert warned[0].endswith("from Probe did not come: number 9 came where 7 was due")
+
+
+@asynchronous
+async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None:
+    """What an instance that died said last is not the state of the one that took its place."""
+    if url.startswith("memory"):
+        # It must live on without its first bus.
+        keeper = await helio.connect(url)
+    else:
+        keeper = None
+
+    def lease_of(bus: helio.Bus) -> Lease:
+        return Lease(bus._raw, remote._interface.raw, "Probe", 0, "test")
+
+    async def tell(bus: helio.Bus, state: State) -> Any:
+        topic = remote.evt_summaryState.type
+        writer = bus.topic(topic.topic, topic.schema, qos=topic.qos, producer="Probe")
+        await writer.publish(topic.data_type(summaryState=state))
+        return writer
+
+    async with helio.connect(url) as bus:
+        remote = helio.Remote(bus, "Probe")
+        async with helio.connect(url) as died:
+            first = lease_of(died), await tell(died, State.ENABLED)
+            assert remote.presence() == "here"
+            assert await _current_state(remote, PATIENCE_S) is State.ENABLED
+        # Gone: that is the last that is known of it.
+        assert remote.presence() == "gone"
+        assert await _current_state(remote, PATIENCE_S) is State.ENABLED
+        second = lease_of(bus)
+        with pytest.raises(helio.WaitTimeout, match="told no state"):
+            await _current_state(remote, 0.01)
+        asked = asyncio.ensure_future(_current_state(remote, PATIENCE_S))
+        await asyncio.sleep(0)
+        writer = await tell(bus, State.STANDBY)
+        assert await asked is State.STANDBY
+        del first, second, writer
+    if keeper is not None:
+        await keeper.close()
