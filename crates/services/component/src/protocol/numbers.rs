@@ -405,7 +405,7 @@ mod tests {
                 let is_late = seen.last().is_some_and(|newest| place < *newest);
                 let lower = seen.first().is_some_and(|first| place < *first);
                 // What came before the first that was seen is nobody's loss.
-                if !lower && !seen.insert(place) || lower {
+                if lower || !seen.insert(place) {
                     expected.repeated += 1;
                 } else if is_late {
                     expected.late += 1;
