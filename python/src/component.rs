@@ -412,6 +412,7 @@ fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
         Effect::Acknowledge { address, ack } => {
             ("ack", to_whom(py, address), said(py, ack)?).into_pyobject(py)
         }
+        Effect::Error { code, report } => ("error", code, report).into_pyobject(py),
         Effect::State(state) => ("state", state.number()).into_pyobject(py),
         Effect::Audit(entry) => ("audit", audit(py, entry)?).into_pyobject(py),
         Effect::Warn(text) => ("warn", text).into_pyobject(py),

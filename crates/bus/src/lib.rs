@@ -78,5 +78,5 @@ pub use topic::{SchemaText, Topic, TopicInfo, TopicSpec};
 pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef, WriterInfo};
 pub use typed::{Received, TypedEvent, TypedSubscription, TypedTopic};
 pub use url::BusUrl;
-pub use waitset::{Member, WaitSet, WaitSetWaker};
+pub use waitset::{Member, MemberError, WaitSet, WaitSetWaker};
 pub use watch::MAX_DEADLINE_KEYS;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+
 use crate::bell::Bell;
 use crate::bus::BusCore;
 use crate::error::ReadError;
@@ -47,6 +49,17 @@ const LISTEN_EVERY: u64 = 64;
 /// Which subscription of a [`WaitSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(u64);
+
+/// One of those that are waited for cannot be read. The others can: they are handed out by the next
+/// call, and this one, where it is not [removed](WaitSet::remove), is tried again then.
+#[derive(Debug, Clone, Error)]
+#[error("{source}")]
+pub struct MemberError {
+    /// Which.
+    pub member: Member,
+    /// Why.
+    pub source: ReadError,
+}
 
 impl WaitSet {
     pub(crate) fn new(bus: Arc<BusCore>, bell: Arc<dyn Bell>) -> Self {
@@ -105,11 +118,11 @@ impl WaitSet {
     /// the time is over, or somebody [woke](WaitSetWaker::wake) it.
     ///
     /// # Errors
-    /// [`ReadError`] of any of them.
+    /// [`MemberError`] of any of them.
     pub fn next_timeout(
         &mut self,
         timeout: Duration,
-    ) -> Result<Option<(Member, Event)>, ReadError> {
+    ) -> Result<Option<(Member, Event)>, MemberError> {
         let until = Instant::now().checked_add(timeout);
         loop {
             if let Some(found) = self.of_awake()? {
@@ -129,8 +142,8 @@ impl WaitSet {
     /// An event of one of them, if there is one now.
     ///
     /// # Errors
-    /// [`ReadError`] of any of them.
-    pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
+    /// [`MemberError`] of any of them.
+    pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         match self.of_awake()? {
             None => {
                 self.listen(Some(Duration::ZERO));
@@ -141,7 +154,7 @@ impl WaitSet {
     }
 
     /// An event of one of those who are awake.
-    fn of_awake(&mut self) -> Result<Option<(Member, Event)>, ReadError> {
+    fn of_awake(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         self.events += 1;
         if self.events.is_multiple_of(LISTEN_EVERY) {
             // Those who have a backlog must not keep those who sleep from being heard.
@@ -151,18 +164,24 @@ impl WaitSet {
         for _ in 0..self.awake.len() {
             let Some(token) = self.awake.pop_front() else { break };
             let Some(subscription) = self.members.get_mut(&token) else { continue };
+            let failed = |source| MemberError { member: Member(token), source };
             match subscription.try_next() {
                 Ok(None) => {}
                 other => {
                     self.awake.push_back(token);
-                    return Ok(other?.map(|event| (Member(token), event)));
+                    let event = other.map_err(failed)?;
+                    return Ok(event.map(|event| (Member(token), event)));
                 }
             }
             let mut due = subscription.due();
-            match subscription.arm(&self.bell).inspect_err(|_| self.awake.push_back(token))? {
-                Armed::Ready => self.awake.push_back(token),
-                Armed::Waiting => {}
-                Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
+            match subscription.arm(&self.bell) {
+                Ok(Armed::Ready) => self.awake.push_back(token),
+                Ok(Armed::Waiting) => {}
+                Ok(Armed::Recheck(after)) => due = sooner(due, Instant::now().checked_add(after)),
+                Err(error) => {
+                    self.awake.push_back(token);
+                    return Err(failed(error.into()));
+                }
             }
             if let Some(due) = due {
                 self.timed.insert(token, due);

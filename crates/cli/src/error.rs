@@ -1,6 +1,6 @@
 //! What went wrong, as one line on stderr and one exit code.
 
-use helio_bus::{ConnectError, PublishError, ReadError, TopicError, TransportError};
+use helio_bus::{ConnectError, MemberError, PublishError, ReadError, TopicError, TransportError};
 use thiserror::Error;
 
 /// Why a command stopped. Each variant has its exit code, which the manual lists.
@@ -108,6 +108,12 @@ impl From<PublishError> for CliError {
             PublishError::Full { .. } | PublishError::Encode(_) => Self::Refused(error.to_string()),
             error => Self::Failure(error.to_string()),
         }
+    }
+}
+
+impl From<MemberError> for CliError {
+    fn from(error: MemberError) -> Self {
+        error.source.into()
     }
 }
 

@@ -46,6 +46,7 @@ broken_by!(
     crate::error::TransportError,
     PublishError,
     ReadError,
+    crate::waitset::MemberError,
     helio_core::NameError
 );
 

@@ -53,6 +53,7 @@ mod rates;
 mod read;
 mod records;
 mod remote;
+mod send;
 mod sender;
 mod stubs;
 mod topic;

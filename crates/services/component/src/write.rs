@@ -9,10 +9,12 @@
 //!
 //! A component writes only while it holds its lease. To open a topic is to fence whoever wrote it
 //! under the same name before: one that was replaced would silence the instance that lives. And
-//! where that happened all the same, between a look at the lease and the opening, the one that
-//! holds the lease takes its topic back.
+//! where that happened all the same the one that holds the lease takes its topic back.
+//!
+//! What the component itself says is first tried without waiting, and is held up where somebody
+//! else writes the topic, or it is not open yet.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
@@ -28,6 +30,7 @@ use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
 use crate::lease::WeakLease;
+use crate::send::{Tried, send, try_send};
 use crate::sender::Sender;
 use crate::topic::{self, WriteError};
 
@@ -173,6 +176,18 @@ impl WriteTopic {
         self.0.publish(&mut state, beside)
     }
 
+    /// The same without waiting for anybody.
+    pub(crate) fn try_publish(
+        &self,
+        fill: impl FnOnce(&mut Fields),
+        beside: &Beside<'_>,
+    ) -> Result<Tried, WriteError> {
+        let Some(mut state) = self.try_state() else { return Ok(Tried::HeldUp) };
+        self.0.live()?;
+        fill(&mut state.fields);
+        self.0.try_publish(&mut state, beside)
+    }
+
     /// A record as it would be published.
     pub(crate) fn encode(
         &self,
@@ -197,11 +212,20 @@ impl WriteTopic {
         self.0.put_private(&mut state.payload, time, number);
         state.payload.extend_from_slice(public);
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
-        let topic = || self.0.shape.topic().to_string();
-        let failed = |source| WriteError::Publish { topic: topic(), source };
-        self.0.send(&mut state.publisher, message).map_err(failed)?;
+        let sent = self.0.send(&mut state.publisher, message);
+        sent.map_err(|source| self.0.failed(source))?;
         (state.number, state.written) = (number, true);
         Ok(())
+    }
+
+    /// `None` where somebody else has it, or it is yet to be opened.
+    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        let state = match self.0.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        state.publisher.is_some().then_some(state)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -269,18 +293,25 @@ impl Update<'_> {
         }
         let mut state = self.topic.state();
         inner.opened(&mut state)?;
-        let mut changed = !state.written;
-        for (place, value) in self.values {
-            let known = &mut state.fields.record_mut()[place];
-            changed |= !same(known, &value);
-            *known = value;
-        }
-        let event = inner.shape.topic().kind() == TopicKind::Event;
-        if event && !changed && self.when == When::Changed {
+        if !inner.take(&mut state, self.values, self.when) {
             let (seq_num, time) = (state.number, inner.bus.clock().now());
             return Ok(Written { published: false, seq_num, time, receipt: None });
         }
         inner.publish(&mut state, &Beside::default())
+    }
+
+    /// The same without waiting for anybody.
+    pub(crate) fn try_write(self) -> Result<Tried, WriteError> {
+        let inner = &self.topic.0;
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        let Some(mut state) = self.topic.try_state() else { return Ok(Tried::HeldUp) };
+        inner.live()?;
+        if !inner.take(&mut state, self.values, self.when) {
+            return Ok(Tried::Done);
+        }
+        inner.try_publish(&mut state, &Beside::default())
     }
 }
 
@@ -322,27 +353,28 @@ impl Inner {
         Err(WriteError::NotLive { topic, identity: self.author.identity.clone(), reason })
     }
 
-    /// Publishes. Who is fenced though the lease is held takes the topic back, once.
+    /// Remembers values; whether the topic is to be written then.
+    fn take(&self, state: &mut State, values: Vec<(usize, Value)>, when: When) -> bool {
+        let mut changed = !state.written;
+        for (place, value) in values {
+            let known = &mut state.fields.record_mut()[place];
+            changed |= !same(known, &value);
+            *known = value;
+        }
+        let event = self.shape.topic().kind() == TopicKind::Event;
+        changed || !event || when == When::Always
+    }
+
     fn send(
         &self,
         publisher: &mut Option<Publisher>,
         message: Message<'_>,
     ) -> Result<Receipt, PublishError> {
-        let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
-        let fenced = match open.publish(message).wait() {
-            Err(error @ PublishError::Transport(TransportError::Fenced { .. })) => error,
-            published => return published,
+        let reopen = || {
+            let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
+            topic.and_then(|topic| topic.publisher())
         };
-        if self.author.lease.is_none() || self.live().is_err() {
-            return Err(fenced);
-        }
-        // Publishers of one bus share a writer: it goes with the last of them.
-        drop(publisher.take());
-        let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
-        let Ok(again) = topic.and_then(|topic| topic.publisher()) else { return Err(fenced) };
-        let sent = again.publish(message).wait();
-        *publisher = Some(again);
-        sent
+        send(publisher, self.author.lease.as_ref(), reopen, message)
     }
 
     /// The number of the newest sample of this component: its own numbers go on after a restart.
@@ -362,21 +394,45 @@ impl Inner {
     }
 
     fn publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Written, WriteError> {
-        let failed = |source| WriteError::Publish { topic: self.shape.topic().to_string(), source };
+        let (time, number) = self.prepare(state, beside)?;
+        let message = self.message(&state.payload, time, beside);
+        let sent = self.send(&mut state.publisher, message);
+        let receipt = Some(sent.map_err(|source| self.failed(source))?);
+        (state.number, state.written) = (number, true);
+        Ok(Written { published: true, seq_num: number, time, receipt })
+    }
+
+    fn try_publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Tried, WriteError> {
+        let (time, number) = self.prepare(state, beside)?;
+        let message = self.message(&state.payload, time, beside);
+        let tried = try_send(state.publisher.as_ref(), message);
+        let tried = tried.map_err(|source| self.failed(source))?;
+        if !matches!(tried, Tried::HeldUp) {
+            (state.number, state.written) = (number, true);
+        }
+        Ok(tried)
+    }
+
+    /// Encodes the record that is published next; when it is of, and its number.
+    fn prepare(&self, state: &mut State, beside: &Beside<'_>) -> Result<(Tai, i32), WriteError> {
         let time = self.bus.clock().now();
         let number = beside.seq_num.unwrap_or_else(|| next(state.number));
         // Where it fails nobody knows what readers have: the next write is no repetition.
         state.written = false;
         self.encode(state, time, number)?;
-        let message = Message::new(&state.payload).key(&self.key).time(time);
-        let message = message.headers(beside.headers);
-        let message = match beside.trace {
+        Ok((time, number))
+    }
+
+    fn message<'a>(&'a self, payload: &'a [u8], time: Tai, beside: &Beside<'a>) -> Message<'a> {
+        let message = Message::new(payload).key(&self.key).time(time).headers(beside.headers);
+        match beside.trace {
             Some(trace) => message.trace(trace),
             None => message,
-        };
-        let receipt = Some(self.send(&mut state.publisher, message).map_err(failed)?);
-        (state.number, state.written) = (number, true);
-        Ok(Written { published: true, seq_num: number, time, receipt })
+        }
+    }
+
+    fn failed(&self, source: PublishError) -> WriteError {
+        WriteError::Publish { topic: self.shape.topic().to_string(), source }
     }
 
     fn encode(&self, state: &mut State, time: Tai, number: i32) -> Result<(), WriteError> {

@@ -23,7 +23,8 @@
 //!
 //! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen
 //! and thawed (one that is there and does not answer): publishes then queue up, `queue` of them a
-//! writer (1,000), and further ones find the queue full.
+//! writer (1,000), and further ones find the queue full. One topic alone can be broken and mended:
+//! between these it can be neither read nor written, as where a disk fails.
 //!
 //! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by
 //! completion instead of at once. Options that are not in this table go to the transport behind.
@@ -31,6 +32,8 @@
 mod reader;
 mod writer;
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -41,7 +44,7 @@ use super::{
     TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
-use crate::error::{ConnectError, TransportError};
+use crate::error::{ConnectError, TransportError, engine};
 use crate::url::BusUrl;
 use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
@@ -164,6 +167,7 @@ struct Faults {
     ends: AtomicU64,
     cut: AtomicBool,
     frozen: AtomicBool,
+    broken: Mutex<BTreeSet<TopicName>>,
     waiters: Mutex<Waiters>,
     backlogs: Mutex<Vec<Weak<Mutex<Backlog>>>>,
 }
@@ -180,6 +184,15 @@ impl Faults {
 
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
+    }
+
+    /// Whether a topic can be used.
+    fn check(&self, topic: &TopicName) -> Result<(), TransportError> {
+        if !locked(&self.broken).contains(topic) {
+            return Ok(());
+        }
+        // EIO, in the words of the system.
+        Err(engine("fault", "use the topic's files", io::Error::from_raw_os_error(5)))
     }
 
     fn queue(&self) -> usize {
@@ -225,6 +238,18 @@ impl Cable {
         self.ring();
     }
 
+    /// A topic can be neither read nor written from now on, nor be opened for either.
+    pub fn break_topic(&self, topic: &TopicName) {
+        locked(&self.0.broken).insert(topic.clone());
+        self.ring();
+    }
+
+    /// It can again.
+    pub fn mend_topic(&self, topic: &TopicName) {
+        locked(&self.0.broken).remove(topic);
+        self.ring();
+    }
+
     fn ring(&self) {
         let waiters = locked(&self.0.waiters).take();
         waiters.ring();
@@ -267,6 +292,7 @@ impl FaultTransport {
             ends: AtomicU64::new(0),
             cut: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
+            broken: Mutex::default(),
             waiters: Mutex::default(),
             backlogs: Mutex::default(),
         };
@@ -365,11 +391,14 @@ impl TransportTopic for FaultyTopic {
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        self.faults.check(&self.name)?;
         let inner = self.inner.writer(request)?;
-        Ok(Box::new(FaultyWriter::new(inner, &self.faults, request.partition)))
+        let of = (self.name.clone(), request.partition);
+        Ok(Box::new(FaultyWriter::new(inner, &self.faults, of)))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        self.faults.check(&self.name)?;
         let inner = self.inner.reader(request)?;
         Ok(Box::new(FaultyReader::new(inner, &self.faults, self.name.clone())))
     }

@@ -164,6 +164,7 @@ impl Reader for FaultyReader {
         max: usize,
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError> {
+        self.faults.check(&self.topic)?;
         let cut = self.outage();
         if !cut && self.faults.is_frozen() {
             return Ok(0);
@@ -201,6 +202,9 @@ impl Reader for FaultyReader {
 
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
         locked(&self.faults.waiters).add(bell, token);
+        if self.faults.check(&self.topic).is_err() {
+            return Ok(Armed::Ready);
+        }
         let cut = self.faults.is_cut();
         if !cut && self.faults.is_frozen() {
             return Ok(Armed::Waiting);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use helio_core::Producer;
 use helio_core::qos::Guarantee;
+use helio_core::{Producer, TopicName};
 
 use super::super::{Published, Receipt, Record, Writer};
 use super::{Dice, Faults};
@@ -18,6 +18,7 @@ pub(super) struct FaultyWriter {
     producer: Producer,
     faults: Arc<Faults>,
     dice: Dice,
+    topic: TopicName,
     partition: u32,
     taken: u64,
 }
@@ -55,7 +56,11 @@ impl Backlog {
 }
 
 impl FaultyWriter {
-    pub(super) fn new(inner: Box<dyn Writer>, faults: &Arc<Faults>, partition: u32) -> Self {
+    pub(super) fn new(
+        inner: Box<dyn Writer>,
+        faults: &Arc<Faults>,
+        (topic, partition): (TopicName, u32),
+    ) -> Self {
         let (dice, faults) = (faults.dice(), Arc::clone(faults));
         let producer = inner.producer().clone();
         let backlog = Backlog { inner, queue: VecDeque::new(), notify: None };
@@ -64,7 +69,7 @@ impl FaultyWriter {
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&backlog));
         drop(all);
-        Self { backlog, producer, faults, dice, partition, taken: 0 }
+        Self { backlog, producer, faults, dice, topic, partition, taken: 0 }
     }
 
     fn check(&mut self) -> Result<(), PublishError> {
@@ -72,6 +77,7 @@ impl FaultyWriter {
             let cause = "the cable is pulled".to_owned();
             return Err(TransportError::Outage { transport: "fault".to_owned(), cause }.into());
         }
+        self.faults.check(&self.topic)?;
         if self.dice.throws(self.faults.plan.refuse) {
             // There is room again at once: only this attempt was refused.
             if let Some(notify) = &locked(&self.backlog).notify {

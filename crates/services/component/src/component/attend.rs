@@ -7,20 +7,20 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Event, Member, ReadError, WaitSet};
+use helio_bus::transport::Position;
+use helio_bus::{Event, Member, MemberError, ReadError, Tai, TransportError, WaitSet};
 use helio_core::Codec;
 use thiserror::Error;
 
+use super::beat::EVERY;
 use super::generics::LogLevel;
-use super::policy::Change;
+use super::listen::Source;
 use super::shell::{Shell, locked};
 use super::{Component, StartError};
 use crate::lease::Lease;
 use crate::protocol::SummaryState;
 use crate::protocol::controller::LeaseState;
 
-/// How often there is a heartbeat, as SAL has it.
-const EVERY: Duration = Duration::from_secs(1);
 /// How long handlers are waited for when the component ends; their callers are then told.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -104,13 +104,6 @@ impl Drop for Running {
     }
 }
 
-/// Whose samples a member of the wait set has.
-#[derive(Debug)]
-pub(super) enum Source {
-    Command(String),
-    Control,
-}
-
 /// What the thread waits for.
 pub(super) struct Attendance {
     pub shell: Arc<Shell>,
@@ -119,6 +112,16 @@ pub(super) struct Attendance {
     pub control: Codec,
     /// How often the lease had run out when that was last looked at.
     pub lapses: u64,
+    pub unread: Vec<Unread>,
+    /// Where those go on that could not be read before.
+    pub resumed: HashMap<Member, Vec<Position>>,
+}
+
+/// A topic that cannot be read now.
+pub(super) struct Unread {
+    source: Source,
+    /// Where to go on; nowhere where it failed there twice.
+    at: Vec<Position>,
 }
 
 impl Attendance {
@@ -139,34 +142,38 @@ impl Attendance {
     }
 
     fn serve(&mut self) -> Result<(), RunError> {
-        let mut next = Instant::now();
-        loop {
-            if self.shell.stopping.load(Ordering::Acquire) {
-                return Ok(());
-            }
+        let mut next = Instant::now() + EVERY;
+        while !self.shell.stopping.load(Ordering::Acquire) {
             if Instant::now() >= next {
                 next = Instant::now() + EVERY;
-                self.every_second();
+                self.read_again();
             }
-            let due = self.shell.due().unwrap_or(EVERY);
-            let left = next.saturating_duration_since(Instant::now());
-            self.attend(left.min(due))?;
-            if !self.shell.holds() {
-                let identity = self.shell.identity.clone();
-                return Err(RunError::LeaseLost { identity });
-            }
+            self.attend(next.saturating_duration_since(Instant::now()))?;
         }
+        Ok(())
     }
 
-    /// Waits for a sample, and takes it.
+    /// Waits for a sample, at most for a time, and takes it.
     fn attend(&mut self, timeout: Duration) -> Result<(), RunError> {
-        let next = self.set.next_timeout(timeout).map_err(|source| self.failed(source))?;
+        let due = locked(&self.shell.protocol).controller.wake_at();
+        let left = due.map_or(timeout, |due| timeout.min(self.shell.until(due)));
+        let next = match self.set.next_timeout(left) {
+            Ok(next) => next,
+            Err(failed) => {
+                self.unread(failed)?;
+                None
+            }
+        };
         let shell = &self.shell;
-        if shell.due().is_some_and(|due| due.is_zero()) {
+        if due.is_some_and(|due| shell.until(due).is_zero()) {
             shell.input(|controller, now| controller.tick(now));
         }
         // A stopped process does not know that it was: who runs now is asked before each command.
-        if !shell.holds() || self.slept(next.is_some())? {
+        if !shell.holds() {
+            let identity = shell.identity.clone();
+            return Err(RunError::LeaseLost { identity });
+        }
+        if self.slept(next.is_some())? {
             return Ok(());
         }
         let Some((member, event)) = next else { return Ok(()) };
@@ -181,8 +188,45 @@ impl Attendance {
         Ok(())
     }
 
-    fn failed(&self, source: ReadError) -> RunError {
-        RunError::Bus { identity: self.shell.identity.clone(), source }
+    /// A topic cannot be read. The others go on without it, unless there is none.
+    fn unread(&mut self, failed: MemberError) -> Result<(), RunError> {
+        let MemberError { member, source: error } = failed;
+        let closed = matches!(error, ReadError::Transport(TransportError::Closed));
+        let at = self.set.remove(member).map_or_else(Vec::new, |samples| samples.positions());
+        let source = self.sources.remove(&member);
+        if closed || self.sources.is_empty() {
+            let identity = self.shell.identity.clone();
+            return Err(RunError::Bus { identity, source: error });
+        }
+        let Some(source) = source else { return Ok(()) };
+        // What fails again at its place is passed over.
+        let stuck = self.resumed.remove(&member).is_some_and(|resumed| same_place(&resumed, &at));
+        let text = format!("{source} cannot be read: {error}; all others are");
+        self.shell.log(LogLevel::Error, &text, "");
+        self.unread.push(Unread { source, at: if stuck { Vec::new() } else { at } });
+        Ok(())
+    }
+
+    /// Subscribes again to what could not be read: to go on where that was.
+    fn read_again(&mut self) {
+        for unread in std::mem::take(&mut self.unread) {
+            let opened = self.shell.listen(&unread.source);
+            let Ok(Some(mut samples)) = opened else {
+                self.unread.push(unread);
+                continue;
+            };
+            let mut places = unread.at.iter();
+            if places.try_for_each(|at| samples.seek(at.partition, at.next)).is_err() {
+                self.unread.push(unread);
+                continue;
+            }
+            let member = self.set.add(samples);
+            let from = if unread.at.is_empty() { "; what lay there is not taken" } else { "" };
+            let text = format!("{} are read again{from}", unread.source);
+            self.shell.log(LogLevel::Info, &text, "");
+            self.sources.insert(member, unread.source);
+            self.resumed.insert(member, unread.at);
+        }
     }
 
     /// Whether the lease had run out and nobody took it. Callers were told that the component is
@@ -193,16 +237,19 @@ impl Attendance {
         if std::mem::replace(&mut self.lapses, lapses) == lapses {
             return Ok(false);
         }
-        let mut dropped = u64::from(taken);
+        let (mut dropped, mut failed) = (u64::from(taken), Vec::new());
         for member in self.sources.keys() {
             let Some(samples) = self.set.get_mut(*member) else { continue };
             for at in samples.positions() {
                 dropped += at.end.saturating_sub(at.next);
-                let identity = || self.shell.identity.clone();
-                let moved = samples.seek(at.partition, at.end);
-                moved.map_err(|source| RunError::Bus { identity: identity(), source })?;
+                if let Err(source) = samples.seek(at.partition, at.end) {
+                    failed.push(MemberError { member: *member, source });
+                }
             }
         }
+        // Where those go on that cannot be read is long ago too.
+        self.unread.iter_mut().for_each(|unread| unread.at.clear());
+        failed.into_iter().try_for_each(|failed| self.unread(failed))?;
         let text = format!("was silent for longer than its lease; {dropped} requests are dropped");
         self.shell.log(LogLevel::Warning, &text, "");
         Ok(true)
@@ -212,29 +259,23 @@ impl Attendance {
     /// before it asked for something comes before that: such as the command that it cancels.
     fn catch_up(&mut self) -> Result<(), RunError> {
         let Self { shell, set, sources, .. } = self;
+        let mut failed = Vec::new();
         for (member, source) in sources {
             let (Source::Command(name), Some(samples)) = (source, set.get_mut(*member)) else {
                 continue;
             };
             for _ in 0..BEFORE {
-                let event = samples.try_next().map_err(|source| {
-                    let identity = shell.identity.clone();
-                    RunError::Bus { identity, source }
-                })?;
-                let Some(event) = event else { break };
-                shell.take_command(name, event);
+                match samples.try_next() {
+                    Ok(None) => break,
+                    Ok(Some(event)) => shell.take_command(name, event),
+                    Err(source) => {
+                        failed.push(MemberError { member: *member, source });
+                        break;
+                    }
+                }
             }
         }
-        Ok(())
-    }
-
-    fn every_second(&self) {
-        let shell = &self.shell;
-        shell.publish_heartbeat();
-        shell.look_at_policy();
-        if shell.state() == SummaryState::Standby {
-            shell.publish_available();
-        }
+        failed.into_iter().try_for_each(|failed| self.unread(failed))
     }
 
     /// Takes nothing more, interrupts what runs, and waits for it; how much longer that may take.
@@ -244,13 +285,21 @@ impl Attendance {
         let until = Instant::now() + CLOSE_TIMEOUT;
         let left = || until.saturating_duration_since(Instant::now());
         while !locked(&shell.protocol).controller.is_idle() {
-            if left().is_zero() || self.attend(left()).is_err() {
+            // Without the lease handlers are waited for all the same.
+            let bus = matches!(self.attend(left()), Err(RunError::Bus { .. }));
+            if bus || left().is_zero() {
                 break;
             }
         }
         shell.input(|controller, now| controller.give_up(now));
         left()
     }
+}
+
+/// Whether nothing was read between two places.
+fn same_place(one: &[Position], other: &[Position]) -> bool {
+    let next = |all: &[Position]| all.iter().map(|at| at.next).collect::<Vec<_>>();
+    next(one) == next(other)
 }
 
 impl Shell {
@@ -278,40 +327,29 @@ impl Shell {
         held
     }
 
-    /// In what time the controller has something to do.
-    fn due(&self) -> Option<Duration> {
-        let at = locked(&self.protocol).controller.wake_at()?;
-        let left = at.nanos().saturating_sub(self.bus.clock().now().nanos());
-        Some(Duration::from_nanos(u64::try_from(left).unwrap_or(0)))
-    }
-
-    fn look_at_policy(self: &Arc<Self>) {
-        let mut file = locked(&self.policy);
-        let Some(policy) = file.as_mut() else { return };
-        let path = policy.path().display().to_string();
-        let change = policy.look();
-        drop(file);
-        match change {
-            None => {}
-            Some(Change::New(policy)) => {
-                self.input(|controller, _| controller.set_policy(*policy));
-                self.log(LogLevel::Info, &format!("the authorization file {path} is in force"), "");
-            }
-            Some(Change::Wrong(text)) => self.log(LogLevel::Error, &text, ""),
-        }
+    /// The time that is left until an instant.
+    fn until(&self, instant: Tai) -> Duration {
+        let left = instant.nanos().saturating_sub(self.bus.clock().now().nanos());
+        Duration::from_nanos(u64::try_from(left).unwrap_or(0))
     }
 
     pub(super) fn fault(self: &Arc<Self>, code: i32, report: &str, traceback: &str) {
-        self.publish_error(code, report, traceback);
-        self.log(LogLevel::Error, &format!("fault {code}: {report}"), traceback);
+        self.say_fault(code, report, traceback);
         self.input(|controller, now| controller.fault(now, code, report));
     }
 
     /// Goes away: others may take the lease from then on.
-    fn end(&self, held: bool) {
+    fn end(self: &Arc<Self>, held: bool) {
+        self.ended.set();
         if held && self.state() != SummaryState::Offline {
             self.state.store(SummaryState::Offline.number(), Ordering::Release);
-            self.publish_summary(SummaryState::Offline);
+            self.say_summary(SummaryState::Offline);
+        }
+        self.publish_last();
+        for pool in [&self.beats, &self.lines] {
+            pool.close();
+            // One that waits for a topic or a file ends when it can.
+            pool.join(EVERY);
         }
         drop(locked(&self.lease).take());
     }

@@ -6,20 +6,23 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use helio_bus::{Bus, Lagging, Member, Start, Subscribe, TopicError, TopicSpec, WaitSet};
+use helio_bus::{Bus, TopicError};
 use helio_core::sal::TopicKind;
-use helio_core::schema::HasSchema;
-use helio_core::{Codec, ProducerName, Value};
+use helio_core::{ProducerName, Value};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::attend::{Attendance, RunError, Running, Source};
-use super::command::{Command, Failed, Handler};
+use super::attend::{Attendance, RunError, Running};
+use super::beat;
+use super::command::{Cancel, Command, Failed, Handler};
 use super::config::{ConfigError, ConfigFolder};
 use super::generics::{LogLevel, MIDDLEWARE, SoftwareVersions};
+use super::listen::Listening;
+use super::outbox::Outbox;
 use super::policy::PolicyFile;
 use super::pool::Pool;
-use super::shell::{Acks, Audit, Hook, Known, Moment, Place, Protocol, Shell};
+use super::publish::{Acks, Audit, record_codec};
+use super::shell::{Hook, Known, Moment, Place, Protocol, Shell};
 use super::{Component, StartError};
 use crate::interface::{Interface, InterfaceError};
 use crate::lease::{Lease, LeaseOptions};
@@ -28,8 +31,7 @@ use crate::protocol::controller::{
     CommandSpec, Controller, ControllerOptions, Lane, LeaseState, MAX_CONCURRENT, StreamSpec,
 };
 use crate::protocol::{Done, Policy, StateCommand, SummaryState};
-use crate::read::of_instance;
-use crate::records::{AuditRecord, ControlRecord};
+use crate::records::ControlRecord;
 use crate::topic::{self, WriteError};
 use crate::write::{Author, WriteTopic};
 
@@ -247,7 +249,10 @@ impl Builder {
         let producer = Some(producer(&identity)?);
 
         // Commands are listened for before the lease is taken: whoever sees it may send.
-        let Listening { set, sources, refused } = self.listen(&known)?;
+        let commands = known.iter().map(|(name, known)| (name, &known.shape));
+        let listening = Listening::open(&self.bus, (&self.interface, self.index), commands);
+        let listening = listening.map_err(|error| failed(self.interface.name(), &error));
+        let Listening { set, sources, refused } = listening?;
         let lease = self.claim()?;
         let weak = Some(lease.downgrade());
         let author = Author { identity, index: self.index, producer, lease: weak };
@@ -255,17 +260,21 @@ impl Builder {
         let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
         let waker = set.waker();
         shell.waker.get_or_init(|| waker);
+        shell.open_first();
         shell.input(|controller, now| {
             controller.set_policy(policy);
             controller.lease(now, held);
         });
-        shell.publish_first();
+        shell.say_first();
         for reason in refused {
             let text = format!("commands of this release are refused to callers: {reason}");
-            shell.log(LogLevel::Warning, &text, "");
+            shell.say_log(LogLevel::Warning, &text, "");
         }
+        shell.publish();
+        shell.begin_beats();
+        let (unread, resumed) = (Vec::new(), HashMap::new());
         let control = record_codec::<ControlRecord>();
-        spawn(Attendance { shell, set, sources, control, lapses: 0 })
+        spawn(Attendance { shell, set, sources, control, lapses: 0, unread, resumed })
     }
 
     /// Commands that are named must be there.
@@ -342,35 +351,6 @@ impl Builder {
         names.iter().map(spec).collect()
     }
 
-    /// Subscribes to all commands of this instance, and to what else may be asked of it. Their
-    /// schemas are declared, so that callers whose commands could not be read are refused.
-    fn listen(&self, known: &HashMap<String, Known>) -> Result<Listening, StartError> {
-        let name = self.interface.name();
-        let failed = |error: TopicError| failed(name, &error);
-        let set = self.bus.wait_set().map_err(|error| failed(error.into()))?;
-        let (sources, refused) = (HashMap::new(), Vec::new());
-        let mut listening = Listening { set, sources, refused };
-        let Listening { set, sources, refused } = &mut listening;
-        for (command, known) in known {
-            let topic = topic::open(&self.bus, &known.shape, None).map_err(failed)?;
-            match topic.declare() {
-                Ok(()) => {}
-                // Callers of the release that was there before are answered one by one.
-                Err(error @ TopicError::Incompatible { .. }) => refused.push(error.to_string()),
-                Err(error) => return Err(failed(error)),
-            }
-            let options = of_instance(commands(), &known.shape, self.index);
-            let samples = topic.subscribe(options).map_err(failed)?;
-            sources.insert(set.add(samples), Source::Command(command.clone()));
-        }
-        let topic = topic::beside(name, "control").map_err(failed)?;
-        let spec = TopicSpec::of(topic).qos(ControlRecord::qos());
-        let topic = self.bus.topic(with_schema::<ControlRecord>(spec)).map_err(failed)?;
-        let samples = topic.subscribe(commands().keys([self.key()])).map_err(failed)?;
-        sources.insert(set.add(samples), Source::Control);
-        Ok(listening)
-    }
-
     fn key(&self) -> Vec<u8> {
         topic::key(self.interface.indexed(), self.index)
     }
@@ -402,12 +382,18 @@ impl Builder {
         let acks = self.interface.shape(TopicKind::Ack, TopicKind::Ack.segment())?;
         let acks = WriteTopic::new(&self.bus, acks, author.clone());
         acks.open()?;
-        let audit = self.audit(&author)?;
         let Author { identity, producer, .. } = author;
         let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
+        let (name, writer) = (self.interface.name(), (producer.clone(), lease.downgrade()));
+        let audit = Audit::open(&self.bus, name, writer, self.key());
+        let audit = audit.map_err(|error| failed(name, &error))?;
         Ok(Shell {
             handlers: Pool::new("helio-handler", threads),
             changes: Pool::new("helio-state", 1),
+            lines: Pool::new("helio-outbox", LINES),
+            beats: Pool::new("helio-beat", beat::THREADS),
+            outbox: Outbox::new(),
+            ended: Cancel::default(),
             protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
             acks: Acks::new(acks),
             state: AtomicI32::new(self.state.number()),
@@ -432,20 +418,10 @@ impl Builder {
             audit,
         })
     }
-
-    fn audit(&self, author: &Author) -> Result<Audit, StartError> {
-        let name = self.interface.name();
-        let failed = |error: TopicError| failed(name, &error);
-        let spec = TopicSpec::of(topic::beside(name, "audit").map_err(failed)?);
-        let spec = with_schema::<AuditRecord>(spec.qos(AuditRecord::qos()));
-        let spec = match &author.producer {
-            Some(producer) => spec.producer(producer.clone()),
-            None => spec,
-        };
-        let publisher = self.bus.topic(spec).and_then(|topic| topic.publisher()).map_err(failed)?;
-        Ok(Audit { publisher, codec: record_codec::<AuditRecord>(), key: self.key() })
-    }
 }
+
+/// The most topics that are caught up with at the same time: more than a component has of its own.
+const LINES: usize = 16;
 
 /// The most handlers that run at the same time: as many as the protocol lets, so that none waits
 /// for another's. A command has one, a concurrent one [`MAX_CONCURRENT`], and so have all that are
@@ -455,20 +431,6 @@ fn threads(specs: &[CommandSpec]) -> usize {
     specs.len() + MAX_CONCURRENT * (concurrent + 1)
 }
 
-/// What a component waits for.
-struct Listening {
-    set: WaitSet,
-    sources: HashMap<Member, Source>,
-    /// Why schemas of commands were not declared.
-    refused: Vec<String>,
-}
-
-/// Every command counts, however late it is looked at: what expired says so itself, and one that
-/// cannot be read is refused, so that it does not keep the component from the others.
-fn commands() -> Subscribe {
-    Subscribe::from(Start::Latest).lagging(Lagging::Lossless).each_undecodable()
-}
-
 fn failed(component: &str, error: &TopicError) -> StartError {
     let (topic, reason) = (component.to_owned(), error.to_string());
     StartError::Topic(WriteError::Open { topic, reason })
@@ -476,14 +438,6 @@ fn failed(component: &str, error: &TopicError) -> StartError {
 
 fn producer(identity: &str) -> Result<ProducerName, StartError> {
     ProducerName::new(identity).map_err(|error| failed(identity, &error.into()))
-}
-
-fn with_schema<T: HasSchema>(spec: TopicSpec) -> TopicSpec {
-    spec.schema(record_codec::<T>().schema())
-}
-
-fn record_codec<T: HasSchema>() -> Codec {
-    Codec::new(&T::schema().expect("a test parses the schemas of our own records"))
 }
 
 fn spawn(attendance: Attendance) -> Result<Running, StartError> {
@@ -498,7 +452,8 @@ fn set_log_level(command: &Command) -> Result<Done, Failed> {
     let level = i32::try_from(command.integer("level"))?;
     let shell = &command.component().0;
     shell.log_level.store(level, Ordering::Relaxed);
-    shell.publish_log_level();
+    shell.say_log_level();
+    shell.publish();
     Ok(Done::default())
 }
 
@@ -516,7 +471,9 @@ fn configured(
             return Err(ConfigError::Values { files: loaded.files, reason }.into());
         }
     }
-    command.component().0.publish_applied(&loaded);
+    let shell = &command.component().0;
+    shell.say_applied(&loaded);
+    shell.publish();
     Ok(())
 }
 

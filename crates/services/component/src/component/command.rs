@@ -139,7 +139,7 @@ impl Cancel {
     }
 
     /// Waits until it is set, at most for a time; whether it is.
-    fn wait(&self, time: Duration) -> bool {
+    pub(super) fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let unset = |(): &mut ()| !self.is_set();
         drop(self.told.wait_timeout_while(lock, time, unset));

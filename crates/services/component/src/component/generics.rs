@@ -1,17 +1,19 @@
 //! What every component publishes: state, error code, log messages, heartbeat, versions.
 //!
-//! An interface that lacks one of these events, or a field of one, is left without it.
+//! An interface that lacks one of these events, or a field of one, is left without it. What `say_…`
+//! puts into the outbox is published by the next [`publish`](Shell::publish).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use helio_core::Value;
 use helio_core::sal::TopicKind;
 
 use super::config::Loaded;
+use super::publish::{How, LOG, Notice};
 use super::shell::Shell;
 use crate::host;
 use crate::protocol::SummaryState;
-use crate::write::Update;
 
 /// How much a log message matters, with the numbers that SAL has from Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,8 +48,19 @@ pub struct SoftwareVersions {
 pub(super) const MIDDLEWARE: &str = concat!("heliograph ", env!("CARGO_PKG_VERSION"));
 
 impl Shell {
+    /// Opens what is published from the beginning, so that nothing of it is held up.
+    pub(super) fn open_first(&self) {
+        for event in ["summaryState", "errorCode", "softwareVersions", "simulationMode", "logLevel"]
+        {
+            if let Ok(topic) = self.topic(TopicKind::Event, event) {
+                // Where it cannot be opened it is told with what is to be published.
+                let _ = topic.open();
+            }
+        }
+    }
+
     /// Publishes what is there from the beginning.
-    pub(super) fn publish_first(&self) {
+    pub(super) fn say_first(&self) {
         let versions = &self.versions;
         let texts = [
             ("salVersion", MIDDLEWARE),
@@ -55,18 +68,18 @@ impl Shell {
             ("cscVersion", &versions.component),
             ("subsystemVersions", &versions.subsystems),
         ];
-        self.generic("softwareVersions", texts.map(|(name, text)| (name, text.into())));
-        self.generic("simulationMode", [("mode", Value::Int(self.simulation_mode))]);
-        self.publish_log_level();
-        self.publish_error(0, "", "");
+        self.changed("softwareVersions", texts.map(|(name, text)| (name, text.into())));
+        self.changed("simulationMode", [("mode", Value::Int(self.simulation_mode))]);
+        self.say_log_level();
+        self.say_error(0, "", "");
     }
 
-    pub(super) fn publish_summary(&self, state: SummaryState) {
+    pub(super) fn say_summary(&self, state: SummaryState) {
         // Forced: a state that is restored is told again.
         self.forced("summaryState", [("summaryState", Value::Int(state.number()))]);
     }
 
-    pub(super) fn publish_error(&self, code: i32, report: &str, traceback: &str) {
+    pub(super) fn say_error(&self, code: i32, report: &str, traceback: &str) {
         let values = [
             ("errorCode", Value::Int(code)),
             ("errorReport", report.into()),
@@ -75,17 +88,27 @@ impl Shell {
         self.forced("errorCode", values);
     }
 
+    /// Publishes a heartbeat, however long that takes: a late one is worth nothing, so it is not
+    /// kept.
     pub(super) fn publish_heartbeat(&self) {
-        self.forced("heartbeat", []);
+        let event = "heartbeat";
+        if !self.interface.has(TopicKind::Event, event) {
+            return;
+        }
+        let topic = self.topic(TopicKind::Event, event);
+        let written = topic.map_err(Into::into).and_then(|topic| topic.write());
+        if let Err(error) = written {
+            self.complain(event, &error.to_string());
+        }
     }
 
-    pub(super) fn publish_log_level(&self) {
+    pub(super) fn say_log_level(&self) {
         let level = self.log_level.load(Ordering::Relaxed);
-        self.generic("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
+        self.changed("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
     }
 
     /// Tells which configurations may be chosen, where the folder has changed.
-    pub(super) fn publish_available(&self) {
+    pub(super) fn say_available(&self) {
         let Some(folder) = &self.configurations else { return };
         let (overrides, version) = folder.available();
         let values = [
@@ -94,10 +117,10 @@ impl Shell {
             ("url", folder.folder.display().to_string().into()),
             ("schemaVersion", folder.schema_version.as_str().into()),
         ];
-        self.generic("configurationsAvailable", values);
+        self.changed("configurationsAvailable", values);
     }
 
-    pub(super) fn publish_applied(&self, loaded: &Loaded) {
+    pub(super) fn say_applied(&self, loaded: &Loaded) {
         let Some(folder) = &self.configurations else { return };
         let values = [
             ("configurations", loaded.files.as_str().into()),
@@ -110,7 +133,12 @@ impl Shell {
     }
 
     /// Publishes a log message, where the log level lets it through.
-    pub(super) fn log(&self, level: LogLevel, message: &str, traceback: &str) {
+    pub(super) fn log(self: &Arc<Self>, level: LogLevel, message: &str, traceback: &str) {
+        self.say_log(level, message, traceback);
+        self.publish();
+    }
+
+    pub(super) fn say_log(&self, level: LogLevel, message: &str, traceback: &str) {
         if (level as i32) < self.log_level.load(Ordering::Relaxed) {
             return;
         }
@@ -122,34 +150,25 @@ impl Shell {
             ("process", Value::Int(host::origin())),
             ("timestamp", Value::Double(host::stamps(self.bus.clock().now()).0)),
         ];
-        self.forced("logMessage", values);
+        self.forced(LOG, values);
     }
 
-    fn generic<const N: usize>(&self, event: &str, values: [(&str, Value); N]) {
-        self.write(event, values, |update| update);
+    fn changed<const N: usize>(&self, event: &'static str, values: [(&'static str, Value); N]) {
+        self.say(event, values, |update| update);
     }
 
-    fn forced<const N: usize>(&self, event: &str, values: [(&str, Value); N]) {
-        self.write(event, values, |update| update.force());
+    fn forced<const N: usize>(&self, event: &'static str, values: [(&'static str, Value); N]) {
+        self.say(event, values, |update| update.force());
     }
 
-    fn write<const N: usize>(
+    fn say<const N: usize>(
         &self,
-        event: &str,
-        values: [(&str, Value); N],
-        how: fn(Update<'_>) -> Update<'_>,
+        name: &'static str,
+        values: [(&'static str, Value); N],
+        how: How,
     ) {
-        if !self.interface.has(TopicKind::Event, event) {
-            return;
-        }
-        let topic = match self.topic(TopicKind::Event, event) {
-            Ok(topic) => topic,
-            Err(error) => return self.complain(event, &error.to_string()),
-        };
-        let known = values.into_iter().filter(|(name, _)| topic.shape().place(name).is_some());
-        let update = known.fold(topic.update(), |update, (name, value)| update.set(name, value));
-        if let Err(error) = how(update).write() {
-            self.complain(event, &error.to_string());
+        if self.interface.has(TopicKind::Event, name) {
+            self.outbox.put(Notice::Event { name, values: values.into(), how });
         }
     }
 }

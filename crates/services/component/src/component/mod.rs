@@ -1,25 +1,31 @@
 //! A component: handlers for its commands, its states, and what every component publishes.
 //!
 //! Constraints. What becomes of a command is decided by the [`Controller`], which stands behind one
-//! lock; its effects are executed in order, under that lock, so acknowledgements and states come
-//! out in the order in which they were decided. Handlers run outside it: on a bounded number of
-//! threads, and changes of state on one of their own, so that a component whose handlers all hang
-//! can still be disabled. A handler that is declared [inline](Builder::inline) runs on the thread
-//! that reads the commands, which saves a wake-up and holds up everything else meanwhile.
+//! lock; what it has said is put into the [outbox] under that lock, so acknowledgements and states
+//! come out in the order in which they were decided, and published outside of it, so that nothing
+//! that a topic does to its writers holds up the component. Handlers run outside it too: on a
+//! bounded number of threads, and changes of state on one of their own, so that a component whose
+//! handlers all hang can still be disabled. A handler that is declared [inline](Builder::inline)
+//! runs on the thread that reads the commands, which saves a wake-up and holds up everything else
+//! meanwhile.
 //!
-//! Operation. One thread waits for all command topics; once a second it also sends the heartbeat,
-//! looks at the authorization file and at the lease. The component ends when it is told to
-//! ([`Running::stop`], or the command `exitControl`), when the lease is lost, and when the bus is
-//! closed. It then takes no more commands, interrupts handlers, waits for them, publishes OFFLINE
-//! and gives its lease back.
+//! Operation. One thread waits for all command topics; a topic that cannot be read is tried again
+//! each second, and the others go on. [Others](beat) send the heartbeat and look at files. The
+//! component ends when it is told to ([`Running::stop`], or the command `exitControl`), when the
+//! lease is lost, and when the bus is closed. It then takes no more commands, interrupts handlers,
+//! waits for them, publishes OFFLINE and what is left, and gives its lease back.
 
 mod attend;
+mod beat;
 mod builder;
 mod command;
 mod config;
 mod generics;
+mod listen;
+mod outbox;
 mod policy;
 mod pool;
+mod publish;
 mod receive;
 mod shell;
 

@@ -5,25 +5,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use helio_bus::{Bus, Message, Publisher, Tai, WaitSetWaker};
+use helio_bus::{Bus, Tai, WaitSetWaker};
+use helio_core::ProducerName;
 use helio_core::sal::TopicKind;
-use helio_core::{Codec, Headers, ProducerName, Value};
 
 use super::Component;
-use super::command::{Command, Failed, Handler, Taken};
+use super::command::{Cancel, Command, Failed, Handler, Taken};
 use super::generics::{LogLevel, SoftwareVersions};
+use super::outbox::Outbox;
 use super::policy::PolicyFile;
 use super::pool::Pool;
-use crate::fields::Fields;
+use super::publish::{Acks, Answer, Audit, Notice, audit_record};
 use crate::interface::{Interface, InterfaceError, Shape};
 use crate::lease::{Lease, WeakLease};
-use crate::protocol::controller::{Address, AuditEntry, Controller, Effect, Phase};
+use crate::protocol::controller::{Address, Controller, Effect};
 use crate::protocol::{
-    AckHeaders, Acknowledgement, CallNumber, Checks, Done, Ending, Failure, StateCommand,
-    StreamStats, SummaryState, Transition,
+    Acknowledgement, CallNumber, Checks, Done, Ending, Failure, StateCommand, StreamStats,
+    SummaryState, Transition,
 };
-use crate::records::{AuditPhase, AuditRecord};
-use crate::write::{Author, Beside, WriteTopic};
+use crate::write::{Author, WriteTopic};
 
 /// What runs before or after a change of state.
 pub(super) type Hook = Box<dyn Fn(&Command) -> Result<(), Failed> + Send + Sync>;
@@ -67,6 +67,7 @@ pub(super) struct Shell {
     pub known: HashMap<String, Known>,
     pub hooks: HashMap<(StateCommand, Moment), Vec<Hook>>,
     pub protocol: Mutex<Protocol>,
+    pub outbox: Outbox<Notice>,
     pub acks: Acks,
     pub audit: Audit,
     pub topics: Mutex<HashMap<(TopicKind, String), WriteTopic>>,
@@ -78,8 +79,14 @@ pub(super) struct Shell {
     pub log_level: AtomicI32,
     pub handlers: Pool,
     pub changes: Pool,
+    /// Threads of topics that are held up.
+    pub lines: Pool,
+    /// Threads of what is done each second.
+    pub beats: Pool,
     pub waker: OnceLock<WaitSetWaker>,
     pub stopping: AtomicBool,
+    /// Ends what is done each second.
+    pub ended: Cancel,
     /// What was told last of each thing that could not be published.
     pub complaints: Mutex<HashMap<String, String>>,
 }
@@ -148,12 +155,14 @@ impl Shell {
         }
     }
 
-    /// Gives the controller an input, executes its effects in order, and has run what is to be.
+    /// Gives the controller an input, executes its effects in order, publishes what it says, and
+    /// has run what is to be.
     pub(super) fn input<R>(self: &Arc<Self>, input: impl FnOnce(&mut Controller, Tai) -> R) -> R {
         let mut protocol = locked(&self.protocol);
         let result = input(&mut protocol.controller, self.bus.clock().now());
         let work = self.execute(&mut protocol);
         drop(protocol);
+        self.publish();
         self.run(work);
         result
     }
@@ -169,6 +178,7 @@ impl Shell {
         protocol.taken.insert(call, Arc::new(taken));
         let work = self.execute(&mut protocol);
         drop(protocol);
+        self.publish();
         self.run(work);
     }
 
@@ -191,10 +201,14 @@ impl Shell {
                         taken.cancel.set();
                     }
                 }
-                Effect::Acknowledge { address, ack } => self.acknowledge(&address, ack),
-                Effect::State(state) => self.publish_state(state),
-                Effect::Audit(entry) => self.publish_audit(entry),
-                Effect::Warn(text) => self.log(LogLevel::Warning, &text, ""),
+                Effect::Acknowledge { address, ack } => self.say_ack(address, ack),
+                Effect::Error { code, report } => self.say_fault(code, &report, ""),
+                Effect::State(state) => self.say_state(state),
+                Effect::Audit(entry) => {
+                    let record = audit_record(self.interface.name(), self.index, entry);
+                    self.outbox.put(Notice::Audit(record));
+                }
+                Effect::Warn(text) => self.say_log(LogLevel::Warning, &text, ""),
                 Effect::Quit => self.stop(),
             }
         }
@@ -264,7 +278,7 @@ impl Shell {
 
     /// What was received of a call that is to be begun now. One that has waited for its thread too
     /// long, or was cancelled meanwhile, is not begun: then what else there is to do.
-    fn take_up(&self, work: Work) -> Result<Arc<Taken>, VecDeque<Work>> {
+    fn take_up(self: &Arc<Self>, work: Work) -> Result<Arc<Taken>, VecDeque<Work>> {
         let call = work.call();
         let mut protocol = locked(&self.protocol);
         let now = self.bus.clock().now();
@@ -277,9 +291,12 @@ impl Shell {
     }
 
     /// After a call has ended: what comes of it.
-    fn ended(&self, mut protocol: MutexGuard<'_, Protocol>) -> VecDeque<Work> {
+    fn ended(self: &Arc<Self>, mut protocol: MutexGuard<'_, Protocol>) -> VecDeque<Work> {
         let work = self.execute(&mut protocol);
-        if self.stopping.load(Ordering::Acquire) && protocol.controller.is_idle() {
+        let idle = protocol.controller.is_idle();
+        drop(protocol);
+        self.publish();
+        if self.stopping.load(Ordering::Acquire) && idle {
             // The thread that waits for commands waits for this now.
             self.stop();
         }
@@ -305,7 +322,11 @@ impl Shell {
         }
     }
 
-    fn panicked(&self, command: &Command, panic: &(dyn std::any::Any + Send)) -> Failure {
+    fn panicked(
+        self: &Arc<Self>,
+        command: &Command,
+        panic: &(dyn std::any::Any + Send),
+    ) -> Failure {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         let text = text.unwrap_or_else(|| "it does not say why".to_owned());
@@ -314,45 +335,24 @@ impl Shell {
         Failure::new(Ending::Failed, format!("the handler panicked: {text}"))
     }
 
-    fn publish_state(&self, state: SummaryState) {
+    fn say_state(&self, state: SummaryState) {
         let before = self.state.swap(state.number(), Ordering::AcqRel);
         if before == SummaryState::Fault.number() && state != SummaryState::Fault {
-            self.publish_error(0, "", "");
+            self.say_error(0, "", "");
         }
-        self.publish_summary(state);
+        self.say_summary(state);
     }
 
-    fn acknowledge(&self, address: &Address, ack: Acknowledgement) {
-        let number = address.command.as_ref().and_then(|name| self.known.get(name));
-        let number = number.map_or(-1, |known| known.number);
-        if let Err(error) = self.acks.publish(address, ack, number) {
-            self.complain("an acknowledgement", &error.to_string());
-        }
+    /// Says what went wrong; the state is told next.
+    pub(super) fn say_fault(&self, code: i32, report: &str, traceback: &str) {
+        self.say_error(code, report, traceback);
+        self.say_log(LogLevel::Error, &format!("fault {code}: {report}"), traceback);
     }
 
-    fn publish_audit(&self, entry: AuditEntry) {
-        let record = AuditRecord {
-            time: entry.time.into(),
-            component: self.interface.name().to_owned(),
-            index: self.index,
-            command: entry.command,
-            seq_num: entry.seq_num,
-            caller: entry.caller,
-            identity: entry.identity,
-            origin: entry.origin,
-            phase: match entry.phase {
-                Phase::Received => AuditPhase::Received,
-                Phase::Finished => AuditPhase::Finished,
-            },
-            ack: entry.ack.map_or(0, crate::protocol::AckCode::number),
-            error: entry.error,
-            result: entry.result,
-            duration: entry.duration_s,
-            arguments: entry.arguments,
-        };
-        if let Err(error) = self.audit.publish(&record) {
-            self.complain("a record of the audit", &error);
-        }
+    fn say_ack(&self, to: Address, ack: Acknowledgement) {
+        let known = to.command.as_ref().and_then(|name| self.known.get(name));
+        let command = known.map_or(-1, |known| known.number);
+        self.outbox.put(Notice::Acknowledge(Box::new(Answer { to, command, ack })));
     }
 
     /// What cannot be told on the bus is told here, and once for as long as the reason is the same:
@@ -365,76 +365,5 @@ impl Shell {
         if before.is_none_or(|before| before != reason) {
             eprintln!("{}: {what} could not be published: {reason}", self.identity);
         }
-    }
-}
-
-/// Acknowledgements of all commands of a component.
-pub(super) struct Acks {
-    topic: WriteTopic,
-    /// The places of ack, error, result, identity, origin, cmdtype, timeout.
-    places: [usize; 7],
-}
-
-/// The public fields of acknowledgements, as every component has them.
-const ACK_FIELDS: [&str; 7] =
-    ["ack", "error", "result", "identity", "origin", "cmdtype", "timeout"];
-
-impl Acks {
-    pub(super) fn new(topic: WriteTopic) -> Self {
-        let shape = Arc::clone(topic.shape());
-        // SAL's loader gives every component these fields.
-        let places = ACK_FIELDS.map(|name| shape.place(name).unwrap_or_default());
-        Self { topic, places }
-    }
-
-    pub(super) fn shape(&self) -> &Arc<Shape> {
-        self.topic.shape()
-    }
-
-    fn publish(
-        &self,
-        address: &Address,
-        ack: Acknowledgement,
-        number: i32,
-    ) -> Result<(), Box<dyn std::error::Error>> {
-        let headers = AckHeaders { progress: ack.progress, typed: ack.typed };
-        let mut headers = headers.encode()?.into_iter();
-        let headers =
-            headers.try_fold(Headers::new(), |all, (name, value)| all.with(name, value))?;
-        let fill = |fields: &mut Fields| {
-            let values = [
-                Value::Int(ack.code.number()),
-                Value::Int(ack.error),
-                Value::String(ack.result),
-                Value::String(address.identity.clone()),
-                Value::Int(address.origin),
-                Value::Int(number),
-                Value::Double(ack.timeout_s),
-            ];
-            for (place, value) in self.places.into_iter().zip(values) {
-                fields.record_mut()[place] = value;
-            }
-        };
-        let (seq_num, trace) = (Some(address.seq_num), address.trace);
-        let beside = Beside { seq_num, trace, headers: headers.as_ref() };
-        self.topic.publish(fill, &beside)?;
-        Ok(())
-    }
-}
-
-/// The topic of the audit.
-pub(super) struct Audit {
-    pub publisher: Publisher,
-    pub codec: Codec,
-    pub key: Vec<u8>,
-}
-
-impl Audit {
-    fn publish(&self, record: &AuditRecord) -> Result<(), String> {
-        let mut payload = Vec::new();
-        self.codec.serialize(record, &mut payload).map_err(|error| error.to_string())?;
-        let message = Message::new(&payload).key(&self.key);
-        self.publisher.publish(message).wait().map_err(|error| error.to_string())?;
-        Ok(())
     }
 }

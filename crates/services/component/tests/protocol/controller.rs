@@ -4,7 +4,7 @@
 //! component Name [index=1] [state=STANDBY] [audit]
 //! command NAME [concurrent] [stream=MARGIN_MS] [unimplemented]
 //!
-//! 1.0 lease held [as=1] | lease lost
+//! 1.0 lease held [as=1] | lease lost | audit lost | audit back
 //! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= instance= trace= refusal=
 //!     arguments=]
 //! 1.0 WHO validates COMMAND #NUMBER | WHO cancels COMMAND|- TARGET #NUMBER
@@ -114,6 +114,7 @@ impl Stage {
                 let on = if address.command.is_none() { " on control" } else { "" };
                 format!("ack {who}{to}#{number}{on} {}{trace}", render_ack(&ack))
             }
+            Effect::Error { code, report } => format!("error {code} {report:?}"),
             Effect::State(state) => format!("state {state}"),
             Effect::Audit(entry) => render_audit(&entry),
             Effect::Warn(text) => format!("warn {text}"),
@@ -196,6 +197,8 @@ fn apply(
             controller.in_progress(now, call(), told);
         }
         "fault" => controller.fault(now, word(1).parse().expect("an error code"), word(2)),
+        "audit" if word(1) == "lost" => controller.audit_lost(now),
+        "audit" => controller.audit_back(),
         "policy" => controller.set_policy(Policy::parse(word(1)).expect("a policy")),
         "lost" => controller.stream_lost(word(1), word(2).parse().expect("how many")),
         "tick" => controller.tick(now),

@@ -48,6 +48,7 @@ enum Input {
     Fault,
     Policy(usize),
     Lease(bool),
+    Audit(bool),
     Lost,
     Pass {
         ms: u16,
@@ -86,6 +87,7 @@ fn input() -> impl Strategy<Value = Input> {
         2 => Just(Input::Fault),
         1 => (0..POLICIES.len()).prop_map(Input::Policy),
         2 => prop::bool::weighted(0.7).prop_map(Input::Lease),
+        2 => prop::bool::weighted(0.5).prop_map(Input::Audit),
         1 => Just(Input::Lost),
         6 => (1u16..2_000).prop_map(|ms| Input::Pass { ms }),
         1 => Just(Input::Close),
@@ -176,6 +178,8 @@ impl World {
                 self.controller.set_policy(policy);
             }
             Input::Lease(held) => self.lease(*held),
+            Input::Audit(true) => self.controller.audit_back(),
+            Input::Audit(false) => self.controller.audit_lost(self.now),
             Input::Lost => self.controller.stream_lost("track", 3),
             Input::Pass { ms } => {
                 self.now = self.after(i64::from(*ms));
@@ -287,6 +291,7 @@ impl World {
                 assert!(self.held, "a state without the lease");
                 self.states.push(state);
             }
+            Effect::Error { .. } => assert!(self.held, "an error without the lease"),
             Effect::Audit(_) | Effect::Warn(_) | Effect::Quit => {}
         }
     }

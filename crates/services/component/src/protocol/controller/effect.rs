@@ -54,6 +54,13 @@ pub enum Effect {
         /// What it says.
         ack: Acknowledgement,
     },
+    /// Publish the event `errorCode`; the state that comes of it is told next.
+    Error {
+        /// The error code.
+        code: i32,
+        /// What went wrong, for people.
+        report: String,
+    },
     /// Publish the summary state.
     State(SummaryState),
     /// Publish a record for the audit.

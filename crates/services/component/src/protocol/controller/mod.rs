@@ -1,7 +1,7 @@
 //! The component's side: what becomes of each command that is received.
 //!
 //! A command is judged in this order: is the lease held, and is it for this instance (else
-//! silence: it is another's); has it
+//! silence: it is another's); can the audit be written; has it
 //! expired; was it sent before under the same key; may the caller send it; has another caller
 //! locked the component; is there such a command with a handler; is the change of state allowed
 //! (not asked yet while another change runs); is it in time for its stream; are its values right.
@@ -12,6 +12,7 @@
 //! none from here. What is sent again under the key of a command that waits or runs joins it, and
 //! has its acknowledgements too.
 
+mod audit;
 mod effect;
 mod live;
 mod options;
@@ -27,9 +28,11 @@ use super::{
     AckCode, Acknowledgement, Action, CallNumber, Done, Failure, Lock, Policy, Progress, Request,
     StreamStats, SummaryState, span,
 };
+use audit::Audit;
 use live::{Board, Stage, Voice, tellable};
 use rules::{Cancelled, Judged};
 
+pub use audit::{AUDIT_LOST, AUDIT_PATIENCE};
 pub use effect::{Address, AuditEntry, Effect, Phase};
 pub use live::MAX_RESULT_BYTES;
 pub use options::{CommandSpec, ControllerOptions, Lane, LeaseState, StreamSpec};
@@ -55,6 +58,7 @@ pub struct Controller {
     next: u64,
     state: SummaryState,
     lease: LeaseState,
+    audit: Audit,
     policy: Policy,
     lock: Option<Lock>,
     memory: Memory,
@@ -75,6 +79,7 @@ impl Controller {
             next: 1,
             state: options.state,
             lease: LeaseState::Lost,
+            audit: Audit::Written,
             policy: Policy::default(),
             lock: None,
             memory: Memory::default(),
@@ -278,6 +283,7 @@ impl Controller {
     /// Time has passed; to be called at [`wake_at`](Self::wake_at) at the latest.
     pub fn tick(&mut self, now: Tai) {
         self.end_lock(now);
+        self.look_at_audit(now);
         for at in 0..self.board.commands.len() {
             if let Some(number) = self.board.commands[at].late.tick(now) {
                 self.warn_late(at, number);
@@ -299,7 +305,8 @@ impl Controller {
         let waiting = self.board.lanes.iter().flat_map(|lane| &lane.waiting);
         let expiries = waiting.filter_map(|call| self.request(*call)?.expiry);
         let warnings = self.board.commands.iter().filter_map(|command| command.late.due());
-        expiries.chain(warnings).chain(self.lock.as_ref().map(|lock| lock.until)).min()
+        let others = [self.lock.as_ref().map(|lock| lock.until), self.audit_until()];
+        expiries.chain(warnings).chain(others.into_iter().flatten()).min()
     }
 
     /// The component goes away: nothing more is taken, what waits is aborted, what runs is

@@ -76,6 +76,7 @@ impl Controller {
         if self.closing {
             return Err(failed(format!("{} is going away", self.name())));
         }
+        self.accountable(request)?;
         unexpired(now, request)?;
         if request.who().len() > MAX_CALLER_BYTES {
             return Err(failed(format!("a caller's name has at most {MAX_CALLER_BYTES} bytes")));
