@@ -53,15 +53,19 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Holds the values against the interface: lengths, ranges of types, enumerations.
+    /// Holds the values against the interface: lengths, ranges of types, enumerations. What was
+    /// not set is the component's to judge: like SAL's own callers one may leave a field at 0
+    /// that has no label for it.
     ///
     /// # Errors
     /// [`FieldError::Refused`] naming the first field that is wrong.
     pub fn check(&self) -> Result<(), FieldError> {
-        let mut rules = self.shape.checks().rules().iter().zip(&self.record);
-        rules.try_for_each(|(rule, value)| rule.check(value)).map_err(|refusal| {
-            FieldError::Refused { topic: self.shape.topic().to_string(), refusal }
-        })
+        let rules = self.shape.checks().rules().iter().zip(&self.record);
+        let mut set = rules
+            .zip(self.shape.defaults())
+            .filter(|((rule, value), default)| rule.enumeration.is_none() || **value != *default);
+        set.try_for_each(|((rule, value), _)| rule.check(value))
+            .map_err(|refusal| self.shape.refused(refusal))
     }
 
     /// Defaults of all fields.
@@ -95,7 +99,7 @@ impl Fields {
     }
 
     /// Sets a field. Numbers are converted where nothing is lost but a `float`'s digits; an
-    /// integer that has labels is also taken as a label.
+    /// integer that has labels must be one of them, and is also taken as a label.
     ///
     /// # Errors
     /// [`FieldError`] names the field; nothing is changed then.
@@ -230,8 +234,18 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
 }
 
 impl Shape {
-    /// The place of a field, and a value as the field has it.
+    /// The place of a field, and a value as the field has it: where it has labels, one of them.
     pub(crate) fn take(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
+        let (place, value) = self.take_any(name, value)?;
+        let rule = &self.checks().rules()[place];
+        if rule.enumeration.is_some() {
+            rule.check(&value).map_err(|refusal| self.refused(refusal))?;
+        }
+        Ok((place, value))
+    }
+
+    /// The same of any value that the field can carry.
+    pub(crate) fn take_any(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
         let place = self.place(name).ok_or_else(|| self.no_field(name))?;
         let field = &self.schema().fields()[place];
         let found = value.word();
@@ -259,6 +273,10 @@ impl Shape {
             Ok(_) => Err(self.wrong(name, "no value".to_owned())),
             Err(error) => Err(self.wrong(name, error.problem().to_string())),
         }
+    }
+
+    fn refused(&self, refusal: CheckError) -> FieldError {
+        FieldError::Refused { topic: self.topic().to_string(), refusal }
     }
 
     pub(crate) fn no_field(&self, field: &str) -> FieldError {
@@ -439,6 +457,25 @@ mod tests {
         state.set_json("state", &json!("Moving")).unwrap();
         assert_eq!(state.integer("state"), Some(1));
         assert!(state.set("state", "Flying").is_err());
+    }
+
+    #[test]
+    fn numbers_without_a_label_are_refused_when_they_are_set() {
+        let mut state = fields("MTMount", TopicKind::Event, "azimuthMotionState");
+        let told = state.set("state", 77).unwrap_err().to_string();
+        assert!(told.contains("azimuthMotionState: state is 77; it must be 0 ("), "{told}");
+        assert!(state.set_json("state", &json!(77)).is_err());
+        assert_eq!(state.integer("state"), Some(0));
+    }
+
+    #[test]
+    fn what_nobody_set_is_the_component_s_to_judge() {
+        let mut chase = fields("MTM1M3", TopicKind::Command, "enableHardpointChase");
+        assert_eq!(chase.check(), Ok(()));
+        let told = chase.set("hardpointActuator", vec![1, 2, 3, 0, 5, 6]).unwrap_err().to_string();
+        assert!(told.contains("hardpointActuator[3] is 0; it must be 1 (UPPER_LEFT)"), "{told}");
+        chase.set("hardpointActuator", vec![1, 2, 3, 4, 5, 6]).unwrap();
+        assert_eq!(chase.check(), Ok(()));
     }
 
     #[test]

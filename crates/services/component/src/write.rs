@@ -266,6 +266,16 @@ impl Update<'_> {
         self
     }
 
+    /// Sets a field to what is so, whatever labels the interface has: for what a component says of
+    /// itself, such as a simulation mode of 0.
+    pub(crate) fn tell(mut self, name: &str, value: Value) -> Self {
+        match self.topic.0.shape.take_any(name, value) {
+            Ok(value) => self.values.push(value),
+            Err(error) => self.failed = self.failed.or(Some(error)),
+        }
+        self
+    }
+
     /// Sets a field from JSON, as [`Fields::set_json`] does.
     pub fn set_json(mut self, name: &str, json: &Json) -> Self {
         match self.topic.0.shape.take_json(name, json) {

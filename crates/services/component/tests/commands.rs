@@ -113,6 +113,36 @@ fn what_does_not_fit_is_told_before_it_is_sent() {
 }
 
 #[test]
+fn an_enumeration_that_nobody_set_is_judged_by_the_component() {
+    let site = Site::memory();
+    let (bus, interface) = (site.bus(), site.interface("MTM1M3"));
+    let ran = Arc::new(AtomicUsize::new(0));
+    let running = Arc::clone(&ran);
+    let component = Component::builder(&bus, &interface, 0)
+        .on("enableHardpointChase", move |_: &Command| {
+            running.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+        .start()
+        .unwrap();
+    let remote = Remote::open(&bus, &interface, 0).unwrap();
+    let unset = remote.command("enableHardpointChase").send().wait().unwrap_err();
+    assert_eq!((unset.code(), unset.cause()), (Some(AckCode::Failed), Some(Cause::Acknowledged)));
+    assert!(unset.to_string().contains("hardpointActuator[0] is 0; it must be"), "{unset}");
+    let zeros = remote.command("enableHardpointChase").set("hardpointActuator", vec![0; 6]);
+    let wrong = zeros.send().wait().unwrap_err();
+    assert!(matches!(wrong, CommandError::Field(_)), "{wrong}");
+    remote
+        .command("enableHardpointChase")
+        .set("hardpointActuator", vec![1, 2, 3, 4, 5, 6])
+        .send()
+        .wait()
+        .unwrap();
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    component.stop().unwrap();
+}
+
+#[test]
 fn a_locked_component_takes_commands_of_one_caller() {
     on_every_transport(|site: &Site| {
         let component = mount(site).inline("stop", |_: &Command| Ok(())).start().unwrap();

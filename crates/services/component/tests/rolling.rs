@@ -114,7 +114,10 @@ fn values(shape: &Shape, number: u8) -> BTreeMap<String, Json> {
     let public: BTreeSet<&str> = shape.names().collect();
     let fields = schema.fields().iter().filter(|field| public.contains(field.name.as_str()));
     let value = |field: &helio_core::schema::Field| {
+        let label =
+            field.enumeration.as_ref().and_then(|labels| labels.iter().cycle().nth(number.into()));
         let one = |kind: &Type| match kind {
+            _ if label.is_some() => json!(label.map(|(_, value)| value)),
             Type::Boolean => json!(number % 2 == 1),
             Type::String => json!(format!("{number} of {}", field.name)),
             Type::Float | Type::Double => json!(f64::from(number) + 0.5),

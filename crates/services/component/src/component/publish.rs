@@ -192,7 +192,7 @@ impl std::fmt::Display for Missing {
 
 fn with<'a>(topic: &'a WriteTopic, values: &[(&'static str, Value)]) -> Update<'a> {
     let known = values.iter().filter(|(name, _)| topic.shape().place(name).is_some());
-    known.fold(topic.update(), |update, (name, value)| update.set(name, value.clone()))
+    known.fold(topic.update(), |update, (name, value)| update.tell(name, value.clone()))
 }
 
 /// Acknowledgements of all commands of a component.
