@@ -14,6 +14,7 @@
     │   └── DecodeError          bytes are no datum of their schema (also a ValueError)
     ├── PublishError             a sample was not taken; nothing of it will be delivered
     │   ├── Fenced               a newer incarnation of this producer, or another owner, writes
+    │   ├── NotLive              a component's lease is lost or given back: it writes no more
     │   ├── OverloadError        the queue is full, and the topic's policy is to refuse
     │   └── StorageError         the engine cannot store: disk full, damaged, no permission
     ├── SubscribeError           a subscription cannot be opened or has failed
@@ -103,6 +104,10 @@ class PublishError(HelioError):
 
 class Fenced(PublishError):
     """A newer incarnation of this producer, or another owner of the topic, is writing."""
+
+
+class NotLive(PublishError):
+    """A component is not the one live instance of it: what it wrote would be another's word."""
 
 
 class OverloadError(PublishError):

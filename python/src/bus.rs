@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString};
 use crate::errors;
 use crate::fork::{Maker, Owned};
 use crate::receipt::{Pending, Receipt, SIGNALS_EVERY, guarantee, seconds};
-use crate::sample::Shared;
+use crate::sample::{Sample, Shared};
 use crate::schema::{Schema, with_scratch};
 use crate::subscription::RawSubscription;
 use crate::time::Time;
@@ -387,6 +387,23 @@ impl RawTopic {
     fn qos(&self) -> PyResult<String> {
         let qos = self.opened()?.topic.qos();
         serde_json::to_string(qos).map_err(|error| errors::raise("QosRefused", &error.to_string()))
+    }
+
+    /// A command that came inside another sample, in its sender's schema, as this topic's has it.
+    ///
+    /// Raises SchemaError where it cannot be read so.
+    fn resolve(
+        &self,
+        sample: &Bound<'_, Sample>,
+        payload: Bound<'_, PyBytes>,
+    ) -> PyResult<Py<PyBytes>> {
+        let py = payload.py();
+        let headers = sample.get().call_headers().unwrap_or_default();
+        let Some(schema) = headers.schema else { return Ok(payload.unbind()) };
+        let (topic, bytes) = (&self.opened()?.topic, payload.as_bytes());
+        let resolved = py.detach(|| topic.resolve(schema, bytes));
+        let resolved = resolved.map_err(|error| errors::topic(&error, "SubscribeError"))?;
+        Ok(PyBytes::new(py, &resolved).unbind())
     }
 
     /// The incarnation under which this bus publishes here; the writer is opened if it was not.

@@ -21,7 +21,7 @@ use helio_component::protocol::{
 };
 use helio_component::{AuditRecord, ControlRecord, Interface, LeaseOptions};
 use helio_core::schema::HasSchema;
-use helio_core::{Codec, Tai};
+use helio_core::{Codec, Tai, Value};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -58,9 +58,11 @@ impl Lease {
 
     /// Whether it is held now: the instance that this is, None where it is lost.
     fn held(&self, py: Python<'_>) -> Option<u64> {
-        // A look at the clock; what is dearer comes after a stop of the process only.
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        lease.filter(|lease| py.detach(|| lease.is_held())).map(|lease| lease.incarnation())
+        // Mostly a look at the clock, for which other threads need not run meanwhile: they would
+        // keep this one from going on.
+        let held = lease.filter(|lease| lease.is_fresh() || py.detach(|| lease.is_held()));
+        held.map(|lease| lease.incarnation())
     }
 
     /// How often it had run out, and nobody took it.
@@ -132,12 +134,7 @@ type Spec = (String, bool, bool, Option<f64>);
 
 /// The component's side of the protocol.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Controller")]
-pub(crate) struct RawController(Mutex<State>);
-
-struct State {
-    controller: Controller,
-    policy: Policy,
-}
+pub(crate) struct RawController(Mutex<Controller>);
 
 fn tai(nanos: i64) -> Tai {
     Tai::from_nanos(nanos)
@@ -155,7 +152,7 @@ fn failure((ending, error, text): (String, i32, String)) -> PyResult<Failure> {
 }
 
 impl RawController {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn controller(&self) -> MutexGuard<'_, Controller> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -209,8 +206,7 @@ impl RawController {
         let unknown = || PyValueError::new_err(format!("no state has the number {state}"));
         let state = SummaryState::from_number(state).ok_or_else(unknown)?;
         let options = ControllerOptions { component, index, commands, state };
-        let controller = Controller::new(options);
-        Ok(Self(Mutex::new(State { controller, policy: Policy::default() })))
+        Ok(Self(Mutex::new(Controller::new(options))))
     }
 
     /// A command came on its own topic.
@@ -227,7 +223,7 @@ impl RawController {
         arguments: String,
     ) -> u64 {
         let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
-        self.state().controller.received(tai(now), heard.request(Action::Run, command)).0
+        self.controller().received(tai(now), heard.request(Action::Run, command)).0
     }
 
     /// Something came on the topic `control`; `asked` has its fields.
@@ -252,48 +248,31 @@ impl RawController {
             (get("seqNum")?.extract()?, get("identity")?.extract()?, get("origin")?.extract()?);
         let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
         let request = heard.request(action, get("command")?.extract()?);
-        Ok(self.state().controller.received(tai(now), request).0)
+        Ok(self.controller().received(tai(now), request).0)
     }
 
-    /// The component itself asks for a change of its state: authorization and locks are for
-    /// others. Its acknowledgements have no trace and the origin -1.
-    fn internal(&self, now: i64, number: i32, identity: String, command: String) -> u64 {
-        let mut state = self.state();
-        let State { controller, policy } = &mut *state;
-        let caller = controller.lock().map(|lock| lock.holder.clone());
-        let request = Request {
-            action: Action::Run,
-            command,
-            seq_num: number,
-            identity,
-            origin: -1,
-            caller,
-            instance: None,
-            expiry: None,
-            key: None,
-            trace: None,
-            time: None,
-            refusal: None,
-            arguments: String::new(),
-        };
-        controller.set_policy(Policy::default());
-        let call = controller.received(tai(now), request);
-        controller.set_policy(policy.clone());
-        call.0
+    /// The component itself asks for a command; how it ends is the effect `answer`.
+    fn ask(&self, now: i64, command: &str) -> u64 {
+        self.controller().ask(tai(now), command).0
+    }
+
+    /// Whether a handler or its check, whose turn has come, is to begin; if not, it has ended.
+    fn take_up(&self, now: i64, call: u64) -> bool {
+        self.controller().take_up(tai(now), CallNumber(call))
     }
 
     /// How what comes before a change of state ended: None, or how it failed.
     #[pyo3(signature = (now, call, failed))]
     fn begun(&self, now: i64, call: u64, failed: Option<(String, i32, String)>) -> PyResult<()> {
         let ended = failed.map(failure).transpose()?.map_or(Ok(()), Err);
-        self.state().controller.begun(tai(now), CallNumber(call), ended);
+        self.controller().begun(tai(now), CallNumber(call), ended);
         Ok(())
     }
 
     /// A handler has done its work.
     #[pyo3(signature = (now, call, result, typed))]
     fn done(&self, now: i64, call: u64, result: String, typed: Option<String>) {
-        self.state().controller.finished(tai(now), CallNumber(call), Ok(Done { result, typed }));
+        self.controller().finished(tai(now), CallNumber(call), Ok(Done { result, typed }));
     }
 
     /// A handler has not done its work.
@@ -306,7 +285,7 @@ impl RawController {
         text: String,
     ) -> PyResult<()> {
         let ended = Err(failure((ending, error, text))?);
-        self.state().controller.finished(tai(now), CallNumber(call), ended);
+        self.controller().finished(tai(now), CallNumber(call), ended);
         Ok(())
     }
 
@@ -322,12 +301,12 @@ impl RawController {
         typed: Option<String>,
     ) {
         let told = Progress { timeout_s, result, progress, typed };
-        self.state().controller.in_progress(tai(now), CallNumber(call), told);
+        self.controller().in_progress(tai(now), CallNumber(call), told);
     }
 
     /// Something went wrong that needs a person.
     fn fault(&self, now: i64, error: i32, report: &str) {
-        self.state().controller.fault(tai(now), error, report);
+        self.controller().fault(tai(now), error, report);
     }
 
     /// Whether the lease is held now: the instance that this is, None where it is lost.
@@ -335,65 +314,62 @@ impl RawController {
     fn lease(&self, now: i64, instance: Option<u64>) {
         let held = |incarnation| LeaseState::Held { incarnation };
         let state = instance.map_or(LeaseState::Lost, held);
-        self.state().controller.lease(tai(now), state);
+        self.controller().lease(tai(now), state);
     }
 
     /// Another authorization holds from now on: the text of its file. Raises ValueError.
     fn set_policy(&self, text: &str) -> PyResult<()> {
         let policy = Policy::parse(text).map_err(|e| PyValueError::new_err(e.to_string()))?;
-        let mut state = self.state();
-        state.policy = policy.clone();
-        state.controller.set_policy(policy);
+        self.controller().set_policy(policy);
         Ok(())
     }
 
     /// Commands of a stream never came.
     fn lost(&self, command: &str, commands: u64) {
-        self.state().controller.stream_lost(command, commands);
+        self.controller().stream_lost(command, commands);
     }
 
     /// Time has passed.
     fn tick(&self, now: i64) {
-        self.state().controller.tick(tai(now));
+        self.controller().tick(tai(now));
     }
 
     /// When to call `tick` at the latest.
     fn wake_at(&self) -> Option<i64> {
-        self.state().controller.wake_at().map(Tai::nanos)
+        self.controller().wake_at().map(Tai::nanos)
     }
 
     /// Nothing more is taken.
     fn close(&self, now: i64) {
-        self.state().controller.close(tai(now));
+        self.controller().close(tai(now));
     }
 
     /// What still runs is told to be aborted.
     fn give_up(&self, now: i64) {
-        self.state().controller.give_up(tai(now));
+        self.controller().give_up(tai(now));
     }
 
     /// The summary state's number.
     #[getter]
     fn summary_state(&self) -> i32 {
-        self.state().controller.state().number()
+        self.controller().state().number()
     }
 
     /// Who has locked the component, and until when.
     #[getter]
     fn locked(&self) -> Option<(String, i64)> {
-        let state = self.state();
-        state.controller.lock().map(|lock| (lock.holder.clone(), lock.until.nanos()))
+        self.controller().lock().map(|lock| (lock.holder.clone(), lock.until.nanos()))
     }
 
     /// A stream's counters: received, late, lost, missing, most missing in a row.
     fn stream(&self, command: &str) -> Option<(u64, u64, u64, u64, u64)> {
-        let of = self.state().controller.stream(command)?;
+        let of = self.controller().stream(command)?;
         Some((of.received, of.late, of.lost, of.missing, of.most_missing))
     }
 
     /// What is to be done, in order: tuples that begin with a name.
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let effects: Vec<Effect> = self.state().controller.effects().collect();
+        let effects: Vec<Effect> = self.controller().effects().collect();
         effects.into_iter().map(|effect| tuple(py, effect)).collect()
     }
 }
@@ -409,6 +385,9 @@ fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
         Effect::End { call, transition } => change("end", call, transition),
         Effect::Discard { call } => ("discard", call.0).into_pyobject(py),
         Effect::Interrupt { call } => ("interrupt", call.0).into_pyobject(py),
+        Effect::Answer { call, ack } => {
+            ("answer", call.0, ack.code.number(), ack.result).into_pyobject(py)
+        }
         Effect::Acknowledge { address, ack } => {
             ("ack", to_whom(py, address), said(py, ack)?).into_pyobject(py)
         }
@@ -538,12 +517,68 @@ impl RawChecks {
         Ok(Self { codec: Codec::new(schema.schema()), checks })
     }
 
-    /// What is wrong with an encoded value, naming the field; None where nothing is.
-    fn refusal(&self, payload: &[u8]) -> Option<String> {
-        match self.codec.decode(payload) {
-            Ok(value) => self.checks.check(&value).err().map(|error| error.to_string()),
-            Err(error) => Some(error.to_string()),
+    /// What is wrong with an encoded value, naming the field; None where nothing is. Fields that
+    /// are `unset` are passed over.
+    #[pyo3(signature = (payload, unset = Vec::new()))]
+    fn refusal(&self, payload: &[u8], unset: Vec<String>) -> Option<String> {
+        let value = match self.codec.decode(payload) {
+            Ok(value) => value,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut refusals = self.refusals(&value);
+        let first = refusals.find(|(name, _)| !unset.iter().any(|field| field == name));
+        first.map(|(_, refusal)| refusal)
+    }
+
+    /// The fields of an encoded value that are refused.
+    fn refused(&self, payload: &[u8]) -> Vec<String> {
+        let Ok(value) = self.codec.decode(payload) else { return Vec::new() };
+        self.refusals(&value).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// The fields that have labels.
+    #[getter]
+    fn labelled(&self) -> Vec<&str> {
+        let labelled = self.checks.rules().iter().filter(|rule| rule.enumeration.is_some());
+        labelled.map(|rule| rule.name.as_str()).collect()
+    }
+
+    /// What is wrong with an integer, or with integers, for a field; None where nothing is, or
+    /// where it is none, which its encoding tells.
+    fn refusal_of(&self, field: &str, value: &Bound<'_, PyAny>) -> Option<String> {
+        let rule = self.checks.rules().iter().find(|rule| rule.name == field)?;
+        let refused = match value.extract::<i64>() {
+            Ok(number) => rule.check_integer(None, number),
+            Err(_) => (0..).zip(value.try_iter().ok()?).try_for_each(|(at, item)| {
+                let number = item.and_then(|item| item.extract::<i64>());
+                number.map_or(Ok(()), |number| rule.check_integer(Some(at), number))
+            }),
+        };
+        refused.err().map(|error| error.to_string())
+    }
+
+    /// An encoded value's fields from the place `first` on as JSON text, as the audit has them:
+    /// numbers that JSON has not are texts.
+    fn arguments(&self, payload: &[u8], first: usize) -> String {
+        let value = self.codec.decode(payload).unwrap_or(Value::Null);
+        match self.codec.value_to_json(&value) {
+            Ok(serde_json::Value::Object(all)) => {
+                let public: serde_json::Map<_, _> = all.into_iter().skip(first).collect();
+                serde_json::Value::Object(public).to_string()
+            }
+            _ => String::new(),
         }
+    }
+}
+
+impl RawChecks {
+    /// The fields whose values are not allowed, each with what is wrong.
+    fn refusals<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = (&'a str, String)> {
+        let values: &[Value] = if let Value::Record(values) = value { values } else { &[] };
+        let checked = self.checks.rules().iter().zip(values);
+        checked.filter_map(|(rule, value)| {
+            rule.check(value).err().map(|error| (rule.name.as_str(), error.to_string()))
+        })
     }
 }
 
@@ -560,6 +595,12 @@ impl RawCaller {
 fn span(seconds: f64) -> PyResult<Duration> {
     let wrong = |_| PyValueError::new_err(format!("{seconds} s is no time to wait"));
     Duration::try_from_secs_f64(seconds).map_err(wrong)
+}
+
+/// Refuses a caller's name and a key that no command could carry.
+fn legal(caller: Option<String>, key: Option<String>) -> PyResult<()> {
+    let headers = CallHeaders { caller, key, ..CallHeaders::default() };
+    headers.encode().map(drop).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// What is asked, by its name and its number.
@@ -587,6 +628,7 @@ impl RawCaller {
         stream_lead_s: f64,
     ) -> PyResult<Self> {
         let stream_lead = span(stream_lead_s)?;
+        legal(caller.clone(), None)?;
         let options = CallerOptions { component, identity, origin, caller, seed, stream_lead };
         Ok(Self(Mutex::new(Caller::new(options))))
     }
@@ -605,6 +647,7 @@ impl RawCaller {
         time: Option<i64>,
     ) -> PyResult<u64> {
         let action = action(&what.0, what.1)?;
+        legal(None, key.clone())?;
         let (timeout, expiry, time) = (span(timeout_s)?, expiry.map(tai), time.map(tai));
         let call = Call { action, command, timeout, expiry, key, time };
         Ok(self.caller().send(tai(now), call).0)
@@ -655,6 +698,11 @@ impl RawCaller {
     /// A command could not be published.
     fn publish_failed(&self, call: u64, why: &str) {
         self.caller().publish_failed(CallNumber(call), why);
+    }
+
+    /// Acknowledgements can be read no more: all calls end, and nobody knows how they did.
+    fn unheard(&self, why: &str) {
+        self.caller().unheard(why);
     }
 
     /// Nobody waits for a call any more.

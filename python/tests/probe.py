@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import heliograph as helio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
 PATIENCE_S = 30.0
@@ -179,6 +180,37 @@ class Configured(Probe):
         "required": ["host"],
         "additionalProperties": False,
     }
+
+
+class Writer(Probe):
+    """A probe that writes for ever once it is enabled, and says what keeps it from it."""
+
+    async def end_enable(self, data: Any) -> None:
+        self.writing = asyncio.ensure_future(self.write_for_ever())
+
+    async def write_for_ever(self) -> None:
+        while True:
+            if not await self.may(self.tel_sample.write()):
+                return
+            await asyncio.sleep(0.01)
+
+    async def do_hang(self, command: Any) -> str:
+        try:
+            return await super().do_hang(command)
+        finally:
+            await self.may(self.evt_position.set_write(value=7.0))
+
+    async def may(self, write: Awaitable[Any]) -> bool:
+        try:
+            await write
+        except helio.NotLive as error:
+            print(f"refused: {error}", file=sys.stderr)
+            return False
+        return True
+
+    async def close_tasks(self) -> None:
+        await self.writing
+        print("closed", file=sys.stderr)
 
 
 class Multi(Probe):

@@ -172,6 +172,128 @@ async def test_wrong_values_are_refused_before_they_are_sent() -> None:
 
 
 @asynchronous
+async def test_an_enumeration_that_nobody_set_is_judged_by_the_component() -> None:
+    async with enabled() as (probe, remote):
+        move = remote.cmd_move
+        # As SAL's own callers have it, and whatever else is set.
+        for call in (move.set_start(position=1.0), move.start(), move.set_start(validate=True)):
+            with pytest.raises(helio.CommandFailed, match=r"axis is 0; it must be 1 \(Azimuth\)"):
+                await call
+        data = move.data_type()
+        for refused in (
+            lambda: move.set_start(axis=0),
+            lambda: move.set(axis=0),
+            lambda: move.set_start(axis=probe.enums.Flag.C),
+        ):
+            with pytest.raises(helio.EncodeError, match=r"Probe\.cmd_move: axis is") as caught:
+                refused()
+            assert caught.value.path == "axis"
+        data.axis = 3
+        with pytest.raises(helio.EncodeError, match="axis is 3"):
+            move.start(data)
+        assert probe.ran == []
+
+
+@asynchronous
+async def test_what_could_not_be_sent_is_refused_and_nothing_waits() -> None:
+    async with enabled() as (probe, remote):
+        wrong: list[dict[str, Any]] = [
+            {"key": ""},
+            {"key": "k" * 129},
+            {"expiry": float("inf")},
+            {"expiry": float("nan")},
+            {"expiry": 1e10},
+            {"timeout": float("inf")},
+            {"timeout": float("nan")},
+            {"timeout": -1.0},
+        ]
+        for options in wrong:
+            with pytest.raises(ValueError, match=r"helio-key|no time"):
+                remote.cmd_move.set_start(axis=1, **options)
+        for caller in ("", "x" * 257, "x" * 5000):
+            with pytest.raises(ValueError, match="helio-caller"):
+                helio.Remote(remote.bus, "Probe", caller=caller)
+        calling = remote._calling
+        assert (calling._caller.pending, calling._calls, probe.ran) == (0, {}, [])
+        assert (await remote.cmd_move.set_start(axis=1, key="k" * 128)).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_no_caller_passes_for_the_component_itself() -> None:
+    async with helio.connect(testing.memory_url()) as bus, enabled(bus=bus) as (_, remote):
+        remote._calling._origin = -1
+        await remote.cmd_move.set_start(axis=1)
+        records = [(record["command"], record["origin"]) for record in await audit(bus)]
+        # Two of the caller's command, and none of what the component asked itself at its start.
+        assert records == [("move", -1)] * 2
+
+
+@asynchronous
+async def test_arguments_in_the_audit_are_json() -> None:
+    def refuse(number: str) -> None:
+        raise AssertionError(f"{number} is not in JSON")
+
+    async with helio.connect(testing.memory_url()) as bus, enabled(bus=bus) as (_, remote):
+        await remote.cmd_move.set_start(axis=1, position=float("nan"), forces=[-np.inf, 0, 0.1, 1])
+        first = (await audit(bus))[0]["arguments"]
+        # Numbers as the schema has them, with no more digits than they need.
+        assert json.loads(first, parse_constant=refuse) == {
+            "position": "NaN",
+            "speed": 0.0,
+            "axis": 1,
+            "flags": 0,
+            "count": 0,
+            "forces": ["-Infinity", 0.0, 0.1, 1.0],
+            "name": "",
+            "big": 0,
+        }
+        async with testing.component(Multi, 3, bus=bus) as (_, other):
+            await other.cmd_track.set_start(taiTime=helio.Time.now().tai_seconds + 100)
+            assert set(json.loads((await audit(bus, "Multi"))[0]["arguments"])) == {
+                "taiTime",
+                "target",
+            }
+
+
+@asynchronous
+async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
+    class Broken:
+        def __init__(self, raw: Any) -> None:
+            self._raw = raw
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._raw, name)
+
+        def take_many(self, _count: int) -> Any:
+            raise helio.SubscribeError("the disk is gone")
+
+    async with enabled() as (probe, remote):
+        call = remote.cmd_hang.set_start(timeout=1000.0)
+        await probe.hanging.wait()
+        await call.next_ack(timeout=PATIENCE_S)
+        (pump,) = remote._calling._acks._pumps
+        pump.raw = Broken(pump.raw)
+        probe.release.set()
+        told = "whether it ran is unknown: the disk is gone"
+        with pytest.raises(helio.NobodyThere, match=told):
+            await call
+        # The next one opens anew.
+        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_a_component_that_cannot_read_its_commands_ends() -> None:
+    async with testing.memory_bus() as bus:
+        probe = Probe(bus)
+        await probe.start()
+        probe._engine._pumps._fail(helio.SubscribeError("the disk is gone"))
+        with pytest.raises(helio.SubscribeError, match="the disk is gone"):
+            await probe.done_task
+        async with testing.component(Probe, bus=bus):
+            pass
+
+
+@asynchronous
 async def test_wrong_values_are_refused_where_they_arrive(url: str) -> None:
     """Callers that check nothing: what they send is answered, and the component goes on."""
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):

@@ -182,6 +182,8 @@ async def test_values_that_do_not_fit_are_refused_by_field() -> None:
             ({"forces": [1, 2, 3, 4, 5]}, "forces"),
             ({"text": 1}, "text"),
             ({"axis": 2**40}, "axis"),
+            ({"axis": 3}, "axis"),
+            ({"axis": 0}, "axis"),
             ({"single": 1e300}, "single"),
             ({"private_seqNum": 1}, "private_seqNum"),
         ]
@@ -198,6 +200,30 @@ async def test_values_that_do_not_fit_are_refused_by_field() -> None:
         assert (await event.set_write()).was_written
         with pytest.raises(AttributeError, match="evt_nothing"):
             _ = probe.evt_nothing
+
+
+@asynchronous
+async def test_values_are_whose_they_were_given_to() -> None:
+    async with testing.component(Probe) as (probe, remote):
+        forces = [1.0, 2.0, 3.0, 4.0]
+        first = await probe.evt_position.set_write(value=1.0, axis=2, forces=np.array(forces))
+        probe.evt_position.data.forces[0] = 9.0
+        second = await probe.evt_position.set_write(value=2.0)
+        unchanged = await probe.evt_position.set_write(value=2.0)
+        telemetry = await probe.tel_sample.write()
+        await probe.tel_sample.set_write(number=5)
+        results = (first, second, unchanged)
+        assert [result.data.value for result in results] == [1.0, 2.0, 2.0]
+        assert [result.data.private_seqNum for result in results] == [1, 2, 2]
+        assert first.data.forces.tolist() == forces
+        assert first.data.axis is probe.enums.Axis.Elevation
+        assert (telemetry.number, telemetry.private_seqNum) == (0, 1)
+        mine, yours = remote.evt_position.get(), await remote.evt_position.aget()
+        mine.value = 100.0
+        with pytest.raises(ValueError, match="read-only"):
+            mine.forces[0] = 100.0
+        assert (yours.value, remote.evt_position.get().value) == (2.0, 2.0)
+        assert mine.private_rcvStamp == yours.private_rcvStamp > 0.0
 
 
 @asynchronous

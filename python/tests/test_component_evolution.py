@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,6 +45,15 @@ async def test_what_resolves_goes_on_and_what_does_not_is_named(
             assert remote.evt_position.get().value == 3.0
             with pytest.raises(helio.HelioError, match="name"):
                 await remote.cmd_hang.set_start(timeout=5)
+            # What is only validated is read as what is run.
+            move: dict[str, Any] = {"axis": 1, "validate": True}
+            assert (await remote.cmd_move.set_start(**move)).result == "valid"
+            with pytest.raises(helio.CommandFailed, match="position is 11"):
+                await remote.cmd_move.set_start(position=11.0, **move)
+            with pytest.raises(helio.CommandFailed, match="nobody cannot be moved"):
+                await remote.cmd_move.set_start(name="nobody", **move)
+            with pytest.raises(helio.HelioError, match="name"):
+                await remote.cmd_hang.set_start(validate=True)
             assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
 
 
@@ -65,6 +75,20 @@ async def test_a_policy_keeps_others_out(
             remote = helio.Remote(bus, "Probe", interface=new)
             assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
             assert len(probe.ran) == 1
+
+
+@asynchronous
+async def test_a_callback_that_can_never_be_called_is_said(
+    releases: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = releases
+    async with testing.memory_bus() as bus, Probe(bus, interface=new) as probe:
+        await probe.evt_position.set_write(value=1.0)
+        remote = helio.Remote(bus, "Probe", interface=old, evolution="full")
+        remote.evt_position.callback = print
+        await asyncio.wait([remote.evt_position._calling])
+        assert "the callback of <evt_position of Probe> is called no more" in caplog.text
+        assert "height" in caplog.text
 
 
 @asynchronous

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from heliograph._component._call import CommandCall
 from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
-from heliograph._component._send import Sender, choices
+from heliograph._component._send import Sender, Terms, choices
 from heliograph._component._topics import wishes
 from heliograph._errors import ClosedError, HelioError
 from heliograph._heliograph import Caller, Watch
@@ -30,6 +30,12 @@ _LOG = logging.getLogger("heliograph")
 
 DEFAULT_TIMEOUT_S = 10.0
 """How long a call waits for a first acknowledgement that says how long it takes."""
+
+_SECONDS_MAX = 3e9
+"""The latest expiry: a century from now, and nanoseconds in 64 bits hold it."""
+
+_SCHEMA = "helio-schema"
+"""The header that says in whose schema a command is that another sample holds."""
 
 LOOK_S = 0.05
 """How often one looks whether a component is still there while calls wait for it."""
@@ -99,6 +105,8 @@ class Calling:
         assert self._watch is not None, "it was opened"
         self._tell_presence(*self._watch.recent())
         now = self._now()
+        if expiry is not None and not abs(expiry) < _SECONDS_MAX:
+            raise ValueError(f"{expiry} s from now is no time for a command to expire")
         expires = None if expiry is None else now + round(expiry * 1e9)
         limit = DEFAULT_TIMEOUT_S if timeout is None else timeout
         number = self._caller.send(now, what, command, limit, expires, key, time)
@@ -123,16 +131,18 @@ class Calling:
                 f"a remote of all instances of {self._interface.name} reads only: name an index to "
                 "send commands"
             )
+        raw, interface = self._bus._raw, self._interface
         if self._watch is None:
-            raw, interface = self._bus._raw, self._interface
+            self._watch = Watch(raw, interface.raw, interface.name, self._index)
+        if self._acks is None:
             kind = interface.get("ack_ackcmd")
             assert kind is not None, "every component has acknowledgements"
             keys = [kind.schema.key(self._index)] if interface.indexed else None
             acks = kind.open(raw)
             wanted = wishes(latest(), keys, lagging=("lossless", 0))
-            self._acks = Pumps(self._bus, self._drain)
-            self._acks.add(acks.subscribe(wanted), self._heard)
-            self._watch = Watch(raw, interface.raw, interface.name, self._index)
+            pumps = Pumps(self._bus, self._drain, self._deaf)
+            pumps.add(acks.subscribe(wanted), self._heard)
+            self._acks = pumps
 
     def _topic(self, topic: TopicType) -> RawTopic:
         found = self._topics.get(topic.name)
@@ -145,6 +155,15 @@ class Calling:
     def _heard(self, sample: Sample[Any]) -> None:
         if self._calls:
             self._caller.acknowledged(self._now(), sample, sample.value)
+
+    def _deaf(self, error: HelioError) -> None:
+        """End the calls, for nobody will hear of them; the next one opens anew."""
+        self._acks = None
+        self._unheard(str(error))
+
+    def _unheard(self, why: str) -> None:
+        self._caller.unheard(why)
+        self._drain()
 
     def _tell_presence(self, known: str, instance: int) -> None:
         if known != "unknown" and self._caller.pending and self._acks is not None:
@@ -168,7 +187,7 @@ class Calling:
     def _tick(self) -> None:
         self._timer = None
         if self._bus._closed:
-            self._end_all("the bus was closed")
+            self._unheard("the bus was closed")
             return
         if self._watch is None:
             return
@@ -207,11 +226,17 @@ class Calling:
                 target, value = self._topic(topic), self._stamped(topic, value, sequence)
             else:
                 target = self._control_topic()
+                if what == "validate":
+                    assert topic is not None, "what is validated is a command"
+                    # What could not be sent is not valid; and the component finds the schema.
+                    self._topic(topic)
+                    headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
                 value = self._asked(what, argument, topic, value, sequence)
         except HelioError as error:
             failed(error)
             return
-        self._sender.send(target, value, choices(trace=trace, headers=headers or None), failed)
+        beside = choices(trace=trace, headers=headers or None)
+        self._sender.send(target, value, beside, Terms(failed=failed))
 
     def _stamped(self, topic: TopicType, value: TopicData, sequence: int) -> TopicData:
         sent, utc = self._bus._raw.stamps()
@@ -274,10 +299,4 @@ class Calling:
             self._timer.cancel()
         if self._acks is not None:
             self._acks.close()
-        self._end_all("the remote was closed")
-
-    def _end_all(self, why: str) -> None:
-        calls, self._calls = self._calls, {}
-        for number, (call, _, _) in calls.items():
-            self._caller.abandon(number)
-            call._hear((-301, 0, why, 0.0, None, None))
+        self._unheard("the remote was closed")

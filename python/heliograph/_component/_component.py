@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -137,9 +138,12 @@ class Component(Hooks):
         self._loaded: _config.Loaded | None = None
         self._who = Identity(identity, os.getpid(), index, f"{identity}")
         self._engine = Engine(self, bus, self._interface, self._who)
-        self._records = LogPublisher(self._publish_record)
+        publish = weakref.WeakMethod(self._publish_record)
+        # One that is never started must not live on in the logger.
+        self._records = LogPublisher(lambda fields: (publish() or _nobody)(fields))
         self._records.setLevel(logging.NOTSET)
         self._logger.addHandler(self._records)
+        weakref.finalize(self, self._logger.removeHandler, self._records).atexit = False
         self._started = False
 
     def _has_enter_control(self) -> bool:
@@ -160,7 +164,8 @@ class Component(Hooks):
         """Return the one writer of a topic, which is an attribute from then on."""
         made = self.__dict__.get(topic.attribute)
         if made is None:
-            made = self.__dict__[topic.attribute] = WriteTopic(self.bus, self._who, topic)
+            made = WriteTopic(self.bus, self._who, topic, self._engine.refusal)
+            self.__dict__[topic.attribute] = made
         return made
 
     # What it is.
@@ -511,6 +516,10 @@ def _code(code: Any) -> int:
         return max(-_CODE_MAX - 1, min(int(code), _CODE_MAX))
     except (TypeError, ValueError, OverflowError):
         return _CODE_MAX
+
+
+def _nobody(_fields: dict[str, Any]) -> None:
+    """Publish nothing: the component is gone."""
 
 
 def _schema_version(schema: Mapping[str, Any] | None) -> str:

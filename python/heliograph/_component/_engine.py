@@ -26,8 +26,8 @@ from heliograph._component._commands import CommandOptions, options_of
 from heliograph._component._data import sayable
 from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
-from heliograph._component._send import Sender, choices
-from heliograph._component._topics import SEQUENCE_MAX, WriteTopic, wishes
+from heliograph._component._send import Sender, Terms, choices
+from heliograph._component._topics import WriteTopic, wishes
 from heliograph._errors import (
     DecodeError,
     ExpectedError,
@@ -67,6 +67,9 @@ ENGINE_EVENTS = (
 )
 """The events that the machinery itself writes, where the interface has them."""
 
+KEPT_EVENTS = frozenset(("summaryState", "errorCode"))
+"""Those of them that are published in any case, if later."""
+
 FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
 
 
@@ -80,6 +83,11 @@ class _Command:
     validate: Callable[[Any], Any] | None
     checks: Checks
     number: int
+    raw: RawTopic | None = None
+
+    def arguments(self, payload: bytes) -> str:
+        """Return the public fields as JSON, for the audit."""
+        return self.checks.arguments(payload, self.topic.first)
 
 
 @dataclass
@@ -118,7 +126,7 @@ class Engine:
         self._calls: dict[int, _Call] = {}
         self._by_value: dict[int, int] = {}
         self._waiting: dict[int, asyncio.Future[tuple[int, str]]] = {}
-        self._pumps = Pumps(bus, self._drain)
+        self._pumps = Pumps(bus, self._drain, self.stop)
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
@@ -126,7 +134,9 @@ class Engine:
         self._acks: RawTopic | None = None
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
-        self._control_sequence = 0
+        self._kept, self._passing = (
+            Terms(keep=keep, refusal=self.refusal) for keep in (True, False)
+        )
 
     @property
     def state(self) -> State:
@@ -238,23 +248,25 @@ class Engine:
         opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
         for command in self.commands.values():
             with self._refusals(command.topic):
-                opened.append((command, self._subscribe(command.topic, wanted)))
+                opened.append((command, self._subscribe(command, wanted)))
         return opened
 
-    def _subscribe(self, topic: TopicType, wanted: Wishes) -> RawSubscription:
+    def _subscribe(self, command: _Command, wanted: Wishes) -> RawSubscription:
         """Subscribe to a command.
 
         Where its schema and that of another release cannot be resolved, and no policy was chosen,
         each such command is answered.
         """
-        bus = self.bus._raw
+        bus, topic = self.bus._raw, command.topic
+        command.raw = topic.open(bus)
         try:
-            return topic.open(bus).subscribe(wanted)
+            return command.raw.subscribe(wanted)
         except IncompatibleSchema as error:
             if self.interface.evolution is not None:
                 raise
             self.component.log.error("%r: %s", topic, error)
-            return topic.open(bus, evolution="none").subscribe(wanted)
+            command.raw = topic.open(bus, evolution="none")
+            return command.raw.subscribe(wanted)
 
     @contextlib.contextmanager
     def _refusals(self, topic: TopicType) -> Iterator[None]:
@@ -276,6 +288,12 @@ class Engine:
 
     def _now(self) -> int:
         return self.bus._raw.now_ns()
+
+    def refusal(self) -> str | None:
+        """Return why this is not the one live instance, if it is not."""
+        if self.lease is None:
+            return _ENDED if self._stopping is not None else _NOT_STARTED
+        return None if self.lease.held() is not None else _LOST
 
     def look_at_lease(self) -> bool:
         """Look whether this is still the one live instance; if not, it ends."""
@@ -316,7 +334,7 @@ class Engine:
             head,
             time,
             refusal or no_time,
-            _json(value),
+            "" if value is None else command.arguments(sample.payload),
         )
         self._calls[call] = _Call(command, value)
 
@@ -366,13 +384,12 @@ class Engine:
         if asked["action"] == "cancel":
             # What is to be cancelled may lie in its own topic yet.
             self._pumps.look()
-        name, value, refusal = asked["command"], None, None
-        command = self.commands.get(name)
+        value, refusal, arguments = None, None, ""
+        command = self.commands.get(asked["command"])
         if asked["action"] == "validate" and command is not None:
             try:
-                value = command.topic.schema.decode(asked["payload"])
-                refusal = command.checks.refusal(asked["payload"])
-            except DecodeError as error:
+                value, refusal, arguments = self._inside(command, sample, asked["payload"])
+            except HelioError as error:
                 refusal = str(error)
         time, no_time = (None, None) if command is None else self._stream_time(command, value)
         call = self.controller.control(
@@ -381,9 +398,19 @@ class Engine:
             asked,
             time,
             refusal or no_time,
-            _json(value),
+            arguments,
         )
         self._calls[call] = _Call(command, value)
+
+    @staticmethod
+    def _inside(
+        command: _Command, sample: Sample[Any], payload: bytes
+    ) -> tuple[Any, str | None, str]:
+        """Return a command that came inside another sample, as this interface has it."""
+        if command.raw is not None:
+            payload = command.raw.resolve(sample, payload)
+        value = command.topic.schema.decode(payload)
+        return value, command.checks.refusal(payload), command.arguments(payload)
 
     def _event(self, command: _Command | None, event: Any) -> None:
         """Hear what a subscription to commands tells besides samples."""
@@ -431,17 +458,25 @@ class Engine:
         call = self._calls[number]
         assert call.command is not None, "only commands are run"
         assert call.command.handler is not None, "one without a handler is refused"
-        self._begin_task(number, call, self._handle(call.command.handler, call.value))
+        work = partial(self._handle, call.command.handler, call.value)
+        self._begin_task(number, call, self._taken_up(number, work))
 
     def _on_validate(self, number: int) -> None:
         call = self._calls[number]
         check = None if call.command is None else call.command.validate
-        self._begin_task(number, call, self._check(check, call.value))
+        work = partial(self._check, check, call.value)
+        self._begin_task(number, call, self._taken_up(number, work))
 
     def _begin_task(self, number: int, call: _Call, work: Any) -> None:
         self._by_value[id(call.value)] = number
         call.task = self.spawn(work)
         call.task.add_done_callback(partial(self._ended, number))
+
+    async def _taken_up(self, number: int, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a handler or a check, unless meanwhile its time is over: then it has ended."""
+        # This task had to wait for the others of the loop, perhaps for long.
+        self.look_at_lease()
+        return await work() if self.controller.take_up(self._now(), number) else None
 
     @staticmethod
     async def _handle(handler: Callable[[Any], Any], value: Any) -> Any:
@@ -478,11 +513,6 @@ class Engine:
     def _on_ack(self, address: tuple[Any, ...], said: tuple[Any, ...]) -> None:
         sequence, identity, origin, trace, command = address
         code, error, result, timeout, headers = said
-        waiting = self._waiting.get(sequence) if trace is None and origin == _INTERNAL else None
-        if waiting is not None:
-            if not waiting.done() and AckCode(code).final:
-                waiting.set_result((code, result))
-            return
         known = None if command is None else self.commands.get(command)
         kind, acks = self._ack_type, self._acks
         assert kind is not None, "every component has acknowledgements"
@@ -508,17 +538,23 @@ class Engine:
         if self.interface.indexed:
             value["salIndex"] = self.who.index
             key = kind.schema.key(self.who.index)
-        self.sender.send(acks, value, choices(key=key, trace=trace, headers=headers))
+        terms = self._kept if AckCode(code).final else self._passing
+        self.sender.send(acks, value, choices(key=key, trace=trace, headers=headers), terms)
+
+    def _on_answer(self, number: int, code: int, text: str) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result((code, text))
 
     def _on_state(self, state: int) -> None:
         self._changed = True
         self.put("summaryState", summaryState=state)
 
     def _on_audit(self, entry: dict[str, Any]) -> None:
-        if self._audit is None or entry["origin"] == _INTERNAL:
-            return
+        assert self._audit is not None, "it is open"
         value = {**entry, "component": self.interface.name, "index": self.who.index}
-        self.sender.send(self._audit, value)
+        # Also of an instance that has lost its lease: what it did until then is recorded.
+        self.sender.send(self._audit, value, terms=_RECORD)
 
     def _on_warn(self, text: str) -> None:
         self.component.log.warning("%s", text)
@@ -601,7 +637,7 @@ class Engine:
         topic = self.events.get(event)
         if topic is None or not topic.is_open:
             return False
-        return topic.put(self.sender, force=force, **fields)
+        return topic.put(self.sender, force=force, keep=event in KEPT_EVENTS, **fields)
 
     async def ask(self, command: str, **fields: Any) -> None:
         """Have a state command done as if it had been received; for the component's own use.
@@ -620,12 +656,11 @@ class Engine:
                         f"{command} cannot be awaited in the hooks of {running}: it would wait for "
                         "itself; start a task for it"
                     )
-        self._control_sequence = self._control_sequence % SEQUENCE_MAX + 1
-        number = self._control_sequence
+        value = known.topic.data_type(**fields)
+        number = self.controller.ask(self._now(), command)
+        self._calls[number] = _Call(known, value)
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            call = self.controller.internal(self._now(), number, self.who.identity, command)
-            self._calls[call] = _Call(known, known.topic.data_type(**fields))
             self._drain()
             code, text = await waiting
         finally:
@@ -683,9 +718,6 @@ class Engine:
             await asyncio.sleep(0)
         self.controller.give_up(self._now())
         self._carry_out()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result((AckCode.ABORTED, f"{self.who.identity} has ended"))
 
     async def _close_tasks(self) -> None:
         # A task of its own: it may end as cancelled, or not at all, and the lease must be let go.
@@ -704,6 +736,7 @@ class Engine:
         if not self.bus._closed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.sender.drained(), STOP_S)
+        self.sender.close()
 
 
 STOP_S = 5.0
@@ -717,8 +750,13 @@ TYPED_MAX = 3_900
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
-_INTERNAL = -1
-"""The origin of what a component asks of itself."""
+
+_RECORD = Terms(keep=True)
+"""The terms of the audit."""
+
+_NOT_STARTED = "it has not started"
+_LOST = "its lease is lost, and another instance may run"
+_ENDED = "it has ended, and its lease is given back"
 
 
 def checks_of(topic: TopicType, options: CommandOptions) -> Checks:
@@ -763,13 +801,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
-
-
-def _json(value: Any) -> str:
-    """Return a command's public fields as JSON, for the audit."""
-    if value is None:
-        return ""
-    try:
-        return json.dumps(value.as_dict(), default=_plain, separators=(",", ":"))
-    except (TypeError, ValueError):
-        return ""

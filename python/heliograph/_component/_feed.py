@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from heliograph._errors import ClosedError
+from heliograph._errors import ClosedError, HelioError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,12 +80,19 @@ class Pumps:
     """Hands the samples of some subscriptions to callbacks.
 
     What is there at the same time is handed over in the order in which it was published, whatever
-    topics it is of. ``on_idle`` is called after each such turn.
+    topics it is of. ``on_idle`` is called after each such turn, ``on_failure`` once, where no more
+    can be read; the subscriptions are closed then.
     """
 
-    def __init__(self, bus: Bus, on_idle: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        on_idle: Callable[[], object],
+        on_failure: Callable[[HelioError], object],
+    ) -> None:
         self._bus = bus
         self._on_idle = on_idle
+        self._on_failure = on_failure
         self._pumps: list[_Pump] = []
         self._ready: list[_Pump] = []
         self._closed = False
@@ -100,12 +107,23 @@ class Pumps:
     ) -> None:
         """Hand over the samples of one more subscription, and what else it tells."""
         pump = _Pump(self, raw, on_sample, on_event)
-        self._pumps.append(pump)
         pump.listen()
+        self._pumps.append(pump)
 
     def look(self) -> None:
         """Hand over what is there now, of all subscriptions."""
         self._take(self._pumps)
+
+    def _listen(self, pump: _Pump) -> None:
+        try:
+            pump.listen()
+        except HelioError as error:
+            self._fail(error)
+
+    def _fail(self, error: HelioError) -> None:
+        if not (self._closed or self._bus._closed):
+            self.close()
+            self._on_failure(error)
 
     def skip(self) -> int:
         """Pass over what is there now, also what is being handed over; return how much it is."""
@@ -123,10 +141,7 @@ class Pumps:
         """Hand over some of what these have, then wait for more; the loop is not held up long."""
         if self._closed or self._bus._closed:
             return
-        try:
-            more = self._take(pumps)
-        except ClosedError:
-            return
+        more = self._take(pumps)
         self._on_idle()
         for pump in pumps:
             if self._closed or self._bus._closed:
@@ -135,7 +150,7 @@ class Pumps:
                 # The next turn finds it, after other callbacks had theirs.
                 self.later(pump)
             else:
-                pump.listen()
+                self._listen(pump)
 
     def later(self, pump: _Pump) -> None:
         """Look at a subscription in the loop's next round, together with others."""
@@ -151,8 +166,13 @@ class Pumps:
         """Hand over; return those that may have more."""
         more = []
         samples: list[tuple[int, int, Sample[Any]]] = []
+        failure: HelioError | None = None
         for place, pump in enumerate(pumps):
-            taken, events, seen = pump.raw.take_many(_AT_ONCE)
+            try:
+                taken, events, seen = pump.raw.take_many(_AT_ONCE)
+            except HelioError as error:
+                failure = failure or error
+                continue
             for event in events:
                 if pump.on_event is not None:
                     _guarded(pump.on_event, event)
@@ -168,6 +188,9 @@ class Pumps:
                 break
             self._at_hand = left
             _guarded(pumps[place].on_sample, sample)
+        if failure is not None:
+            # After what could be read yet.
+            self._fail(failure)
         return more
 
     def close(self) -> None:

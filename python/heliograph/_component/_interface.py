@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 from heliograph._common import open_topic
 from heliograph._component import _data
 from heliograph._component._codes import State
-from heliograph._errors import SchemaError
+from heliograph._errors import EncodeError, SchemaError
+from heliograph._heliograph import Checks
 from heliograph._sal import Interfaces, InterfaceTopic, read_folder
 
 if TYPE_CHECKING:
     import enum
+    from collections.abc import Mapping
 
     from heliograph._common import Evolution
     from heliograph._heliograph import RawBus, RawInterfaces, RawTopic, Schema
@@ -46,6 +48,11 @@ class TopicType:
     def attribute(self) -> str:
         """The attribute that components and remotes have for it, for example ``evt_target``."""
         return KINDS[self.kind] + self.name
+
+    @property
+    def indexed(self) -> bool:
+        """Whether its component is indexed."""
+        return self._interface.indexed
 
     @cached_property
     def info(self) -> InterfaceTopic:
@@ -85,6 +92,41 @@ class TopicType:
     def schema(self) -> Schema:
         """The schema whose values are of :attr:`data_type`."""
         return self.data_type._schema
+
+    @cached_property
+    def first(self) -> int:
+        """The place of the first public field; the private ones come before it."""
+        return len(self.data_type._fields) - len(self.info.fields)
+
+    @cached_property
+    def checks(self) -> Checks:
+        """What its values must be, beyond what their encoding can hold."""
+        return Checks(self.schema, [])
+
+    @cached_property
+    def labelled(self) -> frozenset[str]:
+        """The fields that have labels."""
+        return frozenset(self.checks.labelled)
+
+    @cached_property
+    def unlabelled(self) -> list[str]:
+        """The fields with labels, none of which is the default's: as whoever did not set them."""
+        return self.checks.refused(self.data_type._defaults)
+
+    def check(self, fields: Mapping[str, Any]) -> None:
+        """Refuse numbers that have no label, where the fields that are being set have labels.
+
+        Raises :class:`EncodeError` naming the field.
+        """
+        for name in self.labelled.intersection(fields):
+            refusal = self.checks.refusal_of(name, fields[name])
+            if refusal is not None:
+                raise self.refused(refusal)
+
+    def refused(self, refusal: str) -> EncodeError:
+        """Return the error that says what is wrong with a value."""
+        field = refusal.split(" ", 1)[0]
+        return EncodeError(f"{self.component}.{self.attribute}: {refusal}", field)
 
     @cached_property
     def qos(self) -> Qos:

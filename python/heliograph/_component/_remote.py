@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph._component._caller import Calling
 from heliograph._component._codes import Ack, AckCode, State
+from heliograph._component._data import same
 from heliograph._component._interface import find_interface
 from heliograph._component._topics import ReadTopic, unknown_field
-from heliograph._errors import EncodeError, ExpectedError, NobodyThere, WaitTimeout
-from heliograph._heliograph import Checks, state_path
+from heliograph._errors import ExpectedError, NobodyThere, WaitTimeout
+from heliograph._heliograph import state_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,6 @@ class RemoteCommand:
     def __init__(self, calling: Calling, topic: TopicType) -> None:
         self.type = topic
         self._calling = calling
-        self._checks = Checks(topic.schema, [])
         self._names = frozenset(field.name for field in topic.info.fields)
         self._stream: str | None = None
         self.data: TopicData = topic.data_type()
@@ -68,15 +68,20 @@ class RemoteCommand:
         if not self._names.issuperset(fields):
             stranger = next(name for name in fields if name not in self._names)
             raise unknown_field(self.type, stranger)
+        self.type.check(fields)
         made = self.type.data_type(**{k: v for k, v in fields.items() if v is not None})
         self._check(made)
         return made
 
     def _check(self, value: TopicData) -> None:
-        refusal = self._checks.refusal(self.type.schema.encode(value))
+        # What nobody set is the component's to judge: SAL's own callers send 0 then, whatever the
+        # labels are.
+        kind = self.type
+        defaults = kind.data_type()
+        unset = [n for n in kind.unlabelled if same(getattr(value, n), getattr(defaults, n))]
+        refusal = kind.checks.refusal(kind.schema.encode(value), unset)
         if refusal is not None:
-            field = refusal.split(" ", 1)[0]
-            raise EncodeError(f"{self.type.component}.{self.type.attribute}: {refusal}", field)
+            raise kind.refused(refusal)
 
     def stream(self, field: str) -> None:
         """Say which field has the time that each command is for, in TAI seconds.
@@ -107,8 +112,8 @@ class RemoteCommand:
         ``wait_done`` awaiting ends at the first acknowledgement. ``progress(ack)`` is called for
         each that is not final.
 
-        Raises :class:`EncodeError` naming a field that does not fit: then nothing is sent. Awaiting
-        raises a :class:`CommandError`.
+        Raises :class:`EncodeError` naming a field that does not fit, and ValueError for times and
+        keys that are none: then nothing is sent. Awaiting raises a :class:`CommandError`.
         """
         return self._send(self._made(fields), timeout, expiry, key, validate, wait_done, progress)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import itertools
 import logging
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph._component._data import same
 from heliograph._component._feed import Feed
-from heliograph._errors import ClosedError, EncodeError, WaitTimeout
+from heliograph._component._send import Terms
+from heliograph._errors import ClosedError, EncodeError, NotLive, WaitTimeout
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
@@ -48,7 +50,7 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 class SetWriteResult(NamedTuple):
-    """What :meth:`WriteTopic.set_write` did."""
+    """What :meth:`WriteTopic.set_write` did; ``data`` is what the topic holds as of then."""
 
     did_change: bool
     was_written: bool
@@ -72,12 +74,16 @@ class WriteTopic:
     always. None as a field's value keeps what it is.
     """
 
-    def __init__(self, bus: Bus, who: Identity, topic: TopicType) -> None:
+    def __init__(
+        self, bus: Bus, who: Identity, topic: TopicType, refusal: Callable[[], str | None]
+    ) -> None:
         self.type = topic
         self._bus = bus
         self._who = who
+        self._refusal = refusal
         self._always = topic.kind != "event"
-        self._first = len(topic.data_type._fields) - len(topic.info.fields)
+        self._first = topic.first
+        self._labelled = topic.labelled
         self._data = topic.data_type()
         self._names = frozenset(topic.data_type._fields[self._first :])
         self._schema = topic.schema
@@ -87,6 +93,7 @@ class WriteTopic:
         self._sequence = 0
         self._topic: Topic[Any] | None = None
         self._opening = asyncio.Lock()
+        self._kept, self._passing = (Terms(keep=keep, refusal=refusal) for keep in (True, False))
         if "salIndex" in topic.data_type._fields:
             self._set("salIndex", who.index)
         self._set("private_revCode", topic.revcode)
@@ -117,7 +124,7 @@ class WriteTopic:
         Raises :class:`EncodeError` naming the field that is not there, or whose value does not fit:
         then nothing is set.
         """
-        self._check_names(fields)
+        self._check(fields)
         given = {name: value for name, value in fields.items() if value is not None}
         changed = False
         for name, value in given.items():
@@ -132,18 +139,33 @@ class WriteTopic:
     async def set_write(self, *, force_output: bool | None = None, **fields: Any) -> SetWriteResult:
         """Set fields and publish: an event where it has changed or that is forced.
 
-        Raises :class:`EncodeError` naming the field: the fields then are what they were. Raises
-        what ``Topic.publish`` raises: they then are set, and the next call publishes them.
+        Raises :class:`EncodeError` naming the field, and :class:`NotLive` where the component does
+        not hold its lease: the fields then are what they were. Raises what ``Topic.publish``
+        raises: they then are set, and the next call publishes them.
         """
-        self._check_names(fields)
+        self._check(fields)
         topic = self._topic or await self._open()
+        self._live()
         # From here to the publish nothing is awaited, so that no other task's values mix in.
         public = self._take(fields)
         changed = self._differs(public)
         wanted = self._always if force_output is None else force_output
         if changed or wanted:
-            await self._publish(topic, public)
-        return SetWriteResult(changed, changed or wanted, self._data)
+            return SetWriteResult(changed, True, await self._publish(topic, public))
+        return SetWriteResult(changed, False, self._snapshot())
+
+    def _live(self) -> None:
+        reason = self._refusal()
+        if reason is not None:
+            raise NotLive(
+                f"{self.type.component}.{self.type.attribute} is not {self._who.identity}'s to "
+                f"write: {reason}"
+            )
+
+    def _snapshot(self) -> TopicData:
+        """Return what is set, apart from what is set later."""
+        value: TopicData = self._schema.decode(self._schema.encode(self._data))
+        return value
 
     def _differs(self, public: bytes) -> bool:
         """Whether what would be published differs from what was; any NaN is any other, -0 is 0."""
@@ -173,18 +195,24 @@ class WriteTopic:
             raise
 
     async def write(self) -> TopicData:
-        """Publish the fields as they are, changed or not."""
-        topic = self._topic or await self._open()
-        await self._publish(topic, self._take({}))
-        return self._data
+        """Publish the fields as they are, changed or not; return them as of then.
 
-    def _check_names(self, fields: dict[str, Any]) -> None:
+        Raises what :meth:`set_write` raises.
+        """
+        topic = self._topic or await self._open()
+        self._live()
+        return await self._publish(topic, self._take({}))
+
+    def _check(self, fields: dict[str, Any]) -> None:
         if not self._names.issuperset(fields):
             stranger = next(name for name in fields if name not in self._names)
             raise unknown_field(self.type, stranger)
+        if self._labelled:
+            self.type.check(fields)
 
-    async def _publish(self, topic: Topic[Any], public: bytes) -> None:
+    async def _publish(self, topic: Topic[Any], public: bytes) -> TopicData:
         self._stamp(self._data)
+        published = self._snapshot()
         # Before the publish: a task that sets the same values meanwhile need not write them.
         self._written = public
         try:
@@ -193,6 +221,7 @@ class WriteTopic:
             # What readers have is not known: a cancelled publish may happen yet.
             self._written = None
             raise
+        return published
 
     def _stamp(self, data: Any) -> None:
         sent, utc = self._bus._raw.stamps()
@@ -203,16 +232,21 @@ class WriteTopic:
         stamp(data, "private_kafkaStamp", sent)
         stamp(data, "private_seqNum", sequence)
 
-    def put(self, sender: Sender, *, force: bool, **fields: Any) -> bool:
-        """Set fields and publish without waiting; for what is open. Say whether it was written."""
+    def put(self, sender: Sender, *, force: bool, keep: bool, **fields: Any) -> bool:
+        """Set fields and publish without waiting; for what is open. Say whether it was written.
+
+        What cannot be published is tried again where it is to be kept.
+        """
         assert self._topic is not None, "the machinery opens what it writes"
+        if self._refusal() is not None:
+            return False
         known = {name: value for name, value in fields.items() if name in self._names}
         public = self._take(known)
         if not (force or self._always or self._differs(public)):
             return False
         self._stamp(self._data)
         self._written = public
-        sender.send(self._topic._raw, self._data)
+        sender.send(self._topic._raw, self._data, terms=self._kept if keep else self._passing)
         return True
 
     @property
@@ -233,6 +267,8 @@ class WriteTopic:
     async def _open(self) -> Topic[Any]:
         async with self._opening:
             if self._topic is None:
+                # To open it is to silence whoever wrote it under the same name before.
+                self._live()
                 raw = await in_thread(self.open_now)
                 topic = self._bus._adopt(raw)
                 topic._claimed = True
@@ -243,7 +279,7 @@ class WriteTopic:
         """Open the topic, and find the number that this writer's last sample has."""
         topic = self.type
         raw = topic.open(self._bus._raw, producer=self._who.producer)
-        keys = [topic.schema.key(self._who.index)] if self._first > 8 else None
+        keys = [topic.schema.key(self._who.index)] if topic.indexed else None
         subscription = raw.subscribe(wishes(last(1), keys))
         samples, _, _ = subscription.take_many(1)
         subscription.close()
@@ -316,7 +352,7 @@ class ReadTopic:
     @property
     def has_data(self) -> bool:
         """Whether there is any value."""
-        return self.get() is not None
+        return self._look() is not None
 
     @property
     def nqueued(self) -> int:
@@ -334,9 +370,9 @@ class ReadTopic:
         return self._dropped + (0 if self._feed is None else self._feed.raw.stats.lost)
 
     def get(self) -> Any:
-        """Return the newest value at once; None where there is none."""
+        """Return the newest value at once, each caller its own; None where there is none."""
         sample = self._look()
-        return None if sample is None else self._received(sample)
+        return None if sample is None else copy.copy(self._received(sample))
 
     async def aget(self, timeout: float | None = None) -> Any:
         """Return the newest value, waiting at most ``timeout`` seconds for a first one.
@@ -347,7 +383,7 @@ class ReadTopic:
             while (sample := self._look()) is None:
                 assert self._newest is not None, "it was opened by the look"
                 await self._arrival(self._newest)
-        return self._received(sample)
+        return copy.copy(self._received(sample))
 
     def _is_of_living(self) -> bool:
         """Whether who wrote the newest value writes still."""
@@ -404,7 +440,8 @@ class ReadTopic:
     def callback(self) -> Callable[[Any], object] | None:
         """Called with each value, in order, those that wait first; it may be a coroutine function.
 
-        What it raises is logged. None ends it.
+        What it raises is logged, and so is why it is called no more, where the topic cannot be read
+        (any more). None ends it.
         """
         return self._callback
 
@@ -436,6 +473,9 @@ class ReadTopic:
                     await self._arrival(self._feed)
                     continue
             except ClosedError:
+                return
+            except Exception:
+                _LOG.exception("the callback of %r is called no more: it cannot be read", self)
                 return
             if turn % QUEUE_DEPTH == 0:
                 await asyncio.sleep(0)

@@ -149,6 +149,16 @@ impl Lease {
         }
     }
 
+    /// Whether it was confirmed so lately that nobody can have taken over. Never waits; where it is
+    /// not, [`state`](Self::state) tells.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        let held = &self.0;
+        let Ok(said) = held.said.try_lock() else { return false };
+        let recent = held.bus.clock().uptime().saturating_sub(*said) < LEASE;
+        recent && !held.lost.load(Ordering::Acquire)
+    }
+
     /// Which of the component's instances this is: a later one has a larger number.
     #[must_use]
     pub fn incarnation(&self) -> u64 {

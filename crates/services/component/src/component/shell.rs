@@ -201,6 +201,8 @@ impl Shell {
                         taken.cancel.set();
                     }
                 }
+                // Nothing is asked here that would be answered.
+                Effect::Answer { .. } => {}
                 Effect::Acknowledge { address, ack } => self.say_ack(address, ack),
                 Effect::Error { code, report } => self.say_fault(code, &report, ""),
                 Effect::State(state) => self.say_state(state),

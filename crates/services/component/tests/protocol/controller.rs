@@ -8,6 +8,7 @@
 //! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= instance= trace= refusal=
 //!     arguments=]
 //! 1.0 WHO validates COMMAND #NUMBER | WHO cancels COMMAND|- TARGET #NUMBER
+//! 1.0 itself COMMAND #NUMBER
 //! 1.0 WHO locks SECONDS #NUMBER | WHO unlocks #NUMBER
 //! 1.0 taken-up WHO#NUMBER
 //! 1.0 begun|finished WHO#NUMBER ok|failed|aborted|timeout|noperm [TEXT] [error= typed=]
@@ -74,6 +75,11 @@ impl Actor for Stage {
         let quiet = words[0] == "quietly";
         let (times, line) = if quiet { (words[1].as_str(), &words[2..]) } else { ("1", words) };
         for further in 0..times.parse().expect("how often") {
+            if line[0] == "itself" {
+                let label = format!("itself#{}", seq_num(line));
+                self.calls.insert(label, controller.ask(now, &line[1]));
+                break;
+            }
             let Some(mut request) = request(line) else {
                 apply(controller, &self.calls, now, words);
                 break;
@@ -115,6 +121,9 @@ impl Stage {
                 format!("ack {who}{to}#{number}{on} {}{trace}", render_ack(&ack))
             }
             Effect::Error { code, report } => format!("error {code} {report:?}"),
+            Effect::Answer { call, ack } => {
+                format!("answer {} {}", self.label(call), render_ack(&ack))
+            }
             Effect::State(state) => format!("state {state}"),
             Effect::Audit(entry) => render_audit(&entry),
             Effect::Warn(text) => format!("warn {text}"),

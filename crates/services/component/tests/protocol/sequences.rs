@@ -292,7 +292,7 @@ impl World {
                 self.states.push(state);
             }
             Effect::Error { .. } => assert!(self.held, "an error without the lease"),
-            Effect::Audit(_) | Effect::Warn(_) | Effect::Quit => {}
+            Effect::Answer { .. } | Effect::Audit(_) | Effect::Warn(_) | Effect::Quit => {}
         }
     }
 

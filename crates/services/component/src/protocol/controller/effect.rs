@@ -47,6 +47,13 @@ pub enum Effect {
         /// The call.
         call: CallNumber,
     },
+    /// Tell whoever had the component [ask itself](super::Controller::ask) how that has ended.
+    Answer {
+        /// The call.
+        call: CallNumber,
+        /// How it ended; final.
+        ack: Acknowledgement,
+    },
     /// Publish an acknowledgement.
     Acknowledge {
         /// To whom.

@@ -40,10 +40,20 @@ pub(super) enum Voice {
     Nobody,
 }
 
-/// A request and when it came.
+/// Who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// Somebody who is told by acknowledgements, and stands in the audit.
+    Caller,
+    /// The component itself.
+    Component,
+}
+
+/// A request, who made it, and when it came.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) request: Request,
+    pub(super) by: Asker,
     pub(super) at: Tai,
 }
 
@@ -62,6 +72,16 @@ pub(super) struct Live {
     pub(super) until: Option<Tai>,
     /// Who cancelled it.
     pub(super) cancelled_by: Option<String>,
+}
+
+impl Asked {
+    pub(super) fn of(request: Request, at: Tai) -> Self {
+        Self { request, by: Asker::Caller, at }
+    }
+
+    pub(super) fn own(request: Request, at: Tai) -> Self {
+        Self { request, by: Asker::Component, at }
+    }
 }
 
 impl Live {

@@ -29,7 +29,7 @@ use super::{
     StreamStats, SummaryState, span,
 };
 use audit::Audit;
-use live::{Board, Stage, Voice, tellable};
+use live::{Asked, Asker, Board, Stage, Voice, tellable};
 use rules::{Cancelled, Judged};
 
 pub use audit::{AUDIT_LOST, AUDIT_PATIENCE};
@@ -147,12 +147,42 @@ impl Controller {
         }
         self.end_lock(now);
         match self.judge(now, &request) {
-            Judged::Answer(ack) => self.answer(now, call, request, ack),
+            Judged::Answer(ack) => self.answer(now, call, Asked::of(request, now), ack),
             Judged::Join(with) => self.join(now, call, request, with),
             Judged::Take(command) if request.action == Action::Validate => {
                 self.validate(now, call, request, command);
             }
-            Judged::Take(command) => self.take(now, call, request, command),
+            Judged::Take(command) => self.take(now, call, Asked::of(request, now), command),
+        }
+        call
+    }
+
+    /// The component itself asks for a command, mostly one that changes its state. Authorization
+    /// and locks are for others, and so is the audit; [`Effect::Answer`] tells how it ended.
+    ///
+    /// Nothing that comes from the bus can pass for it: it is no request of a caller's.
+    pub fn ask(&mut self, now: Tai, command: &str) -> CallNumber {
+        let call = CallNumber(self.next);
+        self.next += 1;
+        let request = Request {
+            action: Action::Run,
+            command: command.to_owned(),
+            seq_num: 0,
+            identity: self.name(),
+            origin: 0,
+            caller: None,
+            instance: None,
+            expiry: None,
+            key: None,
+            trace: None,
+            time: None,
+            refusal: None,
+            arguments: String::new(),
+        };
+        self.end_lock(now);
+        match self.judge_own(&request) {
+            Err(ack) => self.answer(now, call, Asked::own(request, now), ack),
+            Ok(at) => self.take(now, call, Asked::own(request, now), at),
         }
         call
     }
@@ -227,7 +257,7 @@ impl Controller {
         }
         let ack = tellable(told.into());
         live.until = Some(span::after_seconds(now, ack.timeout_s));
-        for asked in live.asked() {
+        for asked in live.asked().filter(|asked| asked.by == Asker::Caller) {
             let address = live::address(&asked.request);
             self.effects.push_back(Effect::Acknowledge { address, ack: ack.clone() });
         }

@@ -2,8 +2,8 @@
 
 use helio_core::Tai;
 
-use super::live::{STATE_LANE, Stage, Voice, key};
-use super::{Controller, MAX_EARLY};
+use super::live::{Asker, STATE_LANE, Stage, Voice, key};
+use super::{Controller, LeaseState, MAX_EARLY};
 use crate::protocol::lock::Lock;
 use crate::protocol::memory::Entry;
 use crate::protocol::{
@@ -55,6 +55,19 @@ impl Controller {
         self.judge_command(now, request).map(Judged::Take)
     }
 
+    /// Judges what the component asks itself: only what it is and does speaks against that.
+    pub(super) fn judge_own(&self, request: &Request) -> Rule<usize> {
+        if self.lease == LeaseState::Lost {
+            return Err(failed(format!("{} does not hold its lease", self.name())));
+        }
+        self.open()?;
+        let command = self.known(request)?;
+        if self.board.lanes[STATE_LANE].is_open() {
+            self.allowed(command)?;
+        }
+        Ok(command)
+    }
+
     fn judge_command(&mut self, now: Tai, request: &Request) -> Rule<usize> {
         self.authorized(request, &request.command)?;
         self.unlocked(now, request)?;
@@ -71,11 +84,16 @@ impl Controller {
         Ok(command)
     }
 
-    /// Whether the component takes requests, and this one in particular now.
-    fn in_order(&self, now: Tai, request: &Request) -> Rule {
+    fn open(&self) -> Rule {
         if self.closing {
             return Err(failed(format!("{} is going away", self.name())));
         }
+        Ok(())
+    }
+
+    /// Whether the component takes requests, and this one in particular now.
+    fn in_order(&self, now: Tai, request: &Request) -> Rule {
+        self.open()?;
         self.accountable(request)?;
         unexpired(now, request)?;
         if request.who().len() > MAX_CALLER_BYTES {
@@ -231,7 +249,8 @@ impl Controller {
         };
         let mut found: Vec<(u8, CallNumber)> = Vec::new();
         for (call, live) in &self.board.calls {
-            let near = live.asked().filter_map(|asked| meant(&asked.request)).max();
+            let callers = live.asked().filter(|asked| asked.by == Asker::Caller);
+            let near = callers.filter_map(|asked| meant(&asked.request)).max();
             found.extend(near.filter(|_| live.voice != Voice::Audit).map(|near| (near, *call)));
         }
         let nearest = found.iter().map(|(near, _)| *near).max().unwrap_or(0);

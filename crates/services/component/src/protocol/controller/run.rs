@@ -2,7 +2,7 @@
 
 use helio_core::Tai;
 
-use super::live::{Asked, Live, Stage, Voice, address, key, tellable, title};
+use super::live::{Asked, Asker, Live, Stage, Voice, address, key, tellable, title};
 use super::{
     AuditEntry, Controller, Effect, LeaseState, MAX_CONCURRENT, MAX_JOINED, MAX_WAITING, Phase,
     rules,
@@ -18,14 +18,17 @@ impl Controller {
         &mut self,
         now: Tai,
         call: CallNumber,
-        request: Request,
+        asked: Asked,
         ack: Acknowledgement,
     ) {
         self.effects.push_back(Effect::Discard { call });
-        let address = address(&request);
+        if asked.by == Asker::Component {
+            return self.effects.push_back(Effect::Answer { call, ack });
+        }
         // Of what is not taken there is no record before this one, which hence has the arguments.
-        let record = entry(now, &Asked { request, at: now }, Some(&ack));
+        let record = entry(now, &asked, Some(&ack));
         self.effects.push_back(Effect::Audit(record));
+        let address = address(&asked.request);
         self.effects.push_back(Effect::Acknowledge { address, ack });
     }
 
@@ -34,7 +37,8 @@ impl Controller {
         let full = |live: &Live| live.joined.len() >= MAX_JOINED || live.voice != Voice::Callers;
         let Some(live) = self.board.calls.get_mut(&with).filter(|live| !full(live)) else {
             let text = "runs already under this key; send it again when that has ended";
-            return self.answer(now, call, request, rules::failed(text.to_owned()));
+            let asked = Asked::of(request, now);
+            return self.answer(now, call, asked, rules::failed(text.to_owned()));
         };
         let left = live.until.map_or(0.0, |until| span::seconds(now, until).max(0.0));
         let text = match live.stage {
@@ -44,7 +48,7 @@ impl Controller {
         let told = Acknowledgement::new(AckCode::InProgress, text);
         let ack = Acknowledgement { timeout_s: left, ..told };
         let address = address(&request);
-        live.joined.push(Asked { request, at: now });
+        live.joined.push(Asked::of(request, now));
         self.effects.push_back(Effect::Discard { call });
         self.effects.push_back(Effect::Acknowledge { address, ack });
     }
@@ -54,26 +58,29 @@ impl Controller {
         let validating = self.board.calls_that(|live| live.stage == Stage::Validating).len();
         if validating >= MAX_CONCURRENT {
             let text = format!("{validating} commands are being validated; try again");
-            return self.answer(now, call, request, rules::failed(text));
+            return self.answer(now, call, Asked::of(request, now), rules::failed(text));
         }
-        self.board.calls.insert(call, live(now, request, at, Stage::Validating));
+        let validating = live(Asked::of(request, now), at, Stage::Validating);
+        self.board.calls.insert(call, validating);
         self.effects.push_back(Effect::Validate { call });
     }
 
     /// Puts a command into its lane.
-    pub(super) fn take(&mut self, now: Tai, call: CallNumber, request: Request, at: usize) {
+    pub(super) fn take(&mut self, now: Tai, call: CallNumber, asked: Asked, at: usize) {
         let lane = &mut self.board.lanes[self.board.commands[at].lane];
         if lane.waiting.len() >= MAX_WAITING {
             let text = format!("{MAX_WAITING} commands wait already; try again later");
-            return self.answer(now, call, request, rules::failed(text));
+            return self.answer(now, call, asked, rules::failed(text));
         }
         lane.waiting.push_back(call);
-        if let Some(key) = key(&request) {
-            self.memory.begin(key, &request.command, call);
+        if let Some(key) = key(&asked.request) {
+            self.memory.begin(key, &asked.request.command, call);
         }
-        let mut taken = live(now, request, at, Stage::Waiting);
-        let record = entry(now, &taken.asked, None);
-        self.effects.push_back(Effect::Audit(AuditEntry { phase: Phase::Received, ..record }));
+        let mut taken = live(asked, at, Stage::Waiting);
+        if taken.asked.by == Asker::Caller {
+            let record = entry(now, &taken.asked, None);
+            self.effects.push_back(Effect::Audit(AuditEntry { phase: Phase::Received, ..record }));
+        }
         // They may be large, and are told once.
         taken.asked.request.arguments = String::new();
         self.board.calls.insert(call, taken);
@@ -179,6 +186,9 @@ impl Controller {
             Some(key) => self.memory.end(now, key, &ack),
             None => {}
         }
+        if asked.by == Asker::Component {
+            return self.effects.push_back(Effect::Answer { call, ack });
+        }
         for asked in std::iter::once(asked).chain(joined) {
             let told = (voice == Voice::Callers).then_some(&ack);
             let record = entry(now, &asked, told);
@@ -238,9 +248,9 @@ impl Controller {
     }
 }
 
-fn live(now: Tai, request: Request, command: usize, stage: Stage) -> Live {
+fn live(asked: Asked, command: usize, stage: Stage) -> Live {
     Live {
-        asked: Asked { request, at: now },
+        asked,
         joined: Vec::new(),
         command,
         stage,

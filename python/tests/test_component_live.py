@@ -1,0 +1,271 @@
+"""Who may speak for a component, and what becomes of what cannot be told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from probe import PATIENCE_S, Probe, asynchronous
+
+import heliograph as helio
+from heliograph import AckCode, State, testing
+from heliograph._component import _send
+from heliograph._component._commands import CommandOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from heliograph.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("interfaces")
+
+LEASE_S = 5.0
+
+
+@pytest.fixture(params=["memory", "journal"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return testing.memory_url()
+    return f"journal:{tmp_path / 'journal'}"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return testing.ManualClock(helio.Time.now())
+
+
+async def take_over(bus: helio.Bus, clock: ManualClock) -> Probe:
+    """Start a successor of a component that says nothing for longer than its lease."""
+    while True:
+        clock.advance(LEASE_S + 1.0)
+        made = Probe(bus, initial_state=State.ENABLED)
+        try:
+            await made.start()
+        except helio.LeaseError:
+            # The thread that confirms leases came in between.
+            continue
+        return made
+
+
+@asynchronous
+async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> None:
+    class Stubborn(Probe):
+        told = ""
+
+        async def do_hang(self, command: Any) -> str:
+            try:
+                return await super().do_hang(command)
+            finally:
+                try:
+                    await self.evt_position.set_write(value=7.0)
+                except helio.NotLive as error:
+                    self.told = str(error)
+
+    async with (
+        testing.memory_bus(url, clock=clock) as theirs,
+        testing.memory_bus(url, clock=clock) as ours,
+    ):
+        old = Stubborn(theirs, initial_state=State.ENABLED)
+        with pytest.raises(helio.NotLive, match="it has not started"):
+            await old.evt_position.set_write(value=0.0)
+        await old.start()
+        await old.tel_sample.set_write(number=1)
+        remote = helio.Remote(ours, "Probe")
+        call = remote.cmd_hang.set_start(timeout=1000.0)
+        await old.hanging.wait()
+        new = await take_over(ours, clock)
+        await new.evt_position.set_write(value=1.0)
+        # Neither what was never opened nor what was is its to write; nothing is kept of it.
+        for write in (old.evt_position.set_write(value=7.0), old.tel_sample.write()):
+            with pytest.raises(helio.NotLive, match=r"not Probe's to write: its lease is lost"):
+                await write
+        assert old.evt_position.data.value == 0.0
+        with pytest.raises(helio.LeaseError, match="another instance has taken over"):
+            await old.done_task
+        assert "is not Probe's to write" in old.told
+        assert "close_tasks" in old.hooks
+        with pytest.raises(helio.NobodyThere, match="was replaced"):
+            await call
+        # The successor's topics are its own, and nobody else has written to them.
+        await new.evt_position.set_write(value=2.0)
+        await remote.cmd_move.set_start(axis=1)
+        async with ours.topic("Probe/event/position").subscribe(start=helio.earliest()) as samples:
+            assert [s.value["value"] for s in await samples.batch(timeout=0)] == [1.0, 2.0]
+        await new.close()
+        with pytest.raises(helio.NotLive, match="given back"):
+            await new.evt_position.set_write(value=3.0)
+
+
+@asynchronous
+async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock) -> None:
+    class Slow(Probe):
+        command_options = {"move": CommandOptions(concurrent=True)}  # noqa: RUF012
+
+        async def do_move(self, command: Any) -> None:
+            self.ran.append(command)
+            # As one that holds up the event loop.
+            clock.advance(3.0)
+
+    async with (
+        testing.memory_bus(clock=clock) as bus,
+        testing.component(Slow, bus=bus, initial_state=State.ENABLED) as (slow, remote),
+    ):
+        options: dict[str, Any] = {"axis": 1, "timeout": 100.0, "expiry": 2.0}
+        calls = [remote.cmd_move.set_start(**options) for _ in range(2)]
+        assert (await calls[0]).ack is AckCode.COMPLETE
+        with pytest.raises(helio.CommandTimeout, match=r"expired .* before it could be taken"):
+            await calls[1]
+        assert len(slow.ran) == 1
+        # Nor is it validated.
+        calls = [
+            remote.cmd_move.set_start(**options),
+            remote.cmd_move.set_start(validate=True, **options),
+        ]
+        assert (await calls[0]).ack is AckCode.COMPLETE
+        with pytest.raises(helio.CommandTimeout, match="expired"):
+            await calls[1]
+
+
+class Counting(Probe):
+    """One that tells when three commands have run."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.three = asyncio.Event()
+
+    async def do_move(self, command: Any) -> None:
+        await super().do_move(command)
+        if len(self.ran) == 3:
+            self.three.set()
+
+
+async def turns(count: int = 20) -> None:
+    """Let the other tasks of the loop run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Full:
+    """A raw topic on a disk that is full."""
+
+    full = False
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._raw, name)
+        if name not in ("offer", "offer_with", "publish", "publish_with"):
+            return real
+
+        def publish(*arguments: Any) -> Any:
+            if Full.full:
+                raise helio.StorageError("no space left")
+            return real(*arguments)
+
+        return publish
+
+
+@pytest.fixture
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
+    """What makes a disk full for a component's machinery, until `Full.full` is false again."""
+    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+
+    def fill(probe: Probe) -> None:
+        engine = probe._engine
+        monkeypatch.setattr(engine, "_acks", Full(engine._acks))
+        monkeypatch.setattr(engine, "_audit", Full(engine._audit))
+        for event in engine.events.values():
+            monkeypatch.setattr(event._topic, "_raw", Full(event._topic._raw))
+        monkeypatch.setattr(Full, "full", True)
+
+    return fill
+
+
+async def audit(bus: helio.Bus) -> list[tuple[str, str, int]]:
+    async with bus.topic("Probe/audit").subscribe(start=helio.earliest()) as samples:
+        records = [sample.value for sample in await samples.batch(timeout=0)]
+    return [(record["command"], record["phase"], record["ack"]) for record in records]
+
+
+@asynchronous
+async def test_what_cannot_be_told_is_told_later(fill_disk: Callable[[Probe], None]) -> None:
+    async with (
+        testing.memory_bus() as bus,
+        testing.component(Counting, bus=bus, initial_state=State.ENABLED) as (probe, remote),
+    ):
+        remote.evt_summaryState.flush()
+        remote.evt_errorCode.flush()
+        fill_disk(probe)
+        hanging = remote.cmd_hang.set_start(timeout=100.0)
+        await probe.hanging.wait()
+        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(2)]
+        await probe.three.wait()
+        await probe.fault(3, "oil is cold")
+        probe.log.warning("nobody will read this")
+        await turns()
+        assert await audit(bus) == []
+        assert not any(call.done for call in calls)
+        Full.full = False
+        for call in calls:
+            assert (await call).ack is AckCode.COMPLETE
+        assert (await remote.evt_errorCode.next(timeout=PATIENCE_S)).errorCode == 3
+        assert (await remote.evt_summaryState.next(timeout=PATIENCE_S)).summaryState is State.FAULT
+        probe.release.set()
+        # What was only of that moment is not told: that it hangs, what was logged.
+        assert [ack.ack async for ack in hanging] == [AckCode.COMPLETE]
+        assert not any("nobody" in r.message for r in await logged(bus))
+        complete = int(AckCode.COMPLETE)
+        assert await audit(bus) == [
+            ("hang", "received", 0),
+            ("move", "received", 0),
+            ("move", "received", 0),
+            ("move", "finished", complete),
+            ("move", "finished", complete),
+            ("hang", "finished", complete),
+        ]
+
+
+async def logged(bus: helio.Bus) -> list[Any]:
+    remote = helio.Remote(bus, "Probe")
+    kind = remote.evt_logMessage.type
+    async with bus.topic(kind.topic, kind.schema).subscribe(start=helio.earliest()) as samples:
+        return [sample.value for sample in await samples.batch(timeout=0)]
+
+
+@asynchronous
+async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
+    fill_disk: Callable[[Probe], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(_send, "BACKLOG", 4)
+    async with testing.component(Counting, initial_state=State.ENABLED) as (probe, remote):
+        fill_disk(probe)
+        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
+        await probe.three.wait()
+        await turns()
+        assert not any(call.done for call in calls)
+        sender = probe._engine.sender
+        assert (len(sender._waiting), sender.dropped) == (4, 5)
+        # The end waits for it a while, then goes on.
+        monkeypatch.setattr("heliograph._component._engine.STOP_S", 0.05)
+        await probe.close()
+        assert "4 samples that must be told were not" in caplog.text
+        assert sender._task is None or sender._task.cancelling()
+
+
+@asynchronous
+async def test_components_that_never_ran_leave_the_log_alone() -> None:
+    async with testing.memory_bus() as bus:
+        log = logging.getLogger("Probe")
+        before = list(log.handlers)
+        probe = Probe(bus)
+        assert len(log.handlers) == len(before) + 1
+        del probe
+        gc.collect()
+        assert log.handlers == before
