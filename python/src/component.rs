@@ -560,14 +560,9 @@ impl RawChecks {
     /// An encoded value's fields from the place `first` on as JSON text, as the audit has them:
     /// numbers that JSON has not are texts.
     fn arguments(&self, payload: &[u8], first: usize) -> String {
-        let value = self.codec.decode(payload).unwrap_or(Value::Null);
-        match self.codec.value_to_json(&value) {
-            Ok(serde_json::Value::Object(all)) => {
-                let public: serde_json::Map<_, _> = all.into_iter().skip(first).collect();
-                serde_json::Value::Object(public).to_string()
-            }
-            _ => String::new(),
-        }
+        let Ok(Value::Record(values)) = self.codec.decode(payload) else { return String::new() };
+        let public = self.codec.fields_to_json(&values, first.min(values.len())..values.len());
+        public.map_or_else(|_| String::new(), |all| serde_json::Value::Object(all).to_string())
     }
 }
 
