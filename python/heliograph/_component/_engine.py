@@ -556,6 +556,9 @@ class Engine:
         # Also of an instance that has lost its lease: what it did until then is recorded.
         self.sender.send(self._audit, value, terms=_RECORD)
 
+    def _on_error(self, code: int, report: str) -> None:
+        self.put("errorCode", errorCode=code, errorReport=report, traceback="")
+
     def _on_warn(self, text: str) -> None:
         self.component.log.warning("%s", text)
 
