@@ -1,0 +1,395 @@
+//! What a component says while topics fail, hold up their writers, or cannot be read.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
+use helio_bus::{
+    Bus, Message, Start, Subscribe, Subscription, Tai, TestClock, TopicName, TopicSpec,
+};
+use helio_component::protocol::controller::{AUDIT_LOST, AUDIT_PATIENCE};
+use helio_component::protocol::{AckCode, SummaryState};
+use helio_component::{
+    AuditPhase, AuditRecord, Builder, Command, Component, Failed, ReadTopic, Reading, Remote,
+};
+use helio_core::schema::HasSchema;
+use helio_core::{Codec, ProducerName};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use support::{PATIENCE, Site, on_every_transport};
+
+/// A site whose component is on a bus that can be made to fail; others are not.
+struct Failing {
+    site: Site,
+    bus: Bus,
+    cable: Cable,
+    clock: TestClock,
+}
+
+impl Failing {
+    fn new() -> Self {
+        let site = Site::memory();
+        let transport = FaultTransport::connect(site.url(), FaultPlan::default()).unwrap();
+        let cable = transport.cable();
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let bus = Bus::builder().clock(Arc::new(clock.clone())).over(transport).unwrap();
+        Self { site, bus, cable, clock }
+    }
+
+    fn mount(&self) -> Builder {
+        let builder = Component::builder(&self.bus, &self.site.mount(), 0);
+        builder.initial_state(SummaryState::Enabled)
+    }
+
+    fn other(&self) -> Bus {
+        let builder = Bus::builder().clock(Arc::new(self.clock.clone()));
+        builder.connect(self.site.url()).unwrap()
+    }
+
+    fn remote(&self) -> Remote {
+        Remote::open(&self.other(), &self.site.mount(), 0).unwrap()
+    }
+}
+
+fn name(topic: &str) -> TopicName {
+    TopicName::new(&format!("MTMount/{topic}")).unwrap()
+}
+
+fn audit(bus: &Bus) -> Subscription {
+    let topic = bus.topic(TopicSpec::of(name("audit"))).unwrap();
+    topic.subscribe(Subscribe::from(Start::Earliest)).unwrap()
+}
+
+/// The next records: command, and whether it has ended.
+fn records(samples: &mut Subscription, count: usize) -> Vec<(String, AuditPhase)> {
+    let codec = Codec::new(&AuditRecord::schema().unwrap());
+    let mut next = || {
+        let event = samples.next_timeout(PATIENCE).unwrap().expect("a record");
+        let sample = event.into_sample().unwrap();
+        let record: AuditRecord = codec.deserialize(&sample.payload).unwrap();
+        (record.command, record.phase)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn both(command: &str) -> [(String, AuditPhase); 2] {
+    [AuditPhase::Received, AuditPhase::Finished].map(|phase| (command.to_owned(), phase))
+}
+
+fn says(word: &'static str) -> impl FnMut(&Reading) -> bool {
+    move |reading| reading.text("message").is_some_and(|text| text.contains(word))
+}
+
+fn is_state(state: SummaryState) -> impl FnMut(&Reading) -> bool {
+    move |reading| reading.integer("summaryState") == Some(i64::from(state.number()))
+}
+
+#[test]
+fn what_cannot_be_published_comes_later_and_in_order() {
+    let failing = Failing::new();
+    let (cable, topics) = (failing.cable.clone(), ["ackcmd", "audit"].map(name));
+    let broken = topics.clone();
+    let (runs, ran) = mpsc::channel();
+    let component = failing
+        .mount()
+        .inline("moveToTarget", move |_: &Command| {
+            broken.iter().for_each(|topic| cable.break_topic(topic));
+            Ok("arrived")
+        })
+        // On the same thread, so when it runs what the one before it says was tried.
+        .inline("stop", move |_: &Command| runs.send(()).map_err(|_| Failed::aborted()))
+        .start()
+        .unwrap();
+    let remote = failing.remote();
+    let mut records_of = audit(&failing.other());
+    let first = remote.command("moveToTarget").timeout(PATIENCE).send();
+    let second = remote.command("stop").timeout(PATIENCE).send();
+    ran.recv_timeout(PATIENCE).unwrap();
+    topics.iter().for_each(|topic| failing.cable.mend_topic(topic));
+    assert_eq!(first.wait().unwrap().result, "arrived");
+    assert_eq!(second.wait().unwrap().code, AckCode::Complete);
+    assert_eq!(records(&mut records_of, 4), [both("moveToTarget"), both("stop")].concat());
+    component.stop().unwrap();
+}
+
+#[test]
+fn a_state_that_cannot_be_published_comes_later_and_the_acknowledgement_after_its_failure() {
+    let failing = Failing::new();
+    let component = failing.mount().initial_state(SummaryState::Disabled).start().unwrap();
+    let remote = failing.remote();
+    let mut states = remote.event("summaryState").unwrap();
+    states.next(PATIENCE).unwrap();
+    let topic = states.shape().topic().topic_name().clone();
+    failing.cable.break_topic(&topic);
+    remote.command("enable").timeout(PATIENCE).send().wait().unwrap();
+    assert_eq!(component.state(), SummaryState::Enabled);
+    assert!(states.try_next().unwrap().is_none());
+    remote.command("disable").timeout(PATIENCE).send().wait().unwrap();
+    failing.cable.mend_topic(&topic);
+    let mut next = || states.next(PATIENCE).unwrap().integer("summaryState");
+    assert_eq!([next(), next()], [Some(2), Some(1)]);
+    component.stop().unwrap();
+}
+
+#[test]
+fn without_an_audit_nothing_is_run_after_a_while() {
+    let failing = Failing::new();
+    let component = failing.mount().inline("stop", |_: &Command| Ok(())).start().unwrap();
+    let remote = failing.remote();
+    let stop = || remote.command("stop").timeout(PATIENCE).send().wait();
+    let event = |name: &str| remote.event(name).unwrap();
+    let [mut states, mut errors, mut log] = ["summaryState", "errorCode", "logMessage"].map(event);
+    stop().unwrap();
+    failing.cable.break_topic(&name("audit"));
+    // For some seconds it goes on.
+    stop().unwrap();
+    failing.clock.advance(AUDIT_PATIENCE);
+    // That is longer than a lease too: what lies there when it sees that is not taken.
+    log.next_where(PATIENCE, says("silent for longer than its lease")).unwrap();
+    states.next_where(PATIENCE, is_state(SummaryState::Fault)).unwrap();
+    let fault = |reading: &Reading| reading.integer("errorCode") == Some(AUDIT_LOST.into());
+    let told = errors.next_where(PATIENCE, fault).unwrap();
+    assert!(told.text("errorReport").unwrap().contains("the audit of MTMount"));
+    let refused = stop().unwrap_err();
+    assert_eq!(refused.code(), Some(AckCode::Failed), "{refused}");
+    assert!(refused.to_string().contains("audit of MTMount cannot be written"), "{refused}");
+    assert_eq!(component.state(), SummaryState::Fault);
+    failing.cable.mend_topic(&name("audit"));
+    log.next_where(PATIENCE, says("the audit is written again")).unwrap();
+    stop().unwrap();
+    // Nothing is missing.
+    let mut expected = [both("stop"), both("stop")].concat();
+    expected.push(("stop".to_owned(), AuditPhase::Finished));
+    expected.extend(both("stop"));
+    assert_eq!(records(&mut audit(&failing.other()), 7), expected);
+    component.stop().unwrap();
+}
+
+#[test]
+fn the_audit_is_taken_back() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .inline("stop", |_: &Command| Ok(()))
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let stop = || remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+        stop();
+        let other = site.bus();
+        let spec = TopicSpec::of(name("audit")).producer(ProducerName::new("MTMount").unwrap());
+        let intruder = other.topic(spec).unwrap().publisher().unwrap();
+        stop();
+        stop();
+        let expected = [both("stop"), both("stop"), both("stop")].concat();
+        assert_eq!(records(&mut audit(&other), 6), expected);
+        assert!(intruder.publish(Message::new(b"")).wait().is_err());
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_command_that_cannot_be_read_leaves_the_others() {
+    let failing = Failing::new();
+    let component = failing
+        .mount()
+        .inline("moveToTarget", |command: &Command| Ok(command.number("azimuth").to_string()))
+        .inline("stop", |_: &Command| Ok(()))
+        .start()
+        .unwrap();
+    let remote = failing.remote();
+    let mut log = remote.event("logMessage").unwrap();
+    let send = |azimuth: f64| {
+        let call = remote.command("moveToTarget").set("azimuth", azimuth).set("elevation", 45.0);
+        call.timeout(PATIENCE).send()
+    };
+    send(1.0).wait().unwrap();
+    let topic = name("command/moveToTarget");
+    failing.cable.break_topic(&topic);
+    let told = log.next_where(PATIENCE, says("commands moveToTarget cannot be read")).unwrap();
+    assert_eq!(told.integer("level"), Some(40));
+    remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+    // Cancelling looks at all commands that are there.
+    let waiting = send(2.0);
+    let unknown = waiting.cancel().unwrap_err();
+    assert_eq!(unknown.code(), Some(AckCode::Failed), "{unknown}");
+    let other = send(3.0);
+    failing.cable.mend_topic(&topic);
+    log.next_where(PATIENCE, says("commands moveToTarget are read again")).unwrap();
+    assert_eq!(other.wait().unwrap().result, "3");
+    assert_eq!(waiting.wait().unwrap_err().code(), Some(AckCode::Aborted));
+    assert_eq!(component.state(), SummaryState::Enabled);
+    component.stop().unwrap();
+}
+
+#[test]
+fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
+    let failing = Failing::new();
+    let component = failing.mount().inline("stop", |_: &Command| Ok(())).start().unwrap();
+    let remote = failing.remote();
+    failing.cable.break_topic(&name("audit"));
+    remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+    component.stop().unwrap();
+    // The lease is free.
+    failing.cable.mend_topic(&name("audit"));
+    failing.mount().start().unwrap().stop().unwrap();
+}
+
+/// Is run by the tests below in a process of its own: writes a topic until it is stopped.
+#[test]
+fn child() {
+    let Ok(url) = std::env::var("HELIO_OUTBOX_CHILD") else { return };
+    let bus = Bus::builder().producer("neighbour").connect(&url).unwrap();
+    let topic = bus.topic(TopicSpec::of(name("ackcmd"))).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let payload = vec![0; 4 << 20];
+    loop {
+        publisher.publish(Message::new(&payload)).wait().unwrap();
+    }
+}
+
+/// A process that writes the acknowledgements' topic, and is stopped while it has its lock.
+struct Stopped(Child);
+
+impl Stopped {
+    fn inside_the_lock(url: &str) -> Self {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture"])
+            .env("HELIO_OUTBOX_CHILD", url)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stopped = Self(child);
+        let folder = PathBuf::from(url.strip_prefix("journal:").unwrap());
+        let control = folder.join("topics/MTMount+ackcmd/0/control");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            stopped.signal(Signal::STOP);
+            waitpid(Some(stopped.pid()), WaitOptions::UNTRACED).unwrap();
+            // The C library's mutex begins with the thread that has it.
+            if std::fs::read(&control).unwrap()[128..132] != [0; 4] {
+                return stopped;
+            }
+            assert!(Instant::now() < until, "it was never met inside the lock");
+            stopped.signal(Signal::CONT);
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// How many acknowledgements are tried: each waited 5 s for the lock when they held things up.
+const MANY: usize = 20;
+
+#[test]
+fn a_stopped_neighbour_in_the_acknowledgements_lock_holds_up_nothing_else() {
+    let site = Site::journal();
+    let (told, tells) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let goes = std::sync::Mutex::new(goes);
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .on("moveToTarget", move |command: &Command| {
+            goes.lock().unwrap().recv().unwrap();
+            for _ in 0..MANY {
+                command.in_progress(PATIENCE * 20, "moving", None);
+            }
+            told.send(()).unwrap();
+            command.pause(PATIENCE * 20)
+        })
+        .initial_state(SummaryState::Enabled)
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let event = |name: &str| {
+        let mut topic: ReadTopic = remote.event(name).unwrap();
+        topic.flush().unwrap();
+        topic
+    };
+    let [mut states, mut beats] = ["summaryState", "heartbeat"].map(event);
+    let neighbour = Stopped::inside_the_lock(site.url());
+    let moving = remote.command("moveToTarget").timeout(PATIENCE * 20).send();
+    go.send(()).unwrap();
+    tells.recv_timeout(PATIENCE).unwrap();
+    (0..3).for_each(|_| drop(beats.next(PATIENCE).unwrap()));
+    component.fault(7, "a brake is stuck", "");
+    states.next_where(PATIENCE, is_state(SummaryState::Fault)).unwrap();
+    // It is told to stop, whether or not anybody hears that it was.
+    let cancelled = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (cancelled, moving) = (&cancelled, &moving);
+        scope.spawn(move || {
+            moving.cancel().unwrap();
+            cancelled.store(true, Ordering::SeqCst);
+        });
+        let mut audit = audit(&site.bus());
+        let [received, finished] = both("moveToTarget");
+        let seen = records(&mut audit, 3);
+        assert_eq!((&seen[0], &seen[2]), (&received, &finished), "{seen:?}");
+        assert!(!cancelled.load(Ordering::SeqCst), "the neighbour has not stopped");
+        drop(neighbour);
+    });
+    assert_eq!(moving.wait().unwrap_err().code(), Some(AckCode::Aborted));
+    component.stop().unwrap();
+}
+
+#[test]
+fn a_component_ends_beside_a_stopped_neighbour() {
+    let site = Site::journal();
+    let (runs, ran) = mpsc::channel();
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .on("stop", move |command: &Command| {
+            runs.send(()).map_err(|_| Failed::aborted())?;
+            command.pause(PATIENCE * 20)
+        })
+        .concurrent("stop")
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let neighbour = Stopped::inside_the_lock(site.url());
+    let calls = [(); MANY].map(|()| remote.command("stop").timeout(PATIENCE * 20).send());
+    calls.iter().for_each(|_| ran.recv_timeout(PATIENCE).unwrap());
+    // Each final acknowledgement would take 5 s.
+    let (ends, ended) = mpsc::channel();
+    std::thread::spawn(move || ends.send(component.stop().is_ok()).unwrap());
+    assert!(ended.recv_timeout(PATIENCE).unwrap());
+    drop(neighbour);
+}
+
+#[test]
+fn a_file_that_does_not_answer_holds_up_nothing() {
+    let site = Site::memory();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("who.yaml"), folder.path().join("pipe"));
+    std::fs::write(&file, "default: allow\n").unwrap();
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .inline("stop", |_: &Command| Ok(()))
+        .policy(&file)
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let mut beats = remote.event("heartbeat").unwrap();
+    // Whoever opens a pipe waits for one who writes it.
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, &file).unwrap();
+    beats.flush().unwrap();
+    (0..3).for_each(|_| drop(beats.next(PATIENCE).unwrap()));
+    remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+    component.stop().unwrap();
+}
