@@ -9,6 +9,7 @@ use helio_core::container::Compression;
 use helio_core::qos::Guarantee;
 
 use crate::component::args::ComponentCommand;
+use crate::component::instances::Instances;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -112,21 +113,28 @@ pub(crate) struct PublishingArgs {
     pub(crate) producer: Option<String>,
 }
 
+/// When a command ends that goes on by itself.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ForArg {
+    /// End after this time, such as 30s (else with SIGINT or SIGTERM).
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
 /// When `helio sub` and `helio record` end by themselves.
 #[derive(Debug, Args)]
 pub(crate) struct EndArgs {
     /// End after so many samples.
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// End after this time, such as 30s. Without --count and --for it ends with SIGINT or SIGTERM.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) time: ForArg,
 }
 
 impl EndArgs {
     /// When the time is over, counted from now.
     pub(crate) fn until(&self) -> Option<Instant> {
-        self.duration.and_then(|time| Instant::now().checked_add(time))
+        self.time.duration.and_then(|time| Instant::now().checked_add(time))
     }
 
     /// Whether there have to be more samples than these.
@@ -136,7 +144,7 @@ impl EndArgs {
 
     /// Whether there is an end but a signal.
     pub(crate) fn is_given(&self) -> bool {
-        self.count.is_some() || self.duration.is_some()
+        self.count.is_some() || self.time.duration.is_some()
     }
 }
 
@@ -233,9 +241,8 @@ pub(crate) struct HzArgs {
     /// The time between two lines.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) every: Duration,
-    /// End after this time, such as 30s.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) end: ForArg,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -699,6 +706,9 @@ pub(crate) struct ObservatoryArgs {
     #[arg(long, default_value = "3", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
+    /// Which instances of a component (see `helio help component run`); one of each unless given.
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) instances: Vec<Instances>,
     /// Then look for the largest scale that still loses nothing and keeps up.
     #[arg(long)]
     pub(crate) find_limit: bool,

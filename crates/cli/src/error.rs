@@ -24,6 +24,9 @@ pub(crate) enum CliError {
     /// A signal asked to stop before the work was done.
     #[error("interrupted; nothing is left behind")]
     Interrupted,
+    /// The same, of something that goes on elsewhere.
+    #[error("interrupted: {0}")]
+    Left(String),
     /// A process that was started for a part of the work has failed, and has said why by itself.
     #[error("a process that was started for this has failed; its message is above")]
     Worker(u8),
@@ -43,7 +46,7 @@ impl CliError {
             Self::NotFound(_) => 3,
             Self::Refused(_) => 4,
             Self::Lost(_) => 5,
-            Self::Interrupted => 130,
+            Self::Interrupted | Self::Left(_) => 130,
         }
     }
 

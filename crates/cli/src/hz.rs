@@ -10,7 +10,7 @@ use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look};
 use crate::out::{Out, table};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{LOOK, Stop, Until};
 use crate::units::{human_bytes, human_count};
 
 /// The shortest time between two lines that makes sense.
@@ -42,19 +42,13 @@ pub(crate) fn run(args: &HzArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let mut set = bus.wait_set()?;
     let mut counted = subscribe(&bus, &mut set, args)?;
     let mut out = Out::new();
-    let until = args.duration.and_then(|time| Instant::now().checked_add(time));
-    let (mut total_lost, mut ended) = (0, false);
-    while !ended {
+    let (until, mut total_lost) = (Until::new(args.end.duration, stop), 0);
+    while !until.is_over() {
         let begun = Instant::now();
-        let line_due = begun.checked_add(args.every.max(EVERY_MIN));
-        let due = until.into_iter().chain(line_due).min();
-        count(&mut set, &mut counted, due, stop)?;
+        count(&mut set, &mut counted, begun.checked_add(args.every.max(EVERY_MIN)), &until)?;
         total_lost += print(&mut out, &mut set, &mut counted, begun.elapsed(), args)?;
-        ended = stop.asked() || until.is_some_and(|until| until <= Instant::now());
     }
-    if stop.asked() && args.duration.is_some() {
-        return Err(CliError::Interrupted);
-    }
+    until.result()?;
     match total_lost {
         0 => Ok(()),
         lost => Err(CliError::Lost(format!("{lost} samples are lost; see the lines above"))),
@@ -83,14 +77,15 @@ fn count(
     set: &mut WaitSet,
     counted: &mut [Counted],
     due: Option<Instant>,
-    stop: &Stop,
+    until: &Until,
 ) -> CliResult {
-    while !stop.asked() {
+    while !until.is_over() {
         let left = due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(());
         }
-        let Some((member, Event::Sample(sample))) = set.next_timeout(left.min(LOOK))? else {
+        let left = left.min(until.left());
+        let Some((member, Event::Sample(sample))) = set.next_timeout(left)? else {
             continue;
         };
         // Members are added in order, so they are found by halves.

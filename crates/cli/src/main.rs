@@ -24,6 +24,7 @@ mod record;
 mod recording;
 mod sal;
 mod schema;
+mod screen;
 mod show;
 mod site;
 mod stop;

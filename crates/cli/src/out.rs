@@ -4,6 +4,7 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::error::{CliError, CliResult};
@@ -42,6 +43,22 @@ impl Out {
     pub(crate) fn flush(&mut self) -> CliResult {
         self.0.flush().map_err(|e| CliError::output(&e))
     }
+
+    /// An error where the reader of the output has gone: who waits for something to print would
+    /// not hear of it before.
+    pub(crate) fn check(&self) -> CliResult {
+        let mut out = [PollFd::new(self.0.get_ref(), PollFlags::empty())];
+        match poll(&mut out, Some(&Timespec::default())) {
+            Ok(1..) if out[0].revents().contains(PollFlags::ERR) => Err(CliError::Pipe),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether standard output is a terminal that one can write all over.
+pub(crate) fn is_screen() -> bool {
+    let plain = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    io::stdout().is_terminal() && !plain
 }
 
 /// A line of progress on stderr, on a terminal only, redrawn at most five times a second.

@@ -111,6 +111,7 @@ impl Printer<'_> {
             }
             // Nothing more for now: hand on what was printed, then keep what was read.
             self.out.flush()?;
+            self.out.check()?;
             self.commit(set, members)?;
             let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() {

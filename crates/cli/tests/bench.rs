@@ -191,7 +191,7 @@ fn an_observatory_loses_nothing() {
     let args = ["bench", "observatory", "--interfaces", own, "--seconds", "500ms", "--json"];
     let report = report(&[&args[..], &["--processes", "2"]].concat());
     let number = |key: &str| report[key].as_u64().unwrap();
-    assert_eq!((number("components"), number("lost")), (4, 0));
+    assert_eq!((number("components"), number("instances"), number("lost")), (4, 4, 0));
     assert!(number("count") > 10 && number("received") == number("count"));
     for key in ["mb_per_s", "messages_per_s", "start_s", "rss_mb_per_component", "kept_up"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");

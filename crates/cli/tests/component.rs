@@ -3,10 +3,8 @@
 
 mod common;
 
-use common::{Site, interrupt, line_of, run};
+use common::{OWN, Simulated, Site, run};
 use serde_json::{Value, json};
-
-const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
 
 /// Publishes a value of a topic as a component of another system does: by its interface alone.
 fn publish(site: &Site, topic: &str, value: &Value) {
@@ -84,6 +82,11 @@ fn interfaces_are_shown() {
         (&mount["indexed"], mount["telemetry"].as_u64().unwrap() > 0),
         (&json!(false), true)
     );
+    let mast = lines.iter().find(|line| line["component"] == "ESS").unwrap();
+    assert_eq!((&mast["indexed"], &mast["instances"]), (&json!(true), &json!([1, 2])));
+    let text = run(&["component", "list", OWN]).ok();
+    let mast = text.lines().find(|line| line.starts_with("ESS")).unwrap();
+    assert!(mast.contains(" 1 2 "), "{text}");
     assert!(mount["messages_per_s"].as_f64().unwrap() > 20.0);
 
     let show =
@@ -127,32 +130,6 @@ fn stubs_are_those_that_the_python_tests_check() {
     assert_eq!(run(&["component", "stubs", OWN]).code, Some(2), "several, and no place for them");
 }
 
-/// Simulated components of our own interfaces, until they are dropped.
-struct Simulated(std::process::Child);
-
-impl Simulated {
-    fn start(site: &Site, rest: &[&str]) -> Self {
-        let args = [&["component", "run", "--json", "--interfaces", OWN], rest].concat();
-        let mut child = site.start(&args);
-        // They are there once it says so.
-        let ready: Value = serde_json::from_str(&line_of(&mut child)).unwrap();
-        assert_eq!(ready["ready"], true);
-        Self(child)
-    }
-
-    fn interrupt(mut self) {
-        assert_eq!(interrupt(&mut self.0), Some(0));
-    }
-}
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        // It may have gone.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_simulated_component_is_led_and_commanded() {
     let site = Site::new();
@@ -193,6 +170,82 @@ fn a_simulated_component_is_led_and_commanded() {
     assert_eq!(component(&["states", "MTMount", "--json"]).lines()[0]["state"], "OFFLINE");
 }
 
+/// What an operator gets wrong at night is answered with what to do about it, and nothing happens.
+#[test]
+fn mistakes_are_told_with_their_remedies() {
+    let site = Site::new();
+    let running = Simulated::start(&site, &["MTMount"]);
+    for (args, code, said) in [
+        (&["command", "mtmount", "stop"][..], 3, "did you mean MTMount?"),
+        (&["command", "Dome", "stop"], 3, "they have MTM1M3, MTMount, ESS, Camera"),
+        (&["command", "ESS", "enable"], 2, "say which, such as ESS:1 (Summit), ESS:2 (Valley)"),
+        (&["command", "MTMount:1", "stop"], 2, "write MTMount alone"),
+        (&["command", "MTMount:0", "stop"], 2, "write it like MTMount or ESS:2"),
+        (&["command", "ESS:7", "enable"], 3, "nobody"),
+        (&["set-state", "MTMount", "ESS", "STANDBY"], 2, "say which"),
+        (&["set-state", "MTMount", "ENABLD"], 2, "STANDBY, DISABLED, ENABLED, OFFLINE"),
+        (&["command", "MTMount", "stop", "--evolution", "strict"], 2, "backward"),
+        (&["shell", "ESS"], 2, "say which"),
+        (&["audit", "Dome"], 3, "no audit of Dome"),
+        (&["states", "MTMuont"], 3, "component list"),
+        (&["run", "MTMount:2"], 2, "write MTMount alone"),
+        (&["run", "MTMount"], 4, "MTMount"),
+        (&["run", "ESS", "--instances", "ESS=0"], 2, "leaves nobody"),
+        (&["run", "--all", "--instances", "Dome=2"], 2, "no component that runs fits"),
+    ] {
+        let ran = site.run(&[&["component"], args].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
+    }
+    let states = site.run(&["component", "states", "--json"]).lines();
+    assert_eq!((states.len(), &states[0]["state"]), (1, &json!("ENABLED")), "nothing was changed");
+    running.interrupt();
+}
+
+#[test]
+fn instances_are_those_that_have_names_or_as_many_as_are_asked_for() {
+    let names = |rest: &[&str]| {
+        let site = Site::new();
+        let running = Simulated::start(&site, rest);
+        let lines = site.run(&["component", "states", "--json"]).lines();
+        running.interrupt();
+        let name =
+            |line: &Value| format!("{}:{}", line["component"].as_str().unwrap(), line["index"]);
+        lines.iter().map(name).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(&["ESS", "MTMount"]), "ESS:1 ESS:2 MTMount:0");
+    assert_eq!(names(&["ESS", "--instances", "one"]), "ESS:1");
+    assert_eq!(names(&["ESS", "--instances", "E*=3"]), "ESS:1 ESS:2 ESS:3");
+    let all = ["--all", "--instances", "one", "--instances", "Camera=2"];
+    assert_eq!(names(&all), "Camera:1 Camera:2 ESS:1 MTM1M3:0 MTMount:0");
+}
+
+/// Components of two releases that do not fit: what becomes of them is a matter of the policy.
+#[test]
+fn a_policy_says_how_far_releases_may_part() {
+    let site = Site::new();
+    let folder = site.path("newer");
+    let copied = std::process::Command::new("cp").args(["-r", OWN, &folder]).status().unwrap();
+    assert!(copied.success());
+    let file = format!("{folder}/MTMount/MTMount_Commands.xml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let newer = text.replacen("<Units>deg</Units>", "<Units>rad</Units>", 1);
+    assert_ne!(text, newer);
+    std::fs::write(&file, newer).unwrap();
+
+    let _running = Simulated::start(&site, &["MTMount"]);
+    let track = |policy: &[&str]| {
+        let args = ["component", "command", "MTMount", "trackTarget", "--interfaces", &folder];
+        site.run(&[&args, policy].concat())
+    };
+    let refused = track(&[]);
+    assert!(refused.err.contains("not sent") && refused.err.contains("deg"), "{}", refused.err);
+    assert_eq!(refused.code, Some(3));
+    let told = track(&["--evolution", "none"]);
+    assert!(told.err.contains("CMD_FAILED") && told.err.contains("deg"), "{}", told.err);
+    assert_eq!(told.code, Some(1), "it was sent, and answered");
+}
+
 #[test]
 fn a_locked_component_takes_its_holder_s_commands_only() {
     let site = Site::new();
@@ -215,7 +268,7 @@ fn a_whole_observatory_is_simulated_in_several_processes() {
     let running = Simulated::start(&site, &["--all", "--processes", "2", "--scale", "2"]);
     let lines = site.run(&["component", "list", "--json"]).lines();
     let names: Vec<_> = lines.iter().map(|line| line["component"].as_str().unwrap()).collect();
-    assert_eq!(names, ["Camera", "ESS", "MTM1M3", "MTMount"]);
+    assert_eq!(names, ["Camera", "Camera", "ESS", "ESS", "MTM1M3", "MTMount"]);
     let args = ["sub", "MTM1M3/telemetry/forceActuatorData", "--count", "3", "--json"];
     let samples = site.run(&args).lines();
     assert_eq!(samples[2]["value"]["private_identity"], "MTM1M3");

@@ -6,19 +6,19 @@
 //! components had receipts for and the recorder did not see, and holes that the bus tells of.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Event, Lagging, Start, Subscribe, Tai, TopicName, WaitSet};
-use helio_component::{MockCounts, mock_instances};
+use helio_component::MockCounts;
 use serde::{Deserialize, Serialize};
 
 use super::report::{Latency, histogram, print};
 use super::work::Used;
 use crate::args::ObservatoryArgs;
 use crate::clock::{cpu_s, load, peak_rss_mb};
-use crate::component::simulate::{MockTask, from_mock, wait_until};
+use crate::component::instances::Instances;
+use crate::component::simulate::{MockTask, absolute, all, counts, from_mock, shares, wait_until};
 use crate::error::{CliError, CliResult};
 use crate::open::existing;
 use crate::out::Progress;
@@ -111,6 +111,7 @@ struct Report {
     workload: &'static str,
     url: String,
     components: usize,
+    instances: usize,
     processes: u32,
     #[serde(flatten)]
     figures: Figures,
@@ -145,12 +146,13 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
         limit = Some(find_limit(&mut crew, args.scale, figures.holds(), tried)?);
     }
     drop(progress);
-    let components = crew.components;
-    let per_component = |value: f64| (value / components.max(1) as f64 * 1e3).round() / 1e3;
+    let instances = crew.instances;
+    let per_component = |value: f64| (value / instances.max(1) as f64 * 1e3).round() / 1e3;
     let report = Report {
         workload: "observatory",
         url: site.url().to_owned(),
-        components,
+        components: crew.components,
+        instances,
         processes: args.processes,
         start_s: (start_s * 1e3).round() / 1e3,
         rss_mb: rss_mb.round(),
@@ -211,6 +213,7 @@ struct Crew {
     publishers: Vec<Worker>,
     recorder: Worker,
     components: usize,
+    instances: usize,
     expected_hz: f64,
     rss_mb: f64,
     bus: Bus,
@@ -219,20 +222,21 @@ struct Crew {
 impl Crew {
     fn start(args: &ObservatoryArgs, url: &str, stop: &Stop) -> CliResult<Self> {
         let interfaces = sal::folder_or_own(args.interfaces.as_deref())?;
-        let instances = mock_instances(&interfaces);
-        let absolute = |path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e));
-        let folder: Option<PathBuf> = args.interfaces.as_deref().map(absolute).transpose()?;
-        let processes = (args.processes as usize).min(instances.len()).max(1);
-        let task = |place: usize| MockTask {
+        let rules: Vec<Instances> =
+            std::iter::once(Instances::One).chain(args.instances.iter().cloned()).collect();
+        let task = MockTask {
             url: url.to_owned(),
-            interfaces: folder.clone(),
-            instances: instances.iter().skip(place).step_by(processes).cloned().collect(),
+            interfaces: absolute(args.interfaces.as_deref())?,
+            instances: all(&interfaces, &rules)?,
             state: "ENABLED".to_owned(),
             rates: None,
             scale: 1.0,
+            evolution: None,
         };
-        let start = |place| Worker::start("bench-observatory", "components", &task(place), stop);
-        let mut publishers = (0..processes).map(start).collect::<CliResult<Vec<_>>>()?;
+        let (components, instances) = counts(&task.instances);
+        let start = |task| Worker::start("bench-observatory", "components", task, stop);
+        let tasks = shares(&task, args.processes);
+        let mut publishers = tasks.iter().map(start).collect::<CliResult<Vec<_>>>()?;
         let mut expected_hz = 0.0;
         for publisher in &mut publishers {
             expected_hz += publisher.reply::<f64>()?;
@@ -240,8 +244,8 @@ impl Crew {
         let task = RecorderTask { url: url.to_owned() };
         let mut recorder = Worker::start("bench-recorder", "recorder", &task, stop)?;
         recorder.reply::<()>()?;
-        let (components, bus) = (instances.len(), Bus::connect(url)?);
-        Ok(Self { publishers, recorder, components, expected_hz, rss_mb: 0.0, bus })
+        let bus = Bus::connect(url)?;
+        Ok(Self { publishers, recorder, components, instances, expected_hz, rss_mb: 0.0, bus })
     }
 
     fn measure(&mut self, scale: f64, seconds: Duration) -> CliResult<Figures> {
@@ -301,6 +305,7 @@ fn show(report: &Report, json: bool) -> CliResult {
         .map_or_else(|| "-".to_owned(), |l| format!("{:.0}, {:.0}, {:.0}", l.p50, l.p99, l.max));
     let rows = [
         ("components", report.components.to_string()),
+        ("instances of them", report.instances.to_string()),
         ("messages a second", human_count(figures.messages_per_s as u64)),
         ("MB a second", format!("{:.2}", figures.mb_per_s)),
         ("of what was due, published", format!("{:.1} %", figures.kept_up * 100.0)),
@@ -308,8 +313,8 @@ fn show(report: &Report, json: bool) -> CliResult {
         ("late commands", format!("{} of {}", figures.late_commands, figures.commands)),
         ("latency, us (p50, p99, max)", latency),
         ("start, s", format!("{:.1}", report.start_s)),
-        ("memory of a component, MB", format!("{:.1}", report.rss_mb_per_component)),
-        ("CPU of a component, %", format!("{:.2}", report.cpu_percent_per_component)),
+        ("memory of an instance, MB", format!("{:.1}", report.rss_mb_per_component)),
+        ("CPU of an instance, %", format!("{:.2}", report.cpu_percent_per_component)),
         ("largest scale", report.scale_limit.map_or_else(|| "-".to_owned(), |s| s.to_string())),
     ];
     print(report, json, &rows)

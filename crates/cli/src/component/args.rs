@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
+use helio_bus::Evolution;
 
-use crate::args::Output;
+use super::instances::Instances;
+use crate::args::{ForArg, Output};
 use crate::units;
 
 /// `helio component`.
@@ -77,6 +80,33 @@ pub(crate) struct InterfacesArg {
     pub(crate) interfaces: Option<PathBuf>,
 }
 
+/// The interface that a component, or its caller, opens topics with.
+#[derive(Debug, Args)]
+pub(crate) struct InterfaceArgs {
+    #[command(flatten)]
+    pub(crate) folder: InterfacesArg,
+    /// How far the interface may part from those of other releases that write and read the same
+    /// topics; give all of a site the same. Unless given, what cannot be read is refused.
+    #[arg(long, value_name = "POLICY", value_parser = policies())]
+    pub(crate) evolution: Option<Evolution>,
+}
+
+fn policies() -> impl TypedValueParser<Value = Evolution> {
+    PossibleValuesParser::new(Evolution::ALL.map(Evolution::name))
+        .try_map(|word| word.parse::<Evolution>())
+}
+
+/// Who commands, by which interface, and how what comes of it is printed.
+#[derive(Debug, Args)]
+pub(crate) struct AskingArgs {
+    #[command(flatten)]
+    pub(crate) caller: CallerArg,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// Who commands.
 #[derive(Debug, Args)]
 pub(crate) struct CallerArg {
@@ -117,18 +147,10 @@ pub(crate) struct WatchArgs {
     /// On a terminal: the time from one drawing to the next.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) every: Duration,
-    /// End after this time, such as 30s.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) end: ForArg,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-impl WatchArgs {
-    /// When the time is over, counted from now.
-    pub(crate) fn until(&self) -> Option<Instant> {
-        self.duration.and_then(|time| Instant::now().checked_add(time))
-    }
 }
 
 /// `helio component states`.
@@ -137,20 +159,6 @@ pub(crate) struct StatesArgs {
     /// Only these; `*` stands for anything.
     #[arg(value_name = "COMPONENT")]
     pub(crate) components: Vec<String>,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// How a command is sent.
-#[derive(Debug, Args)]
-pub(crate) struct SendingArgs {
-    /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) timeout: Duration,
-    #[command(flatten)]
-    pub(crate) caller: CallerArg,
-    #[command(flatten)]
-    pub(crate) interfaces: InterfacesArg,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -174,8 +182,11 @@ pub(crate) struct CommandArgs {
     /// A text that stands for this command: sent again with it, it is not run again.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
+    /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
     #[command(flatten)]
-    pub(crate) sending: SendingArgs,
+    pub(crate) asking: AskingArgs,
 }
 
 /// `helio component set-state`.
@@ -190,8 +201,11 @@ pub(crate) struct SetStateArgs {
     /// The configuration to start with.
     #[arg(long = "override", value_name = "NAME")]
     pub(crate) configuration: Option<String>,
+    /// How long to wait for an acknowledgement of each command on the way.
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) timeout: Duration,
     #[command(flatten)]
-    pub(crate) sending: SendingArgs,
+    pub(crate) asking: AskingArgs,
 }
 
 /// `helio component audit`.
@@ -231,7 +245,7 @@ pub(crate) struct LockArgs {
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = units::duration)]
     pub(crate) duration: Duration,
     #[command(flatten)]
-    pub(crate) sending: SendingArgs,
+    pub(crate) asking: AskingArgs,
 }
 
 /// `helio component unlock`.
@@ -240,7 +254,7 @@ pub(crate) struct UnlockArgs {
     /// The component.
     pub(crate) component: Instance,
     #[command(flatten)]
-    pub(crate) sending: SendingArgs,
+    pub(crate) asking: AskingArgs,
 }
 
 /// `helio component stubs`.
@@ -261,12 +275,17 @@ pub(crate) struct StubsArgs {
 /// `helio component run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The components: MTMount, ESS:2.
+    /// The components: MTMount, ESS:2; ESS alone stands for the instances that --instances says.
     #[arg(value_name = "COMPONENT", required_unless_present = "all")]
     pub(crate) components: Vec<Instance>,
-    /// Every component of the interfaces, one instance of each.
+    /// Every component of the interfaces.
     #[arg(long, conflicts_with = "components")]
     pub(crate) all: bool,
+    /// Which instances of a component: named (all that its interface has a name for, 1 where it
+    /// names none), one (the first of these), or COMPONENT=N (so many of these; `*` stands for
+    /// anything). The last that fits counts.
+    #[arg(long, value_name = "WHICH")]
+    pub(crate) instances: Vec<Instances>,
     /// The state that they begin in.
     #[arg(long, default_value = "ENABLED")]
     pub(crate) state: String,
@@ -280,11 +299,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "1", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
-    /// End after this time, such as 30s.
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
     #[command(flatten)]
-    pub(crate) interfaces: InterfacesArg,
+    pub(crate) end: ForArg,
+    #[command(flatten)]
+    pub(crate) interface: InterfaceArgs,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -300,7 +318,7 @@ pub(crate) struct ShellArgs {
     #[command(flatten)]
     pub(crate) caller: CallerArg,
     #[command(flatten)]
-    pub(crate) interfaces: InterfacesArg,
+    pub(crate) interface: InterfaceArgs,
 }
 
 #[cfg(test)]

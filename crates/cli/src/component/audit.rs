@@ -1,18 +1,19 @@
 //! `helio component audit`: commands, and what became of them.
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
 
-use helio_bus::{Bus, Event, Lagging, Sample, Start, Subscribe, WaitSet};
+use helio_bus::{Bus, Event, Lagging, Sample, Start, Subscribe, TopicName, WaitSet};
 use helio_core::name::fits;
 use serde_json::Value;
 
 use super::args::AuditArgs;
 use super::observe::shown;
+use super::watch::LOOK_UP;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look};
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{Stop, Until};
 use crate::value::Values;
 
 /// The most records that are kept to print the newest of.
@@ -23,24 +24,22 @@ const COMPLETE: i64 = 303;
 /// Runs `helio component audit`.
 pub(crate) fn run(args: &AuditArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let bus = look(url)?;
-    let mut set = bus.wait_set()?;
-    for name in bus.topics()? {
-        if let Some(component) = name.as_str().strip_suffix("/audit")
-            && may_fit(&args.components, component)
-            && let Some(topic) = existing(&bus, &name)?
-        {
-            let all = Subscribe::from(Start::Earliest).as_written().lagging(Lagging::Lossless);
-            set.add(topic.subscribe(all)?);
-        }
-    }
-    if set.is_empty() {
-        let text = format!("{} has no audit of such a component yet", bus.url());
+    let mut audit = Audit::new(args, &bus)?;
+    audit.look_up()?;
+    if audit.known.is_empty() {
+        let wanted = match &args.components[..] {
+            [] => String::new(),
+            some => format!(" of {}", some.join(" or ")),
+        };
+        let text = format!(
+            "{} has no audit{wanted} yet; `helio component list` shows who was there",
+            bus.url()
+        );
         return Err(CliError::NotFound(text));
     }
-    let mut printer = Printer { args, out: Out::new(), values: Values::new(&bus) };
-    printer.newest(&mut set, stop)?;
-    printer.out.flush()?;
-    if args.follow { printer.follow(&bus, &mut set, stop) } else { Ok(()) }
+    audit.newest(stop)?;
+    audit.out.flush()?;
+    if args.follow { audit.follow(&Until::new(args.duration, stop)) } else { Ok(()) }
 }
 
 fn may_fit(patterns: &[String], component: &str) -> bool {
@@ -48,18 +47,42 @@ fn may_fit(patterns: &[String], component: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(own)
 }
 
-struct Printer<'a> {
+struct Audit<'a> {
     args: &'a AuditArgs,
+    bus: Bus,
+    known: HashSet<TopicName>,
+    set: WaitSet,
     out: Out,
     values: Values,
 }
 
-impl Printer<'_> {
+impl<'a> Audit<'a> {
+    fn new(args: &'a AuditArgs, bus: &Bus) -> CliResult<Self> {
+        let (known, set) = (HashSet::new(), bus.wait_set()?);
+        Ok(Self { args, bus: bus.clone(), known, set, out: Out::new(), values: Values::new(bus) })
+    }
+
+    /// Subscribes to audits that were not there before, from their beginning.
+    fn look_up(&mut self) -> CliResult {
+        for name in self.bus.topics()? {
+            if let Some(component) = name.as_str().strip_suffix("/audit")
+                && may_fit(&self.args.components, component)
+                && !self.known.contains(&name)
+                && let Some(topic) = existing(&self.bus, &name)?
+            {
+                let all = Subscribe::from(Start::Earliest).as_written().lagging(Lagging::Lossless);
+                self.set.add(topic.subscribe(all)?);
+                self.known.insert(name);
+            }
+        }
+        Ok(())
+    }
+
     /// The newest of all that lies there, over all components in the order of their times.
-    fn newest(&mut self, set: &mut WaitSet, stop: &Stop) -> CliResult {
+    fn newest(&mut self, stop: &Stop) -> CliResult {
         let limit = self.args.last.min(LAST_MAX);
         let mut newest: VecDeque<(i64, Value)> = VecDeque::new();
-        while let Some((_, event)) = set.try_next()? {
+        while let Some((_, event)) = self.set.try_next()? {
             stop.check()?;
             let Some(found) = self.wanted(event)? else { continue };
             let place = newest.partition_point(|(time, _)| *time <= found.0);
@@ -71,29 +94,35 @@ impl Printer<'_> {
         newest.iter().try_for_each(|(_, record)| self.print(record))
     }
 
-    fn follow(&mut self, _bus: &Bus, set: &mut WaitSet, stop: &Stop) -> CliResult {
-        let until = self.args.duration.and_then(|time| Instant::now().checked_add(time));
-        loop {
-            let left = until.map_or(LOOK, |u| u.saturating_duration_since(Instant::now()));
-            if stop.asked() {
-                let whole = self.args.duration.is_none();
-                return if whole { Ok(()) } else { Err(CliError::Interrupted) };
-            }
-            if left == Duration::ZERO {
-                return Ok(());
-            }
-            if let Some((_, event)) = set.next_timeout(left.min(LOOK))?
+    /// What comes, of components that are yet to come too.
+    fn follow(&mut self, until: &Until) -> CliResult {
+        let mut looked = Instant::now();
+        while !until.is_over() {
+            if let Some((_, event)) = self.set.next_timeout(until.left())?
                 && let Some((_, record)) = self.wanted(event)?
             {
                 self.print(&record)?;
                 self.out.flush()?;
             }
+            if looked.elapsed() >= LOOK_UP {
+                self.look_up()?;
+                looked = Instant::now();
+            }
+            self.out.check()?;
         }
+        until.result()
     }
 
     /// A record that was asked for, with its time.
     fn wanted(&mut self, event: Event) -> CliResult<Option<(i64, Value)>> {
-        let Event::Sample(sample) = event else { return Ok(None) };
+        let sample = match event {
+            Event::Sample(sample) => sample,
+            Event::Gap(gap) => {
+                eprintln!("helio: {} records were gone before they could be read", gap.lost);
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        };
         let Some(record) = self.record(&sample)? else { return Ok(None) };
         let args = self.args;
         let text = |field: &str| record[field].as_str().unwrap_or_default();

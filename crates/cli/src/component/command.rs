@@ -6,29 +6,28 @@ use helio_component::protocol::{Acknowledgement, SummaryState};
 use helio_component::{Call, CallBuilder, CommandError, Remote};
 use serde_json::{Value, json};
 
-use super::args::{CommandArgs, LockArgs, SendingArgs, SetStateArgs, UnlockArgs};
+use super::args::{AskingArgs, CommandArgs, LockArgs, SetStateArgs, UnlockArgs};
+use super::follow::follow;
 use super::target::{field, from_command, remote};
 use crate::error::{CliError, CliResult};
 use crate::open::look;
 use crate::out::Out;
+use crate::stop::Stop;
 
 /// Runs `helio component command`.
-pub(crate) fn run(args: &CommandArgs, url: Option<&str>) -> CliResult {
-    let sending = &args.sending;
-    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
+pub(crate) fn run(args: &CommandArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let asking = &args.asking;
+    let remote = remote(&look(url)?, &args.component, &asking.caller, &asking.interface)?;
     let mut call = with_fields(remote.command(&args.command), &args.fields)?;
-    call = call.timeout(sending.timeout);
+    call = call.timeout(args.timeout);
     if let Some(expiry) = args.expiry {
         call = call.expires_in(expiry);
     }
     if let Some(key) = &args.key {
         call = call.key(key);
     }
-    let mut told = Told::new(sending);
-    if args.validate {
-        return told.end(call.validate());
-    }
-    told.follow(call.send())
+    let call = if args.validate { call.send_validate() } else { call.send() };
+    Told::new(asking).follow(call, stop)
 }
 
 /// A command with fields that are given as `NAME=VALUE`.
@@ -49,36 +48,29 @@ struct Told {
 }
 
 impl Told {
-    fn new(sending: &SendingArgs) -> Self {
-        let json = sending.output.json;
+    fn new(asking: &AskingArgs) -> Self {
+        let json = asking.output.json;
         Self { out: Out::new(), json, shown: json || std::io::stdout().is_terminal() }
     }
 
     /// Prints what is told of a call, to its end.
-    fn follow(&mut self, mut call: Call) -> CliResult {
-        loop {
-            match call.next() {
-                Ok(Some(ack)) if !ack.code.is_final() => {
-                    if self.shown {
-                        self.print(&ack)?;
-                    }
-                }
-                Ok(Some(ack)) => return self.end(Ok(ack)),
-                Ok(None) => return Ok(()),
-                Err(error) => return self.end(Err(error)),
-            }
-        }
+    fn follow(&mut self, call: Call, stop: &Stop) -> CliResult {
+        let ended = follow(call, stop, |ack| if self.shown { self.print(ack) } else { Ok(()) })?;
+        self.failed(&ended.how)?;
+        let ack = ended.result()?;
+        self.print(&ack)
     }
 
-    fn end(&mut self, ended: Result<Acknowledgement, CommandError>) -> CliResult {
-        match ended {
-            Ok(ack) => self.print(&ack),
-            Err(error) => {
-                if let (true, Some(ack)) = (self.json, error.ack()) {
-                    self.print(ack)?;
-                }
-                Err(from_command(error))
-            }
+    fn end(&mut self, how: Result<Acknowledgement, CommandError>) -> CliResult {
+        self.failed(&how)?;
+        self.print(&how.map_err(from_command)?)
+    }
+
+    /// As JSON, what was acknowledged of a failure stands beside the others.
+    fn failed(&mut self, how: &Result<Acknowledgement, CommandError>) -> CliResult {
+        match how.as_ref().err().and_then(CommandError::ack) {
+            Some(ack) if self.json => self.print(ack),
+            _ => Ok(()),
         }
     }
 
@@ -122,18 +114,22 @@ pub(crate) fn ack_line(ack: &Acknowledgement) -> String {
 }
 
 /// Runs `helio component set-state`.
-pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>) -> CliResult {
+pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let state = state(&args.state)?;
-    let (bus, sending) = (look(url)?, &args.sending);
+    let (bus, asking) = (look(url)?, &args.asking);
+    // A name that is mistyped is told before anything is changed.
+    let remote = |instance| remote(&bus, instance, &asking.caller, &asking.interface);
+    let remotes = args.components.iter().map(remote).collect::<CliResult<Vec<_>>>()?;
     let (mut out, mut failed) = (Out::new(), None);
-    for instance in &args.components {
-        let remote = remote(&bus, &sending.interfaces, instance, &sending.caller)?;
-        let before = told_state(&remote)?;
+    for (instance, remote) in args.components.iter().zip(&remotes) {
+        let before = told_state(remote)?;
         let with = args.configuration.as_deref().unwrap_or_default();
-        let ended = remote.set_state(state, with);
-        let after = told_state(&remote)?;
+        let ended = lead(remote, state, with, |call| {
+            follow(call.timeout(args.timeout).send(), stop, |_| Ok(()))?.result().map(drop)
+        });
+        let after = told_state(remote)?;
         let name = |state: Option<SummaryState>| state.map(SummaryState::name);
-        if sending.output.json {
+        if asking.output.json {
             let error = ended.as_ref().err().map(ToString::to_string);
             out.json(&json!({
                 "component": instance.component, "index": remote.index(),
@@ -144,10 +140,32 @@ pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>) -> CliResult {
             out.line(&format!("{instance} {state} (was {})", name(before).unwrap_or("-")))?;
         }
         out.flush()?;
-        // The others are led there all the same; the first failure is the command's.
-        failed = failed.or(ended.err());
+        // The others are led there all the same, unless all was interrupted; the first failure is
+        // the command's.
+        let interrupted = matches!(ended, Err(CliError::Left(_)));
+        failed = match (failed, ended) {
+            (Some(first), Err(error)) => {
+                eprintln!("helio: {error}");
+                Some(first)
+            }
+            (failed, ended) => failed.or(ended.err()),
+        };
+        if interrupted {
+            break;
+        }
     }
-    failed.map_or(Ok(()), |error| Err(from_command(error)))
+    failed.map_or(Ok(()), Err)
+}
+
+/// Leads a component to a state, by the fewest commands; `with` is the configuration to start with.
+pub(crate) fn lead(
+    remote: &Remote,
+    to: SummaryState,
+    with: &str,
+    mut run: impl FnMut(CallBuilder) -> CliResult,
+) -> CliResult {
+    let commands = remote.path_to(to).map_err(from_command)?;
+    commands.into_iter().try_for_each(|command| run(remote.state_command(command, with)))
 }
 
 /// A state that can be gone to.
@@ -165,16 +183,16 @@ fn told_state(remote: &Remote) -> CliResult<Option<SummaryState>> {
 
 /// Runs `helio component lock`.
 pub(crate) fn lock(args: &LockArgs, url: Option<&str>) -> CliResult {
-    let sending = &args.sending;
-    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
-    Told::new(sending).end(remote.lock(args.duration))
+    let asking = &args.asking;
+    let remote = remote(&look(url)?, &args.component, &asking.caller, &asking.interface)?;
+    Told::new(asking).end(remote.lock(args.duration))
 }
 
 /// Runs `helio component unlock`.
 pub(crate) fn unlock(args: &UnlockArgs, url: Option<&str>) -> CliResult {
-    let sending = &args.sending;
-    let remote = remote(&look(url)?, &sending.interfaces, &args.component, &sending.caller)?;
-    Told::new(sending).end(remote.unlock())
+    let asking = &args.asking;
+    let remote = remote(&look(url)?, &args.component, &asking.caller, &asking.interface)?;
+    Told::new(asking).end(remote.unlock())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use helio_core::sal::{Component, Indexing, TopicKind};
 use serde::Serialize;
 
 use super::args::ListArgs;
+use super::instances::indices;
 use super::observe::{Name, Observer, Presence, Seen, Told, shown};
 use crate::error::CliResult;
 use crate::open::look;
@@ -117,6 +118,10 @@ pub(crate) fn age(seconds: f64) -> String {
 struct FolderLine<'a> {
     component: &'a str,
     indexed: bool,
+    /// The indices that have names; 1 for any, 0 where it is not indexed.
+    instances: Vec<i32>,
+    #[serde(skip)]
+    indexing: String,
     commands: usize,
     events: usize,
     telemetry: usize,
@@ -134,7 +139,9 @@ fn of_folder(folder: &Path, args: &ListArgs) -> CliResult {
         let count = |kind| component.topics_of(kind).count();
         let line = FolderLine {
             component: component.name(),
-            indexed: component.indexing() != &Indexing::Single,
+            indexed: component.indexed(),
+            instances: indices(component, &[]),
+            indexing: indexing(component),
             commands: count(TopicKind::Command),
             events: count(TopicKind::Event),
             telemetry: count(TopicKind::Telemetry),
@@ -154,10 +161,22 @@ fn of_folder(folder: &Path, args: &ListArgs) -> CliResult {
     out.flush()
 }
 
+/// Which indices there are, for people.
+fn indexing(component: &Component) -> String {
+    match component.indexing() {
+        Indexing::Single => "no".to_owned(),
+        Indexing::Any => "any".to_owned(),
+        Indexing::Named(names) => {
+            let index = |(_, index): &(String, i64)| index.to_string();
+            names.iter().map(index).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
 fn folder_row(line: &FolderLine<'_>) -> Vec<String> {
     vec![
         line.component.to_owned(),
-        if line.indexed { "yes" } else { "no" }.to_owned(),
+        line.indexing.clone(),
         line.commands.to_string(),
         line.events.to_string(),
         line.telemetry.to_string(),

@@ -1,26 +1,28 @@
 //! `helio component run`: simulated components, in this process or in several.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use helio_bus::{Bus, Tai};
-use helio_component::{Mock, MockError, Rates, mock_instances};
-use helio_core::sal::Interfaces;
+use helio_bus::{Bus, EvolutionError, Tai};
+use helio_component::{Mock, MockError, MockOptions, Rates};
+use helio_core::sal::{Component, Interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::args::{Instance, RunArgs};
 use super::command::state;
-use super::target::from_interface;
+use super::instances::{Instances, check, indices};
+use super::target::{from_interface, index};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
 use crate::sal;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{LOOK, Stop, Until};
 use crate::worker::{Worker, orders, say};
 
 /// What one process simulates.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MockTask {
     pub(crate) url: String,
     pub(crate) interfaces: Option<PathBuf>,
@@ -28,12 +30,7 @@ pub(crate) struct MockTask {
     pub(crate) state: String,
     pub(crate) rates: Option<String>,
     pub(crate) scale: f64,
-}
-
-/// What the process says when its components are there.
-#[derive(Debug, Serialize, Deserialize)]
-struct Ready {
-    components: usize,
+    pub(crate) evolution: Option<String>,
 }
 
 impl MockTask {
@@ -41,8 +38,13 @@ impl MockTask {
     pub(crate) fn start(&self) -> CliResult<Mock> {
         let interfaces = sal::folder_or_own(self.interfaces.as_deref())?;
         let bus = Bus::connect(&self.url)?;
-        let mock = Mock::start(&bus, &interfaces, &self.instances, state(&self.state)?);
-        let mock = mock.map_err(from_mock)?;
+        let policy = self.evolution.as_deref().map(str::parse).transpose();
+        let options = MockOptions {
+            instances: self.instances.clone(),
+            state: state(&self.state)?,
+            evolution: policy.map_err(|e: EvolutionError| CliError::Usage(e.to_string()))?,
+        };
+        let mock = Mock::start(&bus, &interfaces, &options).map_err(from_mock)?;
         match &self.rates {
             None => Ok(mock),
             Some(text) => {
@@ -77,20 +79,32 @@ pub(crate) fn wait_until(bus: &Bus, at: Tai, mut ended: impl FnMut() -> bool) ->
 /// Runs `helio component run`.
 pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let tasks = tasks(args, url)?;
-    let until = args.duration.and_then(|time| Instant::now().checked_add(time));
-    let ended = || stop.asked() || until.is_some_and(|until| until <= Instant::now());
+    let until = Until::new(args.end.duration, stop);
     match &tasks[..] {
-        [one] => here(one, args, ended)?,
-        several => in_processes(several, args, stop, ended)?,
+        [one] => here(one, args, &until)?,
+        several => in_processes(several, args, stop, &until)?,
     }
-    match stop.asked() && args.duration.is_some() {
-        true => Err(CliError::Interrupted),
-        false => Ok(()),
-    }
+    until.result()
+}
+
+/// The tasks of so many processes, each with its share of the instances.
+pub(crate) fn shares(task: &MockTask, processes: u32) -> Vec<MockTask> {
+    let processes = (processes as usize).min(task.instances.len()).max(1);
+    let share = |place: usize| MockTask {
+        instances: task.instances.iter().skip(place).step_by(processes).cloned().collect(),
+        ..task.clone()
+    };
+    (0..processes).map(share).collect()
+}
+
+/// A folder of interfaces as another process finds it.
+pub(crate) fn absolute(folder: Option<&Path>) -> CliResult<Option<PathBuf>> {
+    let absolute = |path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e));
+    folder.map(absolute).transpose()
 }
 
 fn tasks(args: &RunArgs, url: Option<&str>) -> CliResult<Vec<MockTask>> {
-    let folder = args.interfaces.interfaces.as_deref();
+    let folder = args.interface.folder.interfaces.as_deref();
     let interfaces = sal::folder_or_own(folder)?;
     let instances = instances(args, &interfaces)?;
     state(&args.state)?;
@@ -99,57 +113,73 @@ fn tasks(args: &RunArgs, url: Option<&str>) -> CliResult<Vec<MockTask>> {
     if let Some(text) = &rates {
         Rates::parse(text).map_err(|e| CliError::Refused(e.to_string()))?;
     }
-    let url = open::url(url)?;
-    let processes = (args.processes as usize).min(instances.len()).max(1);
-    let absolute = |path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e));
-    let folder = folder.map(absolute).transpose()?;
-    let task = |place: usize| MockTask {
-        url: url.clone(),
-        interfaces: folder.clone(),
-        instances: instances.iter().skip(place).step_by(processes).cloned().collect(),
+    let task = MockTask {
+        url: open::url(url)?,
+        interfaces: absolute(folder)?,
+        instances,
         state: args.state.clone(),
-        rates: rates.clone(),
+        rates,
         scale: args.scale,
+        evolution: args.interface.evolution.map(|policy| policy.name().to_owned()),
     };
-    Ok((0..processes).map(task).collect())
+    Ok(shares(&task, args.processes))
 }
 
 fn instances(args: &RunArgs, interfaces: &Interfaces) -> CliResult<Vec<(String, i32)>> {
     if args.all {
-        return Ok(mock_instances(interfaces));
+        return all(interfaces, &args.instances);
     }
-    let one = |instance: &Instance| {
-        let component = super::component(interfaces, &instance.component)?;
-        let usual = i32::from(component.indexed());
-        Ok((instance.component.clone(), instance.index.unwrap_or(usual)))
-    };
-    args.components.iter().map(one).collect()
+    let named = |instance: &Instance| super::component(interfaces, &instance.component);
+    let components = args.components.iter().map(named).collect::<CliResult<Vec<_>>>()?;
+    check(&args.instances, components.iter().copied())?;
+    let mut instances = Vec::new();
+    for (instance, component) in args.components.iter().zip(components) {
+        match index(component, instance)? {
+            Some(index) if component.indexed() => {
+                instances.push((component.name().to_owned(), index));
+            }
+            _ => instances.extend(of(component, &args.instances)),
+        }
+    }
+    some(instances)
 }
 
-fn here(task: &MockTask, args: &RunArgs, mut ended: impl FnMut() -> bool) -> CliResult {
+/// All components of the interfaces, in the instances that the rules say.
+pub(crate) fn all(interfaces: &Interfaces, rules: &[Instances]) -> CliResult<Vec<(String, i32)>> {
+    check(rules, interfaces.components().iter())?;
+    some(interfaces.components().iter().flat_map(|component| of(component, rules)).collect())
+}
+
+fn of(component: &Component, rules: &[Instances]) -> Vec<(String, i32)> {
+    let name = component.name();
+    indices(component, rules).into_iter().map(|index| (name.to_owned(), index)).collect()
+}
+
+fn some(instances: Vec<(String, i32)>) -> CliResult<Vec<(String, i32)>> {
+    match instances.is_empty() {
+        true => Err(CliError::Usage("--instances leaves nobody who could run".to_owned())),
+        false => Ok(instances),
+    }
+}
+
+fn here(task: &MockTask, args: &RunArgs, until: &Until) -> CliResult {
     let mut mock = task.start()?;
-    told(args, mock.len())?;
+    told(args, std::slice::from_ref(task))?;
     let bus = Bus::connect(&task.url)?;
     let begin = bus.clock().now();
-    let waited = |at| wait_until(&bus, at, &mut ended);
+    let waited = |at| wait_until(&bus, at, || until.is_over());
     mock.publish_until(begin, task.scale, waited).map_err(from_mock)
 }
 
-fn in_processes(
-    tasks: &[MockTask],
-    args: &RunArgs,
-    stop: &Stop,
-    mut ended: impl FnMut() -> bool,
-) -> CliResult {
+fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) -> CliResult {
     let start =
         |task: &MockTask| Worker::start("component-mock", "simulated components", task, stop);
     let mut workers = tasks.iter().map(start).collect::<CliResult<Vec<_>>>()?;
-    let mut components = 0;
     for worker in &mut workers {
-        components += worker.reply::<Ready>()?.components;
+        worker.reply::<()>()?;
     }
-    told(args, components)?;
-    while !ended() {
+    told(args, tasks)?;
+    while !until.is_over() {
         for worker in &mut workers {
             // Nothing more is said; one that has gone is an error.
             worker.try_reply::<()>()?;
@@ -159,12 +189,24 @@ fn in_processes(
     workers.into_iter().try_for_each(Worker::finish)
 }
 
-fn told(args: &RunArgs, components: usize) -> CliResult {
+/// How many components, and how many instances of them.
+pub(crate) fn counts(instances: &[(String, i32)]) -> (usize, usize) {
+    let components: HashSet<&str> = instances.iter().map(|(name, _)| name.as_str()).collect();
+    (components.len(), instances.len())
+}
+
+fn told(args: &RunArgs, tasks: &[MockTask]) -> CliResult {
     let mut out = Out::new();
+    let all: Vec<_> = tasks.iter().flat_map(|task| task.instances.clone()).collect();
+    let (components, instances) = counts(&all);
     if args.output.json {
-        out.json(&json!({"components": components, "ready": true}))?;
+        out.json(&json!({"components": components, "instances": instances, "ready": true}))?;
     } else {
-        out.line(&format!("{components} simulated components run; Ctrl-C ends them"))?;
+        let several = match instances > components {
+            true => format!(" in {instances} instances"),
+            false => String::new(),
+        };
+        out.line(&format!("{components} simulated components run{several}; Ctrl-C ends them"))?;
     }
     out.flush()
 }
@@ -172,7 +214,7 @@ fn told(args: &RunArgs, components: usize) -> CliResult {
 /// The process of some simulated components: it ends with its orders.
 pub(crate) fn worker(task: &MockTask) -> CliResult {
     let mut mock = task.start()?;
-    say(&Ready { components: mock.len() })?;
+    say(&())?;
     let bus = Bus::connect(&task.url)?;
     let orders = orders::<()>();
     let begin = bus.clock().now();

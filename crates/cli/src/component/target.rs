@@ -3,24 +3,53 @@
 use helio_bus::Bus;
 use helio_component::protocol::AckCode;
 use helio_component::{CommandError, Interface, InterfaceError, Remote, RemoteOptions};
+use helio_core::sal::{Component, Indexing};
 use serde_json::Value;
 
-use super::args::{CallerArg, Instance, InterfacesArg};
+use super::args::{CallerArg, Instance, InterfaceArgs};
 use crate::error::{CliError, CliResult};
 use crate::sal;
 
-/// Whom to command, and how.
+/// Whom to command, by whom and by which interface.
 pub(crate) fn remote(
     bus: &Bus,
-    interfaces: &InterfacesArg,
     instance: &Instance,
     caller: &CallerArg,
+    interface: &InterfaceArgs,
 ) -> CliResult<Remote> {
-    let interfaces = sal::folder_or_own(interfaces.interfaces.as_deref())?;
+    let interfaces = sal::folder_or_own(interface.folder.interfaces.as_deref())?;
     let component = super::component(&interfaces, &instance.component)?;
+    let index = index(component, instance)?.ok_or_else(|| which(component))?;
     let options = RemoteOptions { identity: None, caller: caller.caller.clone() };
-    let index = instance.index.unwrap_or(0);
-    Remote::with_options(bus, &Interface::new(component), index, options).map_err(from_interface)
+    let interface = Interface::new(component).evolution(interface.evolution);
+    Remote::with_options(bus, &interface, index, options).map_err(from_interface)
+}
+
+/// The index that an instance has, 0 where the component is not indexed; none where it is and
+/// nothing was said.
+pub(crate) fn index(component: &Component, instance: &Instance) -> CliResult<Option<i32>> {
+    match (component.indexed(), instance.index) {
+        (false, None) => Ok(Some(0)),
+        (true, index) => Ok(index),
+        (false, Some(_)) => {
+            let name = component.name();
+            let text = format!("{name} is not indexed: there is one of it; write {name} alone");
+            Err(CliError::Usage(text))
+        }
+    }
+}
+
+/// Which instances there may be, for who did not say.
+fn which(component: &Component) -> CliError {
+    let name = component.name();
+    let named: Vec<String> = match component.indexing() {
+        Indexing::Named(names) => {
+            names.iter().map(|(label, index)| format!("{name}:{index} ({label})")).collect()
+        }
+        _ => vec![format!("{name}:1")],
+    };
+    let text = format!("{name} has several instances; say which, such as {}", named.join(", "));
+    CliError::Usage(text)
 }
 
 /// An error of the interface as one of the command line.

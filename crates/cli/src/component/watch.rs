@@ -1,6 +1,5 @@
 //! `helio component watch`: a live table on a terminal, a line for each change elsewhere.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use helio_core::Tai;
@@ -9,10 +8,11 @@ use serde_json::{Value, json};
 use super::args::WatchArgs;
 use super::list::{age, presence_word};
 use super::observe::{Commanded, Name, Observer, Presence, Seen, Told, shown};
-use crate::error::{CliError, CliResult};
+use crate::error::CliResult;
 use crate::open::look;
-use crate::out::{Out, text_table};
-use crate::stop::{LOOK, Stop};
+use crate::out::{Out, is_screen, text_table};
+use crate::screen::{Screen, Wish};
+use crate::stop::{Stop, Until};
 
 /// How often components that are new are looked for, and leases looked at.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(1);
@@ -39,37 +39,61 @@ pub(crate) const WANTED: [Told; 8] = [
 pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let bus = look(url)?;
     let mut observer = Observer::new(&bus, &args.components, &WANTED)?;
-    let terminal = std::io::stdout().is_terminal() && !args.output.json;
-    let ended = if terminal {
-        Screen::begin()?.run(&mut observer, args, stop)
-    } else {
-        lines(&mut observer, args, stop)
-    };
-    ended?;
-    match stop.asked() && args.duration.is_some() {
-        true => Err(CliError::Interrupted),
-        false => Ok(()),
+    let until = Until::new(args.end.duration, stop);
+    match is_screen() && !args.output.json {
+        true => live(&mut observer, args, &until)?,
+        false => lines(&mut observer, args, &until)?,
     }
+    until.result()
 }
 
-/// The time until something is to be done, or until the next look whether to stop.
-fn left(until: Option<Instant>) -> Duration {
-    until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK))
+/// The live table, until whoever sees it has seen enough.
+fn live(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
+    let mut screen = Screen::begin()?.with_keys();
+    let (every, mut looked) = (args.every.max(EVERY_MIN), Instant::now());
+    while !until.is_over() {
+        observer.catch_up()?;
+        if looked.elapsed() >= LOOK_UP {
+            observer.look_up()?;
+            looked = Instant::now();
+        }
+        let mut table = table(observer);
+        if table.rows.is_empty() {
+            table.rows.push(nobody(args));
+        }
+        screen.show(&table.head, &table.rows)?;
+        let drawn = Instant::now();
+        while !until.is_over() && drawn.elapsed() < every {
+            observer.next(until.left().min(every.saturating_sub(drawn.elapsed())))?;
+            match screen.wish()? {
+                Wish::Quit => return Ok(()),
+                Wish::Draw => break,
+                Wish::None => {}
+            }
+        }
+    }
+    Ok(())
 }
 
-fn over(until: Option<Instant>, stop: &Stop) -> bool {
-    stop.asked() || until.is_some_and(|until| until <= Instant::now())
+/// What is said where there is nothing to show yet: a name may be mistyped.
+fn nobody(args: &WatchArgs) -> String {
+    let wanted = match &args.components[..] {
+        [] => String::new(),
+        some => format!(" that fits {}", some.join(" or ")),
+    };
+    format!("no component{wanted} was ever on this bus; it is shown when it starts")
 }
 
 /// A line for each change: who, and what is different now. A heartbeat is none.
-fn lines(observer: &mut Observer, args: &WatchArgs, stop: &Stop) -> CliResult {
-    let (mut out, until, mut looked) = (Out::new(), args.until(), Instant::now());
+fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
+    let (mut out, mut looked) = (Out::new(), Instant::now());
     let mut presences: Vec<(Name, Presence)> = Vec::new();
+    let (mut wait, mut told_nobody) = (Duration::ZERO, false);
     loop {
-        while let Some((name, told)) = observer.next(Duration::ZERO)? {
+        while let Some((name, told)) = observer.next(wait)? {
+            wait = Duration::ZERO;
             if told != Told::Heartbeat {
-                let seen = &observer.known[&name];
-                let change = change(seen, told);
+                let change = change(&observer.known[&name], told);
                 print(&mut out, args, observer.now(), &name, &change)?;
             }
         }
@@ -78,19 +102,18 @@ fn lines(observer: &mut Observer, args: &WatchArgs, stop: &Stop) -> CliResult {
             print(&mut out, args, observer.now(), &name, &json!({"presence": presence}))?;
         }
         out.flush()?;
-        if over(until, stop) {
+        out.check()?;
+        if observer.known.is_empty() && !std::mem::replace(&mut told_nobody, true) {
+            eprintln!("helio: {}", nobody(args));
+        }
+        if until.is_over() {
             return Ok(());
         }
         if looked.elapsed() >= LOOK_UP {
             observer.look_up()?;
             looked = Instant::now();
         }
-        if let Some((name, told)) = observer.next(left(until))?
-            && told != Told::Heartbeat
-        {
-            let change = change(&observer.known[&name], told);
-            print(&mut out, args, observer.now(), &name, &change)?;
-        }
+        wait = until.left();
     }
 }
 
@@ -147,85 +170,42 @@ fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value)
     out.line(&format!("{now} {} {}", shown(name), said.join(", ")))
 }
 
-/// A screen of its own on the terminal, which is given back at the end.
-pub(crate) struct Screen(Out);
-
-impl Screen {
-    /// Takes the terminal.
-    pub(crate) fn begin() -> CliResult<Self> {
-        let mut out = Out::new();
-        // The alternate screen, without a cursor.
-        out.raw(b"\x1b[?1049h\x1b[?25l")?;
-        out.flush()?;
-        Ok(Self(out))
-    }
-
-    fn run(mut self, observer: &mut Observer, args: &WatchArgs, stop: &Stop) -> CliResult {
-        let until = args.until();
-        let every = args.every.max(EVERY_MIN);
-        let mut looked = Instant::now();
-        while !over(until, stop) {
-            observer.catch_up()?;
-            if looked.elapsed() >= LOOK_UP {
-                observer.look_up()?;
-                looked = Instant::now();
-            }
-            self.show(&table(observer))?;
-            let next = Instant::now() + every;
-            while !over(until, stop) && Instant::now() < next {
-                observer.next(left(Some(next)))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Shows lines from the top; those for which there is no room are left out.
-    pub(crate) fn show(&mut self, all: &[String]) -> CliResult {
-        let (columns, lines) = size();
-        self.0.raw(b"\x1b[H")?;
-        // The last line stays free: writing there would scroll.
-        for line in all.iter().take(lines.saturating_sub(1)) {
-            let line: String = line.chars().take(columns).collect();
-            self.0.line(&format!("{}\x1b[K", coloured(&line)))?;
-        }
-        self.0.raw(b"\x1b[J")?;
-        self.0.flush()
-    }
+/// What is known of all components.
+pub(crate) struct Table {
+    /// How many there are, when, who needs a look; and the names of the columns.
+    pub(crate) head: Vec<String>,
+    /// A line for each component.
+    pub(crate) rows: Vec<String>,
 }
 
-/// What is known of all components: when, and a table.
-pub(crate) fn table(observer: &Observer) -> Vec<String> {
+/// What is known of all components at this moment.
+pub(crate) fn table(observer: &Observer) -> Table {
     let now = observer.now();
     let head = ["component", "state", "presence", "heartbeat", "last command", "error", "log"];
     let rows: Vec<Vec<String>> = observer.known.iter().map(|(n, s)| row(n, s, now)).collect();
+    let mut table = text_table(&head, &rows);
+    let rows = table.split_off(1);
+    table.insert(0, title(observer, now));
+    Table { head: table, rows }
+}
+
+/// How many components, when, and who needs a look.
+fn title(observer: &Observer, now: Tai) -> String {
     let utc = now.to_utc_string();
-    let title = format!("{} components, {}", rows.len(), utc.get(..19).unwrap_or(&utc));
-    std::iter::once(title).chain(text_table(&head, &rows)).collect()
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Whoever closed the terminal does not need it back.
-        let _ = self.0.raw(b"\x1b[?25h\x1b[?1049l").and_then(|()| self.0.flush());
+    let mut title =
+        format!("{} components, {}", observer.known.len(), utc.get(..19).unwrap_or(&utc));
+    let gone = |seen: &Seen| seen.presence(now) == Presence::Gone;
+    let fault = |seen: &Seen| !gone(seen) && seen.state_name().as_deref() == Some("FAULT");
+    let named = |which: &dyn Fn(&Seen) -> bool| {
+        let fitting = observer.known.iter().filter(|(_, seen)| which(seen));
+        fitting.map(|(name, _)| shown(name)).collect::<Vec<_>>()
+    };
+    for (what, names) in [("gone", named(&gone)), ("FAULT", named(&fault))] {
+        if !names.is_empty() {
+            title += &format!("; {} {what}: {}", names.len(), names.join(", "));
+        }
     }
-}
-
-/// Columns and lines of the terminal.
-fn size() -> (usize, usize) {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => (80, 24),
-    }
-}
-
-/// A line of the table with what needs a look in red, and what is at work in green.
-fn coloured(line: &str) -> String {
-    let colours =
-        [("FAULT", 31), (" gone ", 31), ("ENABLED", 32), ("DISABLED", 33), ("STANDBY", 36)];
-    match colours.iter().find(|(word, _)| line.contains(word)) {
-        Some((word, colour)) => line.replacen(word, &format!("\x1b[{colour}m{word}\x1b[0m"), 1),
-        None => line.to_owned(),
-    }
+    title
 }
 
 fn row(name: &Name, seen: &Seen, now: Tai) -> Vec<String> {
@@ -256,13 +236,6 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_needs_a_look_is_red() {
-        assert_eq!(coloured("a  FAULT  here"), "a  \x1b[31mFAULT\x1b[0m  here");
-        assert_eq!(coloured("a  ENABLED  gone  x"), "a  ENABLED \x1b[31m gone \x1b[0m x");
-        assert_eq!(coloured("nothing"), "nothing");
-    }
 
     #[test]
     fn texts_are_one_short_line() {

@@ -1,14 +1,14 @@
 //! What people see of the demo while it runs: its story, and what `helio component watch` shows.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use helio_bus::Bus;
 
 use crate::component::observe::{Observer, shown};
-use crate::component::watch::{LOOK_UP, Screen, WANTED, table};
+use crate::component::watch::{LOOK_UP, WANTED, table};
 use crate::error::CliResult;
-use crate::out::Out;
+use crate::out::{Out, is_screen};
+use crate::screen::Screen;
 
 /// The longest time from one look at the players to the next.
 const STEP: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ enum Show {
 impl Stage {
     /// Nothing is shown where `json` comes at the end.
     pub(crate) fn open(bus: &Bus, json: bool) -> CliResult<Self> {
-        let show = match (json, std::io::stdout().is_terminal()) {
+        let show = match (json, is_screen()) {
             (true, _) => Show::Nothing,
             (false, true) => Show::Table(Screen::begin()?),
             (false, false) => Show::Lines,
@@ -82,11 +82,12 @@ impl Stage {
             self.looked_up = Instant::now();
         }
         if self.drawn.is_none_or(|at| at.elapsed() >= DRAW) {
-            let mut lines = table(&self.observer);
+            let table = table(&self.observer);
+            let mut lines = table.rows;
             lines.push(String::new());
             lines.extend(self.story.iter().skip(self.story.len().saturating_sub(STORY)).cloned());
             lines.push(self.doing.clone());
-            screen.show(&lines)?;
+            screen.show(&table.head, &lines)?;
             self.drawn = Some(Instant::now());
         }
         Ok(())
@@ -99,9 +100,9 @@ impl Stage {
         }
         self.look()?;
         self.tell("helio component watch shows operators:")?;
-        let lines: Vec<String> =
-            table(&self.observer).iter().skip(1).map(|line| format!("         {line}")).collect();
-        print(&lines)
+        let table = table(&self.observer);
+        let lines = table.head.iter().skip(1).chain(&table.rows);
+        print(&lines.map(|line| format!("         {line}")).collect::<Vec<_>>())
     }
 
     fn look(&mut self) -> CliResult {

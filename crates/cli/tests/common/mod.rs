@@ -4,6 +4,9 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+/// Our own small observatory's interfaces.
+pub(crate) const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
+
 /// The program, in an environment without a default bus.
 pub(crate) fn helio() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_helio"));
@@ -168,4 +171,30 @@ pub(crate) fn interrupted_in(dir: &std::path::Path, args: &[&str]) -> Option<i32
         std::thread::yield_now();
     }
     interrupt(&mut child)
+}
+
+/// Simulated components of [`OWN`], until they are dropped.
+pub(crate) struct Simulated(pub(crate) std::process::Child);
+
+impl Simulated {
+    pub(crate) fn start(site: &Site, rest: &[&str]) -> Self {
+        let args = [&["component", "run", "--json", "--interfaces", OWN], rest].concat();
+        let mut child = site.start(&args);
+        // They are there once it says so.
+        let ready: serde_json::Value = serde_json::from_str(&line_of(&mut child)).expect("JSON");
+        assert_eq!(ready["ready"], true);
+        Self(child)
+    }
+
+    pub(crate) fn interrupt(mut self) {
+        assert_eq!(interrupt(&mut self.0), Some(0));
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        // It may have gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -114,8 +114,8 @@ impl Interface {
     /// releases. Without one they are held to the default of [`Evolution`]: what cannot be resolved
     /// is refused.
     #[must_use]
-    pub fn evolution(&self, policy: Evolution) -> Self {
-        Self::made(&self.0.component, &self.0.release, Some(policy))
+    pub fn evolution(&self, policy: impl Into<Option<Evolution>>) -> Self {
+        Self::made(&self.0.component, &self.0.release, policy.into())
     }
 
     fn made(component: &sal::Component, release: &str, evolution: Option<Evolution>) -> Self {

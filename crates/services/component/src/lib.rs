@@ -70,8 +70,7 @@ pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
 pub use losses::{Loss, Losses};
 pub use mock::{
-    Due, Mock, MockCounts, MockError, MockSchedule, MockValues, ValuesError, is_mocked,
-    mock_instances,
+    Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, ValuesError, is_mocked,
 };
 pub use presence::{RECENT, Watch};
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};
@@ -79,7 +78,9 @@ pub use read::{ReadTopic, Reading};
 pub use records::{
     AuditPhase, AuditRecord, ControlAction, ControlRecord, LEASE, LeaseRecord, TaiNanos,
 };
-pub use remote::{Call, CallBuilder, CommandError, LOOK_EVERY, Remote, RemoteOptions};
+pub use remote::{
+    Call, CallBuilder, CommandError, LOOK_EVERY, Remote, RemoteOptions, STATE_TIMEOUT,
+};
 pub use stubs::python_stub;
 pub use topic::{TopicReadError, WriteError};
 pub use write::{Update, WriteTopic, Written};

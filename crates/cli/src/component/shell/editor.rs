@@ -1,7 +1,6 @@
 //! Lines that a person writes, and what is printed above them.
 
 use std::io::{Lines as IoLines, StdinLock, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use helio_core::sal::Component;
 use rustyline::completion::Completer;
@@ -25,14 +24,13 @@ pub(super) enum Lines {
 
 impl Lines {
     /// An editor with completion for a component, and the printer above its line.
-    pub(super) fn editor(component: &Component, prompt: &str) -> CliResult<(Self, Printer)> {
+    pub(super) fn editor(component: &Component, prompt: &str) -> CliResult<(Self, Above)> {
         let config = Config::builder().auto_add_history(true);
         let config = config.completion_type(CompletionType::List).build();
         let mut editor = Editor::with_history(config, MemHistory::new()).map_err(failed)?;
         editor.set_helper(Some(Completion(component.clone())));
-        let above = editor.create_external_printer().map_err(failed)?;
-        let printer = Printer(Arc::new(Mutex::new(Box::new(above))));
-        Ok((Self::Editor(Box::new(editor), format!("{prompt}> ")), printer))
+        let above = Above(Box::new(editor.create_external_printer().map_err(failed)?));
+        Ok((Self::Editor(Box::new(editor), format!("{prompt}> ")), above))
     }
 
     /// The next line; none at the end of the input.
@@ -87,33 +85,27 @@ impl Highlighter for Completion {}
 impl Validator for Completion {}
 impl Helper for Completion {}
 
-/// Prints whole lines, above the one that is being written where there is one. Cloning shares it.
-#[derive(Clone)]
-pub(super) struct Printer(Arc<Mutex<Box<dyn ExternalPrinter + Send>>>);
+/// Prints a line.
+pub(super) fn print(line: &str) -> CliResult {
+    let mut out = std::io::stdout().lock();
+    let printed = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|e| CliError::output(&e))
+}
 
-impl Printer {
-    /// A printer to standard output.
-    pub(super) fn plain() -> Self {
-        Self(Arc::new(Mutex::new(Box::new(Plain))))
-    }
+/// Prints whole lines above the one that is being written.
+///
+/// While many come at once it waits for the editor, which takes them only as long as a line is
+/// written: nobody may hold a lock meanwhile that who runs commands needs, and it ends with the
+/// editor.
+pub(super) struct Above(Box<dyn ExternalPrinter + Send>);
 
+impl Above {
     /// Prints a line.
-    pub(super) fn print(&self, line: &str) -> CliResult {
-        let mut printer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match printer.print(format!("{line}\n")) {
+    pub(super) fn print(&mut self, line: &str) -> CliResult {
+        match self.0.print(format!("{line}\n")) {
             Err(ReadlineError::Io(error)) => Err(CliError::output(&error)),
             Err(error) => Err(failed(error)),
             Ok(()) => Ok(()),
         }
-    }
-}
-
-struct Plain;
-
-impl ExternalPrinter for Plain {
-    fn print(&mut self, line: String) -> rustyline::Result<()> {
-        let mut out = std::io::stdout().lock();
-        out.write_all(line.as_bytes())?;
-        Ok(out.flush()?)
     }
 }

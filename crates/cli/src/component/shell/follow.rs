@@ -4,16 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use helio_bus::{Bus, Event, Lagging, Member, Sample, Start, Subscribe, WaitSet};
+use helio_component::protocol::caller::Presence;
 use helio_component::{Reading, Remote};
 use helio_core::sal::{Topic, TopicKind};
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::Value;
 
-use super::editor::Printer;
+use super::editor::Above;
+use crate::component::watch::LOOK_UP;
 use crate::error::{CliError, CliResult};
 use crate::open::existing;
-use crate::stop::LOOK;
+use crate::stop::{LOOK, Stop, on_sigterm};
 use crate::value::Values;
 
 /// So much of a value is printed on a line.
@@ -24,6 +28,35 @@ const LINE_MAX: usize = 400;
 pub(super) enum Shown {
     Yes,
     No,
+}
+
+/// Whether SIGTERM was received: Ctrl-C ends what runs in the commander, not itself.
+#[derive(Clone)]
+pub(super) struct Ending {
+    asked: Arc<AtomicBool>,
+    stop: Stop,
+}
+
+impl Ending {
+    /// Takes the signal.
+    pub(super) fn on_sigterm(stop: &Stop) -> CliResult<Self> {
+        Ok(Self { asked: on_sigterm()?, stop: stop.clone() })
+    }
+
+    /// Whether it was received.
+    pub(super) fn is_due(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Has the editor give up its line, once it was: it hears of no signal but SIGINT.
+    fn wake_editor(&self) {
+        if self.is_due() {
+            // Where there is no editor just now, SIGINT is to ask once more, not to kill.
+            self.stop.take();
+            // It goes to ourselves, so it cannot be refused.
+            let _ = kill_process(getpid(), Signal::INT);
+        }
+    }
 }
 
 /// A thread that prints what comes. Dropped, it ends.
@@ -46,20 +79,29 @@ impl Flags {
 }
 
 impl Follower {
-    /// Begins to print a component's events; telemetry is printed once it is asked for.
-    pub(super) fn start(bus: &Bus, remote: &Remote, printer: &Printer) -> CliResult<Self> {
+    /// Begins to print a component's events, and whether it is there; telemetry is printed once it
+    /// is asked for. Where the process is to end it has the editor give up its line.
+    pub(super) fn start(
+        bus: &Bus,
+        remote: &Remote,
+        above: Above,
+        ending: &Ending,
+    ) -> CliResult<Self> {
         let flags = Arc::new(Flags::default());
         flags.events.store(true, Ordering::Relaxed);
         let mut follow = Follow {
             bus: bus.clone(),
             remote: remote.clone(),
-            printer: printer.clone(),
+            above,
+            ending: ending.clone(),
+            presence: remote.presence().ok(),
             flags: Arc::clone(&flags),
             set: bus.wait_set()?,
             topics: HashMap::new(),
             values: Values::new(bus),
             printed: HashMap::new(),
         };
+        follow.look_up(Start::Latest)?;
         let begun = std::thread::Builder::new().name("follow".to_owned());
         let thread = begun.spawn(move || follow.run());
         let thread = thread.map_err(|e| CliError::Failure(format!("a thread: {e}")))?;
@@ -85,7 +127,9 @@ impl Drop for Follower {
 struct Follow {
     bus: Bus,
     remote: Remote,
-    printer: Printer,
+    above: Above,
+    ending: Ending,
+    presence: Option<Presence>,
     flags: Arc<Flags>,
     set: WaitSet,
     topics: HashMap<Member, Topic>,
@@ -96,20 +140,39 @@ struct Follow {
 
 impl Follow {
     fn run(&mut self) {
-        let mut looks = 0_u32;
+        let mut looked = Instant::now();
         while !self.flags.ended.load(Ordering::Relaxed) {
-            // Topics appear when they are first published: looked for every second.
-            if looks.is_multiple_of(20) && self.look_up().is_err() {
-                return;
+            self.ending.wake_editor();
+            if looked.elapsed() >= LOOK_UP {
+                // Topics appear when they are first published: that is for us to show, too.
+                if self.look_up(Start::Earliest).and_then(|()| self.look_at_presence()).is_err() {
+                    return;
+                }
+                looked = Instant::now();
             }
-            looks = looks.wrapping_add(1);
             if self.take().is_err() {
                 return;
             }
         }
     }
 
-    fn look_up(&mut self) -> CliResult {
+    /// Tells when the component comes or goes.
+    fn look_at_presence(&mut self) -> CliResult {
+        let Ok(presence) = self.remote.presence() else { return Ok(()) };
+        let before = self.presence.replace(presence);
+        if before == Some(presence) {
+            return Ok(());
+        }
+        let name = self.remote.interface().identity(self.remote.index());
+        match presence {
+            Presence::Here { .. } => self.above.print(&format!("{name} is here")),
+            Presence::Gone => self.above.print(&format!("{name} is gone")),
+            Presence::Unknown => Ok(()),
+        }
+    }
+
+    /// Subscribes to topics that were not there before.
+    fn look_up(&mut self, start: Start) -> CliResult {
         let component = self.remote.interface().component().clone();
         for topic in component.topics() {
             let kind = topic.kind();
@@ -123,7 +186,7 @@ impl Follow {
                 TopicKind::Telemetry => Lagging::Conflate,
                 _ => Lagging::Lossless,
             };
-            let mut wanted = Subscribe::from(Start::Latest).lagging(lagging).as_written();
+            let mut wanted = Subscribe::from(start).lagging(lagging).as_written();
             if self.remote.index() != 0 && topic.indexed() {
                 let mut key = Vec::new();
                 helio_core::codec::wire::put_long(&mut key, self.remote.index().into());
@@ -153,7 +216,7 @@ impl Follow {
             }
         }
         let line: String = format!("{attribute} {value}").chars().take(LINE_MAX).collect();
-        self.printer.print(&line)
+        self.above.print(&line)
     }
 }
 

@@ -11,41 +11,39 @@ mod words;
 
 use std::io::{BufRead, IsTerminal};
 
-use helio_component::Remote;
-use helio_component::protocol::SummaryState;
+use helio_component::protocol::caller::Presence;
+use helio_component::protocol::{Acknowledgement, SummaryState};
+use helio_component::{Call, Remote};
 use helio_core::sal::{Component, TopicKind};
 
 use super::args::ShellArgs;
-use super::command::{ack_line, state, with_fields};
-use super::target::{from_command, remote};
+use super::command::{ack_line, lead, state, with_fields};
+use super::target::remote;
 use crate::error::{CliError, CliResult};
 use crate::open::look;
-use editor::{Lines, Printer};
-use follow::Follower;
+use crate::out::is_screen;
+use crate::stop::Stop;
+use editor::{Lines, print};
+use follow::{Ending, Follower};
 
 /// Runs `helio component shell`.
-pub(crate) fn run(args: &ShellArgs, url: Option<&str>) -> CliResult {
+pub(crate) fn run(args: &ShellArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let bus = look(url)?;
-    let remote = remote(&bus, &args.interfaces, &args.component, &args.caller)?;
+    let remote = remote(&bus, &args.component, &args.caller, &args.interface)?;
     let component = remote.interface().component().clone();
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let (mut lines, printer) = match terminal {
-        true => Lines::editor(&component, &args.component.to_string())?,
-        false => (Lines::Pipe(std::io::stdin().lock().lines()), Printer::plain()),
-    };
-    let follower = terminal.then(|| Follower::start(&bus, &remote, &printer)).transpose()?;
-    let shell = Shell { remote, component, printer, follower, args };
-    while let Some(line) = lines.next()? {
-        match shell.line(&line) {
-            Ok(Next::Line) => {}
-            Ok(Next::Quit) => break,
-            Err(CliError::Pipe) => return Err(CliError::Pipe),
-            // A person tries again; a script must not go on as if nothing had happened.
-            Err(error) if terminal => shell.printer.print(&error.to_string())?,
-            Err(error) => return Err(error),
-        }
+    let person = std::io::stdin().is_terminal() && is_screen();
+    let mut shell = Shell { remote, component, follower: None, args, stop };
+    if !person {
+        return shell.script();
     }
-    Ok(())
+    let (mut lines, above) = Lines::editor(&shell.component, &args.component.to_string())?;
+    shell.greet()?;
+    let ending = Ending::on_sigterm(stop)?;
+    shell.follower = Some(Follower::start(&bus, &shell.remote, above, &ending)?);
+    let ended = shell.dialogue(&mut lines, &ending);
+    // The editor first: who waits to print above its line would wait for ever.
+    drop(lines);
+    ended
 }
 
 enum Next {
@@ -56,12 +54,55 @@ enum Next {
 struct Shell<'a> {
     remote: Remote,
     component: Component,
-    printer: Printer,
     follower: Option<Follower>,
     args: &'a ShellArgs,
+    stop: &'a Stop,
 }
 
 impl Shell<'_> {
+    /// Lines of a pipe or file, to the first error: a script must not go on as if nothing had
+    /// happened.
+    fn script(&self) -> CliResult {
+        let mut lines = Lines::Pipe(std::io::stdin().lock().lines());
+        while let Some(line) = lines.next()? {
+            if matches!(self.line(&line)?, Next::Quit) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lines of a person, who tries again.
+    fn dialogue(&self, lines: &mut Lines, ending: &Ending) -> CliResult {
+        while let Some(line) = lines.next()? {
+            if ending.is_due() {
+                break;
+            }
+            // Ctrl-C was meant for what ran before.
+            self.stop.take();
+            match self.line(&line) {
+                Ok(Next::Line) => {}
+                Ok(Next::Quit) => break,
+                Err(CliError::Pipe) => return Err(CliError::Pipe),
+                Err(error) => print(&error.to_string())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whom a person has before them.
+    fn greet(&self) -> CliResult {
+        let name = self.remote.interface().identity(self.remote.index());
+        let here = match self.remote.presence() {
+            Ok(Presence::Here { .. }) => "is here",
+            Ok(Presence::Gone) => "is gone",
+            Ok(Presence::Unknown) | Err(_) => "was never here",
+        };
+        let state = self.remote.state().ok().flatten();
+        let state = state.map_or_else(String::new, |state| format!(", {state}"));
+        print(&format!("{name} {here}{state}; Tab completes, .help tells more, Ctrl-D ends"))
+    }
+
     fn line(&self, line: &str) -> CliResult<Next> {
         let words = words::split(line);
         let Some((first, rest)) = words.split_first() else { return Ok(Next::Line) };
@@ -90,27 +131,27 @@ impl Shell<'_> {
             let names: Vec<&str> = commands.map(helio_core::sal::Topic::name).collect();
             let commands = format!("commands: {}", names.join(", "));
             let fields = "a command is sent with its fields: COMMAND FIELD=VALUE …".to_owned();
-            return words.chain([fields, commands]).try_for_each(|line| self.printer.print(&line));
+            return words.chain([fields, commands]).try_for_each(|line| print(&line));
         };
         let topic = self.component.topic(TopicKind::Command, command);
         let topic = topic.ok_or_else(|| CliError::NotFound(format!("no command {command}")))?;
-        self.printer.print(topic.description())?;
+        print(topic.description())?;
         topic.fields().iter().try_for_each(|field| {
             let labels = field.enumeration.iter().flat_map(|e| &e.labels);
             let labels: Vec<&str> = labels.map(|(label, _)| label.as_str()).collect();
             let (units, text) = (&field.units, &field.description);
-            self.printer.print(&format!("  {} ({units}): {text} {}", field.name, labels.join(" ")))
+            print(&format!("  {} ({units}): {text} {}", field.name, labels.join(" ")))
         })
     }
 
     fn state(&self) -> CliResult {
         let state = self.remote.state().map_err(|e| CliError::Failure(e.to_string()))?;
-        self.printer.print(state.map_or("unknown", SummaryState::name))
+        print(state.map_or("unknown", SummaryState::name))
     }
 
     fn set_state(&self, to: Option<&String>) -> CliResult {
         let to = state(to.map_or("", String::as_str))?;
-        self.remote.set_state(to, "").map_err(from_command)?;
+        lead(&self.remote, to, "", |call| self.wait(call.send()).map(drop))?;
         self.state()
     }
 
@@ -128,8 +169,8 @@ impl Shell<'_> {
         let failed = |e: helio_component::TopicReadError| CliError::NotFound(e.to_string());
         let mut topic = topic.map_err(failed)?;
         match topic.newest().map_err(failed)? {
-            Some(reading) => self.printer.print(&follow::line(attribute, reading)),
-            None => self.printer.print(&format!("{attribute} was never published")),
+            Some(reading) => print(&follow::line(attribute, reading)),
+            None => print(&format!("{attribute} was never published")),
         }
     }
 
@@ -139,15 +180,13 @@ impl Shell<'_> {
         };
         let call = self.remote.command(command).timeout(self.args.timeout);
         let call = with_fields(call, fields)?;
-        if asked == Asked::Validate {
-            let ack = call.validate().map_err(from_command)?;
-            return self.printer.print(&ack_line(&ack));
-        }
-        let mut sent = call.send();
-        while let Some(ack) = sent.next().map_err(from_command)? {
-            self.printer.print(&ack_line(&ack))?;
-        }
-        Ok(())
+        let call = if asked == Asked::Validate { call.send_validate() } else { call.send() };
+        print(&ack_line(&self.wait(call)?))
+    }
+
+    /// Waits for a call's end, and prints what is acknowledged before; Ctrl-C has it cancelled.
+    fn wait(&self, call: Call) -> CliResult<Acknowledgement> {
+        super::follow::follow(call, self.stop, |ack| print(&ack_line(ack)))?.result()
     }
 
     fn follow(&self, kind: TopicKind, on: Option<&String>) -> CliResult {
@@ -158,7 +197,7 @@ impl Shell<'_> {
         };
         match &self.follower {
             Some(follower) => follower.show(kind, on),
-            None => self.printer.print("events are shown on a terminal only; .show prints one")?,
+            None => print("events are shown on a terminal only; .show prints one")?,
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Simulated components that run: they are there, take every command, and publish by the table.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use helio_bus::{Bus, Tai};
-use helio_core::sal::{Component as Interfaced, Indexing, Interfaces, Topic, TopicKind};
+use helio_bus::{Bus, Evolution, Tai};
+use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
 use thiserror::Error;
 
 use super::{Due, MockSchedule, MockValues, ValuesError};
@@ -66,6 +67,34 @@ pub struct MockCounts {
     pub late_commands: u64,
 }
 
+/// Which components are simulated, and how.
+#[derive(Debug, Clone)]
+pub struct MockOptions {
+    /// Names with their indices, 0 where they are not indexed.
+    pub instances: Vec<(String, i32)>,
+    /// The state that they begin in.
+    pub state: SummaryState,
+    /// What their topics are held to where they meet those of other releases
+    /// ([`Interface::evolution`]).
+    pub evolution: Option<Evolution>,
+}
+
+impl MockOptions {
+    /// The instances with their interfaces, which those of a component share.
+    fn instances(&self, interfaces: &Interfaces) -> Result<Vec<(Interface, i32)>, InterfaceError> {
+        let (mut known, mut instances) = (HashMap::new(), Vec::new());
+        for (name, index) in &self.instances {
+            let interface = match known.get(name) {
+                Some(interface) => Interface::clone(interface),
+                None => Interface::of(interfaces, name)?.evolution(self.evolution),
+            };
+            known.insert(name, interface.clone());
+            instances.push((interface, *index));
+        }
+        Ok(instances)
+    }
+}
+
 /// Simulated components of one process. Dropped, they end in order.
 #[derive(Debug)]
 pub struct Mock {
@@ -91,17 +120,15 @@ enum To {
 }
 
 impl Mock {
-    /// Starts simulated components: names with their indices, 0 where they are not indexed. When
-    /// this returns they take commands; nothing is published at a rate before
-    /// [`publish_until`](Self::publish_until).
+    /// Starts simulated components. When this returns they take commands; nothing is published at a
+    /// rate before [`publish_until`](Self::publish_until).
     ///
     /// # Errors
     /// [`MockError`]; none of them runs then.
-    pub fn start<'a>(
-        bus: &'a Bus,
-        interfaces: &'a Interfaces,
-        instances: &'a [(String, i32)],
-        state: SummaryState,
+    pub fn start(
+        bus: &Bus,
+        interfaces: &Interfaces,
+        options: &MockOptions,
     ) -> Result<Self, MockError> {
         let mut mock = Self {
             components: Vec::new(),
@@ -111,14 +138,13 @@ impl Mock {
             counts: MockCounts::default(),
             encoded: Vec::new(),
         };
+        let instances = options.instances(interfaces)?;
         let share = instances.len().div_ceil(STARTERS).max(1);
         let started = std::thread::scope(|scope| {
-            let start = |part: &'a [(String, i32)]| {
-                scope.spawn(move || {
-                    part.iter().map(|one| One::start(bus, interfaces, one, state)).collect()
-                })
-            };
-            let starters: Vec<_> = instances.chunks(share).map(start).collect();
+            let one = |one: &(Interface, i32)| One::start(bus, &one.0, one.1, options.state);
+            let shares = instances.chunks(share);
+            let starters = shares.map(|part| scope.spawn(move || part.iter().map(one).collect()));
+            let starters: Vec<_> = starters.collect();
             let joined = starters.into_iter().map(|starter| starter.join());
             joined.collect::<Result<Vec<Vec<Result<One, MockError>>>, _>>()
         });
@@ -251,15 +277,14 @@ struct One {
 impl One {
     fn start(
         bus: &Bus,
-        interfaces: &Interfaces,
-        (name, index): &(String, i32),
+        interface: &Interface,
+        index: i32,
         state: SummaryState,
     ) -> Result<Self, MockError> {
-        let (interface, rates) = (Interface::of(interfaces, name)?, Rates::standard());
-        let running = start_one(bus, &interface, *index, state)?;
+        let (running, rates) = (start_one(bus, interface, index, state)?, Rates::standard());
         let mut one = Self { running, topics: Vec::new(), remotes: Vec::new() };
         one.add_topics(interface.component(), &rates)?;
-        one.add_streams(bus, &interface, *index, &rates)?;
+        one.add_streams(bus, interface, index, &rates)?;
         Ok(one)
     }
 
@@ -301,21 +326,6 @@ impl One {
         }
         Ok(())
     }
-}
-
-/// The instances of all components of the interfaces: one of each, the first that has a name where
-/// several have.
-#[must_use]
-pub fn mock_instances(interfaces: &Interfaces) -> Vec<(String, i32)> {
-    let index = |component: &Interfaced| match component.indexing() {
-        Indexing::Single => 0,
-        Indexing::Any => 1,
-        Indexing::Named(names) => {
-            let first = names.iter().map(|(_, index)| *index).filter(|index| *index > 0).min();
-            first.and_then(|index| i32::try_from(index).ok()).unwrap_or(1)
-        }
-    };
-    interfaces.components().iter().map(|c| (c.name().to_owned(), index(c))).collect()
 }
 
 /// Whether a topic of that name on the bus is one that simulated components publish at a rate:

@@ -1,7 +1,7 @@
 //! One command: put together, sent, followed to its end.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::Tai;
 use helio_core::Value;
@@ -176,7 +176,12 @@ impl CallBuilder {
     /// # Errors
     /// [`CommandError`] says why it would not.
     pub fn validate(self) -> Result<Acknowledgement, CommandError> {
-        self.act(Action::Validate).wait()
+        self.send_validate().wait()
+    }
+
+    /// Asks whether it would be run.
+    pub fn send_validate(self) -> Call {
+        self.act(Action::Validate)
     }
 
     pub(super) fn act(mut self, action: Action) -> Call {
@@ -219,9 +224,25 @@ impl Call {
     /// [`CommandError`] where it ended otherwise.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not tell how it ended")]
     pub fn next(&mut self) -> Result<Option<Acknowledgement>, CommandError> {
+        self.told(None)
+    }
+
+    /// As [`next`](Self::next), but waits no longer than `wait`: `None` where nothing was said by
+    /// then, too.
+    ///
+    /// # Errors
+    /// [`CommandError`] where it ended otherwise.
+    pub fn next_timeout(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<Acknowledgement>, CommandError> {
+        self.told(Instant::now().checked_add(wait))
+    }
+
+    fn told(&self, until: Option<Instant>) -> Result<Option<Acknowledgement>, CommandError> {
         let number = self.number.clone()?;
-        match self.dialogue.next(number) {
-            None => Ok(None),
+        match self.dialogue.next(number, until) {
+            None | Some(Told::Nothing) => Ok(None),
             Some(Told::Progress(ack)) => Ok(Some(ack)),
             Some(Told::Done(ack, Cause::Acknowledged)) if ack.code == AckCode::Complete => {
                 Ok(Some(ack))
@@ -253,13 +274,21 @@ impl Call {
     /// # Errors
     /// [`CommandError`]: it is not running, or the caller may not.
     pub fn cancel(&self) -> Result<Acknowledgement, CommandError> {
+        self.send_cancel()?.wait()
+    }
+
+    /// Asks the component to cancel it: a call of its own, whose end says whether it does.
+    ///
+    /// # Errors
+    /// [`CommandError`]: it is not running.
+    pub fn send_cancel(&self) -> Result<Call, CommandError> {
         let target = self.number.clone().map(|number| self.dialogue.seq_num(number))?;
         let Some(target) = target else {
             let ack = Acknowledgement::new(AckCode::Failed, "not running: it has ended");
             return Err(self.ended(ack, Cause::NotSent));
         };
         let asked = CallBuilder::new(&self.dialogue, &self.command);
-        asked.act(Action::Cancel { target }).wait()
+        Ok(asked.act(Action::Cancel { target }))
     }
 
     fn ended(&self, ack: Acknowledgement, cause: Cause) -> CommandError {

@@ -41,6 +41,8 @@ const FEW: u64 = 64;
 pub(super) enum Told {
     Progress(Acknowledgement),
     Done(Acknowledgement, Cause),
+    /// The time is over in which something was waited for.
+    Nothing,
 }
 
 /// Commands and their acknowledgements, of one remote and its clones.
@@ -206,8 +208,9 @@ impl Dialogue {
         number
     }
 
-    /// Waits for what is told of a call next; `None` where its end was told.
-    pub(super) fn next(&self, call: CallNumber) -> Option<Told> {
+    /// Waits for what is told of a call next, for ever where there is no `until`; `None` where its
+    /// end was told.
+    pub(super) fn next(&self, call: CallNumber, until: Option<Instant>) -> Option<Told> {
         let mut talk = self.talk();
         loop {
             match talk.told.get_mut(&call)?.pop_front() {
@@ -218,11 +221,17 @@ impl Dialogue {
                 Some(told) => return Some(told),
                 None => {}
             }
+            let left = until.map_or(LOOK_EVERY, |until| {
+                until.saturating_duration_since(Instant::now()).min(LOOK_EVERY)
+            });
+            if left == Duration::ZERO {
+                return Some(Told::Nothing);
+            }
             talk = match talk.acks.take() {
-                Some(acks) => self.wait(talk, acks),
+                Some(acks) => self.wait(talk, acks, left),
                 // Another one reads: it tells, and leaves its place to those who still wait.
                 None => {
-                    let waited = self.told.wait_timeout(talk, LOOK_EVERY);
+                    let waited = self.told.wait_timeout(talk, left);
                     let mut talk = waited.unwrap_or_else(PoisonError::into_inner).0;
                     self.look_at_clock(&mut talk);
                     talk
@@ -231,13 +240,14 @@ impl Dialogue {
         }
     }
 
-    /// Reads for all until something comes, or something is due.
+    /// Reads for all until something comes, something is due, or the time is over.
     fn wait<'a>(
         &'a self,
         mut talk: MutexGuard<'a, Talk>,
         mut acks: Subscription,
+        at_most: Duration,
     ) -> MutexGuard<'a, Talk> {
-        let until = Instant::now() + self.due(&talk);
+        let until = Instant::now() + self.due(&talk).min(at_most);
         if acks.stats().lag == 0 {
             drop(talk);
             let waited = acks.wait_until(Some(until));

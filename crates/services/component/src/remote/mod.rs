@@ -22,7 +22,7 @@ use helio_core::sal::TopicKind;
 use crate::host;
 use crate::interface::{Interface, InterfaceError};
 use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, Presence};
-use crate::protocol::{AckCode, Acknowledgement, Action, SummaryState, path};
+use crate::protocol::{AckCode, Acknowledgement, Action, StateCommand, SummaryState, path};
 use crate::read::{ReadTopic, Reading};
 use crate::topic::TopicReadError;
 
@@ -33,7 +33,7 @@ use dialogue::Dialogue;
 
 /// How long a command that changes the state may take until it says otherwise: a configuration is
 /// read, hardware is connected.
-const STATE_TIMEOUT: Duration = Duration::from_secs(60);
+pub const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long an instance that is there may take to tell its first state: it does so as soon as it
 /// has its lease.
@@ -184,14 +184,12 @@ impl Remote {
         CallBuilder::new(&self.dialogue, name)
     }
 
-    /// Leads it to a state by the fewest commands; `with` is the configuration that `start` takes,
-    /// empty for none.
+    /// The fewest commands that lead it to a state; none where it is there.
     ///
     /// # Errors
-    /// [`CommandError`] of the command that failed, or where nobody is there;
-    /// [`CommandError::NoPath`] where its state is
-    /// unknown, or no commands lead there.
-    pub fn set_state(&self, target: SummaryState, with: &str) -> Result<(), CommandError> {
+    /// [`CommandError`] where nobody is there; [`CommandError::NoPath`] where its state is unknown,
+    /// or no commands lead there.
+    pub fn path_to(&self, target: SummaryState) -> Result<Vec<StateCommand>, CommandError> {
         let component = || self.interface().identity(self.index());
         if self.presence()? == Presence::Gone {
             // The state that it told last is not its state any more.
@@ -203,20 +201,29 @@ impl Remote {
                 cause: Cause::NobodyThere,
             });
         }
-        let Some(state) = self.state_within(STATE_TIMEOUT)? else {
-            return Err(CommandError::NoPath { component: component(), from: None, to: target });
-        };
-        let commands = path(state, target).ok_or_else(|| CommandError::NoPath {
-            component: component(),
-            from: Some(state),
-            to: target,
-        })?;
-        for command in commands {
-            let mut call = self.command(command.name()).timeout(STATE_TIMEOUT);
-            if command == crate::protocol::StateCommand::Start {
-                call = call.set("configurationOverride", with);
-            }
-            call.send().wait()?;
+        let from = self.state_within(STATE_TIMEOUT)?;
+        let no_path = || CommandError::NoPath { component: component(), from, to: target };
+        from.and_then(|from| path(from, target)).ok_or_else(no_path)
+    }
+
+    /// A command that changes the state; `with` is the configuration that `start` takes, empty for
+    /// none. It is given [`STATE_TIMEOUT`].
+    pub fn state_command(&self, command: StateCommand, with: &str) -> CallBuilder {
+        let call = self.command(command.name()).timeout(STATE_TIMEOUT);
+        match command {
+            StateCommand::Start => call.set("configurationOverride", with),
+            _ => call,
+        }
+    }
+
+    /// Leads it to a state by the fewest commands; `with` is the configuration that `start` takes,
+    /// empty for none.
+    ///
+    /// # Errors
+    /// [`CommandError`] of the command that failed, or as [`path_to`](Self::path_to) has them.
+    pub fn set_state(&self, target: SummaryState, with: &str) -> Result<(), CommandError> {
+        for command in self.path_to(target)? {
+            self.state_command(command, with).send().wait()?;
         }
         Ok(())
     }

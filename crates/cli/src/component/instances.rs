@@ -1,0 +1,134 @@
+//! Which instances of a component are simulated: what `--instances` says.
+
+use std::str::FromStr;
+
+use helio_core::name::fits;
+use helio_core::sal::{Component, Indexing};
+
+use crate::error::{CliError, CliResult};
+
+/// The most instances of one component: each has topics, files and a lease of its own.
+const INSTANCES_MAX: u32 = 1_000;
+
+/// What is said of the instances of components.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Instances {
+    /// All that the interface has a name for.
+    Named,
+    /// The first of these.
+    One,
+    /// So many of the components that fit the pattern: those with a name first.
+    Of(String, u32),
+}
+
+impl FromStr for Instances {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.split_once('=')) {
+            ("named", _) => Ok(Self::Named),
+            ("one", _) => Ok(Self::One),
+            (_, Some((pattern, number))) if !pattern.is_empty() => match number.parse() {
+                Ok(number @ 0..=INSTANCES_MAX) => Ok(Self::Of(pattern.to_owned(), number)),
+                _ => Err(format!("{number:?} is no number of instances; 0 to {INSTANCES_MAX} are")),
+            },
+            _ => Err("write named, one, or COMPONENT=N such as ESS=4".to_owned()),
+        }
+    }
+}
+
+/// The indices of a component's instances by the last rule that fits, 0 where it is not indexed.
+pub(crate) fn indices(component: &Component, rules: &[Instances]) -> Vec<i32> {
+    let fit = |rule: &&Instances| match rule {
+        Instances::Named | Instances::One => true,
+        Instances::Of(pattern, _) => fits(pattern, component.name()),
+    };
+    let named = named(component);
+    let wanted = match rules.iter().rev().find(fit) {
+        Some(Instances::One) => 1,
+        Some(Instances::Of(_, number)) => *number as usize,
+        Some(Instances::Named) | None => named.len(),
+    };
+    if !component.indexed() {
+        return named.into_iter().take(wanted).collect();
+    }
+    // Newer interfaces name more: what has no name yet comes behind.
+    let further = (1..).filter(|index| !named.contains(index));
+    named.iter().copied().chain(further).take(wanted).collect()
+}
+
+/// The indices that the interface has names for; 1 stands for any where it names none.
+fn named(component: &Component) -> Vec<i32> {
+    let Indexing::Named(names) = component.indexing() else {
+        return vec![i32::from(component.indexed())];
+    };
+    let index = |(_, index): &(String, i64)| i32::try_from(*index).ok().filter(|index| *index > 0);
+    let mut indices: Vec<i32> = names.iter().filter_map(index).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    if indices.is_empty() { vec![1] } else { indices }
+}
+
+/// Checks that each rule says something of one of the components.
+pub(crate) fn check<'a>(
+    rules: &[Instances],
+    components: impl Iterator<Item = &'a Component> + Clone,
+) -> CliResult {
+    for rule in rules {
+        let Instances::Of(pattern, number) = rule else { continue };
+        let mut fitting = components.clone().filter(|component| fits(pattern, component.name()));
+        let Some(first) = fitting.next() else {
+            let text = format!("--instances {pattern}={number}: no component that runs fits");
+            return Err(CliError::Usage(text));
+        };
+        if *number > 1 && !first.indexed() && fitting.all(|component| !component.indexed()) {
+            let text = format!("--instances {pattern}={number}: {} is not indexed", first.name());
+            return Err(CliError::Usage(text));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sal::folder_or_own;
+
+    #[test]
+    fn rules_are_parsed() {
+        assert_eq!("named".parse(), Ok(Instances::Named));
+        assert_eq!("one".parse(), Ok(Instances::One));
+        assert_eq!("ESS=4".parse(), Ok(Instances::Of("ESS".to_owned(), 4)));
+        for bad in ["", "ESS", "ESS=", "=4", "ESS=-1", "ESS=1001", "ESS=x", "all"] {
+            assert!(bad.parse::<Instances>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_rule_that_fits_counts() {
+        let own = folder_or_own(None).unwrap();
+        let of = |name: &str, rules: &[&str]| {
+            let rules: Vec<Instances> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+            indices(own.component(name).unwrap(), &rules)
+        };
+        assert_eq!(of("ESS", &[]), [1, 2]);
+        assert_eq!(of("MTMount", &["*=3"]), [0]);
+        assert_eq!(of("ESS", &["one"]), [1]);
+        assert_eq!(of("ESS", &["one", "*=3", "Camera=5"]), [1, 2, 3]);
+        assert_eq!(of("ESS", &["ESS=4", "named"]), [1, 2]);
+        assert_eq!((of("ESS", &["ESS=0"]), of("MTMount", &["MT*=0"])), (vec![], vec![]));
+    }
+
+    #[test]
+    fn rules_that_say_nothing_are_mistakes() {
+        let own = folder_or_own(None).unwrap();
+        let wrong = |rule: &str| {
+            let checked = check(&[rule.parse().unwrap()], own.components().iter());
+            checked.err().map(|error| error.to_string())
+        };
+        assert_eq!(wrong("*=3"), None);
+        assert_eq!(wrong("MTMount=1"), None);
+        assert!(wrong("Dome=2").unwrap().contains("no component that runs fits"));
+        assert!(wrong("MTMount=2").unwrap().contains("MTMount is not indexed"));
+    }
+}
