@@ -6,9 +6,11 @@ mod support;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use helio_bus::{Message, TopicSpec};
 use helio_component::protocol::caller::Presence;
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{Call, Command, CommandError, Component, Failed, Remote};
+use helio_core::sal::TopicKind;
 use support::{PATIENCE, Site, on_every_transport};
 
 fn state_of(remote: &Remote) -> SummaryState {
@@ -168,5 +170,63 @@ fn a_call_to_a_component_that_goes_away_ends_for_all_who_wait() {
                 assert_eq!(error.code(), Some(AckCode::Aborted), "{error}");
             }
         });
+    });
+}
+
+#[test]
+fn of_progress_that_nobody_asked_for_the_newest_is_kept_and_the_end() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .inline("moveToTarget", |command: &Command| {
+                for step in 1..=50 {
+                    command.in_progress(PATIENCE, &format!("step {step}"), None);
+                }
+                Ok(())
+            })
+            .inline("stop", |_: &Command| Ok(()))
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let mut held = remote.command("moveToTarget").send();
+        // Commands run one after another here, so this reads all that was said of the one before.
+        remote.command("stop").send().wait().unwrap();
+        let mut told = Vec::new();
+        while let Some(ack) = held.next().unwrap() {
+            told.push((ack.code, ack.result));
+        }
+        let expected =
+            [(AckCode::InProgress, "step 50".to_owned()), (AckCode::Complete, "Done".to_owned())];
+        assert_eq!(told, expected);
+        component.stop().unwrap();
+    });
+}
+
+#[test]
+fn acknowledgements_of_a_quiet_night_are_not_read_before_a_command() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0)
+            .inline("stop", |_: &Command| Ok(()))
+            .start()
+            .unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let (warn, warned) = mpsc::channel();
+        remote.on_warning(move |text| warn.send(text.to_owned()).unwrap());
+        let stop = || remote.command("stop").send().wait().unwrap();
+        stop();
+        // They are another's: that they were read is seen by what is said of them.
+        let shape = site.mount().shape(TopicKind::Ack, "ackcmd").unwrap();
+        let spec = TopicSpec::of(shape.topic().topic_name().clone());
+        let other = site.bus().topic(spec).unwrap().publisher().unwrap();
+        let night = |count: usize| {
+            for _ in 0..count {
+                other.publish(Message::new(b"no record")).wait().unwrap();
+            }
+            stop();
+            warned.try_iter().count()
+        };
+        assert_eq!(night(1_000), 0);
+        stop();
+        assert!(night(1) > 0, "few are read");
+        component.stop().unwrap();
     });
 }

@@ -165,3 +165,34 @@ fn components_of_our_own_are_counted_by_the_bus() {
         assert_eq!((stats.lost, stats.duplicates), (0, 0));
     });
 }
+
+#[test]
+fn a_value_behind_which_something_unreadable_lies_is_not_dropped() {
+    on_every_transport(|site: &Site| {
+        let component = Component::builder(&site.bus(), &site.mount(), 0).start().unwrap();
+        let event = component.event("errorCount").unwrap();
+        let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        let mut counts = remote.event("errorCount").unwrap();
+        assert!(counts.newest().unwrap().is_none());
+        let stranger = Bridge::new(&site.bus(), event.shape());
+        let mut late = |count: i64| {
+            let newest = counts.newest().map(|newest| newest.and_then(|n| n.integer("late")));
+            assert!(newest.unwrap_err().to_string().contains("cannot be read"));
+            // Told once.
+            let newest = counts.newest().unwrap().and_then(|newest| newest.integer("late"));
+            assert_eq!(newest, Some(count));
+        };
+        let garbage = Message::new(b"no record").key(b"another");
+        event.set("late", 1).write().unwrap();
+        stranger.publisher.publish(garbage).wait().unwrap();
+        late(1);
+        stranger.publisher.publish(garbage).wait().unwrap();
+        late(1);
+        // What is newer than it counts.
+        stranger.publisher.publish(garbage).wait().unwrap();
+        event.set("late", 2).write().unwrap();
+        let newest = counts.newest().unwrap().and_then(|newest| newest.integer("late"));
+        assert_eq!(newest, Some(2));
+        component.stop().unwrap();
+    });
+}
