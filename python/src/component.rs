@@ -261,6 +261,16 @@ impl RawController {
         self.controller().take_up(tai(now), CallNumber(call))
     }
 
+    /// Records of the audit cannot be published from now on, and are kept.
+    fn audit_lost(&self, now: i64) {
+        self.controller().audit_lost(tai(now));
+    }
+
+    /// All records of the audit have been published.
+    fn audit_back(&self) {
+        self.controller().audit_back();
+    }
+
     /// How what comes before a change of state ended: None, or how it failed.
     #[pyo3(signature = (now, call, failed))]
     fn begun(&self, now: i64, call: u64, failed: Option<(String, i32, String)>) -> PyResult<()> {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,14 +101,15 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
             await new.evt_position.set_write(value=3.0)
 
 
+@pytest.mark.parametrize("validate", [False, True])
 @asynchronous
-async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock) -> None:
+async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, validate: bool) -> None:
     class Slow(Probe):
         command_options = {"move": CommandOptions(concurrent=True)}  # noqa: RUF012
 
         async def do_move(self, command: Any) -> None:
             self.ran.append(command)
-            # As one that holds up the event loop.
+            # As one that holds up the event loop, for less than the lease.
             clock.advance(3.0)
 
     async with (
@@ -115,19 +117,14 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock) -> Non
         testing.component(Slow, bus=bus, initial_state=State.ENABLED) as (slow, remote),
     ):
         options: dict[str, Any] = {"axis": 1, "timeout": 100.0, "expiry": 2.0}
-        calls = [remote.cmd_move.set_start(**options) for _ in range(2)]
-        assert (await calls[0]).ack is AckCode.COMPLETE
+        first = remote.cmd_move.set_start(**options)
+        # What is there at the same time is taken in the order of its times.
+        clock.advance(0.001)
+        second = remote.cmd_move.set_start(validate=validate, **options)
+        assert (await first).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandTimeout, match=r"expired .* before it could be taken"):
-            await calls[1]
+            await second
         assert len(slow.ran) == 1
-        # Nor is it validated.
-        calls = [
-            remote.cmd_move.set_start(**options),
-            remote.cmd_move.set_start(validate=True, **options),
-        ]
-        assert (await calls[0]).ack is AckCode.COMPLETE
-        with pytest.raises(helio.CommandTimeout, match="expired"):
-            await calls[1]
 
 
 class Counting(Probe):
@@ -170,6 +167,23 @@ class Full:
         return publish
 
 
+class Held(Full):
+    """A raw topic whose partition's lock another process has that was stopped."""
+
+    go_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._raw, name)
+
+        def publish(*arguments: Any) -> Any:
+            assert Held.go_on.wait(PATIENCE_S)
+            return real(*arguments)
+
+        if name.startswith("offer"):
+            return lambda *arguments: real(*arguments) if Held.go_on.is_set() else None
+        return publish if name.startswith("publish") else real
+
+
 @pytest.fixture
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
     """What makes a disk full for a component's machinery, until `Full.full` is false again."""
@@ -186,9 +200,13 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
     return fill
 
 
-async def audit(bus: helio.Bus) -> list[tuple[str, str, int]]:
+async def audit(bus: helio.Bus, count: int = 0) -> list[tuple[str, str, int]]:
+    """Return what stands in the audit, once it is so much."""
+    records: list[Any] = []
     async with bus.topic("Probe/audit").subscribe(start=helio.earliest()) as samples:
-        records = [sample.value for sample in await samples.batch(timeout=0)]
+        while len(records) < count:
+            records.append((await samples.next(timeout=PATIENCE_S)).value)
+        records += [sample.value for sample in await samples.batch(timeout=0)]
     return [(record["command"], record["phase"], record["ack"]) for record in records]
 
 
@@ -220,7 +238,7 @@ async def test_what_cannot_be_told_is_told_later(fill_disk: Callable[[Probe], No
         assert [ack.ack async for ack in hanging] == [AckCode.COMPLETE]
         assert not any("nobody" in r.message for r in await logged(bus))
         complete = int(AckCode.COMPLETE)
-        assert await audit(bus) == [
+        assert await audit(bus, 6) == [
             ("hang", "received", 0),
             ("move", "received", 0),
             ("move", "received", 0),
@@ -243,20 +261,96 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(_send, "BACKLOG", 4)
+    monkeypatch.setattr(_send, "BACKLOG", 2)
     async with testing.component(Counting, initial_state=State.ENABLED) as (probe, remote):
         fill_disk(probe)
         calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
         await probe.three.wait()
         await turns()
         assert not any(call.done for call in calls)
-        sender = probe._engine.sender
-        assert (len(sender._waiting), sender.dropped) == (4, 5)
+        lines = probe._engine.sender._lines
+        records, acks = lines["Probe/audit"], lines["Probe/ackcmd"]
+        # Of the audit the newest go, else the oldest.
+        assert [item.value["phase"] for item in records.waiting] == ["received"] * 2
+        told = [item.value["private_seqNum"] for item in acks.waiting]
+        assert told == [call.number for call in calls[1:]]
+        assert (records.shed, acks.shed) == (4, 1)
         # The end waits for it a while, then goes on.
         monkeypatch.setattr("heliograph._component._engine.STOP_S", 0.05)
         await probe.close()
-        assert "4 samples that must be told were not" in caplog.text
-        assert sender._task is None or sender._task.cancelling()
+        assert "2 samples were not published to Probe/ackcmd: no space left" in caplog.text
+        assert acks.task is not None
+        await asyncio.wait([acks.task])
+
+
+@asynchronous
+async def test_a_component_without_its_audit_takes_no_commands(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+    async with (
+        testing.memory_bus(clock=clock) as bus,
+        testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, remote),
+    ):
+        monkeypatch.setattr(probe._engine, "_audit", Full(probe._engine._audit))
+        monkeypatch.setattr(Full, "full", True)
+        move: dict[str, Any] = {"axis": 1, "timeout": 100.0}
+        # For a while commands are taken, and their callers told.
+        assert (await remote.cmd_move.set_start(**move)).ack is AckCode.COMPLETE
+        for _ in range(4):
+            clock.advance(3.0)
+            probe._engine.tick()
+        # By that clock it was silent for longer than its lease, too; there is nothing to drop.
+        probe._engine.takes()
+        assert probe.summary_state is State.FAULT
+        assert remote.evt_errorCode.get().errorCode == -1
+        assert "audit of Probe cannot be written" in remote.evt_errorCode.get().errorReport
+        with pytest.raises(helio.CommandFailed, match="audit of Probe cannot be written"):
+            await remote.cmd_move.set_start(**move)
+        assert len(probe.ran) == 1
+        monkeypatch.setattr(Full, "full", False)
+        async for record in remote.evt_logMessage:
+            if record.message == "the audit is written again; commands are taken":
+                break
+        assert await audit(bus, 3) == [
+            ("move", "received", 0),
+            ("move", "finished", int(AckCode.COMPLETE)),
+            ("move", "finished", int(AckCode.FAILED)),
+        ]
+        await remote.cmd_standby.set_start(timeout=100.0)
+
+
+@asynchronous
+async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_send, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(Held, "go_on", threading.Event())
+    async with (
+        testing.memory_bus() as bus,
+        testing.component(Counting, bus=bus, initial_state=State.ENABLED) as (probe, remote),
+    ):
+        remote.evt_heartbeat.flush()
+        monkeypatch.setattr(probe._engine, "_audit", Held(probe._engine._audit))
+        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
+        await probe.three.wait()
+        await probe.fault(3, "oil is cold")
+        assert remote.evt_summaryState.get().summaryState is State.FAULT
+        await remote.evt_heartbeat.next(timeout=PATIENCE_S)
+        # But no outcome is told that the audit does not have.
+        assert (await audit(bus), [call.done for call in calls]) == ([], [False] * 3)
+        Held.go_on.set()
+        for call in calls:
+            await call
+        assert len(await audit(bus, 6)) == 6
+
+
+@asynchronous
+async def test_acknowledgements_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_send, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(Held, "go_on", threading.Event())
+    async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
+        monkeypatch.setattr(probe._engine, "_audit", Held(probe._engine._audit))
+        assert (await remote.cmd_move.set_start(axis=1, timeout=100.0)).ack is AckCode.COMPLETE
+        Held.go_on.set()
 
 
 @asynchronous

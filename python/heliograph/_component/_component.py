@@ -365,7 +365,7 @@ class Component(Hooks):
         while True:
             try:
                 self._engine.takes()
-                self._engine.put("heartbeat", force=True)
+                self._engine.beat()
                 wrong = ""
             except ClosedError as error:
                 self._engine.stop(error)

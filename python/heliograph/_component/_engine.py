@@ -26,7 +26,7 @@ from heliograph._component._commands import CommandOptions, options_of
 from heliograph._component._data import sayable
 from heliograph._component._feed import Pumps
 from heliograph._component._own import own_topic
-from heliograph._component._send import Sender, Terms, choices
+from heliograph._component._send import Line, Rank, Sender, Terms, choices
 from heliograph._component._topics import WriteTopic, wishes
 from heliograph._errors import (
     DecodeError,
@@ -67,8 +67,8 @@ ENGINE_EVENTS = (
 )
 """The events that the machinery itself writes, where the interface has them."""
 
-KEPT_EVENTS = frozenset(("summaryState", "errorCode"))
-"""Those of them that are published in any case, if later."""
+PASSING_EVENTS = frozenset(("heartbeat", "logMessage"))
+"""Those of them that are worth nothing later."""
 
 FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
 
@@ -109,7 +109,7 @@ class Engine:
         self.bus = bus
         self.interface = interface
         self.who = who
-        self.sender = Sender()
+        self.sender = Sender(self._line)
         self.lease: Lease | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whoever does not ask for it must not be told by the garbage collector.
@@ -135,7 +135,7 @@ class Engine:
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
         self._kept, self._passing = (
-            Terms(keep=keep, refusal=self.refusal) for keep in (True, False)
+            Terms(keep=keep, rank=Rank.ACKS, refusal=self.refusal) for keep in (True, False)
         )
 
     @property
@@ -640,7 +640,33 @@ class Engine:
         topic = self.events.get(event)
         if topic is None or not topic.is_open:
             return False
-        return topic.put(self.sender, force=force, keep=event in KEPT_EVENTS, **fields)
+        return topic.put(self.sender, force=force, keep=event not in PASSING_EVENTS, **fields)
+
+    def beat(self) -> None:
+        """Write the heartbeat, unless one waits already: nobody wants a late one."""
+        topic = self.events.get("heartbeat")
+        if topic is not None and not topic.is_held_up(self.sender):
+            self.put("heartbeat", force=True)
+
+    def _line(self, line: Line) -> None:
+        """Hear that something cannot be published at once, or has been at last."""
+        if line.rank is Rank.AUDIT:
+            # Not from within: this may come in the midst of effects.
+            asyncio.get_running_loop().call_soon(self._look_at_audit)
+        if line.passed + line.shed and not self.sender.holds(line.topic):
+            name, passed, shed = line.topic.name, line.passed, line.shed
+            text = "%s could not be published: %d passed, %d too many"
+            self.component.log.warning(text, name, passed, shed)
+
+    def _look_at_audit(self) -> None:
+        assert self._audit is not None, "it is open"
+        if self._stopping is not None:
+            return
+        if self.sender.holds(self._audit):
+            self.controller.audit_lost(self._now())
+        else:
+            self.controller.audit_back()
+        self._drain()
 
     async def ask(self, command: str, **fields: Any) -> None:
         """Have a state command done as if it had been received; for the component's own use.
@@ -754,7 +780,7 @@ TYPED_MAX = 3_900
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
 
-_RECORD = Terms(keep=True)
+_RECORD = Terms(keep=True, rank=Rank.AUDIT)
 """The terms of the audit."""
 
 _NOT_STARTED = "it has not started"

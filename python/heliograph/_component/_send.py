@@ -1,16 +1,23 @@
 """Publishing from callbacks of the loop: at once where that is possible, else in order, later.
 
-Constraints: the loop is never held up. What must be told is kept while it cannot be published (a
-full disk), in its order, and tried again once a second; what only matters now is not.
+Constraints: the loop is never held up, and no topic holds up another. What would have to wait, or
+fails and is to be kept, begins a line of its topic, which all that follows on it joins. A line is
+bounded. What passes (progress, log messages) goes first, and at the first failure; then the oldest,
+but of the audit the newest: what was done counts more there than what was refused since.
+
+Operation: a line has a task, which publishes what stands in it, in threads, and after a failure
+tries again each second. Acknowledgements alone wait for other topics: for what was said there
+before them, until that is published or has failed, or patience is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import enum
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from heliograph._errors import HelioError, NotLive, OverloadError, StorageError
@@ -24,10 +31,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("heliograph.send")
 
 BACKLOG = 10_000
-"""So many samples wait while nothing can be published: hours of an operator's commands."""
+"""The most that waits for one topic: what twenty commands a second say in some minutes."""
 
 RETRY_S = 1.0
-"""How often what must be told is tried again."""
+"""How often it is tried again."""
+
+PATIENCE_S = 5.0
+"""How long acknowledgements wait for what was said before: as long as a publish waits for a lock
+whose holder is stopped."""
 
 
 def choices(
@@ -45,6 +56,19 @@ def choices(
     }
 
 
+class Rank(enum.Enum):
+    """How a topic stands to the acknowledgements of commands."""
+
+    PLAIN = enum.auto()
+    """Neither waits for the other."""
+    BEFORE = enum.auto()
+    """Acknowledgements come after what was said there before them."""
+    AUDIT = enum.auto()
+    """The same; and where too much waits, the newest goes."""
+    ACKS = enum.auto()
+    """They are acknowledgements."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What becomes of a sample that cannot be published at once.
@@ -55,6 +79,7 @@ class Terms:
 
     failed: Callable[[HelioError], object] | None = None
     keep: bool = False
+    rank: Rank = Rank.PLAIN
     refusal: Callable[[], str | None] | None = None
 
 
@@ -93,25 +118,75 @@ class _Item:
         """Whether it is to be tried again after that error."""
         return self.terms.keep and isinstance(error, (StorageError, OverloadError))
 
-    def tell(self, error: HelioError) -> None:
-        """Say that it is not published."""
-        if self.terms.failed is not None:
-            self.terms.failed(error)
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """What waits for a topic."""
+
+    topic: RawTopic
+    rank: Rank
+    tried: asyncio.Future[None]
+    """Done when the first of it was tried: whoever comes after it waits for no more."""
+    waiting: deque[_Item] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    busy: int = 0
+    """Number of samples that are being published."""
+    trouble: HelioError | None = None
+    """Why it was not published the last time."""
+    passed: int = 0
+    """Number of samples that were worth nothing later."""
+    shed: int = 0
+    """Number of samples that were too many."""
+
+    def push(self, item: _Item) -> None:
+        """Put something at its end; where too much waits, something goes."""
+        if len(self.waiting) < BACKLOG:
+            self.waiting.append(item)
+            return
+        gone = next((waiting for waiting in self.waiting if not waiting.terms.keep), None)
+        if gone is None and item.terms.keep and self.rank is not Rank.AUDIT:
+            gone = self.waiting[0]
+        if gone is None:
+            gone = item
         else:
-            _LOG.error("nothing was published to %s: %s", self.topic.name, error)
+            self.waiting.remove(gone)
+            self.waiting.append(item)
+        self._count(gone)
+
+    def _count(self, gone: _Item) -> None:
+        if gone.terms.keep:
+            self.shed += 1
+        else:
+            self.passed += 1
+        if gone.terms.failed is not None:
+            gone.terms.failed(OverloadError(f"{BACKLOG} samples wait already"))
+
+    def fail(self, item: _Item, error: HelioError) -> None:
+        """Note that something is to be tried again, and let go what is not."""
+        self.trouble = error
+        passing = [waiting for waiting in self.waiting if not waiting.terms.keep]
+        self.waiting = deque([item, *(w for w in self.waiting if w.terms.keep)])
+        for gone in passing:
+            self._count(gone)
+        self.settle()
+
+    def settle(self) -> None:
+        """Let those go on who wait for it."""
+        if not self.tried.done():
+            self.tried.set_result(None)
 
 
 class Sender:
-    """Sends without waiting; an error is logged, for nobody waits for it either."""
+    """Sends without waiting; an error is logged, for nobody waits for it either.
 
-    def __init__(self) -> None:
-        self._waiting: deque[_Item] = deque()
-        self._task: asyncio.Task[None] | None = None
+    ``on_line`` is told of each line, when it begins and when it ends.
+    """
+
+    def __init__(self, on_line: Callable[[Line], object] | None = None) -> None:
+        self._lines: dict[str, Line] = {}
+        self._on_line = on_line
+        self._told: dict[str, str] = {}
         self._closed = False
-        self.trouble: HelioError | None = None
-        """Why nothing can be published now."""
-        self.dropped = 0
-        """How many samples were not published because of that."""
 
     def send(
         self,
@@ -122,74 +197,111 @@ class Sender:
     ) -> None:
         """Publish a value, or put it in line."""
         item = _Item(topic, value, beside, terms)
-        if self._task is None and self._offered(item):
+        line = self._lines.get(topic.name)
+        trouble: HelioError | None = None
+        if line is None and not (terms.rank is Rank.ACKS and self._before()):
+            try:
+                if item.offer():
+                    return
+            except HelioError as error:
+                if not item.can_wait(error):
+                    self._tell(item, error)
+                    return
+                trouble = error
+        if self._closed:
+            self._tell(item, trouble or OverloadError("nothing is kept any more"))
             return
-        if self._closed or (self.trouble is not None and not terms.keep):
-            # There is no telling it later: an old heartbeat would be a wrong one.
-            self._drop(item, self.trouble or OverloadError("it ends"))
-            return
-        if len(self._waiting) >= BACKLOG:
-            error = self.trouble or OverloadError(f"{BACKLOG} samples wait already")
-            self._drop(self._waiting.popleft(), error)
-        self._waiting.append(_Item(topic, copy.copy(value), beside, terms))
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._flush())
+        later = _Item(topic, copy.copy(value), beside, terms)
+        if line is None:
+            self._begin(later, trouble)
+        else:
+            line.push(later)
 
-    def _offered(self, item: _Item) -> bool:
-        """Whether nothing is left to be done for it."""
-        try:
-            return item.offer()
-        except HelioError as error:
-            return not self._troubled(item, error)
+    def holds(self, topic: RawTopic) -> bool:
+        """Whether something waits for a topic."""
+        return topic.name in self._lines
 
-    def _troubled(self, item: _Item, error: HelioError) -> bool:
-        """Whether it is to be tried again."""
-        if not item.can_wait(error):
-            item.tell(error)
-            return False
-        if self.trouble is None:
-            _LOG.error("what must be told cannot be, and is kept: %s: %s", item.topic.name, error)
-        self.trouble = error
-        return True
+    def _before(self) -> list[asyncio.Future[None]]:
+        """Return what acknowledgements wait for."""
+        ranks = (Rank.BEFORE, Rank.AUDIT)
+        lines = self._lines.values()
+        return [line.tried for line in lines if line.rank in ranks and not line.tried.done()]
 
-    def _drop(self, item: _Item, error: HelioError) -> None:
-        self.dropped += 1
+    def _begin(self, item: _Item, trouble: HelioError | None) -> None:
+        loop = asyncio.get_running_loop()
+        line = Line(item.topic, item.terms.rank, loop.create_future())
+        self._lines[item.topic.name] = line
+        line.push(item)
+        if trouble is not None:
+            self._trouble(line, item, trouble)
+        line.task = loop.create_task(self._catch_up(line))
+        if self._on_line is not None:
+            self._on_line(line)
+
+    def _trouble(self, line: Line, item: _Item, error: HelioError) -> None:
+        if line.trouble is None:
+            _LOG.error("what goes to %s is kept: %s", line.topic.name, error)
+        if line.waiting and line.waiting[0] is item:
+            line.waiting.popleft()
+        line.fail(item, error)
+
+    def _tell(self, item: _Item, error: HelioError) -> None:
+        """Say that something is not published; in the log once for each reason."""
+        name, reason = item.topic.name, str(error)
         if item.terms.failed is not None:
             item.terms.failed(error)
+        elif not isinstance(error, NotLive) and self._told.get(name) != reason:
+            self._told[name] = reason
+            _LOG.error("nothing was published to %s: %s", name, reason)
 
-    async def _flush(self) -> None:
+    async def _catch_up(self, line: Line) -> None:
         try:
-            if self.trouble is not None:
-                await asyncio.sleep(RETRY_S)
-            while self._waiting:
-                item = self._waiting.popleft()
+            while line.waiting:
+                await self._turn(line)
+                if not line.waiting:
+                    break
+                item = line.waiting.popleft()
                 try:
+                    line.busy = 1
                     await item.publish()
+                    line.busy = 0
                 except HelioError as error:
-                    if self._troubled(item, error):
-                        self._waiting.appendleft(item)
-                        await asyncio.sleep(RETRY_S)
-                    continue
-                self._well()
+                    line.busy = 0
+                    if item.can_wait(error):
+                        self._trouble(line, item, error)
+                        continue
+                    self._tell(item, error)
+                line.trouble = None
         finally:
-            self._task = None
+            line.settle()
+            del self._lines[line.topic.name]
+            if self._on_line is not None:
+                self._on_line(line)
 
-    def _well(self) -> None:
-        if self.trouble is not None:
-            self.trouble = None
-            _LOG.warning("it can be published again; %d samples were not", self.dropped)
-            self.dropped = 0
+    async def _turn(self, line: Line) -> None:
+        """Wait until the first of a line may be tried."""
+        if line.trouble is not None:
+            await asyncio.sleep(RETRY_S)
+        if line.rank is not Rank.ACKS:
+            return
+        before = self._before()
+        if before:
+            await asyncio.wait(before, timeout=PATIENCE_S)
+            for tried in before:
+                if not tried.done():
+                    tried.set_result(None)
 
     async def drained(self) -> None:
         """Wait until nothing is in line."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        while tasks := [line.task for line in self._lines.values() if line.task is not None]:
+            await asyncio.wait(tasks)
 
     def close(self) -> None:
         """Give up what is in line, and keep nothing more."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-        if self._waiting:
-            _LOG.error("%d samples that must be told were not", len(self._waiting))
-            self._waiting.clear()
+        for line in self._lines.values():
+            if line.task is not None:
+                line.task.cancel()
+            reason = line.trouble or "held up"
+            left = len(line.waiting) + line.busy
+            _LOG.error("%d samples were not published to %s: %s", left, line.topic.name, reason)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph._component._data import same
 from heliograph._component._feed import Feed
-from heliograph._component._send import Terms
+from heliograph._component._send import Rank, Terms
 from heliograph._errors import ClosedError, EncodeError, NotLive, WaitTimeout
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Time
@@ -93,7 +93,8 @@ class WriteTopic:
         self._sequence = 0
         self._topic: Topic[Any] | None = None
         self._opening = asyncio.Lock()
-        self._kept, self._passing = (Terms(keep=keep, refusal=refusal) for keep in (True, False))
+        self._kept = Terms(keep=True, rank=Rank.BEFORE, refusal=refusal)
+        self._passing = Terms(refusal=refusal)
         if "salIndex" in topic.data_type._fields:
             self._set("salIndex", who.index)
         self._set("private_revCode", topic.revcode)
@@ -248,6 +249,10 @@ class WriteTopic:
         self._written = public
         sender.send(self._topic._raw, self._data, terms=self._kept if keep else self._passing)
         return True
+
+    def is_held_up(self, sender: Sender) -> bool:
+        """Whether what was put waits yet."""
+        return self._topic is not None and sender.holds(self._topic._raw)
 
     @property
     def is_open(self) -> bool:
