@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from processes import end_all
+
+from heliograph import testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -34,3 +41,18 @@ def interfaces(probes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same folder, named by the environment."""
     monkeypatch.setenv("HELIO_INTERFACES", str(probes))
     return probes
+
+
+@pytest.fixture(params=["memory", "journal"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A bus of its own on each transport that is there."""
+    if request.param == "memory":
+        return testing.memory_url()
+    return f"journal:{tmp_path / 'journal'}"
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """End what a test has started, however it ended itself."""
+    yield
+    end_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import inspect
 import logging
@@ -17,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from probe import asynchronous
 
 import heliograph as helio
 from heliograph import sync, testing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 PATIENCE_S = 20.0
@@ -35,26 +35,6 @@ class Wind:
     mast: helio.Int32 = helio.field(key=True, default=0)
     speed: helio.Float64 = helio.field(unit="m/s")
     gusts: helio.Array[helio.Float32, 4] = helio.field(default=np.zeros(4, dtype="f4"))
-
-
-def asynchronous(
-    test: Callable[..., Coroutine[Any, Any, None]],
-) -> Callable[..., None]:
-    """Run a coroutine test in a loop of its own, with a limit that only a hang reaches."""
-
-    @functools.wraps(test)
-    def run(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), PATIENCE_S), debug=False)
-
-    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
-    return run
-
-
-@pytest.fixture(params=["memory", "journal"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "memory":
-        return testing.memory_url()
-    return f"journal:{tmp_path / 'journal'}"
 
 
 @pytest.fixture

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("interfaces")
 
 
-@pytest.fixture(params=["memory", "journal"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "memory":
-        return testing.memory_url()
-    return f"journal:{tmp_path / 'journal'}"
-
-
 def enabled(**options: Any) -> Any:
     return testing.component(Probe, initial_state=State.ENABLED, **options)
 

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("interfaces")
 
 
-@pytest.fixture(params=["memory", "journal"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "memory":
-        return testing.memory_url()
-    return f"journal:{tmp_path / 'journal'}"
-
-
 @asynchronous
 async def test_all_states_and_what_each_refuses(url: str) -> None:
     async with helio.connect(url) as bus, testing.component(Probe, bus=bus) as (probe, remote):

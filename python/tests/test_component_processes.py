@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from probe import PATIENCE_S, asynchronous
+from processes import started
 
 import heliograph as helio
 from heliograph import State, testing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import subprocess
 
 pytestmark = pytest.mark.usefixtures("interfaces")
 
@@ -28,17 +28,6 @@ from probe import Configured, Multi, Probe, Writer
 {"Probe": Probe, "Multi": Multi, "Configured": Configured, "Writer": Writer}[sys.argv.pop(1)].run()
 """
 
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left() -> Iterator[None]:
-    yield
-    while STARTED:
-        process = STARTED.pop()
-        process.kill()
-        process.communicate()
-
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
@@ -47,15 +36,7 @@ def url(tmp_path: Path) -> str:
 
 def run(url: str, *arguments: str, kind: str = "Probe") -> subprocess.Popen[str]:
     here = str(Path(__file__).parent)
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, here, kind, *arguments, "--url", url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    STARTED.append(process)
-    return process
+    return started(sys.executable, "-c", PROGRAM, here, kind, *arguments, "--url", url)
 
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from probe import PATIENCE_S, asynchronous
 
 import heliograph as helio
-from heliograph import State, testing
+from heliograph import State
 from heliograph._component._remote import _current_state
 from heliograph._heliograph import Lease
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.usefixtures("interfaces")
-
-
-@pytest.fixture(params=["memory", "journal"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "memory":
-        return testing.memory_url()
-    return f"journal:{tmp_path / 'journal'}"
 
 
 @asynchronous

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import started
 
 import heliograph as helio
 from heliograph import sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
 PATIENCE_S = 60.0
 
@@ -40,28 +41,9 @@ def journal(tmp_path: Path) -> str:
     return f"journal:{tmp_path / 'journal'}"
 
 
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left() -> Iterator[None]:
-    yield
-    while STARTED:
-        process = STARTED.pop()
-        process.kill()
-        process.communicate()
-
-
 def start(program: str, *arguments: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", RECORD + textwrap.dedent(program), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    STARTED.append(process)
-    return process
+    program = RECORD + textwrap.dedent(program)
+    return started(sys.executable, "-c", program, *arguments, stdin=subprocess.PIPE)
 
 
 READER = """

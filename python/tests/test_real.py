@@ -11,12 +11,11 @@ import gzip
 import importlib.util
 import io
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import fastavro
-import numpy as np
 import pytest
+from values import plain
 
 import heliograph as helio
 from heliograph import testing
@@ -32,16 +31,6 @@ def _lines(path: Path) -> Iterator[Any]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -73,14 +62,14 @@ def test_every_sal_message_goes_through_the_bus(shared_data: Path) -> None:
             reference = fastavro.parse_schema(json.loads(topic.sal_schema.text))
             raw = base64.b64decode(message["avro"])
             read: Any = fastavro.schemaless_reader(io.BytesIO(raw), reference, None)
-            assert _plain(schema.decode(raw)) == _plain(read)
+            assert plain(schema.decode(raw)) == plain(read)
             opened = bus.topic(topic.name, schema, qos=topic.qos)
             with opened.subscribe() as samples:
                 opened.publish(message["value"])
                 sample = samples.next(timeout=testing.PATIENCE_S)
-            assert _plain(sample.value) == _plain(read)
+            assert plain(sample.value) == plain(read)
             back: Any = fastavro.schemaless_reader(io.BytesIO(sample.payload), reference, None)
-            assert _plain(back) == _plain(read)
+            assert plain(back) == plain(read)
             seen += 1
     assert seen == 635
 
@@ -94,7 +83,7 @@ def test_an_lsst_alert_goes_through_the_bus(shared_data: Path) -> None:
     schema = helio.load_schema(folder)
     assert schema.name == "lsst.v9_0.alert"
     read: Any = fastavro.schemaless_reader(io.BytesIO(packet[5:]), reference, None)
-    assert _plain(schema.decode(packet[5:])) == _plain(read)
+    assert plain(schema.decode(packet[5:])) == plain(read)
 
 
 def _lsst_schemas() -> str:
@@ -120,12 +109,12 @@ def _through_the_bus(reference: Any, raw: bytes) -> None:
     text = json.dumps({k: v for k, v in reference.items() if not k.startswith("__")})
     schema = helio.schema(text)
     value = schema.decode(raw)
-    assert _plain(value) == _plain(read)
+    assert plain(value) == plain(read)
     with testing.sync_memory_bus() as bus:
         alerts = bus.topic("alerts", schema, qos=helio.STREAM)
         with alerts.subscribe() as samples:
             alerts.publish(value)
             sample = samples.next(timeout=testing.PATIENCE_S)
-    assert _plain(sample.value) == _plain(read)
+    assert plain(sample.value) == plain(read)
     again: Any = fastavro.schemaless_reader(io.BytesIO(sample.payload), reference, None)
-    assert _plain(again) == _plain(read)
+    assert plain(again) == plain(read)

@@ -10,20 +10,13 @@ import pytest
 from probe import PATIENCE_S, Probe
 
 import heliograph as helio
-from heliograph import AckCode, State, sync, testing
+from heliograph import AckCode, State, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("interfaces")
-
-
-@pytest.fixture(params=["memory", "journal"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "memory":
-        return testing.memory_url()
-    return f"journal:{tmp_path / 'journal'}"
 
 
 @pytest.fixture
