@@ -63,6 +63,16 @@ fn components_of_another_system_are_listed() {
 }
 
 #[test]
+fn a_bus_without_components_says_so() {
+    let site = Site::new();
+    site.run(&["pub", "notes", "first light"]).ok();
+    let listed = site.run(&["component", "list"]);
+    assert_eq!((listed.code, listed.out.as_str()), (Some(0), ""));
+    assert!(listed.err.contains("no component was ever on journal:"), "{}", listed.err);
+    assert_eq!(site.run(&["component", "list", "--json"]).ok(), "");
+}
+
+#[test]
 fn changes_are_lines_in_a_pipe() {
     let site = foreign();
     let lines = site.run(&["component", "watch", "ESS:2", "--for", "10ms", "--json"]).lines();
@@ -187,7 +197,7 @@ fn mistakes_are_told_with_their_remedies() {
         (&["command", "MTMount", "stop", "--evolution", "strict"], 2, "backward"),
         (&["shell", "ESS"], 2, "say which"),
         (&["audit", "Dome"], 3, "no audit of Dome"),
-        (&["states", "MTMuont"], 3, "component list"),
+        (&["states", "MTMuont"], 3, "fits MTMuont was ever on journal:"),
         (&["run", "MTMount:2"], 2, "write MTMount alone"),
         (&["run", "MTMount"], 4, "MTMount"),
         (&["run", "ESS", "--instances", "ESS=0"], 2, "leaves nobody"),

@@ -217,3 +217,18 @@ fn who_goes_away_is_named() {
     terminal.type_in("\x04");
     assert_eq!(terminal.end().0, Some(0));
 }
+
+/// A terminal that nobody can write all over still has a person before it.
+#[test]
+fn a_plain_terminal_has_no_editor() {
+    let mount = Mount::idle();
+    let mut command = mount.site.helio(&["component", "shell", "MTMount"]);
+    command.env("TERM", "dumb");
+    let terminal = Terminal::start(command, 24, 100);
+    terminal.type_in("moveToTarget azimuth=east\r");
+    terminal.wait_text("helio: ");
+    terminal.type_in(".state\r");
+    terminal.wait_text("\nENABLED");
+    terminal.type_in("\x04");
+    assert_eq!(terminal.end().0, Some(0));
+}

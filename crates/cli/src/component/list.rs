@@ -75,7 +75,9 @@ fn of_bus(args: &ListArgs, url: Option<&str>) -> CliResult {
     }
     let head = ["component", "presence", "state", "heartbeat", "version", "process", "error"];
     let rows: Vec<Vec<String>> = observer.known.iter().map(|(n, s)| row(n, s, now)).collect();
-    if !rows.is_empty() {
+    if rows.is_empty() {
+        eprintln!("helio: no component was ever on {}", observer.url());
+    } else {
         text_table(&head, &rows).iter().try_for_each(|line| out.line(line))?;
     }
     out.flush()

@@ -167,6 +167,11 @@ impl Observer {
         Ok(observer)
     }
 
+    /// The bus that is looked at.
+    pub(crate) fn url(&self) -> String {
+        self.bus.url().to_string()
+    }
+
     /// The time on the bus's clock.
     pub(crate) fn now(&self) -> Tai {
         self.bus.clock().now()

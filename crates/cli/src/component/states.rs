@@ -16,7 +16,11 @@ pub(crate) fn run(args: &StatesArgs, url: Option<&str>) -> CliResult {
     let mut observer = Observer::new(&bus, &args.components, &wanted)?;
     observer.catch_up()?;
     if observer.known.is_empty() && !args.components.is_empty() {
-        let text = format!("{} has no such component; `helio component list`", bus.url());
+        let wanted = args.components.join(" or ");
+        let text = format!(
+            "no component that fits {wanted} was ever on {}; `helio component list` shows who was",
+            bus.url()
+        );
         return Err(CliError::NotFound(text));
     }
     let (mut out, now, mut rows) = (Out::new(), observer.now(), Vec::new());

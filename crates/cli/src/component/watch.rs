@@ -166,7 +166,8 @@ fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value)
         Value::String(text) => format!("{key} {text}"),
         other => format!("{key} {other}"),
     };
-    let said: Vec<String> = change.as_object().into_iter().flatten().map(said).collect();
+    let told = change.as_object().into_iter().flatten().filter(|(_, value)| **value != "");
+    let said: Vec<String> = told.map(said).collect();
     out.line(&format!("{now} {} {}", shown(name), said.join(", ")))
 }
 

@@ -60,13 +60,22 @@ struct Shell<'a> {
 }
 
 impl Shell<'_> {
-    /// Lines of a pipe or file, to the first error: a script must not go on as if nothing had
-    /// happened.
+    /// Lines without an editor. Those of a pipe or file end at the first error: no script must go
+    /// on as if nothing had happened.
     fn script(&self) -> CliResult {
+        let person = std::io::stdin().is_terminal();
         let mut lines = Lines::Pipe(std::io::stdin().lock().lines());
         while let Some(line) = lines.next()? {
-            if matches!(self.line(&line)?, Next::Quit) {
-                break;
+            if person {
+                self.stop.take();
+            }
+            match self.line(&line) {
+                Ok(Next::Line) => {}
+                Ok(Next::Quit) => break,
+                Err(error) if person && !matches!(error, CliError::Pipe) => {
+                    eprintln!("helio: {error}");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
