@@ -95,11 +95,13 @@ fn what_cannot_be_published_comes_later_and_in_order() {
     let (cable, topics) = (failing.cable.clone(), ["ackcmd", "audit"].map(name));
     let broken = topics.clone();
     let (runs, ran) = mpsc::channel();
+    let moves = runs.clone();
     let component = failing
         .mount()
         .inline("moveToTarget", move |_: &Command| {
             broken.iter().for_each(|topic| cable.break_topic(topic));
-            Ok("arrived")
+            moves.send(())?;
+            Ok::<_, Failed>("arrived")
         })
         // On the same thread, so when it runs what the one before it says was tried.
         .inline("stop", move |_: &Command| runs.send(()).map_err(|_| Failed::aborted()))
@@ -108,6 +110,7 @@ fn what_cannot_be_published_comes_later_and_in_order() {
     let remote = failing.remote();
     let mut records_of = audit(&failing.other());
     let first = remote.command("moveToTarget").timeout(PATIENCE).send();
+    ran.recv_timeout(PATIENCE).unwrap();
     let second = remote.command("stop").timeout(PATIENCE).send();
     ran.recv_timeout(PATIENCE).unwrap();
     topics.iter().for_each(|topic| failing.cable.mend_topic(topic));
