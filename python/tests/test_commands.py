@@ -248,24 +248,37 @@ async def test_arguments_in_the_audit_are_json() -> None:
             }
 
 
+class Broken:
+    """A subscription that cannot be read any more."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._raw.seek(partition, offset)
+        # The real one is read ahead of when it is waited for; this one stays where it is.
+        at = self._raw.positions()
+        self.positions = lambda: at
+
+    def take_many(self, _count: int) -> Any:
+        raise helio.SubscribeError("the disk is gone")
+
+
+def break_pump(pumps: Any, place: int) -> None:
+    pump = pumps._pumps[place]
+    pump.raw = Broken(pump.raw)
+
+
 @asynchronous
 async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
-    class Broken:
-        def __init__(self, raw: Any) -> None:
-            self._raw = raw
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._raw, name)
-
-        def take_many(self, _count: int) -> Any:
-            raise helio.SubscribeError("the disk is gone")
-
     async with enabled() as (probe, remote):
         call = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
         await call.next_ack(timeout=PATIENCE_S)
-        (pump,) = remote._calling._acks._pumps
-        pump.raw = Broken(pump.raw)
+        break_pump(remote._calling._acks, 0)
         probe.release.set()
         told = "whether it ran is unknown: the disk is gone"
         with pytest.raises(helio.NobodyThere, match=told):
@@ -274,12 +287,55 @@ async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
         assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
 
 
+@pytest.mark.parametrize("times", [1, 2])
+@asynchronous
+async def test_commands_that_cannot_be_read_are_read_again(
+    times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph._component._engine.REOPEN_S", 0.01)
+    async with enabled() as (probe, remote):
+        engine = probe._engine
+        (place,) = (
+            place
+            for place, pump in enumerate(engine._pumps._pumps)
+            if (command := engine._sources[pump][0]) and command.topic.name == "move"
+        )
+        subscribe, left = engine._subscribe, times - 1
+
+        def failing(command: Any) -> Any:
+            nonlocal left
+            left -= 1
+            return subscribe(command) if left < 0 else Broken(subscribe(command))
+
+        monkeypatch.setattr(engine, "_subscribe", failing)
+        break_pump(engine._pumps, place)
+        lost = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        # The others go on.
+        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        await probe.hanging.wait()
+        assert "commands move cannot be read: the disk is gone; all others are" in caplog.text
+        # What failed once is taken after all, what fails twice is passed over.
+        told = "commands move are read again"
+        told += "; what lay there is not taken" if times == 2 else ""
+        async for record in remote.evt_logMessage:
+            if record.message == told:
+                break
+        if times == 1:
+            assert (await lost).ack is AckCode.COMPLETE
+        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert [c.axis for c in probe.ran if hasattr(c, "axis")] == [1, 2][times - 1 :]
+        probe.release.set()
+        await hanging
+
+
 @asynchronous
 async def test_a_component_that_cannot_read_its_commands_ends() -> None:
     async with testing.memory_bus() as bus:
         probe = Probe(bus)
         await probe.start()
-        probe._engine._pumps._fail(helio.SubscribeError("the disk is gone"))
+        for place in range(len(probe._engine._pumps)):
+            break_pump(probe._engine._pumps, place)
+        probe._engine._pumps.look()
         with pytest.raises(helio.SubscribeError, match="the disk is gone"):
             await probe.done_task
         async with testing.component(Probe, bus=bus):

@@ -156,7 +156,7 @@ class Calling:
         if self._calls:
             self._caller.acknowledged(self._now(), sample, sample.value)
 
-    def _deaf(self, error: HelioError) -> None:
+    def _deaf(self, _pump: object, _at: object, error: HelioError) -> None:
         """End the calls, for nobody will hear of them; the next one opens anew."""
         self._acks = None
         self._unheard(str(error))

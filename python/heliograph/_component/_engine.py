@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
     from heliograph._bus import Bus
     from heliograph._component._component import Component
+    from heliograph._component._feed import Feed, Positions
     from heliograph._component._interface import ComponentInterface, TopicType
     from heliograph._component._topics import Identity
-    from heliograph._heliograph import RawSubscription, RawTopic, Sample, Wishes
+    from heliograph._heliograph import RawSubscription, RawTopic, Sample
 
 _LOG = logging.getLogger("heliograph")
 
@@ -126,7 +127,8 @@ class Engine:
         self._calls: dict[int, _Call] = {}
         self._by_value: dict[int, int] = {}
         self._waiting: dict[int, asyncio.Future[tuple[int, str]]] = {}
-        self._pumps = Pumps(bus, self._drain, self.stop)
+        self._pumps = Pumps(bus, self._drain, self._unread)
+        self._sources: dict[Feed, tuple[_Command | None, Positions]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
@@ -239,25 +241,26 @@ class Engine:
         return opened
 
     def _listen(self) -> list[tuple[_Command | None, RawSubscription]]:
-        interface, who, bus = self.interface, self.who, self.bus._raw
-        kind = self._ack_type
-        assert kind is not None, "every component has acknowledgements"
-        keys = [kind.schema.key(who.index)] if interface.indexed else None
-        wanted = wishes(latest(), keys, lagging=("lossless", 0))
-        control = own_topic(bus, "control", interface.name, interface.indexed, None)
-        opened: list[tuple[_Command | None, RawSubscription]] = [(None, control.subscribe(wanted))]
+        opened: list[tuple[_Command | None, RawSubscription]] = [(None, self._subscribe(None))]
         for command in self.commands.values():
             with self._refusals(command.topic):
-                opened.append((command, self._subscribe(command, wanted)))
+                opened.append((command, self._subscribe(command)))
         return opened
 
-    def _subscribe(self, command: _Command, wanted: Wishes) -> RawSubscription:
-        """Subscribe to a command.
+    def _subscribe(self, command: _Command | None) -> RawSubscription:
+        """Subscribe to a command, or to what is asked besides commands.
 
         Where its schema and that of another release cannot be resolved, and no policy was chosen,
         each such command is answered.
         """
-        bus, topic = self.bus._raw, command.topic
+        interface, bus, kind = self.interface, self.bus._raw, self._ack_type
+        assert kind is not None, "every component has acknowledgements"
+        keys = [kind.schema.key(self.who.index)] if interface.indexed else None
+        wanted = wishes(latest(), keys, lagging=("lossless", 0))
+        if command is None:
+            control = own_topic(bus, "control", interface.name, interface.indexed, None)
+            return control.subscribe(wanted)
+        topic = command.topic
         command.raw = topic.open(bus)
         try:
             return command.raw.subscribe(wanted)
@@ -280,9 +283,48 @@ class Engine:
         kind = type(self.component)
         return f"{kind.__module__}.{kind.__qualname__} {self.component.version}".strip()
 
-    def _pump(self, command: _Command | None, raw: RawSubscription) -> None:
+    def _pump(
+        self, command: _Command | None, raw: RawSubscription, resumed: Positions | None = None
+    ) -> None:
         handle = self._control if command is None else partial(self._received, command)
-        self._pumps.add(raw, handle, partial(self._event, command))
+        feed = self._pumps.add(raw, handle, partial(self._event, command))
+        self._sources[feed] = (command, resumed or [])
+
+    # Topics that cannot be read.
+
+    def _unread(self, feed: Feed, at: Positions, error: HelioError) -> None:
+        """Go on without a topic that cannot be read, unless there is no other."""
+        command, resumed = self._sources.pop(feed)
+        if not len(self._pumps):
+            self.stop(error)
+            return
+        what = _title(command)
+        self.component.log.error("%s cannot be read: %s; all others are", what, error)
+        # What fails again at its place is passed over.
+        stuck = [place[:2] for place in resumed] == [place[:2] for place in at]
+        self.spawn(self._read_again(command, [] if stuck else at))
+
+    async def _read_again(self, command: _Command | None, at: Positions) -> None:
+        """Subscribe again to what could not be read, each second, to go on where that was."""
+        lapses = self._lapses
+        while True:
+            await asyncio.sleep(REOPEN_S)
+            if lapses != self._lapses:
+                # Callers were told meanwhile that nobody is there.
+                at = []
+            try:
+                self._pump(command, await in_thread(self._resume, command, at), at)
+            except HelioError:
+                continue
+            left = "" if at else "; what lay there is not taken"
+            self.component.log.info("%s are read again%s", _title(command), left)
+            return
+
+    def _resume(self, command: _Command | None, at: Positions) -> RawSubscription:
+        raw = self._subscribe(command)
+        for partition, following, _ in at:
+            raw.seek(partition, following)
+        return raw
 
     # Inputs.
 
@@ -768,6 +810,9 @@ class Engine:
         self.sender.close()
 
 
+REOPEN_S = 1.0
+"""How often a topic that could not be read is subscribed to again."""
+
 STOP_S = 5.0
 """How long an ending component waits for its tasks, then for `close_tasks`, then for its line."""
 
@@ -786,6 +831,10 @@ _RECORD = Terms(keep=True, rank=Rank.AUDIT)
 _NOT_STARTED = "it has not started"
 _LOST = "its lease is lost, and another instance may run"
 _ENDED = "it has ended, and its lease is given back"
+
+
+def _title(command: _Command | None) -> str:
+    return "what is asked besides commands" if command is None else f"commands {command.topic.name}"
 
 
 def checks_of(topic: TopicType, options: CommandOptions) -> Checks:

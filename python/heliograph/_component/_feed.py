@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from heliograph._bus import Bus
     from heliograph._heliograph import RawSubscription, Sample
+
+    Positions = list[tuple[int, int, int]]
 
 _LOG = logging.getLogger("heliograph")
 
@@ -80,15 +83,15 @@ class Pumps:
     """Hands the samples of some subscriptions to callbacks.
 
     What is there at the same time is handed over in the order in which it was published, whatever
-    topics it is of. ``on_idle`` is called after each such turn, ``on_failure`` once, where no more
-    can be read; the subscriptions are closed then.
+    topics it is of. ``on_idle`` is called after each such turn. A subscription that cannot be read
+    any more is closed, and ``on_failure`` told where it stood; the others go on.
     """
 
     def __init__(
         self,
         bus: Bus,
         on_idle: Callable[[], object],
-        on_failure: Callable[[HelioError], object],
+        on_failure: Callable[[Feed, Positions, HelioError], object],
     ) -> None:
         self._bus = bus
         self._on_idle = on_idle
@@ -104,26 +107,35 @@ class Pumps:
         raw: RawSubscription,
         on_sample: Callable[[Sample[Any]], object],
         on_event: Callable[[Any], object] | None = None,
-    ) -> None:
+    ) -> Feed:
         """Hand over the samples of one more subscription, and what else it tells."""
         pump = _Pump(self, raw, on_sample, on_event)
         pump.listen()
         self._pumps.append(pump)
+        return pump
+
+    def __len__(self) -> int:
+        return len(self._pumps)
 
     def look(self) -> None:
         """Hand over what is there now, of all subscriptions."""
-        self._take(self._pumps)
+        self._take([*self._pumps])
 
     def _listen(self, pump: _Pump) -> None:
         try:
             pump.listen()
         except HelioError as error:
-            self._fail(error)
+            self._fail(pump, error)
 
-    def _fail(self, error: HelioError) -> None:
-        if not (self._closed or self._bus._closed):
-            self.close()
-            self._on_failure(error)
+    def _fail(self, pump: _Pump, error: HelioError) -> None:
+        if self._closed or self._bus._closed:
+            return
+        self._pumps.remove(pump)
+        at: Positions = []
+        with contextlib.suppress(HelioError):
+            at = pump.raw.positions()
+        pump.close()
+        self._on_failure(pump, at, error)
 
     def skip(self) -> int:
         """Pass over what is there now, also what is being handed over; return how much it is."""
@@ -146,6 +158,8 @@ class Pumps:
         for pump in pumps:
             if self._closed or self._bus._closed:
                 return
+            if pump not in self._pumps:
+                continue
             if pump in more:
                 # The next turn finds it, after other callbacks had theirs.
                 self.later(pump)
@@ -166,12 +180,12 @@ class Pumps:
         """Hand over; return those that may have more."""
         more = []
         samples: list[tuple[int, int, Sample[Any]]] = []
-        failure: HelioError | None = None
+        failed: list[tuple[_Pump, HelioError]] = []
         for place, pump in enumerate(pumps):
             try:
                 taken, events, seen = pump.raw.take_many(_AT_ONCE)
             except HelioError as error:
-                failure = failure or error
+                failed.append((pump, error))
                 continue
             for event in events:
                 if pump.on_event is not None:
@@ -188,9 +202,9 @@ class Pumps:
                 break
             self._at_hand = left
             _guarded(pumps[place].on_sample, sample)
-        if failure is not None:
+        for broken, why in failed:
             # After what could be read yet.
-            self._fail(failure)
+            self._fail(broken, why)
         return more
 
     def close(self) -> None:
