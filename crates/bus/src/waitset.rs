@@ -243,7 +243,8 @@ mod tests {
 
     use helio_core::Qos;
 
-    use crate::{Bus, Message, Start, Subscribe, TopicSpec};
+    use crate::transport::fault::{FaultPlan, FaultTransport};
+    use crate::{Bus, Message, Start, Subscribe, Topic, TopicSpec};
 
     #[test]
     fn what_is_there_is_told_without_waiting() {
@@ -273,5 +274,31 @@ mod tests {
         let other = std::thread::spawn(move || waker.wake());
         assert!(set.next_timeout(Duration::MAX).unwrap().is_none());
         other.join().unwrap();
+    }
+    #[test]
+    fn one_that_cannot_be_read_is_named_and_leaves_the_others() {
+        let transport = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+        let cable = transport.cable();
+        let bus = Bus::builder().over(transport).unwrap();
+        let topic =
+            |name: &str| bus.topic(TopicSpec::new(name).unwrap().qos(Qos::telemetry())).unwrap();
+        let [broken, well] = ["broken", "well"].map(topic);
+        let [other, publisher] = [&broken, &well].map(|topic| topic.publisher().unwrap());
+        let mut set = bus.wait_set().unwrap();
+        let samples = |topic: &Topic| topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+        let [first, second] = [&broken, &well].map(|topic| set.add(samples(topic)));
+        assert!(set.try_next().unwrap().is_none(), "now they sleep");
+        cable.break_topic(broken.name());
+        let failed = set.next_timeout(Duration::MAX).unwrap_err();
+        assert_eq!(failed.member, first);
+        assert!(other.publish(Message::new(b"1")).wait().is_err());
+        assert!(broken.subscribe(Subscribe::from(Start::Latest)).is_err());
+        set.remove(first);
+        publisher.publish(Message::new(b"2")).wait().unwrap();
+        assert_eq!(set.next_timeout(Duration::MAX).unwrap().unwrap().0, second);
+        cable.mend_topic(broken.name());
+        let again = set.add(samples(&broken));
+        other.publish(Message::new(b"3")).wait().unwrap();
+        assert_eq!(set.next_timeout(Duration::MAX).unwrap().unwrap().0, again);
     }
 }

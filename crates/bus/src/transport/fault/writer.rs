@@ -99,15 +99,37 @@ impl FaultyWriter {
         Ok(Published::Pending(pending))
     }
 
-    fn said(&mut self, published: Published) -> Published {
-        match published {
+    /// What becomes of a sample that the writer behind does not get now.
+    fn instead(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, PublishError> {
+        self.check()?;
+        if self.dice.throws(self.faults.plan.lie) {
+            self.taken += 1;
+            let (partition, sequence) = (self.partition, self.taken);
+            let receipt = Receipt { partition, offset: None, sequence, guarantee };
+            return Ok(Some(Published::Done(receipt)));
+        }
+        self.faults.is_frozen().then(|| self.queue(record, guarantee)).transpose()
+    }
+
+    /// What is told of a sample that the writer behind has.
+    fn after(&mut self, published: Published) -> Result<Published, PublishError> {
+        self.taken += 1;
+        if self.dice.throws(self.faults.plan.doubt) {
+            let cause = "the acknowledgement was lost".to_owned();
+            return Err(PublishError::Unknown { cause });
+        }
+        Ok(match published {
             Published::Done(receipt) if self.dice.throws(self.faults.plan.pending) => {
                 let (ticket, pending) = pending_receipt();
                 ticket.complete(Ok(receipt));
                 Published::Pending(pending)
             }
             published => published,
-        }
+        })
     }
 }
 
@@ -121,23 +143,23 @@ impl Writer for FaultyWriter {
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
-        self.check()?;
-        if self.dice.throws(self.faults.plan.lie) {
-            self.taken += 1;
-            let (partition, sequence) = (self.partition, self.taken);
-            let receipt = Receipt { partition, offset: None, sequence, guarantee };
-            return Ok(Published::Done(receipt));
-        }
-        if self.faults.is_frozen() {
-            return self.queue(record, guarantee);
+        if let Some(published) = self.instead(record, guarantee)? {
+            return Ok(published);
         }
         let published = locked(&self.backlog).inner.publish(record, guarantee)?;
-        self.taken += 1;
-        if self.dice.throws(self.faults.plan.doubt) {
-            let cause = "the acknowledgement was lost".to_owned();
-            return Err(PublishError::Unknown { cause });
+        self.after(published)
+    }
+
+    fn try_publish(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, PublishError> {
+        if let Some(published) = self.instead(record, guarantee)? {
+            return Ok(Some(published));
         }
-        Ok(self.said(published))
+        let tried = locked(&self.backlog).inner.try_publish(record, guarantee)?;
+        tried.map(|published| self.after(published)).transpose()
     }
 
     fn on_room(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
