@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use helio_core::{ProducerName, SchemaId, TopicName};
 use helio_journal::{
-    AppendError, From, Item, Journal, LastValue, Ownership, Reader, Record, Topic, TopicConfig,
-    Writer, WriterOptions,
+    AppendError, From, Item, Journal, LastValue, Ownership, Reader, Record, TopicConfig, Writer,
+    WriterOptions,
 };
 
 use super::{SCHEME, failed};
@@ -24,6 +24,10 @@ const TRIES: usize = 100;
 pub(super) struct Schemas {
     journal: Journal,
     known: Mutex<Known>,
+    /// Of the last declaration: good for the next ones until another process opens one, so that
+    /// thousands of topics do not take a claim each, which waits for the disk. Locked while
+    /// something is declared.
+    writer: Mutex<Option<Writer>>,
 }
 
 #[derive(Default)]
@@ -34,7 +38,7 @@ struct Known {
 
 impl Schemas {
     pub(super) fn new(journal: Journal) -> Self {
-        Self { journal, known: Mutex::default() }
+        Self { journal, known: Mutex::default(), writer: Mutex::default() }
     }
 
     /// A topic's schemas, oldest first.
@@ -54,30 +58,34 @@ impl Schemas {
     /// Adds one, if the topic still has `after` and it is none of them.
     ///
     /// The writer is opened before the list is looked at: whoever opens one later fences it, so
-    /// that nothing can come between the look and the append.
+    /// that nothing of another process can come between the look and the append.
     pub(super) fn declare(
         &self,
         topic: &TopicName,
         id: SchemaId,
         after: usize,
     ) -> Result<Declared, TransportError> {
-        let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
-        let log = self.journal.create_topic(&internal()?, &config);
-        let log = log.map_err(failed("create the schemas' topic"))?;
+        let mut kept = locked(&self.writer);
         let mut key = topic.as_str().as_bytes().to_vec();
         key.push(0);
         key.extend_from_slice(&id.0.to_le_bytes());
         for _ in 0..TRIES {
-            let mut writer = writer(&log)?;
+            let writer = match &mut *kept {
+                Some(writer) => writer,
+                None => kept.insert(self.open_writer()?),
+            };
             let known = self.of(topic)?;
             if known.len() != after || known.contains(&id) {
                 return Ok(Declared::Behind);
             }
             let time = SystemClock::new().now();
             match writer.append(&Record { key: &key, time, ..Record::default() }) {
-                Err(AppendError::Fenced { .. }) => {}
-                Err(error) => return Err(engine(SCHEME, "declare a schema", error)),
                 Ok(_) => return Ok(Declared::Yes),
+                Err(AppendError::Fenced { .. }) => *kept = None,
+                Err(error) => {
+                    *kept = None;
+                    return Err(engine(SCHEME, "declare a schema", error));
+                }
             }
         }
         Err(TransportError::Outage {
@@ -85,16 +93,19 @@ impl Schemas {
             cause: "too many processes declare schemas at once".to_owned(),
         })
     }
+
+    fn open_writer(&self) -> Result<Writer, TransportError> {
+        let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
+        let log = self.journal.create_topic(&internal()?, &config);
+        let log = log.map_err(failed("create the schemas' topic"))?;
+        let producer = ProducerName::new(PRODUCER).expect("the name is legal");
+        let options = WriterOptions { producer, ownership: Ownership::Shared };
+        log.writer(0, &options).map_err(failed("write the schemas' topic"))
+    }
 }
 
 fn internal() -> Result<TopicName, TransportError> {
     TopicName::new(TOPIC).map_err(|error| engine(SCHEME, "name the schemas' topic", error))
-}
-
-fn writer(log: &Topic) -> Result<Writer, TransportError> {
-    let producer = ProducerName::new(PRODUCER).expect("the name is legal");
-    let options = WriterOptions { producer, ownership: Ownership::Shared };
-    log.writer(0, &options).map_err(failed("write the schemas' topic"))
 }
 
 impl Known {
@@ -120,4 +131,69 @@ fn parse(key: &[u8]) -> Option<(TopicName, SchemaId)> {
     let (name, id) = key.split_at_checked(key.len().checked_sub(9)?)?;
     let id = id[1..].try_into().ok().map(u64::from_le_bytes)?;
     Some((TopicName::new(std::str::from_utf8(name).ok()?).ok()?, SchemaId(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_journal::JournalOptions;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A process's view of the journal in a folder, and how often it waited for the disk to claim
+    /// the name.
+    fn process(folder: &Path) -> (Schemas, Arc<AtomicUsize>) {
+        let claims = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&claims);
+        let hook = move |path: &Path| {
+            let claim = path.ends_with("_helio+schemas/producers");
+            counted.fetch_add(usize::from(claim), Ordering::Relaxed);
+            Ok(())
+        };
+        let options = JournalOptions { sync_hook: Some(Arc::new(hook)), ..Default::default() };
+        (Schemas::new(Journal::open(folder, options).unwrap()), claims)
+    }
+
+    fn topic(number: u64) -> TopicName {
+        TopicName::new(&format!("wind/{number}")).unwrap()
+    }
+
+    #[test]
+    fn many_declarations_take_one_claim() {
+        let folder = tempfile::tempdir().unwrap();
+        let (schemas, claims) = process(folder.path());
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let schemas = &schemas;
+                scope.spawn(move || {
+                    for number in (0..80).skip(thread).step_by(8) {
+                        let declared = schemas.declare(&topic(number), SchemaId(number), 0);
+                        assert_eq!(declared.unwrap(), Declared::Yes);
+                    }
+                });
+            }
+        });
+        // Background syncs of the log are not among them.
+        assert!(claims.load(Ordering::Relaxed) <= 2, "{claims:?}");
+        for number in 0..80 {
+            assert_eq!(schemas.of(&topic(number)).unwrap(), [SchemaId(number)]);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_was_kept_is_fenced_by_another_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let [(one, _), (two, _)] = [(); 2].map(|()| process(folder.path()));
+        let topic = topic(0);
+        for number in 0..10 {
+            let (next, last) = if number % 2 == 0 { (&one, &two) } else { (&two, &one) };
+            let declare =
+                |who: &Schemas, after: usize| who.declare(&topic, SchemaId(number), after).unwrap();
+            assert_eq!(declare(next, number as usize + 1), Declared::Behind);
+            assert_eq!(declare(next, number as usize), Declared::Yes);
+            assert_eq!(declare(last, number as usize), Declared::Behind);
+            assert_eq!(last.of(&topic).unwrap().len(), number as usize + 1);
+        }
+    }
 }
