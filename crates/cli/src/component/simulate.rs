@@ -33,6 +33,9 @@ pub(crate) struct MockTask {
     pub(crate) evolution: Option<String>,
 }
 
+/// What a process says when its components are there: topics that are not simulated.
+type Ready = Vec<String>;
+
 impl MockTask {
     /// Starts the components.
     pub(crate) fn start(&self) -> CliResult<Mock> {
@@ -45,6 +48,9 @@ impl MockTask {
             evolution: policy.map_err(|e: EvolutionError| CliError::Usage(e.to_string()))?,
         };
         let mock = Mock::start(&bus, &interfaces, &options).map_err(from_mock)?;
+        for refused in mock.refused() {
+            eprintln!("helio: {} is not simulated: {}", refused.topic, refused.reason);
+        }
         match &self.rates {
             None => Ok(mock),
             Some(text) => {
@@ -60,7 +66,7 @@ pub(crate) fn from_mock(error: MockError) -> CliError {
     match error {
         MockError::Interface(error) => from_interface(error),
         MockError::Start(_) => CliError::Refused(error.to_string()),
-        MockError::Values(_) | MockError::Write(_) => CliError::Failure(error.to_string()),
+        MockError::Write(_) => CliError::Failure(error.to_string()),
     }
 }
 
@@ -164,7 +170,7 @@ fn some(instances: Vec<(String, i32)>) -> CliResult<Vec<(String, i32)>> {
 
 fn here(task: &MockTask, args: &RunArgs, until: &Until) -> CliResult {
     let mut mock = task.start()?;
-    told(args, std::slice::from_ref(task))?;
+    told(args, std::slice::from_ref(task), &refused(&mock))?;
     let bus = Bus::connect(&task.url)?;
     let begin = bus.clock().now();
     let waited = |at| wait_until(&bus, at, || until.is_over());
@@ -175,10 +181,11 @@ fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) 
     let start =
         |task: &MockTask| Worker::start("component-mock", "simulated components", task, stop);
     let mut workers = tasks.iter().map(start).collect::<CliResult<Vec<_>>>()?;
+    let mut refused = Ready::new();
     for worker in &mut workers {
-        worker.reply::<()>()?;
+        refused.extend(worker.reply::<Ready>()?);
     }
-    told(args, tasks)?;
+    told(args, tasks, &refused)?;
     while !until.is_over() {
         for worker in &mut workers {
             // Nothing more is said; one that has gone is an error.
@@ -195,12 +202,18 @@ pub(crate) fn counts(instances: &[(String, i32)]) -> (usize, usize) {
     (components.len(), instances.len())
 }
 
-fn told(args: &RunArgs, tasks: &[MockTask]) -> CliResult {
+fn refused(mock: &Mock) -> Ready {
+    mock.refused().iter().map(|refused| refused.topic.clone()).collect()
+}
+
+fn told(args: &RunArgs, tasks: &[MockTask], refused: &[String]) -> CliResult {
     let mut out = Out::new();
     let all: Vec<_> = tasks.iter().flat_map(|task| task.instances.clone()).collect();
     let (components, instances) = counts(&all);
     if args.output.json {
-        out.json(&json!({"components": components, "instances": instances, "ready": true}))?;
+        out.json(&json!({
+            "components": components, "instances": instances, "ready": true, "refused": refused
+        }))?;
     } else {
         let several = match instances > components {
             true => format!(" in {instances} instances"),
@@ -214,7 +227,7 @@ fn told(args: &RunArgs, tasks: &[MockTask]) -> CliResult {
 /// The process of some simulated components: it ends with its orders.
 pub(crate) fn worker(task: &MockTask) -> CliResult {
     let mut mock = task.start()?;
-    say(&())?;
+    say(&refused(&mock))?;
     let bus = Bus::connect(&task.url)?;
     let orders = orders::<()>();
     let begin = bus.clock().now();

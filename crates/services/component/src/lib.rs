@@ -70,7 +70,8 @@ pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
 pub use losses::{Loss, Losses};
 pub use mock::{
-    Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, ValuesError, is_mocked,
+    Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, Refused, ValuesError,
+    is_mocked,
 };
 pub use presence::{RECENT, Watch};
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};

@@ -4,12 +4,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use helio_bus::read_interfaces;
-use helio_component::{MockValues, Rates};
+use helio_bus::{Bus, TopicSpec, read_interfaces};
+use helio_component::protocol::SummaryState;
+use helio_component::{Mock, MockOptions, MockValues, Rates};
 use helio_core::codec::wire::{put_bytes, put_long};
 use helio_core::sal::{Interfaces, SalType, Topic, TopicKind};
 use helio_core::schema::Field;
-use helio_core::{Codec, Tai, Value};
+use helio_core::{Codec, Schema, Tai, Value};
 
 /// Two minutes after midnight of some night.
 const NIGHT: Tai = Tai::from_nanos(1_800_000_120_000_000_000);
@@ -146,4 +147,29 @@ fn the_whole_observatory_has_these_rates() {
     let (messages_per_s, mb_per_s) = totals(&real);
     assert_eq!(messages_per_s.round(), 2531.0);
     assert_eq!((mb_per_s * 10.0).round(), 15.0);
+}
+
+#[test]
+fn a_topic_that_is_refused_keeps_no_other_from_being_simulated() {
+    let (own, bus) = (own(), Bus::connect("memory:").unwrap());
+    let name = "MTMount/telemetry/elevation";
+    let other = r#"{"type": "record", "name": "lsst.sal.MTMount.elevation",
+        "fields": [{"name": "actualPosition", "type": "string"}]}"#;
+    let spec = TopicSpec::new(name).unwrap().qos(own.topic(name).unwrap().qos());
+    let spec = spec.schema(Schema::parse(other).unwrap());
+    bus.topic(spec).unwrap().declare().unwrap();
+    let instance = |component: &helio_core::sal::Component| {
+        (component.name().to_owned(), i32::from(component.indexed()))
+    };
+    let instances = own.components().iter().map(instance).collect();
+    let options = MockOptions { instances, state: SummaryState::Enabled, evolution: None };
+    let mut mock = Mock::start(&bus, &own, &options).unwrap();
+    assert_eq!(mock.len(), own.components().len());
+    let refused: Vec<_> = mock.refused().iter().map(|refused| refused.topic.as_str()).collect();
+    assert_eq!(refused, [name]);
+    assert!(mock.refused()[0].reason.contains("actualPosition"), "{:?}", mock.refused());
+    let begin = bus.clock().now();
+    let second = Tai::from_nanos(begin.nanos() + 1_000_000_000);
+    mock.publish_until(begin, 1.0, |at| at < second).unwrap();
+    assert!(mock.counts().published > 100, "{:?}", mock.counts());
 }

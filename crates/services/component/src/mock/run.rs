@@ -1,13 +1,14 @@
 //! Simulated components that run: they are there, take every command, and publish by the table.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use helio_bus::{Bus, Evolution, Tai};
 use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
 use thiserror::Error;
 
-use super::{Due, MockSchedule, MockValues, ValuesError};
+use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
 use crate::interface::{Interface, InterfaceError};
 use crate::protocol::{StateCommand, SummaryState};
@@ -34,8 +35,9 @@ const TIMES: [&str; 2] = ["taiTime", "tai"];
 /// How long before that time it is sent: ten milliseconds more than it has to be.
 const LEAD: Duration = Duration::from_millis(60);
 
-/// So many components start at the same time: most of it is waiting for the disk.
-const STARTERS: usize = 8;
+/// So many components start at the same time: most of it is waiting for the disk, which answers
+/// all who wait at once.
+const STARTERS: usize = 32;
 
 /// Why components could not be simulated.
 #[derive(Debug, Error)]
@@ -46,12 +48,18 @@ pub enum MockError {
     /// One could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// No values can be made up for a topic.
-    #[error(transparent)]
-    Values(#[from] ValuesError),
-    /// A topic cannot be written.
+    /// A topic cannot be written any more.
     #[error(transparent)]
     Write(#[from] WriteError),
+}
+
+/// A topic that is not simulated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The topic's name on the bus.
+    pub topic: String,
+    /// Why: the bus does not take its schema, or no values can be made up for it.
+    pub reason: String,
 }
 
 /// What was published so far, and what became of it.
@@ -101,6 +109,7 @@ pub struct Mock {
     components: Vec<Running>,
     topics: Vec<Simulated>,
     remotes: Vec<Remote>,
+    refused: Vec<Refused>,
     begin: Tai,
     counts: MockCounts,
     encoded: Vec<u8>,
@@ -121,10 +130,11 @@ enum To {
 
 impl Mock {
     /// Starts simulated components. When this returns they take commands; nothing is published at a
-    /// rate before [`publish_until`](Self::publish_until).
+    /// rate before [`publish_until`](Self::publish_until). A topic that cannot be published is
+    /// [refused](Self::refused) by itself.
     ///
     /// # Errors
-    /// [`MockError`]; none of them runs then.
+    /// [`MockError`] of a component that cannot run; none of them runs then.
     pub fn start(
         bus: &Bus,
         interfaces: &Interfaces,
@@ -134,25 +144,26 @@ impl Mock {
             components: Vec::new(),
             topics: Vec::new(),
             remotes: Vec::new(),
+            refused: Vec::new(),
             begin: bus.clock().now(),
             counts: MockCounts::default(),
             encoded: Vec::new(),
         };
-        let instances = options.instances(interfaces)?;
-        let share = instances.len().div_ceil(STARTERS).max(1);
-        let started = std::thread::scope(|scope| {
-            let one = |one: &(Interface, i32)| One::start(bus, &one.0, one.1, options.state);
-            let shares = instances.chunks(share);
-            let starters = shares.map(|part| scope.spawn(move || part.iter().map(one).collect()));
-            let starters: Vec<_> = starters.collect();
-            let joined = starters.into_iter().map(|starter| starter.join());
-            joined.collect::<Result<Vec<Vec<Result<One, MockError>>>, _>>()
-        });
-        let started = started.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        for one in started.into_iter().flatten() {
+        let mut instances = options.instances(interfaces)?;
+        // Those with the most topics first: who begins last has least to do.
+        let topics = |interface: &Interface| interface.component().topics().len();
+        instances.sort_by_key(|(interface, _)| std::cmp::Reverse(topics(interface)));
+        let start = |one: &(Interface, i32)| One::start(bus, &one.0, one.1, options.state);
+        for one in beside_each_other(&instances, start) {
             mock.add(one?);
         }
         Ok(mock)
+    }
+
+    /// Topics that are not simulated, and why.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
     }
 
     /// Takes another table of rates than the standard one.
@@ -258,6 +269,12 @@ impl Mock {
         let (component, remote) = (self.components.len(), self.remotes.len());
         self.components.push(one.running);
         self.remotes.extend(one.remotes);
+        for refused in one.refused {
+            // Instances of a component share its topics.
+            if !self.refused.iter().any(|known| known.topic == refused.topic) {
+                self.refused.push(refused);
+            }
+        }
         self.topics.extend(one.topics.into_iter().map(|mut simulated| {
             if let To::Command { remote: r, component: c, .. } = &mut simulated.to {
                 (*r, *c) = (*r + remote, component);
@@ -272,6 +289,25 @@ struct One {
     running: Running,
     topics: Vec<Simulated>,
     remotes: Vec<Remote>,
+    refused: Vec<Refused>,
+}
+
+/// What is made of each, by [`STARTERS`] threads that each take the next one.
+fn beside_each_other<T: Sync, M: Send>(all: &[T], make: impl Fn(&T) -> M + Sync) -> Vec<M> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let next = || all.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(next).map(&make).collect::<Vec<M>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().take(STARTERS).map(|_| scope.spawn(work)).collect();
+        let made = threads.into_iter().map(|thread| thread.join());
+        let made = made.collect::<Result<Vec<_>, _>>();
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .into_iter()
+            .flatten()
+            .collect()
+    })
 }
 
 impl One {
@@ -282,7 +318,8 @@ impl One {
         state: SummaryState,
     ) -> Result<Self, MockError> {
         let (running, rates) = (start_one(bus, interface, index, state)?, Rates::standard());
-        let mut one = Self { running, topics: Vec::new(), remotes: Vec::new() };
+        let (topics, remotes, refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut one = Self { running, topics, remotes, refused };
         one.add_topics(interface.component(), &rates)?;
         one.add_streams(bus, interface, index, &rates)?;
         Ok(one)
@@ -297,9 +334,15 @@ impl One {
                 TopicKind::Command | TopicKind::Ack => continue,
             };
             // Opening thousands of topics takes seconds, which the first messages cannot wait for.
-            writer.open()?;
-            let values = Box::new(MockValues::new(topic)?);
-            self.topics.push(Simulated { hz: rates.of(topic), to: To::Topic(writer, values) });
+            let opened = writer.open().map_err(|error| error.to_string());
+            let values = MockValues::new(topic).map_err(|error| error.to_string());
+            match opened.and(values) {
+                Ok(values) => {
+                    let to = To::Topic(writer, Box::new(values));
+                    self.topics.push(Simulated { hz: rates.of(topic), to });
+                }
+                Err(reason) => self.refused.push(Refused { topic: topic.to_string(), reason }),
+            }
         }
         Ok(())
     }
