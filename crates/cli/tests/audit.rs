@@ -5,7 +5,7 @@ mod common;
 
 use std::process::{Child, Command, Stdio};
 
-use common::{Simulated, Site, line_of};
+use common::{Simulated, Site, ended, line_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn it_goes_on_over_restarts_and_takes_in_who_is_new() {
 
     for (child, signal) in [(&mut following, Signal::INT), (&mut enabling, Signal::TERM)] {
         kill_process(Pid::from_child(child), signal).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{signal:?}");
+        assert_eq!(ended(child), Some(0), "{signal:?}");
     }
     let mut timed = follow(&site, &["--for", "1h"]);
     expect_stop(&mut timed, "MTMount");
@@ -80,7 +80,7 @@ fn it_ends_with_its_reader() {
         let mut child = site.start(command);
         assert!(!line_of(&mut child).is_empty());
         drop(child.stdout.take());
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{command:?}");
+        assert_eq!(ended(&mut child), Some(0), "{command:?}");
         let mut said = String::new();
         std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
         assert_eq!(said, "", "{command:?}");

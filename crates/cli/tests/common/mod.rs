@@ -121,17 +121,38 @@ pub(crate) fn line_of(child: &mut std::process::Child) -> String {
     use std::io::Read as _;
     let out = child.stdout.as_mut().expect("a pipe");
     let (mut line, mut byte) = (Vec::new(), [0]);
-    while out.read(&mut byte).expect("it can be read") == 1 && byte[0] != b'\n' {
+    while ready(&out) && out.read(&mut byte).expect("it can be read") == 1 && byte[0] != b'\n' {
         line.push(byte[0]);
     }
     String::from_utf8(line).expect("text")
+}
+
+/// How long a test waits for a program: a loaded machine is slow.
+const PATIENCE_S: i64 = 60;
+
+/// Waits until something can be read, or has ended.
+fn ready(what: &impl std::os::fd::AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let patience = Timespec { tv_sec: PATIENCE_S, tv_nsec: 0 };
+    let mut fds = [PollFd::new(what, PollFlags::IN)];
+    let found = poll(&mut fds, Some(&patience)).expect("it can be waited for");
+    assert!(found == 1, "the program says nothing and does not end");
+    true
+}
+
+/// Waits until a program has ended, and gives its exit code.
+pub(crate) fn ended(child: &mut std::process::Child) -> Option<i32> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("it is ours");
+    ready(&process);
+    child.wait().expect("it ends").code()
 }
 
 /// Sends SIGINT, as Ctrl-C does, and gives the exit code.
 pub(crate) fn interrupt(child: &mut std::process::Child) -> Option<i32> {
     use rustix::process::{Pid, Signal, kill_process};
     kill_process(Pid::from_child(child), Signal::INT).expect("it runs");
-    child.wait().expect("it ends").code()
+    ended(child)
 }
 
 /// Data that lies beside the repository (`$HELIO_SHARED_DATA`, else `../shared/data`). Where it is

@@ -11,7 +11,7 @@ use helio_bus::Tai;
 use helio_component::protocol::caller::Cause;
 use helio_component::protocol::checks::{Limits, Nan};
 use helio_component::protocol::controller::MAX_CONCURRENT;
-use helio_component::protocol::{AckCode, SummaryState};
+use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
     AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, Handler, Interface,
     Remote, RemoteOptions,
@@ -32,6 +32,29 @@ fn remote(site: &Site) -> Remote {
 fn endless(command: &Command) -> Result<(), Failed> {
     command.in_progress(Duration::from_secs(600), "running", None);
     command.pause(Duration::from_secs(3600))
+}
+
+/// Who waits for other things too asks from time to time.
+#[test]
+fn a_call_can_be_looked_at_without_waiting_for_its_end() {
+    on_every_transport(|site: &Site| {
+        let component = mount(site).on("moveToTarget", endless).start().unwrap();
+        let remote = remote(site);
+        let mut call = remote.command("moveToTarget").send();
+        while call.next_timeout(PATIENCE).unwrap().unwrap().code != AckCode::InProgress {}
+        assert!(call.next_timeout(Duration::from_millis(1)).unwrap().is_none());
+        assert!(call.next_timeout(Duration::ZERO).unwrap().is_none());
+        call.send_cancel().unwrap().wait().unwrap();
+        let error = call.next_timeout(PATIENCE).unwrap_err();
+        assert_eq!(error.code(), Some(AckCode::Aborted));
+        assert!(call.next_timeout(PATIENCE).unwrap().is_none(), "its end was told");
+        assert!(call.send_cancel().unwrap_err().to_string().contains("not running"));
+
+        let path = remote.path_to(SummaryState::Standby).unwrap();
+        assert_eq!(path, [StateCommand::Disable, StateCommand::Standby]);
+        assert_eq!(remote.path_to(SummaryState::Enabled).unwrap(), []);
+        component.stop().unwrap();
+    });
 }
 
 #[test]
