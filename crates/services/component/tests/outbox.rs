@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{
-    Bus, Message, Start, Subscribe, Subscription, Tai, TestClock, TopicName, TopicSpec,
+    Bus, Clock, Message, Start, Subscribe, Subscription, SystemClock, Tai, TestClock, TopicName,
+    TopicSpec,
 };
 use helio_component::protocol::controller::{AUDIT_LOST, AUDIT_PATIENCE};
 use helio_component::protocol::{AckCode, SummaryState};
@@ -28,16 +29,19 @@ struct Failing {
     site: Site,
     bus: Bus,
     cable: Cable,
-    clock: TestClock,
+    clock: Arc<dyn Clock>,
 }
 
 impl Failing {
     fn new() -> Self {
+        Self::by(Arc::new(SystemClock::new()))
+    }
+
+    fn by(clock: Arc<dyn Clock>) -> Self {
         let site = Site::memory();
         let transport = FaultTransport::connect(site.url(), FaultPlan::default()).unwrap();
         let cable = transport.cable();
-        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
-        let bus = Bus::builder().clock(Arc::new(clock.clone())).over(transport).unwrap();
+        let bus = Bus::builder().clock(Arc::clone(&clock)).over(transport).unwrap();
         Self { site, bus, cable, clock }
     }
 
@@ -47,8 +51,7 @@ impl Failing {
     }
 
     fn other(&self) -> Bus {
-        let builder = Bus::builder().clock(Arc::new(self.clock.clone()));
-        builder.connect(self.site.url()).unwrap()
+        Bus::builder().clock(Arc::clone(&self.clock)).connect(self.site.url()).unwrap()
     }
 
     fn remote(&self) -> Remote {
@@ -141,7 +144,8 @@ fn a_state_that_cannot_be_published_comes_later_and_the_acknowledgement_after_it
 
 #[test]
 fn without_an_audit_nothing_is_run_after_a_while() {
-    let failing = Failing::new();
+    let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+    let failing = Failing::by(Arc::new(clock.clone()));
     let component = failing.mount().inline("stop", |_: &Command| Ok(())).start().unwrap();
     let remote = failing.remote();
     let stop = || remote.command("stop").timeout(PATIENCE).send().wait();
@@ -151,7 +155,7 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     failing.cable.break_topic(&name("audit"));
     // For some seconds it goes on.
     stop().unwrap();
-    failing.clock.advance(AUDIT_PATIENCE);
+    clock.advance(AUDIT_PATIENCE);
     // That is longer than a lease too: what lies there when it sees that is not taken.
     log.next_where(PATIENCE, says("silent for longer than its lease")).unwrap();
     states.next_where(PATIENCE, is_state(SummaryState::Fault)).unwrap();
