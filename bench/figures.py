@@ -114,9 +114,10 @@ def derived(line: Line) -> Line:
         out["case"] = "-".join(["compare", *(str(part) for part in parts if part is not None)])
     cpu = out.get("cpu_s")
     if cpu and out.get("count") and out.get("received"):
+        # Those who receive pay for what was received, the others for what was offered.
         out["cpu_us"] = {
-            "publisher": cpu["publisher"] * 1e6 / out["count"],
-            "subscriber": cpu["subscriber"] * 1e6 / out["received"],
+            who: seconds * 1e6 / out["received" if who == "subscriber" else "count"]
+            for who, seconds in cpu.items()
         }
     return out
 
