@@ -418,6 +418,7 @@ impl Inner {
         let tried = try_send(state.publisher.as_ref(), message);
         let tried = tried.map_err(|source| self.failed(source))?;
         if !matches!(tried, Tried::HeldUp) {
+            // What is under way counts as written. Who hears that it did not arrive forces it.
             (state.number, state.written) = (number, true);
         }
         Ok(tried)

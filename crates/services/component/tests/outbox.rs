@@ -5,7 +5,6 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
@@ -21,7 +20,7 @@ use helio_component::{
 };
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use support::{PATIENCE, Site, on_every_transport};
 
 /// A site whose component is on a bus that can be made to fail; others are not.
@@ -234,13 +233,33 @@ fn a_command_that_cannot_be_read_leaves_the_others() {
 }
 
 #[test]
-fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
+fn what_is_asked_and_cannot_be_read_is_told() {
     let failing = Failing::new();
+    let component = failing.mount().start().unwrap();
+    let mut log = failing.remote().event("logMessage").unwrap();
+    let control = failing.other().topic(TopicSpec::of(name("control"))).unwrap();
+    control.publisher().unwrap().publish(Message::new(b"\xff")).wait().unwrap();
+    let told = log.next_where(PATIENCE, says("a request on control cannot be read")).unwrap();
+    assert_eq!(told.integer("level"), Some(30));
+    component.stop().unwrap();
+}
+
+#[test]
+fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
+    let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+    let failing = Failing::by(Arc::new(clock.clone()));
     let component = failing.mount().inline("stop", |_: &Command| Ok(())).start().unwrap();
     let remote = failing.remote();
+    let mut log = remote.event("logMessage").unwrap();
     failing.cable.break_topic(&name("audit"));
     remote.command("stop").timeout(PATIENCE).send().wait().unwrap();
+    clock.advance(AUDIT_PATIENCE);
+    log.next_where(PATIENCE, says("commands are refused")).unwrap();
     component.stop().unwrap();
+    // What it has not written it does not say to be written.
+    while let Some(reading) = log.try_next().unwrap() {
+        assert!(!says("the audit is written again")(&reading));
+    }
     // The lease is free.
     failing.cable.mend_topic(&name("audit"));
     failing.mount().start().unwrap().stop().unwrap();
@@ -261,34 +280,68 @@ fn child() {
 }
 
 /// A process that writes the acknowledgements' topic, and is stopped while it has its lock.
-struct Stopped(Child);
+struct Stopped {
+    child: Child,
+    /// Where the lock is, and who had it then.
+    lock: PathBuf,
+    owner: u32,
+}
+
+/// How many children are started until one is met: each has some seconds.
+const CHILDREN: usize = 3;
+/// Nobody has the lock.
+const FREE: u32 = 0;
 
 impl Stopped {
     fn inside_the_lock(url: &str) -> Self {
+        let met = (0..CHILDREN).find_map(|_| Self::start(url).met());
+        met.expect("it was never met inside the lock")
+    }
+
+    fn start(url: &str) -> Self {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture"])
             .env("HELIO_OUTBOX_CHILD", url)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let stopped = Self(child);
         let folder = PathBuf::from(url.strip_prefix("journal:").unwrap());
-        let control = folder.join("topics/MTMount+ackcmd/0/control");
+        Self { child, lock: folder.join("topics/MTMount+ackcmd/0/control"), owner: FREE }
+    }
+
+    /// The same where it could be stopped while it had the lock, before it had published all.
+    fn met(mut self) -> Option<Self> {
+        // It is left to be waited for: until then its number is nobody else's.
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let until = Instant::now() + PATIENCE;
         loop {
-            stopped.signal(Signal::STOP);
-            waitpid(Some(stopped.pid()), WaitOptions::UNTRACED).unwrap();
-            // The C library's mutex begins with the thread that has it.
-            if std::fs::read(&control).unwrap()[128..132] != [0; 4] {
-                return stopped;
+            self.signal(Signal::STOP);
+            let status = waitid(WaitId::Pid(self.pid()), changes).unwrap().unwrap();
+            if !status.stopped() {
+                return None;
+            }
+            self.owner = self.owner_now();
+            if self.owner != FREE {
+                return Some(self);
             }
             assert!(Instant::now() < until, "it was never met inside the lock");
-            stopped.signal(Signal::CONT);
+            self.signal(Signal::CONT);
         }
     }
 
+    /// Whether it has the lock still.
+    fn is_inside(&self) -> bool {
+        self.owner_now() == self.owner
+    }
+
+    /// The C library's mutex begins with the thread that has it, and two bits about others.
+    fn owner_now(&self) -> u32 {
+        let word = std::fs::read(&self.lock).unwrap()[128..132].try_into().unwrap();
+        u32::from_ne_bytes(word) & 0x3fff_ffff
+    }
+
     fn pid(&self) -> Pid {
-        Pid::from_raw(self.0.id() as i32).unwrap()
+        Pid::from_raw(self.child.id() as i32).unwrap()
     }
 
     fn signal(&self, signal: Signal) {
@@ -298,8 +351,8 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
@@ -339,18 +392,13 @@ fn a_stopped_neighbour_in_the_acknowledgements_lock_holds_up_nothing_else() {
     component.fault(7, "a brake is stuck", "");
     states.next_where(PATIENCE, is_state(SummaryState::Fault)).unwrap();
     // It is told to stop, whether or not anybody hears that it was.
-    let cancelled = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (cancelled, moving) = (&cancelled, &moving);
-        scope.spawn(move || {
-            moving.cancel().unwrap();
-            cancelled.store(true, Ordering::SeqCst);
-        });
+        scope.spawn(|| moving.cancel().unwrap());
         let mut audit = audit(&site.bus());
         let [received, finished] = both("moveToTarget");
         let seen = records(&mut audit, 3);
         assert_eq!((&seen[0], &seen[2]), (&received, &finished), "{seen:?}");
-        assert!(!cancelled.load(Ordering::SeqCst), "the neighbour has not stopped");
+        assert!(neighbour.is_inside(), "nobody was held up");
         drop(neighbour);
     });
     assert_eq!(moving.wait().unwrap_err().code(), Some(AckCode::Aborted));

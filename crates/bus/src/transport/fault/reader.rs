@@ -231,6 +231,7 @@ impl Reader for FaultyReader {
     }
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.faults.check(&self.topic)?;
         let of_it =
             |held: &Held| matches!(held, Held::Sample(sample) if sample.partition == partition);
         self.queue.retain(|held| !of_it(held));

@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::Position;
-use helio_bus::{Event, Member, MemberError, ReadError, Tai, TransportError, WaitSet};
+use helio_bus::{
+    Event, Member, MemberError, ReadError, Subscription, Tai, TransportError, WaitSet,
+};
 use helio_core::Codec;
 use thiserror::Error;
 
@@ -113,6 +116,8 @@ pub(super) struct Attendance {
     /// How often the lease had run out when that was last looked at.
     pub lapses: u64,
     pub unread: Vec<Unread>,
+    /// What was opened again on other threads, and is yet to be taken here.
+    pub opened: (Sender<Opened>, Receiver<Opened>),
     /// Where those go on that could not be read before.
     pub resumed: HashMap<Member, Vec<Position>>,
 }
@@ -122,7 +127,23 @@ pub(super) struct Unread {
     source: Source,
     /// Where to go on; nowhere where it failed there twice.
     at: Vec<Position>,
+    /// Whether a thread is about to open it again.
+    opening: bool,
 }
+
+impl Unread {
+    /// Has what was opened again go on where it was.
+    fn place(&self, samples: &mut Subscription) -> Result<(), ReadError> {
+        if !self.at.is_empty() {
+            return self.at.iter().try_for_each(|at| samples.seek(at.partition, at.next));
+        }
+        // The lease may have run out since it was opened: it goes on at the end that there is now.
+        samples.positions().iter().try_for_each(|at| samples.seek(at.partition, at.end))
+    }
+}
+
+/// A topic that was to be opened again; `None` where it could not be.
+pub(super) type Opened = (Source, Option<Subscription>);
 
 impl Attendance {
     /// Serves the component until it ends.
@@ -146,8 +167,9 @@ impl Attendance {
         while !self.shell.stopping.load(Ordering::Acquire) {
             if Instant::now() >= next {
                 next = Instant::now() + EVERY;
-                self.read_again();
+                self.open_again();
             }
+            self.read_again();
             self.attend(next.saturating_duration_since(Instant::now()))?;
         }
         Ok(())
@@ -183,7 +205,8 @@ impl Attendance {
                 self.catch_up()?;
                 self.shell.control(&self.control, &sample);
             }
-            _ => {}
+            (Some(Source::Control), event) => self.shell.missed(&event),
+            (None, _) => {}
         }
         Ok(())
     }
@@ -203,23 +226,38 @@ impl Attendance {
         let stuck = self.resumed.remove(&member).is_some_and(|resumed| same_place(&resumed, &at));
         let text = format!("{source} cannot be read: {error}; all others are");
         self.shell.log(LogLevel::Error, &text, "");
-        self.unread.push(Unread { source, at: if stuck { Vec::new() } else { at } });
+        let at = if stuck { Vec::new() } else { at };
+        self.unread.push(Unread { source, at, opening: false });
         Ok(())
     }
 
-    /// Subscribes again to what could not be read: to go on where that was.
+    /// Subscribes again to what could not be read, on threads that may wait for files and locks.
+    fn open_again(&mut self) {
+        for unread in self.unread.iter_mut().filter(|unread| !unread.opening) {
+            unread.opening = true;
+            let (shell, source) = (Arc::clone(&self.shell), unread.source.clone());
+            let opened = self.opened.0.clone();
+            self.shell.openings.run(Box::new(move || {
+                let samples = shell.listen(&source).ok().flatten();
+                // Who has ended meanwhile does not take it.
+                let _ = opened.send((source, samples));
+                shell.wake();
+            }));
+        }
+    }
+
+    /// Takes what was opened again, to go on where it was.
     fn read_again(&mut self) {
-        for unread in std::mem::take(&mut self.unread) {
-            let opened = self.shell.listen(&unread.source);
-            let Ok(Some(mut samples)) = opened else {
-                self.unread.push(unread);
+        while let Ok((source, samples)) = self.opened.1.try_recv() {
+            let Some(which) = self.unread.iter().position(|unread| unread.source == source) else {
                 continue;
             };
-            let mut places = unread.at.iter();
-            if places.try_for_each(|at| samples.seek(at.partition, at.next)).is_err() {
-                self.unread.push(unread);
+            self.unread[which].opening = false;
+            let Some(mut samples) = samples else { continue };
+            if self.unread[which].place(&mut samples).is_err() {
                 continue;
             }
+            let unread = self.unread.swap_remove(which);
             let member = self.set.add(samples);
             let from = if unread.at.is_empty() { "; what lay there is not taken" } else { "" };
             let text = format!("{} are read again{from}", unread.source);
@@ -247,9 +285,9 @@ impl Attendance {
                 }
             }
         }
-        // Where those go on that cannot be read is long ago too.
-        self.unread.iter_mut().for_each(|unread| unread.at.clear());
         failed.into_iter().try_for_each(|failed| self.unread(failed))?;
+        // Where those go on that cannot be read, since long or since now, is long ago too.
+        self.unread.iter_mut().for_each(|unread| unread.at.clear());
         let text = format!("was silent for longer than its lease; {dropped} requests are dropped");
         self.shell.log(LogLevel::Warning, &text, "");
         Ok(true)
@@ -317,6 +355,18 @@ impl Shell {
         }
     }
 
+    /// Something that was asked besides commands was not received.
+    fn missed(self: &Arc<Self>, event: &Event) {
+        match event {
+            Event::Undecodable(wrong) => self.unreadable_request(&wrong.reason),
+            Event::Gap(gap) => {
+                let text = format!("{} requests on control never came: {:?}", gap.lost, gap.cause);
+                self.log(LogLevel::Warning, &text, "");
+            }
+            _ => {}
+        }
+    }
+
     /// Whether the lease is held; the controller hears when it is lost.
     fn holds(self: &Arc<Self>) -> bool {
         let lease = locked(&self.lease).clone();
@@ -334,23 +384,54 @@ impl Shell {
     }
 
     pub(super) fn fault(self: &Arc<Self>, code: i32, report: &str, traceback: &str) {
-        self.say_fault(code, report, traceback);
-        self.input(|controller, now| controller.fault(now, code, report));
+        self.input(|controller, now| {
+            // Under the lock: between the two nobody leads out of FAULT and clears the code.
+            self.say_fault(code, report, traceback);
+            controller.fault(now, code, report);
+        });
     }
 
     /// Goes away: others may take the lease from then on.
-    fn end(self: &Arc<Self>, held: bool) {
+    pub(super) fn end(self: &Arc<Self>, held: bool) {
         self.ended.set();
         if held && self.state() != SummaryState::Offline {
             self.state.store(SummaryState::Offline.number(), Ordering::Release);
             self.say_summary(SummaryState::Offline);
         }
         self.publish_last();
-        for pool in [&self.beats, &self.lines] {
+        for pool in [&self.beats, &self.lines, &self.openings] {
             pool.close();
             // One that waits for a topic or a file ends when it can.
             pool.join(EVERY);
         }
         drop(locked(&self.lease).take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{failing_mount, topic, until};
+
+    #[test]
+    fn after_a_lapse_a_topic_that_fails_then_goes_on_at_its_end() {
+        let (builder, _bus, cable) = failing_mount();
+        let mut attendance = builder.attendance().unwrap();
+        let all = attendance.set.len();
+        cable.break_topic(&topic("command/stop"));
+        attendance.lapses = u64::MAX;
+        assert!(attendance.slept(false).unwrap());
+        let [unread] = &attendance.unread[..] else { panic!("it is read") };
+        assert!(unread.at.is_empty(), "what lay there before the lapse would be run");
+        assert_eq!(attendance.set.len(), all - 1);
+        cable.mend_topic(&topic("command/stop"));
+        // Another thread opens it, and this one takes it when that is done.
+        attendance.open_again();
+        assert!(attendance.unread[0].opening);
+        assert_eq!(attendance.set.len(), all - 1);
+        until(|| {
+            attendance.read_again();
+            attendance.unread.is_empty()
+        });
+        assert_eq!((attendance.set.len(), attendance.sources.len()), (all, all));
     }
 }

@@ -3,6 +3,7 @@
 //! Each has a thread of its own. A heartbeat may wait for a topic's lock whose holder is stopped,
 //! and a file for a server that does not answer; commands wait for neither, nor one for the other.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,21 +20,25 @@ pub(super) const THREADS: usize = 2;
 
 impl Shell {
     /// Begins, with the first of each before this returns, until it has [ended](Shell::ended).
-    pub(super) fn begin_beats(self: &Arc<Self>) {
-        self.each_second(|shell| shell.publish_heartbeat());
+    ///
+    /// # Errors
+    /// The machine has no thread for one of them.
+    pub(super) fn begin_beats(self: &Arc<Self>) -> io::Result<()> {
+        self.each_second(|shell| shell.publish_heartbeat())?;
         if self.configurations.is_some() || locked(&self.policy).is_some() {
-            self.each_second(Self::look_at_files);
+            self.each_second(Self::look_at_files)?;
         }
+        Ok(())
     }
 
-    fn each_second(self: &Arc<Self>, beat: fn(&Arc<Self>)) {
+    fn each_second(self: &Arc<Self>, beat: fn(&Arc<Self>)) -> io::Result<()> {
         beat(self);
         let shell = Arc::clone(self);
-        self.beats.run(Box::new(move || {
+        self.beats.begin(Box::new(move || {
             while !shell.ended.wait(EVERY) {
                 beat(&shell);
             }
-        }));
+        }))
     }
 
     fn look_at_files(self: &Arc<Self>) {

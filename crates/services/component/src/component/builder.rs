@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -232,7 +233,14 @@ impl Builder {
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
-    pub fn start(mut self) -> Result<Running, StartError> {
+    pub fn start(self) -> Result<Running, StartError> {
+        let attendance = self.attendance()?;
+        let name = attendance.shell.identity.clone();
+        spawn(attendance, std::thread::Builder::new().name(name))
+    }
+
+    /// All but its threads.
+    pub(super) fn attendance(mut self) -> Result<Attendance, StartError> {
         self.interface.check_index(self.index)?;
         if self.versions.interface.is_empty() {
             self.interface.release().clone_into(&mut self.versions.interface);
@@ -271,10 +279,9 @@ impl Builder {
             shell.say_log(LogLevel::Warning, &text, "");
         }
         shell.publish();
-        shell.begin_beats();
-        let (unread, resumed) = (Vec::new(), HashMap::new());
+        let (unread, opened, resumed) = (Vec::new(), channel(), HashMap::new());
         let control = record_codec::<ControlRecord>();
-        spawn(Attendance { shell, set, sources, control, lapses: 0, unread, resumed })
+        Ok(Attendance { shell, set, sources, control, lapses: 0, unread, opened, resumed })
     }
 
     /// Commands that are named must be there.
@@ -391,6 +398,7 @@ impl Builder {
             handlers: Pool::new("helio-handler", threads),
             changes: Pool::new("helio-state", 1),
             lines: Pool::new("helio-outbox", LINES),
+            openings: Pool::new("helio-open", known.len() + 1),
             beats: Pool::new("helio-beat", beat::THREADS),
             outbox: Outbox::new(),
             ended: Cancel::default(),
@@ -405,6 +413,7 @@ impl Builder {
             waker: OnceLock::new(),
             stopping: AtomicBool::new(false),
             complaints: Mutex::default(),
+            unlogged: AtomicU64::new(0),
             bus: self.bus,
             interface: self.interface,
             index: self.index,
@@ -440,10 +449,16 @@ fn producer(identity: &str) -> Result<ProducerName, StartError> {
     ProducerName::new(identity).map_err(|error| failed(identity, &error.into()))
 }
 
-fn spawn(attendance: Attendance) -> Result<Running, StartError> {
+/// Begins what a component does by itself. Where a thread cannot be started it ends at once, as one
+/// does that ran: it has told its state, and has the lease.
+fn spawn(attendance: Attendance, thread: std::thread::Builder) -> Result<Running, StartError> {
     let component = Component(Arc::clone(&attendance.shell));
-    let thread = std::thread::Builder::new().name(component.identity().to_owned());
-    let thread = thread.spawn(move || attendance.run()).map_err(StartError::Thread)?;
+    let begun = component.0.begin_beats();
+    let begun = begun.and_then(|()| thread.spawn(move || attendance.run()));
+    let thread = begun.map_err(|error| {
+        component.0.end(true);
+        StartError::Thread(error)
+    })?;
     Ok(Running { component, thread: Some(thread) })
 }
 
@@ -480,5 +495,23 @@ fn configured(
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Builder({})", self.interface.identity(self.index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{failing_mount, mount};
+    use super::*;
+
+    #[test]
+    fn a_component_whose_thread_cannot_be_started_is_not_there() {
+        let (builder, bus, _cable) = failing_mount();
+        let attendance = builder.attendance().unwrap();
+        let shell = Arc::downgrade(&attendance.shell);
+        // No machine has that much room for a stack.
+        let error = spawn(attendance, std::thread::Builder::new().stack_size(1 << 60));
+        assert!(matches!(error, Err(StartError::Thread(_))));
+        assert_eq!(shell.strong_count(), 0, "a thread of it is left");
+        mount(&bus).start().unwrap().stop().unwrap();
     }
 }

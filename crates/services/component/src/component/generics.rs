@@ -97,8 +97,9 @@ impl Shell {
         }
         let topic = self.topic(TopicKind::Event, event);
         let written = topic.map_err(Into::into).and_then(|topic| topic.write());
-        if let Err(error) = written {
-            self.complain(event, &error.to_string());
+        match written {
+            Ok(_) => self.recovered(event),
+            Err(error) => self.complain(event, &error.to_string()),
         }
     }
 

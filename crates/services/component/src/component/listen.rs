@@ -64,7 +64,7 @@ impl Listening {
 }
 
 impl Shell {
-    /// Subscribes again to something that could not be read.
+    /// Subscribes again to something that could not be read, however long that takes.
     pub(super) fn listen(&self, source: &Source) -> Result<Option<Subscription>, TopicError> {
         match source {
             Source::Control => of_control(&self.bus, &self.interface, self.index).map(Some),

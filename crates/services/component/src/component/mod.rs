@@ -28,6 +28,8 @@ mod pool;
 mod publish;
 mod receive;
 mod shell;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 

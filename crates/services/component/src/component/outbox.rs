@@ -8,6 +8,10 @@
 //! for others: for what was said before them on another topic, until that is published or has
 //! failed.
 //!
+//! What may have arrived, because nobody knows whether it did, is published once more and no more
+//! than once: of an acknowledgement, a record of the audit or a state a second one is harmless, and
+//! none is not.
+//!
 //! A line is bounded ([`MAX_WAITING`]). What passes (progress, log messages) goes first, and at the
 //! first failure; then the oldest, but of the audit the newest: what was done counts more there
 //! than what was refused since. What is shed is counted.
@@ -20,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use helio_bus::Publishing;
+use helio_bus::{PublishError, Publishing, TransportError};
 
 use super::shell::locked;
 use crate::send::Tried;
@@ -55,6 +59,8 @@ pub(super) trait Entry {
     fn line(&self) -> Line;
     /// Whether it is worth nothing later.
     fn passes(&self) -> bool;
+    /// It was under way and has not arrived: it is to be published whatever its topic remembers.
+    fn insist(&mut self);
 }
 
 /// Why something was not published.
@@ -68,8 +74,28 @@ pub(super) struct Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Retry,
+    /// Nobody knows whether it arrived: it is published once more, and where nobody knows that of
+    /// the second one either it counts as published.
+    Repeat,
     /// It would be refused for ever.
     Drop,
+}
+
+impl Then {
+    /// After an error of the bus.
+    pub(super) fn after(error: &PublishError) -> Self {
+        match error {
+            PublishError::Unknown { .. } => Self::Repeat,
+            PublishError::NoPartition { .. }
+            | PublishError::Encode(_)
+            | PublishError::Transport(
+                TransportError::TooLarge { .. }
+                | TransportError::Unsupported { .. }
+                | TransportError::Closed,
+            ) => Self::Drop,
+            _ => Self::Retry,
+        }
+    }
 }
 
 /// What was not published of a line.
@@ -105,6 +131,8 @@ struct Held<E> {
     busy: bool,
     /// The first one's, where the transport has it already.
     underway: Option<Publishing>,
+    /// Whether the first one may have arrived.
+    doubtful: bool,
     since: Instant,
     again: Option<Instant>,
     missing: Missing,
@@ -134,15 +162,13 @@ impl<E: Entry> Outbox<E> {
         let _turn = locked(&self.turn);
         let mut begun = Vec::new();
         while let Some(entry) = self.next(&mut begun) {
-            match one(&entry) {
-                Ok(Tried::Done) | Err(Refused { then: Then::Drop, .. }) => {}
-                Ok(Tried::HeldUp) | Err(Refused { then: Then::Retry, .. }) => {
-                    begun.push(locked(&self.state).hold(entry, None));
-                }
-                Ok(Tried::Underway(publishing)) => {
-                    begun.push(locked(&self.state).hold(entry, Some(publishing)));
-                }
-            }
+            let (underway, doubtful) = match one(&entry) {
+                Ok(Tried::Done) | Err(Refused { then: Then::Drop, .. }) => continue,
+                Ok(Tried::HeldUp) | Err(Refused { then: Then::Retry, .. }) => (None, false),
+                Ok(Tried::Underway(publishing)) => (Some(publishing), false),
+                Err(Refused { then: Then::Repeat, .. }) => (None, true),
+            };
+            begun.push(locked(&self.state).hold(entry, underway, doubtful));
         }
         begun
     }
@@ -156,28 +182,32 @@ impl<E: Entry> Outbox<E> {
             if let Some(held) = state.held.get_mut(&line) {
                 held.push(entry);
             } else if line == Line::Acks && state.tried_until().is_some() {
-                begun.push(state.hold(entry, None));
+                begun.push(state.hold(entry, None, false));
             } else {
                 return Some(entry);
             }
         }
     }
 
-    /// Whether something waits in a line.
-    pub(super) fn holds(&self, line: Line) -> bool {
-        locked(&self.state).held.contains_key(&line)
+    /// Whether something waits in a line; `None` once closed, when what was left is gone from it.
+    pub(super) fn holds(&self, line: Line) -> Option<bool> {
+        let state = locked(&self.state);
+        (!state.closed).then(|| state.held.contains_key(&line))
     }
 
     /// Publishes what waits in a line until nothing does; what came of it is what is missing.
     pub(super) fn catch_up(&self, line: Line, one: impl Fn(&E) -> Result<(), Refused>) -> Missing {
         loop {
-            let (entry, underway) = match self.turn_of(line) {
+            let (mut entry, underway) = match self.turn_of(line) {
                 Next::Publish(entry, underway) => (entry, underway),
                 Next::End(missing) => return missing,
             };
             let published = match underway.map(Publishing::wait) {
                 Some(Ok(_)) => Ok(()),
-                Some(Err(error)) => Err(Refused { reason: error.to_string(), then: Then::Retry }),
+                Some(Err(error)) => {
+                    entry.insist();
+                    Err(Refused { reason: error.to_string(), then: Then::after(&error) })
+                }
                 None => one(&entry),
             };
             let mut state = locked(&self.state);
@@ -193,7 +223,7 @@ impl<E: Entry> Outbox<E> {
     fn turn_of(&self, line: Line) -> Next<E> {
         let mut state = locked(&self.state);
         loop {
-            let (closed, before) = (state.closed, state.tried_until());
+            let (closed, until) = (state.closed, state.not_before(line));
             let Some(held) = state.held.get_mut(&line) else {
                 return Next::End(Missing::default());
             };
@@ -203,8 +233,6 @@ impl<E: Entry> Outbox<E> {
                 self.changed.notify_all();
                 return Next::End(missing);
             }
-            let before = before.filter(|_| line == Line::Acks);
-            let until = held.again.max(before).filter(|until| Instant::now() < *until);
             if let Some(until) = until {
                 state = self.wait(state, until);
             } else if let Some(entry) = held.waiting.pop_front() {
@@ -246,18 +274,26 @@ impl<E: Entry> Outbox<E> {
 
 impl<E: Entry> State<E> {
     /// Begins a line.
-    fn hold(&mut self, entry: E, underway: Option<Publishing>) -> Line {
+    fn hold(&mut self, entry: E, underway: Option<Publishing>, doubtful: bool) -> Line {
         let line = entry.line();
         let held = Held {
             waiting: VecDeque::from([entry]),
             busy: false,
             underway,
+            doubtful,
             since: Instant::now(),
             again: None,
             missing: Missing::default(),
         };
         self.held.insert(line, held);
         line
+    }
+
+    /// Until when the first of a line must not be tried, if it is later than now.
+    fn not_before(&self, line: Line) -> Option<Instant> {
+        let again = self.held.get(&line).and_then(|held| held.again);
+        let before = self.tried_until().filter(|_| line == Line::Acks);
+        again.max(before).filter(|until| Instant::now() < *until)
     }
 
     /// Until when what comes before acknowledgements is tried for the first time, if it is.
@@ -284,8 +320,8 @@ impl<E: Entry> Held<E> {
         if self.waiting.len() < MAX_WAITING {
             return self.waiting.push_back(entry);
         }
-        // The first may be on its way already.
-        let first = usize::from(self.underway.is_some());
+        // The first may be on its way already, or there.
+        let first = usize::from(!self.busy && (self.underway.is_some() || self.doubtful));
         let old = match self.waiting.iter().skip(first).position(Entry::passes) {
             Some(at) => Some(first + at),
             None if entry.passes() || entry.line() == Line::Audit => None,
@@ -308,10 +344,13 @@ impl<E: Entry> Held<E> {
     fn settle(&mut self, entry: E, published: Result<(), Refused>) {
         self.busy = false;
         self.again = None;
+        let doubtful = std::mem::take(&mut self.doubtful);
         let Err(refused) = published else { return };
         self.missing.reason = Some(refused.reason);
-        if refused.then == Then::Drop {
-            return;
+        match refused.then {
+            Then::Drop => return,
+            Then::Repeat if doubtful => return,
+            then => self.doubtful = (doubtful || then == Then::Repeat) && !entry.passes(),
         }
         self.waiting.push_front(entry);
         let before = self.waiting.len();
@@ -323,9 +362,13 @@ impl<E: Entry> Held<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::JoinHandle;
+
+    use helio_bus::pending_receipt;
+    use helio_bus::transport::Published;
 
     use super::*;
 
@@ -340,7 +383,14 @@ mod tests {
         fn passes(&self) -> bool {
             self.2
         }
+
+        fn insist(&mut self) {
+            self.1 += INSISTED;
+        }
     }
+
+    /// What is added to the number of a word that is insisted on.
+    const INSISTED: u32 = 1_000;
 
     const STATE: Line = Line::Event("summaryState");
 
@@ -360,6 +410,14 @@ mod tests {
 
     fn refused() -> Refused {
         Refused { reason: "no room".to_owned(), then: Then::Retry }
+    }
+
+    fn unknown() -> PublishError {
+        PublishError::Unknown { cause: "no answer".to_owned() }
+    }
+
+    fn doubted() -> Refused {
+        Refused { reason: unknown().to_string(), then: Then::after(&unknown()) }
     }
 
     /// Publishes all but what goes to one topic, which is held up.
@@ -438,12 +496,16 @@ mod tests {
     fn acknowledgements_wait_for_what_came_before_until_it_has_failed() {
         let outbox = outbox([word(STATE, 1), word(Line::Acks, 2)]);
         assert_eq!(publish(&outbox, STATE), (vec![STATE, Line::Acks], vec![]));
+        let not_before = |line: Line| locked(&outbox.state).not_before(line);
+        assert_eq!(not_before(STATE), None);
+        assert!(not_before(Line::Acks).is_some(), "an acknowledgement comes before the state");
         let (state, answer, first) = thread(&outbox, STATE);
-        let (acks, done, second) = thread(&outbox, Line::Acks);
         assert_eq!(state.recv().unwrap(), 1);
-        assert!(acks.try_recv().is_err(), "an acknowledgement came before the state");
+        assert!(not_before(Line::Acks).is_some(), "it comes while the state is on its way");
+        let (acks, done, second) = thread(&outbox, Line::Acks);
         answer.send(Err(refused())).unwrap();
         assert_eq!(acks.recv().unwrap(), 2);
+        assert_eq!(not_before(Line::Acks), None);
         done.send(Ok(())).unwrap();
         second.join().unwrap();
         // And those that come now do not wait: the state may take hours.
@@ -452,6 +514,45 @@ mod tests {
         assert_eq!(state.recv().unwrap(), 1);
         answer.send(Ok(())).unwrap();
         first.join().unwrap();
+    }
+
+    #[test]
+    fn what_may_have_arrived_is_published_once_more_and_no_more() {
+        let tried = |outbox: &Outbox<Word>, line: Line| {
+            let said = Mutex::new(Vec::new());
+            let missing = outbox.catch_up(line, |word| {
+                locked(&said).push(word.1);
+                Err(doubted())
+            });
+            assert_eq!(missing.waiting, 0);
+            said.into_inner().unwrap()
+        };
+        // It was told at once that nobody knows; so was its repetition.
+        let line = Line::Audit;
+        let told = outbox([word(line, 1)]);
+        assert_eq!(told.publish(|_| Err(doubted())), [line]);
+        assert_eq!(tried(&told, line), [1]);
+        // Nobody had tried the first one here.
+        let held = outbox([word(line, 1), passing(line, 2)]);
+        publish(&held, line);
+        assert_eq!(tried(&held, line), [1, 1]);
+        // It was told later.
+        let sent = outbox([word(line, 1)]);
+        let (ticket, pending) = pending_receipt();
+        let underway = Cell::new(Some(Publishing::from(Ok(Published::Pending(pending)))));
+        assert_eq!(sent.publish(|_| Ok(Tried::Underway(underway.take().unwrap()))), [line]);
+        ticket.complete(Err(unknown()));
+        assert_eq!(tried(&sent, line), [1 + INSISTED]);
+    }
+
+    #[test]
+    fn once_closed_nobody_knows_whether_something_waits() {
+        let outbox = outbox([word(Line::Audit, 1)]);
+        assert_eq!(outbox.holds(Line::Audit), Some(false));
+        publish(&outbox, Line::Audit);
+        assert_eq!(outbox.holds(Line::Audit), Some(true));
+        outbox.close();
+        assert_eq!(outbox.holds(Line::Audit), None);
     }
 
     #[test]

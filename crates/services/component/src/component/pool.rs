@@ -1,6 +1,7 @@
 //! Threads that run handlers.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ impl Pool {
         Self(Arc::new(Inner { name, most: most.max(1), jobs, more }))
     }
 
-    /// Runs a job as soon as a thread is free. Once closed, jobs are dropped.
+    /// Runs a job as soon as a thread is free, or here where the machine has none for us. Once
+    /// closed, jobs are dropped.
     pub(super) fn run(&self, job: Job) {
         let mut jobs = self.0.locked();
         if jobs.closed {
@@ -51,18 +53,34 @@ impl Pool {
             self.0.more.notify_one();
             return;
         }
+        // Where there is none, those that there are take it in turn.
+        if self.add_thread(&mut jobs).is_err() && jobs.threads == 0 {
+            let job = jobs.waiting.pop_back();
+            drop(jobs);
+            job.into_iter().for_each(|job| job());
+        }
+    }
+
+    /// Runs a job that does not end by itself, on a thread more. Once closed, it is dropped.
+    ///
+    /// # Errors
+    /// The machine has no thread for it; it is not run.
+    pub(super) fn begin(&self, job: Job) -> io::Result<()> {
+        let mut jobs = self.0.locked();
+        if !jobs.closed {
+            self.add_thread(&mut jobs)?;
+            jobs.waiting.push_back(job);
+        }
+        Ok(())
+    }
+
+    /// Starts a thread; it looks for work once the lock is free.
+    fn add_thread(&self, jobs: &mut Jobs) -> io::Result<()> {
         let inner = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name(self.0.name.clone());
-        match thread.spawn(move || inner.work()) {
-            Ok(_) => jobs.threads += 1,
-            // The machine has no thread for us: those that there are take it in turn.
-            Err(_) if jobs.threads > 0 => {}
-            Err(_) => {
-                let job = jobs.waiting.pop_back();
-                drop(jobs);
-                job.into_iter().for_each(|job| job());
-            }
-        }
+        thread.spawn(move || inner.work())?;
+        jobs.threads += 1;
+        Ok(())
     }
 
     /// Ends the threads when they have done what they are at.

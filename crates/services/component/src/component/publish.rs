@@ -4,10 +4,11 @@
 //! Everything goes through the [outbox](super::outbox), but for the heartbeat: nobody wants a late
 //! one, and it has a thread that may wait.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use helio_bus::{Bus, Message, PublishError, Publisher, TopicError, TopicSpec, TransportError};
+use helio_bus::{Bus, Message, PublishError, Publisher, TopicError, TopicSpec};
 use helio_core::sal::TopicKind;
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, Headers, ProducerName, TopicName, Value};
@@ -67,12 +68,24 @@ impl Entry for Notice {
             Self::Event { name, .. } => *name == LOG,
         }
     }
+
+    fn insist(&mut self) {
+        if let Self::Event { how, .. } = self {
+            *how = |update| update.force();
+        }
+    }
 }
 
 impl Shell {
     /// Publishes what was put into the outbox. Never under the protocol's lock.
     pub(super) fn publish(self: &Arc<Self>) {
-        let begun = self.outbox.publish(|notice| self.sent(notice, self.try_notice(notice)));
+        let begun = self.outbox.publish(|notice| {
+            let sent = self.sent(notice, self.try_notice(notice));
+            if let (Line::Log, Ok(Tried::Done | Tried::Underway(_))) = (notice.line(), &sent) {
+                self.say_unlogged();
+            }
+            sent
+        });
         for line in begun {
             if line == Line::Audit {
                 self.look_at_audit();
@@ -84,22 +97,43 @@ impl Shell {
 
     /// Publishes what waits in a line, however long that takes.
     fn catch_up(self: &Arc<Self>, line: Line) {
-        let publish = |notice: &Notice| self.sent(notice, self.publish_notice(notice));
+        let publish = |notice: &Notice| {
+            let published = self.publish_notice(notice).map(|()| Tried::Done);
+            self.sent(notice, published).map(drop)
+        };
         let missing = self.outbox.catch_up(line, publish);
         if line == Line::Audit {
             self.look_at_audit();
         }
-        if missing.passed + missing.shed > 0 {
+        if missing.reason.is_none() {
+            self.recovered(line.words());
+        }
+        let lost = missing.passed + missing.shed;
+        if line == Line::Log {
+            // A log message that says so would fail as these did, and that one's as well.
+            self.unlogged.fetch_add(lost, Ordering::Relaxed);
+        } else if lost > 0 {
             let text = format!("{} could not be published: {missing}", line.words());
             self.log(LogLevel::Warning, &text, "");
         }
     }
 
-    /// Tells the controller whether the audit is written, as it is when the controller hears it.
+    /// Log messages can be published: tells how many before could not be.
+    fn say_unlogged(&self) {
+        let lost = self.unlogged.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let text = format!("{lost} {} before could not be published", Line::Log.words());
+            self.say_log(LogLevel::Warning, &text, "");
+        }
+    }
+
+    /// Tells the controller whether the audit is written, as it is when the controller hears it. A
+    /// component that has ended has said its last.
     fn look_at_audit(self: &Arc<Self>) {
         self.input(|controller, now| match self.outbox.holds(Line::Audit) {
-            true => controller.audit_lost(now),
-            false => controller.audit_back(),
+            Some(true) => controller.audit_lost(now),
+            Some(false) => controller.audit_back(),
+            None => {}
         });
     }
 
@@ -135,35 +169,30 @@ impl Shell {
         }
     }
 
-    /// What becomes of a notice that was refused, which is told.
-    fn sent<T>(&self, notice: &Notice, sent: Result<T, WriteError>) -> Result<T, Refused> {
+    /// What becomes of a notice. A refusal is told; its end is noted, so that another one is told.
+    fn sent(&self, notice: &Notice, sent: Result<Tried, WriteError>) -> Result<Tried, Refused> {
+        let what = notice.line().words();
+        if matches!(sent, Ok(Tried::Done)) {
+            self.recovered(what);
+        }
         sent.map_err(|error| {
             let reason = error.to_string();
-            self.complain(notice.line().words(), &reason);
+            self.complain(what, &reason);
             // Who is replaced says nothing any more, whatever else is in the way.
             let replaced = self.weak.refusal().is_some();
-            let then = if replaced || is_lasting(&error) { Then::Drop } else { Then::Retry };
+            let then = if replaced { Then::Drop } else { after(&error) };
             Refused { reason, then }
         })
     }
 }
 
-/// Whether a refusal will be the same for ever.
-fn is_lasting(error: &WriteError) -> bool {
+/// What is to be done after a refusal.
+fn after(error: &WriteError) -> Then {
     match error {
-        WriteError::Field(_) | WriteError::Interface(_) | WriteError::NotLive { .. } => true,
+        WriteError::Field(_) | WriteError::Interface(_) | WriteError::NotLive { .. } => Then::Drop,
         // The topic's policy, or the disk, may be another in a second.
-        WriteError::Open { .. } => false,
-        WriteError::Publish { source, .. } => matches!(
-            source,
-            PublishError::NoPartition { .. }
-                | PublishError::Encode(_)
-                | PublishError::Transport(
-                    TransportError::TooLarge { .. }
-                        | TransportError::Unsupported { .. }
-                        | TransportError::Closed
-                )
-        ),
+        WriteError::Open { .. } => Then::Retry,
+        WriteError::Publish { source, .. } => Then::after(source),
     }
 }
 
@@ -362,4 +391,71 @@ pub(super) fn audit_record(component: &str, index: i32, entry: AuditEntry) -> Bo
 
 pub(super) fn record_codec<T: HasSchema>() -> Codec {
     Codec::new(&T::schema().expect("a test parses the schemas of our own records"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{failing_mount, interface, topic, until};
+    use super::*;
+    use crate::Remote;
+
+    #[test]
+    fn log_messages_that_cannot_be_published_are_told_by_the_next_one_that_can() {
+        let (builder, bus, cable) = failing_mount();
+        let component = builder.start().unwrap();
+        let mut log = Remote::open(&bus, &interface(), 0).unwrap().event(LOG).unwrap();
+        let next = |log: &mut crate::ReadTopic| {
+            let reading = log.next(Duration::from_secs(30)).unwrap();
+            reading.text("message").unwrap_or_default().to_owned()
+        };
+        let ended = || component.0.outbox.holds(Line::Log) == Some(false);
+        let told = || locked(&component.0.complaints).contains_key(Line::Log.words());
+        component.log(LogLevel::Info, "the first");
+        assert_eq!(next(&mut log), "the first");
+        until(ended);
+        for outage in 0..2 {
+            cable.break_topic(&topic("event/logMessage"));
+            component.log(LogLevel::Info, "lost");
+            until(|| component.0.unlogged.load(Ordering::Relaxed) == 1);
+            assert!(ended(), "it is tried for ever");
+            assert!(told(), "nobody was told of outage {outage}");
+            cable.mend_topic(&topic("event/logMessage"));
+            component.log(LogLevel::Info, "found");
+            assert_eq!(next(&mut log), "found");
+            assert_eq!(next(&mut log), "1 log messages before could not be published");
+            until(|| !told());
+        }
+        component.stop().unwrap();
+    }
+
+    #[test]
+    fn a_heartbeat_that_fails_again_is_told_again() {
+        let (builder, _bus, cable) = failing_mount();
+        let component = builder.start().unwrap();
+        let told = || locked(&component.0.complaints).contains_key("heartbeat");
+        for _ in 0..2 {
+            cable.break_topic(&topic("event/heartbeat"));
+            until(told);
+            cable.mend_topic(&topic("event/heartbeat"));
+            until(|| !told());
+        }
+        component.stop().unwrap();
+    }
+
+    #[test]
+    fn an_event_that_did_not_arrive_is_published_though_nothing_changed() {
+        let component = failing_mount().0.start().unwrap();
+        let values = vec![("mode", Value::Int(0))];
+        let mut notice = Notice::Event { name: "simulationMode", values, how: |update| update };
+        let written = || {
+            component.0.publish_notice(&notice).unwrap();
+            component.event("simulationMode").unwrap().update().write().unwrap().seq_num
+        };
+        assert_eq!(written(), 1);
+        notice.insist();
+        component.0.publish_notice(&notice).unwrap();
+        let number = component.event("simulationMode").unwrap().update().write().unwrap().seq_num;
+        assert_eq!(number, 2);
+        component.stop().unwrap();
+    }
 }

@@ -7,6 +7,7 @@ use helio_bus::{Sample, Tai, Undecodable};
 use helio_core::{Codec, SchemaId, Value};
 
 use super::command::{Cancel, Taken};
+use super::generics::LogLevel;
 use super::shell::{Known, Shell};
 use crate::fields::Fields;
 use crate::protocol::{Action, CallHeaders, Request};
@@ -72,7 +73,10 @@ impl Shell {
 
     /// Something was asked on the topic `control`.
     pub(super) fn control(self: &Arc<Self>, codec: &Codec, sample: &Sample) {
-        let Ok(record) = codec.deserialize::<ControlRecord>(&sample.payload) else { return };
+        let record = match codec.deserialize::<ControlRecord>(&sample.payload) {
+            Ok(record) => record,
+            Err(error) => return self.unreadable_request(&error.to_string()),
+        };
         if record.index != self.index {
             return;
         }
@@ -102,6 +106,12 @@ impl Shell {
             (_, None) => Fields::new(self.acks.shape()),
         };
         self.take(request, fields);
+    }
+
+    /// A request on the topic `control` cannot be read: nobody knows whom to tell but the log.
+    pub(super) fn unreadable_request(self: &Arc<Self>, reason: &str) {
+        let text = format!("a request on control cannot be read: {reason}");
+        self.log(LogLevel::Warning, &text, "");
     }
 
     /// Notes what the values say.

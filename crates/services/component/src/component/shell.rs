@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use helio_bus::{Bus, Tai, WaitSetWaker};
@@ -81,14 +81,18 @@ pub(super) struct Shell {
     pub changes: Pool,
     /// Threads of topics that are held up.
     pub lines: Pool,
+    /// Threads of topics that could not be read, and are opened again.
+    pub openings: Pool,
     /// Threads of what is done each second.
     pub beats: Pool,
     pub waker: OnceLock<WaitSetWaker>,
     pub stopping: AtomicBool,
     /// Ends what is done each second.
     pub ended: Cancel,
-    /// What was told last of each thing that could not be published.
+    /// What was told last of each thing that cannot be published.
     pub complaints: Mutex<HashMap<String, String>>,
+    /// How many log messages could not be published since one could.
+    pub unlogged: AtomicU64,
 }
 
 /// What stands behind the lock.
@@ -150,6 +154,11 @@ impl Shell {
 
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Has the thread that waits for commands look around.
+    pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
@@ -367,5 +376,10 @@ impl Shell {
         if before.is_none_or(|before| before != reason) {
             eprintln!("{}: {what} could not be published: {reason}", self.identity);
         }
+    }
+
+    /// It could be published: should it fail again, that is told again.
+    pub(super) fn recovered(&self, what: &str) {
+        locked(&self.complaints).remove(what);
     }
 }

@@ -1,0 +1,46 @@
+//! A component on a bus whose topics can be made to fail, for the tests of what it does inside.
+
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
+use helio_bus::{Bus, TopicName};
+
+use super::{Builder, Component};
+use crate::interface::Interface;
+
+const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
+
+/// How long something that must come is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A mount that is yet to be started, its bus, and what breaks its topics.
+pub(super) fn failing_mount() -> (Builder, Bus, Cable) {
+    let transport = FaultTransport::connect("memory:", FaultPlan::default());
+    let transport = transport.expect("a memory can be opened");
+    let cable = transport.cable();
+    let bus = Bus::builder().over(transport).expect("and connected");
+    (mount(&bus), bus, cable)
+}
+
+/// One more of that bus.
+pub(super) fn mount(bus: &Bus) -> Builder {
+    Component::builder(bus, &interface(), 0)
+}
+
+pub(super) fn interface() -> Interface {
+    let all = helio_bus::read_interfaces(INTERFACES).expect("our own interfaces can be read");
+    Interface::of(&all, "MTMount").expect("the mount is one of them")
+}
+
+pub(super) fn topic(name: &str) -> TopicName {
+    TopicName::new(&format!("MTMount/{name}")).expect("it is a name")
+}
+
+/// Waits for what other threads do.
+pub(super) fn until(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "it does not come to that");
+        std::thread::yield_now();
+    }
+}
