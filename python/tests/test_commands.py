@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,11 +296,6 @@ async def test_commands_that_cannot_be_read_are_read_again(
     monkeypatch.setattr("heliograph._component._engine.REOPEN_S", 0.01)
     async with enabled() as (probe, remote):
         engine = probe._engine
-        (place,) = (
-            place
-            for place, pump in enumerate(engine._pumps._pumps)
-            if (command := engine._sources[pump][0]) and command.topic.name == "move"
-        )
         subscribe, left = engine._subscribe, times - 1
 
         def failing(command: Any) -> Any:
@@ -308,7 +304,7 @@ async def test_commands_that_cannot_be_read_are_read_again(
             return subscribe(command) if left < 0 else Broken(subscribe(command))
 
         monkeypatch.setattr(engine, "_subscribe", failing)
-        break_pump(engine._pumps, place)
+        break_pump(engine._pumps, place_of(engine, "move"))
         lost = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         # The others go on.
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
@@ -326,6 +322,103 @@ async def test_commands_that_cannot_be_read_are_read_again(
         assert [c.axis for c in probe.ran if hasattr(c, "axis")] == [1, 2][times - 1 :]
         probe.release.set()
         await hanging
+
+
+class Lapsed:
+    """A lease that had run out for a while once more, and was not taken meanwhile."""
+
+    def __init__(self, lease: Any) -> None:
+        self._lease = lease
+        self.lapses = lease.lapses + 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lease, name)
+
+
+def place_of(engine: Any, name: str | None) -> int:
+    """Return the place of a command's pump, or that of the topic `control`."""
+    for place, pump in enumerate(engine._pumps._pumps):
+        command = engine._sources[pump][0]
+        if (command and command.topic.name) == name:
+            return place
+    raise AssertionError(name)
+
+
+@asynchronous
+async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
+    async with enabled() as (probe, remote):
+        pumps = probe._engine._pumps
+        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        await probe.hanging.wait()
+        # What is asked besides commands is found in one turn with what cannot be read, and looks
+        # at all commands.
+        break_pump(pumps, place_of(probe._engine, "move"))
+        cancelled = hanging.cancel(timeout=PATIENCE_S)
+        count = len(pumps)
+        pumps.run([*pumps._pumps])
+        assert len(pumps) == count - 1
+        assert (await cancelled).ack is AckCode.COMPLETE
+        with pytest.raises(helio.CommandAborted):
+            await hanging
+        # All others are heard.
+        probe.hanging.clear()
+        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        await probe.hanging.wait()
+        assert (await hanging.cancel(timeout=PATIENCE_S)).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nowhere(Broken):
+        def positions(self) -> Any:
+            raise helio.SubscribeError("the disk is gone")
+
+    async with enabled() as (probe, remote):
+        engine = probe._engine
+        dropped = remote.cmd_hang.set_start(timeout=1000.0)
+        place = place_of(engine, None)
+        assert place < place_of(engine, "hang")
+        pump = engine._pumps._pumps[place]
+        pump.raw = Nowhere(pump.raw)
+        monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
+        assert not engine.takes()
+        assert "what is asked besides commands cannot be read: the disk is gone" in caplog.text
+        assert "silent for longer than its lease; 1 requests are dropped" in caplog.text
+        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+        assert [hasattr(command, "axis") for command in probe.ran] == [True]
+        assert not dropped.done
+
+
+@asynchronous
+async def test_a_lapse_while_commands_are_subscribed_to_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("heliograph._component._engine.REOPEN_S", 0.01)
+    async with enabled() as (probe, remote):
+        engine, loop = probe._engine, asyncio.get_running_loop()
+        resume, subscribed, go_on = engine._resume, asyncio.Event(), threading.Event()
+
+        def slow(*arguments: Any) -> Any:
+            raw = resume(*arguments)
+            loop.call_soon_threadsafe(subscribed.set)
+            assert go_on.wait(PATIENCE_S)
+            return raw
+
+        monkeypatch.setattr(engine, "_resume", slow)
+        break_pump(engine._pumps, place_of(engine, "move"))
+        dropped = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        await subscribed.wait()
+        monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
+        assert not engine.takes()
+        go_on.set()
+        async for record in remote.evt_logMessage:
+            if record.message.startswith("commands move are read again"):
+                break
+        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert [command.axis for command in probe.ran] == [2]
+        assert not dropped.done
 
 
 @asynchronous

@@ -311,9 +311,13 @@ class Engine:
             await asyncio.sleep(REOPEN_S)
             if lapses != self._lapses:
                 # Callers were told meanwhile that nobody is there.
-                at = []
+                lapses, at = self._lapses, []
             try:
-                self._pump(command, await in_thread(self._resume, command, at), at)
+                raw = await in_thread(self._resume, command, at)
+                if lapses != self._lapses:
+                    raw.close()
+                    continue
+                self._pump(command, raw, at)
             except HelioError:
                 continue
             left = "" if at else "; what lay there is not taken"

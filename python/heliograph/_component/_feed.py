@@ -127,13 +127,15 @@ class Pumps:
         except HelioError as error:
             self._fail(pump, error)
 
-    def _fail(self, pump: _Pump, error: HelioError) -> None:
-        if self._closed or self._bus._closed:
+    def _fail(self, pump: _Pump, error: HelioError, *, skipped: bool = False) -> None:
+        if self._closed or self._bus._closed or pump not in self._pumps:
+            # A sample of the same turn may have had it looked at, or passed over: it is known.
             return
         self._pumps.remove(pump)
         at: Positions = []
-        with contextlib.suppress(HelioError):
-            at = pump.raw.positions()
+        if not skipped:
+            with contextlib.suppress(HelioError):
+                at = pump.raw.positions()
         pump.close()
         self._on_failure(pump, at, error)
 
@@ -143,10 +145,13 @@ class Pumps:
             return 0
         self._skips += 1
         passed, self._at_hand = self._at_hand, 0
-        for pump in self._pumps:
-            for partition, following, end in pump.raw.positions():
-                passed += max(0, end - following)
-                pump.raw.seek(partition, end)
+        for pump in [*self._pumps]:
+            try:
+                for partition, following, end in pump.raw.positions():
+                    pump.raw.seek(partition, end)
+                    passed += max(0, end - following)
+            except HelioError as error:
+                self._fail(pump, error, skipped=True)
         return passed
 
     def run(self, pumps: list[_Pump]) -> None:
