@@ -86,7 +86,8 @@ async def test_handlers_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
 
 @asynchronous
 async def test_progress_extends_the_deadline() -> None:
-    async with enabled() as (probe, remote):
+    clock = testing.ManualClock(helio.Time.now())
+    async with testing.memory_bus(clock=clock) as bus, enabled(bus=bus) as (probe, remote):
         heard: list[helio.Ack] = []
         call = remote.cmd_hang.set_start(name="x", timeout=0.2, progress=heard.append)
         await probe.hanging.wait()
@@ -95,7 +96,9 @@ async def test_progress_extends_the_deadline() -> None:
         assert heard == [first]
         assert not call.done
         assert "IN_PROGRESS 'hanging'" in repr(call)
-        await asyncio.sleep(0.25)
+        clock.advance(0.25)
+        remote._calling._tick()
+        assert not call.done
         probe.release.set()
         acks = [ack async for ack in call]
         assert [ack.ack for ack in acks] == [AckCode.COMPLETE]
