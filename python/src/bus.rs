@@ -1,6 +1,6 @@
 //! The bus and its topics for Python.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
@@ -149,7 +149,7 @@ impl RawBus {
         }
         let topic = py.detach(|| bus.topic(spec)).map_err(wrong)?;
         let name = PyString::new(py, topic.name().as_str()).unbind();
-        let opened = Opened { topic, publisher: OnceLock::new() };
+        let opened = Opened { topic, publisher: Mutex::default() };
         Ok(RawTopic { opened: Owned::new(opened), name, schema })
     }
 
@@ -202,7 +202,15 @@ enum HeldUp {
 
 struct Opened {
     topic: Topic,
-    publisher: OnceLock<Publisher>,
+    /// Shared by those who publish at the moment: it may be opened anew meanwhile.
+    publisher: Mutex<Option<Arc<Publisher>>>,
+}
+
+impl Opened {
+    /// Held for moments only: nothing is opened or closed meanwhile.
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Option<Arc<Publisher>>> {
+        self.publisher.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
+    }
 }
 
 /// A topic, driven by the package's own classes.
@@ -289,14 +297,14 @@ impl RawTopic {
         self.opened.get("topic")
     }
 
-    fn publisher(&self, py: Python<'_>) -> PyResult<&Publisher> {
+    fn publisher(&self, py: Python<'_>) -> PyResult<Arc<Publisher>> {
         let opened = self.opened()?;
-        if let Some(publisher) = opened.publisher.get() {
-            return Ok(publisher);
+        if let Some(publisher) = &*opened.lock(py) {
+            return Ok(Arc::clone(publisher));
         }
         let publisher = py.detach(|| opened.topic.publisher());
         let publisher = publisher.map_err(|error| errors::topic(&error, "StorageError"))?;
-        Ok(opened.publisher.get_or_init(|| publisher))
+        Ok(Arc::clone(opened.lock(py).get_or_insert_with(|| Arc::new(publisher))))
     }
 
     /// Appends a value's payload and its key; returns where the key begins.
@@ -409,6 +417,14 @@ impl RawTopic {
     /// The incarnation under which this bus publishes here; the writer is opened if it was not.
     fn claim(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.publisher(py)?.producer().incarnation)
+    }
+
+    /// Opens the writer anew, where another one has taken its place: that one is fenced in turn.
+    fn reopen(&self, py: Python<'_>) -> PyResult<()> {
+        let fenced = self.opened()?.lock(py).take();
+        // Publishers of one bus share a writer: it goes with the last of them.
+        py.detach(|| drop(fenced));
+        self.publisher(py).map(drop)
     }
 
     /// Who publishes through this handle.

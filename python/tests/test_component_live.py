@@ -321,6 +321,40 @@ async def test_a_component_without_its_audit_takes_no_commands(
 
 
 @asynchronous
+async def test_topics_that_another_process_takes_are_taken_back(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+    async with (
+        helio.connect(url) as bus,
+        helio.connect(url) as other,
+        testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, remote),
+    ):
+        await probe.evt_position.set_write(value=1.0)
+        names = ("audit", "ackcmd", "event/summaryState", "event/position")
+        intruders = [other.topic(f"Probe/{name}", producer="Probe") for name in names]
+        for intruder in intruders:
+            intruder._raw.claim()
+        move = remote.cmd_move.set_start(axis=1, timeout=100.0)
+        assert (await move).ack is AckCode.COMPLETE
+        remote.evt_summaryState.flush()
+        await remote.cmd_disable.set_start(timeout=100.0)
+        state = await remote.evt_summaryState.next(timeout=PATIENCE_S)
+        assert state.summaryState is State.DISABLED
+        assert (await probe.evt_position.set_write(value=2.0)).was_written
+        complete = int(AckCode.COMPLETE)
+        assert await audit(other, 4) == [
+            ("move", "received", 0),
+            ("move", "finished", complete),
+            ("disable", "received", 0),
+            ("disable", "finished", complete),
+        ]
+        for intruder in intruders:
+            with pytest.raises(helio.Fenced):
+                intruder._raw.assert_alive()
+
+
+@asynchronous
 async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_send, "PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(Held, "go_on", threading.Event())

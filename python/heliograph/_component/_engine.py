@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from heliograph._heliograph import RawSubscription, RawTopic, Sample
 
 _LOG = logging.getLogger("heliograph")
+_SENDING = logging.getLogger("heliograph.send")
 
 STATE_COMMANDS = ("start", "enable", "disable", "standby", "exitControl", "enterControl")
 """The commands that change the state."""
@@ -139,6 +140,7 @@ class Engine:
         self._kept, self._passing = (
             Terms(keep=keep, rank=Rank.ACKS, refusal=self.refusal) for keep in (True, False)
         )
+        self._record = Terms(keep=True, rank=Rank.AUDIT, refusal=self.refusal)
 
     @property
     def state(self) -> State:
@@ -600,7 +602,7 @@ class Engine:
         assert self._audit is not None, "it is open"
         value = {**entry, "component": self.interface.name, "index": self.who.index}
         # Also of an instance that has lost its lease: what it did until then is recorded.
-        self.sender.send(self._audit, value, terms=_RECORD)
+        self.sender.send(self._audit, value, terms=self._record)
 
     def _on_error(self, code: int, report: str) -> None:
         self.put("errorCode", errorCode=code, errorReport=report, traceback="")
@@ -702,7 +704,9 @@ class Engine:
         if line.passed + line.shed and not self.sender.holds(line.topic):
             name, passed, shed = line.topic.name, line.passed, line.shed
             text = "%s could not be published: %d passed, %d too many"
-            self.component.log.warning(text, name, passed, shed)
+            # What is logged of the log messages' own topic must not go there.
+            log = _SENDING if line.rank is Rank.PLAIN else self.component.log
+            log.warning(text, name, passed, shed)
 
     def _look_at_audit(self) -> None:
         assert self._audit is not None, "it is open"
@@ -828,9 +832,6 @@ TYPED_MAX = 3_900
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
-
-_RECORD = Terms(keep=True, rank=Rank.AUDIT)
-"""The terms of the audit."""
 
 _NOT_STARTED = "it has not started"
 _LOST = "its lease is lost, and another instance may run"

@@ -7,7 +7,8 @@ but of the audit the newest: what was done counts more there than what was refus
 
 Operation: a line has a task, which publishes what stands in it, in threads, and after a failure
 tries again each second. Acknowledgements alone wait for other topics: for what was said there
-before them, until that is published or has failed, or patience is over.
+before them, until that is published or has failed, or patience is over. A topic that another
+process has taken is taken back, as long as it is the component's to write.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ import copy
 import enum
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from heliograph._errors import HelioError, NotLive, OverloadError, StorageError
+from heliograph._errors import (
+    ClosedError,
+    CodecError,
+    Fenced,
+    HelioError,
+    NotLive,
+    OverloadError,
+    PublishError,
+)
 from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
@@ -37,8 +46,8 @@ RETRY_S = 1.0
 """How often it is tried again."""
 
 PATIENCE_S = 5.0
-"""How long acknowledgements wait for what was said before: as long as a publish waits for a lock
-whose holder is stopped."""
+"""How long acknowledgements wait for what was said before, from when that was held up: as long as a
+publish waits for a lock whose holder is stopped."""
 
 
 def choices(
@@ -64,7 +73,7 @@ class Rank(enum.Enum):
     BEFORE = enum.auto()
     """Acknowledgements come after what was said there before them."""
     AUDIT = enum.auto()
-    """The same; and where too much waits, the newest goes."""
+    """The same; where too much waits, the newest goes, and who is refused is recorded yet."""
     ACKS = enum.auto()
     """They are acknowledgements."""
 
@@ -74,13 +83,19 @@ class Terms:
     """What becomes of a sample that cannot be published at once.
 
     ``failed`` is told of the error, else the log. ``keep`` has it tried again. ``refusal`` says why
-    it must not be published any more, if so; it is asked whenever the sample's turn comes.
+    the topic is not the component's to write any more, if so; it is asked whenever the sample's
+    turn comes, and before the topic is taken back.
     """
 
     failed: Callable[[HelioError], object] | None = None
     keep: bool = False
     rank: Rank = Rank.PLAIN
     refusal: Callable[[], str | None] | None = None
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is worth nothing later, and nobody waits to hear of it."""
+        return not self.keep and self.failed is None
 
 
 _NONE = Terms()
@@ -92,31 +107,58 @@ class _Item:
     value: Any
     beside: Choices | None
     terms: Terms
+    doubted: bool = False
+    """Whether it was perhaps published already."""
 
     def offer(self) -> bool:
         """Publish at once, unless the loop would be held up; say whether it was published."""
         self._check()
         topic, value, beside = self.topic, self.value, self.beside
-        given = topic.offer(value) if beside is None else topic.offer_with(value, beside)
+        try:
+            given = topic.offer(value) if beside is None else topic.offer_with(value, beside)
+        except Fenced:
+            if not self._owns():
+                raise
+            # To take the topic back takes its time.
+            return False
         return given is not None
 
     async def publish(self) -> None:
-        """Publish in a thread."""
+        """Publish in a thread; a topic that was taken is taken back once."""
         self._check()
-        topic, value, beside = self.topic, self.value, self.beside
-        if beside is None:
-            await in_thread(topic.publish, value)
+        try:
+            await in_thread(self._publish)
+        except Fenced:
+            if not self._owns():
+                raise
+            await in_thread(self.topic.reopen)
+            await in_thread(self._publish)
+
+    def _publish(self) -> None:
+        if self.beside is None:
+            self.topic.publish(self.value)
         else:
-            await in_thread(topic.publish_with, value, beside)
+            self.topic.publish_with(self.value, self.beside)
 
     def _check(self) -> None:
-        reason = None if self.terms.refusal is None else self.terms.refusal()
+        if self.terms.rank is Rank.AUDIT or self.terms.refusal is None:
+            return
+        reason = self.terms.refusal()
         if reason is not None:
             raise NotLive(reason)
 
-    def can_wait(self, error: HelioError) -> bool:
-        """Whether it is to be tried again after that error."""
-        return self.terms.keep and isinstance(error, (StorageError, OverloadError))
+    def _owns(self) -> bool:
+        """Whether the topic is the component's to take back."""
+        return self.terms.refusal is not None and self.terms.refusal() is None
+
+    def is_lost(self, error: HelioError) -> bool:
+        """Whether that error would come again, however often it is tried."""
+        if isinstance(error, Fenced):
+            return not self._owns()
+        if type(error) is PublishError:
+            # It may have arrived, and is better said twice than never; or it is too large.
+            return self.doubted
+        return isinstance(error, (CodecError, ClosedError, NotLive))
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +168,7 @@ class Line:
     topic: RawTopic
     rank: Rank
     tried: asyncio.Future[None]
-    """Done when the first of it was tried: whoever comes after it waits for no more."""
+    """Done when it has failed, or patience is over: whoever comes after it waits for no more."""
     waiting: deque[_Item] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     busy: int = 0
@@ -162,12 +204,11 @@ class Line:
             gone.terms.failed(OverloadError(f"{BACKLOG} samples wait already"))
 
     def fail(self, item: _Item, error: HelioError) -> None:
-        """Note that something is to be tried again, and let go what is not."""
+        """Note that something failed which is to be tried again, and let go what passes."""
         self.trouble = error
-        passing = [waiting for waiting in self.waiting if not waiting.terms.keep]
-        self.waiting = deque([item, *(w for w in self.waiting if w.terms.keep)])
-        for gone in passing:
-            self._count(gone)
+        held = [item, *self.waiting]
+        self.waiting = deque(waiting for waiting in held if not waiting.terms.passes)
+        self.passed += len(held) - len(self.waiting)
         self.settle()
 
     def settle(self) -> None:
@@ -204,7 +245,7 @@ class Sender:
                 if item.offer():
                     return
             except HelioError as error:
-                if not item.can_wait(error):
+                if not terms.keep or item.is_lost(error):
                     self._tell(item, error)
                     return
                 trouble = error
@@ -231,19 +272,23 @@ class Sender:
         loop = asyncio.get_running_loop()
         line = Line(item.topic, item.terms.rank, loop.create_future())
         self._lines[item.topic.name] = line
-        line.push(item)
-        if trouble is not None:
+        if trouble is None:
+            line.push(item)
+        else:
             self._trouble(line, item, trouble)
+        patience = loop.call_later(PATIENCE_S, line.settle)
+        line.tried.add_done_callback(lambda _: patience.cancel())
         line.task = loop.create_task(self._catch_up(line))
         if self._on_line is not None:
             self._on_line(line)
 
     def _trouble(self, line: Line, item: _Item, error: HelioError) -> None:
-        if line.trouble is None:
+        """Note that something failed which may not for ever."""
+        if item.terms.passes:
+            self._tell(item, error)
+        elif line.trouble is None:
             _LOG.error("what goes to %s is kept: %s", line.topic.name, error)
-        if line.waiting and line.waiting[0] is item:
-            line.waiting.popleft()
-        line.fail(item, error)
+        line.fail(replace(item, doubted=type(error) is PublishError or item.doubted), error)
 
     def _tell(self, item: _Item, error: HelioError) -> None:
         """Say that something is not published; in the log once for each reason."""
@@ -267,7 +312,7 @@ class Sender:
                     line.busy = 0
                 except HelioError as error:
                     line.busy = 0
-                    if item.can_wait(error):
+                    if (item.terms.keep or item.terms.passes) and not item.is_lost(error):
                         self._trouble(line, item, error)
                         continue
                     self._tell(item, error)
@@ -286,10 +331,7 @@ class Sender:
             return
         before = self._before()
         if before:
-            await asyncio.wait(before, timeout=PATIENCE_S)
-            for tried in before:
-                if not tried.done():
-                    tried.set_result(None)
+            await asyncio.wait(before)
 
     async def drained(self) -> None:
         """Wait until nothing is in line."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heliograph._component._data import same
 from heliograph._component._feed import Feed
 from heliograph._component._send import Rank, Terms
-from heliograph._errors import ClosedError, EncodeError, NotLive, WaitTimeout
+from heliograph._errors import ClosedError, EncodeError, Fenced, NotLive, WaitTimeout
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
@@ -217,7 +217,13 @@ class WriteTopic:
         # Before the publish: a task that sets the same values meanwhile need not write them.
         self._written = public
         try:
-            await topic.publish(self._data)
+            try:
+                await topic.publish(self._data)
+            except Fenced:
+                # Another process has taken the topic: who holds the lease takes it back.
+                self._live()
+                await in_thread(topic._raw.reopen)
+                await topic.publish(published)
         except BaseException:
             # What readers have is not known: a cancelled publish may happen yet.
             self._written = None

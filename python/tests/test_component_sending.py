@@ -1,0 +1,138 @@
+"""The lines of what cannot be published at once: what goes, what is tried again, who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from probe import PATIENCE_S, asynchronous
+
+import heliograph as helio
+from heliograph._component import _send
+from heliograph._component._send import Line, Rank, Sender, Terms
+
+KEPT, PASSING = Terms(keep=True), Terms()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_send, "RETRY_S", 0.001)
+
+
+class Scripted:
+    """A raw topic that holds up who offers, fails as it is told, and then takes everything."""
+
+    def __init__(self, *failures: helio.HelioError | None) -> None:
+        self.name = "Probe/topic"
+        self.free = False
+        self.failures = list(failures)
+        self.said: list[Any] = []
+        self.reopened = 0
+
+    def offer(self, value: Any) -> Any:
+        return self.publish(value) if self.free else None
+
+    def publish(self, value: Any) -> Any:
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+        self.said.append(value)
+        return "receipt"
+
+    def reopen(self) -> None:
+        self.reopened += 1
+
+
+def send(sender: Sender, topic: Any, value: int, terms: Terms) -> None:
+    sender.send(topic, value, terms=terms)
+
+
+@asynchronous
+async def test_what_passes_goes_at_the_first_failure() -> None:
+    ended: list[Line] = []
+    sender = Sender(ended.append)
+    topic = Scripted(helio.StorageError("no space left"))
+    for value, terms in ((1, PASSING), (2, KEPT), (3, PASSING), (4, KEPT)):
+        send(sender, topic, value, terms)
+    await sender.drained()
+    assert topic.said == [2, 4]
+    assert (ended[-1].passed, ended[-1].shed) == (2, 0)
+
+
+@asynchronous
+async def test_what_somebody_waits_for_is_tried_and_told_one_by_one() -> None:
+    sender = Sender()
+    topic = Scripted(helio.StorageError("no space left"))
+    told: list[str] = []
+    for value in (1, 2):
+        send(sender, topic, value, Terms(failed=lambda error: told.append(str(error))))
+    await sender.drained()
+    assert (topic.said, told) == ([2], ["no space left"])
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        # Perhaps it has arrived: once more is better than never, and enough.
+        ([helio.PublishError("nobody knows")], [1, 2]),
+        ([helio.PublishError("nobody knows")] * 2, [2]),
+        ([helio.Fenced("taken")], [1, 2]),
+        ([helio.Fenced("taken")] * 3, [1, 2]),
+        ([helio.QosRefused("not as it is")] * 3, [1, 2]),
+        ([helio.EncodeError("no number")], [2]),
+        ([helio.ClosedError("the bus is closed")], [2]),
+    ],
+)
+@pytest.mark.parametrize("free", [True, False])
+@asynchronous
+async def test_all_but_what_is_lost_is_tried_again(
+    failures: list[helio.HelioError], said: list[int], free: bool
+) -> None:
+    sender, topic = Sender(), Scripted(*failures)
+    topic.free = free
+    terms = Terms(keep=True, refusal=lambda: None)
+    send(sender, topic, 1, terms)
+    send(sender, topic, 2, terms)
+    await sender.drained()
+    assert topic.said == said
+    fenced = sum(isinstance(failure, helio.Fenced) for failure in failures)
+    # What was offered did not wait for that.
+    assert bool(topic.reopened) == (fenced > free)
+
+
+@pytest.mark.parametrize("free", [True, False])
+@asynchronous
+async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
+    sender, topic = Sender(), Scripted(helio.Fenced("taken"))
+    topic.free = free
+    terms = Terms(keep=True, rank=Rank.AUDIT, refusal=lambda: "another instance runs")
+    send(sender, topic, 1, terms)
+    send(sender, topic, 2, terms)
+    await sender.drained()
+    # What it did until then is recorded, where the topic is anybody's.
+    assert (topic.said, topic.reopened) == ([2], 0)
+
+
+@asynchronous
+async def test_patience_begins_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_send, "PATIENCE_S", 0.01)
+    lines: list[Line] = []
+    sender = Sender(lines.append)
+    go_on = threading.Event()
+
+    class Held(Scripted):
+        def publish(self, value: Any) -> Any:
+            assert go_on.wait(PATIENCE_S)
+            return super().publish(value)
+
+    before, acks = Held(), Scripted()
+    before.name, acks.free = "Probe/audit", True
+    send(sender, before, 1, Terms(keep=True, rank=Rank.AUDIT))
+    # Nobody has waited yet; whoever comes when it is over does not begin to.
+    await lines[0].tried
+    send(sender, acks, 2, Terms(keep=True, rank=Rank.ACKS))
+    assert (before.said, acks.said) == ([], [2])
+    go_on.set()
+    await sender.drained()
+    assert before.said == [1]
