@@ -521,7 +521,9 @@ mod tests {
         let tried = |outbox: &Outbox<Word>, line: Line| {
             let said = Mutex::new(Vec::new());
             let missing = outbox.catch_up(line, |word| {
-                locked(&said).push(word.1);
+                let mut said = locked(&said);
+                said.push(word.1);
+                assert!(said.len() < 3, "it is published for ever");
                 Err(doubted())
             });
             assert_eq!(missing.waiting, 0);
