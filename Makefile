@@ -16,13 +16,14 @@ venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/tests
+engines_python := tests/engines tests/engines/kafka tests/engines/apicurio
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
   $(shell find python crates/core crates/journal crates/bus crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
-.PHONY: help demo test test-rust test-python bench lint docs build python clean
+.PHONY: help demo test test-rust test-python test-engines bench lint docs build python clean
 
 help: ## Say what each door does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +32,7 @@ demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go 
 	cargo build --locked --release --package helio-cli
 	$(CARGO_TARGET_DIR)/release/helio demo $(ARGS)
 
-test: test-rust test-python ## All tests: Rust, its documentation's examples, Python.
+test: test-rust test-python test-engines ## All tests: Rust, its documentation's examples, Python.
 
 test-rust: $(venv)/.rust
 	cargo test --locked --workspace
@@ -39,6 +40,10 @@ test-rust: $(venv)/.rust
 test-python: python
 	$(bin)/pytest -q bench
 	$(bin)/pytest --config-file python/pyproject.toml python/tests
+
+# Java is what these need; without it they are skipped and say so.
+test-engines: $(venv)/.tools
+	cd tests/engines && $(bin)/pytest -q -rs
 
 bench: build python ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
 	$(bin)/python bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
@@ -50,10 +55,11 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- --deny warnings
 	cargo xtask tidy
-	$(bin)/ruff check python $(bench_python)
-	$(bin)/ruff format --check python $(bench_python)
+	$(bin)/ruff check python $(bench_python) $(engines_python)
+	$(bin)/ruff format --check python $(bench_python) $(engines_python)
 	cd python && $(bin)/mypy
 	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py
+	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio lib
 
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps

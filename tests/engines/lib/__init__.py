@@ -1,0 +1,1 @@
+"""What the engines' programs share: artifacts, processes, their folders, the command line."""

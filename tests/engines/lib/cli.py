@@ -1,0 +1,150 @@
+"""The commands, which are the same for each kind of engine.
+
+Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped, as this machine cannot run the engine.
+"""
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+from lib.engine import Engine
+from lib.errors import FailureError, SkippedError
+from lib.kind import Kind, Node
+from lib.process import Process
+
+FAILED, SKIPPED = 1, 3
+
+
+def main(kind: Kind) -> int:
+    """Runs the command line; the exit code."""
+    options = _parser(kind).parse_args()
+    # So that a start that is ended from outside cleans up, as one that is interrupted does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        options.run(kind, options)
+    except SkippedError as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return SKIPPED
+    except (FailureError, OSError) as error:
+        print(f"{kind.lock.name}: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _parser(kind: Kind) -> argparse.ArgumentParser:
+    name = kind.lock.name
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=f"Runs {name} {kind.lock.version()} on 127.0.0.1, for tests and benchmarks.",
+        epilog="Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped (no Java for it here).",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--dir", type=Path, help="the engine's folder (default: the only engine's)")
+    as_json = argparse.ArgumentParser(add_help=False)
+    as_json.add_argument("--json", action="store_true", help="print JSON, a line an engine")
+
+    start = commands.add_parser("start", parents=[as_json], help="start an engine, and wait for it")
+    start.set_defaults(run=_start)
+    start.add_argument("--dir", type=Path, help="an empty folder (default: a new temporary one)")
+    start.add_argument("--owner", type=int, metavar="PID", help="stop when this process has gone")
+    kind.options(start)
+    stop = commands.add_parser("stop", parents=[where], help="end an engine, remove its folder")
+    stop.set_defaults(run=_stop)
+    stop.add_argument("--all", action="store_true", help="all engines in the temporary folder")
+    stop.add_argument("--keep", action="store_true", help="keep the folder, for `restart`")
+    status = commands.add_parser("status", parents=[where, as_json], help="say what runs")
+    status.set_defaults(run=_status)
+    restart = commands.add_parser("restart", parents=[where, as_json], help="start nodes again")
+    restart.set_defaults(run=_restart)
+    restart.add_argument("nodes", type=int, nargs="*", metavar="NODE", help="(default: all)")
+
+    for command, sent, does in (
+        ("kill", signal.SIGKILL, "end a node at once, or send it a signal"),
+        ("freeze", signal.SIGSTOP, "stop a node's time"),
+        ("thaw", signal.SIGCONT, "let a frozen node go on"),
+    ):
+        sub = commands.add_parser(command, parents=[where], help=does)
+        sub.set_defaults(run=_signal, signal=sent)
+        sub.add_argument("node", type=int, metavar="NODE")
+        if command == "kill":
+            sub.add_argument("--signal", type=_signal_named, metavar="SIGNAL", help="9, TERM, …")
+    update = commands.add_parser("update", help="make the lock file anew from the pom, with mvn")
+    update.set_defaults(run=_update)
+    watch = commands.add_parser("watch", parents=[where], description="What --owner runs.")
+    watch.set_defaults(run=_watch)
+    watch.add_argument("owner", type=int)
+    return parser
+
+
+def _start(kind: Kind, options: argparse.Namespace) -> None:
+    engine = Engine.start(kind, options)
+    _print(engine, options)
+    if not options.json:
+        print(f"`{sys.argv[0]} stop --dir {engine.folder}` ends it")
+
+
+def _stop(kind: Kind, options: argparse.Namespace) -> None:
+    engines = Engine.find_all(kind) if options.all else [Engine.find(kind, options.dir)]
+    for engine in engines:
+        if options.keep:
+            engine.end([node.node for node in engine.record().plan.nodes])
+        else:
+            engine.stop()
+
+
+def _status(kind: Kind, options: argparse.Namespace) -> None:
+    engines = [Engine.find(kind, options.dir)] if options.dir else Engine.find_all(kind)
+    for engine in engines:
+        _print(engine, options)
+    if not engines and not options.json:
+        print("no engine runs here")
+
+
+def _restart(kind: Kind, options: argparse.Namespace) -> None:
+    engine = Engine.find(kind, options.dir)
+    engine.restart(options.nodes)
+    _print(engine, options)
+
+
+def _signal(kind: Kind, options: argparse.Namespace) -> None:
+    Engine.find(kind, options.dir).signal(options.node, options.signal)
+
+
+def _update(kind: Kind, _options: argparse.Namespace) -> None:
+    print(f"{kind.lock.file}: {kind.lock.update()} files")
+
+
+def _watch(kind: Kind, options: argparse.Namespace) -> None:
+    """Stops an engine when its owner has gone; `stop` ends this process too."""
+    Process.of(options.owner).join()
+    Engine(kind, options.dir).stop()
+
+
+def _print(engine: Engine, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(engine.described()))
+        return
+    plan = engine.record().plan
+    print(f"{plan.url}  in {engine.folder}")
+    for node in plan.nodes:
+        print(f"  {_line(node)}")
+
+
+def _line(node: Node) -> str:
+    process = f"process {node.process.pid}" if node.process else "no process"
+    return f"node {node.node}: port {node.port}, {process}, {node.state()}"
+
+
+def _signal_named(text: str) -> signal.Signals:
+    """A signal by number or name."""
+    try:
+        return signal.Signals(int(text))
+    except ValueError:
+        pass
+    try:
+        return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"there is no signal {text}") from None

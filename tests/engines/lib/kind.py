@@ -1,0 +1,80 @@
+"""What an engine must say of itself, so that the commands can start it and look after it."""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from lib.maven import Lock
+from lib.ports import HOST
+from lib.process import Process, State
+
+JVM = [
+    # The files of hsperfdata outlive a killed JVM.
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:ErrorFile=log/crash.log",
+    # Native libraries are unpacked there, and left there by a killed JVM.
+    "-Djava.io.tmpdir=tmp",
+]
+
+
+@dataclass
+class Node:
+    """A process of an engine."""
+
+    node: int
+    port: int
+    # Where the node is asked whether it is ready.
+    probe: int
+    command: list[str]
+    process: Process | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"node-{self.node}"
+
+    def state(self) -> State:
+        """What its process does."""
+        return self.process.state() if self.process else State.DEAD
+
+    def described(self) -> dict[str, Any]:
+        """What is printed of it."""
+        pid = self.process.pid if self.process else 0
+        shown = {"node": self.node, "host": HOST, "port": self.port, "pid": pid}
+        return shown | {"state": self.state()}
+
+
+@dataclass
+class Plan:
+    """What is to be started, and what is printed of it."""
+
+    nodes: list[Node]
+    url: str
+    # What only this kind of engine has to say.
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Kind(Protocol):
+    """A kind of engine."""
+
+    lock: Lock
+    # What its processes are called: brokers, for example.
+    processes: str
+    start_seconds: float
+
+    def options(self, parser: ArgumentParser) -> None:
+        """Adds the options of `start` that only this kind has."""
+
+    def check(self, options: Namespace) -> None:
+        """Refuses options that contradict each other, and machines that cannot run the engine."""
+
+    def plan(self, folder: Path, options: Namespace) -> Plan:
+        """Writes what the processes need into the folder, on ports that are free now."""
+
+    def ready(self, folder: Path, nodes: list[Node]) -> bool:
+        """Whether all of these nodes serve, and know of each other."""
+
+    def finish(self, plan: Plan) -> None:
+        """What is done once, when all nodes serve."""
