@@ -8,7 +8,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from lib.java import find_java
-from lib.kind import JVM, Node, Plan
+from lib.kind import JVM, Node, Plan, make_node_folder
 from lib.maven import Lock
 from lib.ports import HOST, free_ports
 
@@ -35,7 +35,7 @@ class Apicurio:
     def plan(self, folder: Path, options: Namespace) -> Plan:
         """The registry's only process."""
         (port,) = free_ports(1)
-        tables = folder / "node-1" / "tables"
+        tables = make_node_folder(folder, 1) / "tables"
         settings = {
             "quarkus.http.host": HOST,
             "quarkus.http.port": str(port),

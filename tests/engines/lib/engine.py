@@ -19,7 +19,7 @@ from typing import Any
 
 from lib.errors import FailureError, PortTakenError
 from lib.files import locked
-from lib.kind import Kind, Node, Plan
+from lib.kind import Kind, Node, Plan, node_folder
 from lib.process import Process, State, spawn, until
 
 # How often ports are chosen anew when another program took one of them in the meantime.
@@ -107,9 +107,6 @@ class Engine:
 
     def _launch(self, options: Namespace) -> None:
         plan = self.kind.plan(self.folder, options)
-        for node in plan.nodes:
-            for part in ("log", "tmp"):
-                (self.folder / node.name / part).mkdir(parents=True, exist_ok=True)
         Record(plan).write(self.file)
         self.run([node.node for node in plan.nodes])
         self.kind.finish(plan)
@@ -128,7 +125,7 @@ class Engine:
 
     def _logs_anew(self, node: Node) -> Path:
         """The folder of a node's logs, empty; those of the runs before are in log.1 and so on."""
-        logs = self.folder / node.name / "log"
+        logs = node_folder(self.folder, node.node) / "log"
         if any(logs.iterdir()):
             runs = len(list(logs.parent.glob("log.*")))
             logs.rename(logs.with_suffix(f".{runs + 1}"))
@@ -150,7 +147,7 @@ class Engine:
         return f"the engine does not serve after {self.kind.start_seconds:.0f} s:{said}"
 
     def _last_lines(self, node: Node) -> str:
-        logs = sorted((self.folder / node.name / "log").glob("*.log"))
+        logs = sorted((node_folder(self.folder, node.node) / "log").glob("*.log"))
         tails = [log.read_text(errors="replace").splitlines()[-LOG_LINES:] for log in logs]
         return "\n".join(line for tail in tails for line in tail)
 

@@ -20,13 +20,15 @@ from lib.errors import FailureError
 from lib.java import find_java
 from lib.kafka_users import Mechanism, User
 from lib.kafka_wire import Connection
-from lib.kind import JVM, Node, Plan
+from lib.kind import JVM, Node, Plan, make_node_folder, node_folder
 from lib.maven import HERE, Lock
 from lib.ports import HOST, free_ports
 from lib.process import until
 
 # Small and quick to start, at the price of speed.
 SMALL = ["-Xms192m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# What lets a small heap do: 128 MB are Kafka's default.
+SMALL_BROKER = {"log.cleaner.dedupe.buffer.size": "2097152"}
 # What Kafka's own scripts give a broker.
 BENCH = [
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -46,11 +48,6 @@ class Broker:
     internal: int
     controller: int
     expired: int
-
-    @property
-    def folder(self) -> str:
-        """Its folder, in the engine's."""
-        return f"node-{self.node}"
 
 
 class Kafka:
@@ -105,10 +102,9 @@ class Kafka:
         users = kafka_users.passwords() if options.sasl else {}
         java = self._java(options)
         for broker in brokers:
-            for part in ("log", "tmp"):
-                (folder / broker.folder / part).mkdir(parents=True)
+            made = make_node_folder(folder, broker.node)
             lines = properties(broker, brokers, folder, options, users)
-            (folder / broker.folder / "server.properties").write_text(lines)
+            (made / "server.properties").write_text(lines)
         format_folders(java, folder, brokers, kafka_users.scram_options(options.sasl, users))
         nodes = [
             Node(each.node, each.client, each.internal, [*java, "kafka.Kafka", "server.properties"])
@@ -131,7 +127,7 @@ class Kafka:
         its log says that it is through.
         """
         expected = {node.node for node in nodes}
-        logs = [folder / node.name / "log" / "broker.log" for node in nodes]
+        logs = [node_folder(folder, node.node) / "log" / "broker.log" for node in nodes]
         if not all(log.exists() and STARTED in log.read_text(errors="replace") for log in logs):
             return False
         try:
@@ -214,7 +210,7 @@ def properties(
         "inter.broker.listener.name": "INTERNAL",
         "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items()),
         "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
-        "log.dirs": str(folder / broker.folder / "data"),
+        "log.dirs": str(node_folder(folder, broker.node) / "data"),
         **replication(len(brokers)),
         **(SMALL_BROKER if not options.bench else {}),
         # Tests kill brokers: others take over after this, not after the 9 s of the default.
@@ -230,10 +226,6 @@ def properties(
         entries["super.users"] = f"User:ANONYMOUS;User:{User.ADMIN}"
     entries |= dict(options.set)
     return "".join(f"{name}={value}\n" for name, value in entries.items())
-
-
-# What lets a small heap do.
-SMALL_BROKER = {"log.cleaner.dedupe.buffer.size": "2097152"}
 
 
 def replication(brokers: int) -> dict[str, str]:
@@ -275,7 +267,7 @@ def format_folders(java: list[str], folder: Path, brokers: list[Broker], users: 
     running = [
         subprocess.Popen(
             [*tool, *users],
-            cwd=folder / broker.folder,
+            cwd=node_folder(folder, broker.node),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -19,6 +19,19 @@ JVM = [
 ]
 
 
+def node_folder(folder: Path, node: int) -> Path:
+    """The folder of a node, in the engine's: its logs are in `log`."""
+    return folder / f"node-{node}"
+
+
+def make_node_folder(folder: Path, node: int) -> Path:
+    """Makes the folder of a node, with what JVM's options name."""
+    made = node_folder(folder, node)
+    for part in ("log", "tmp"):
+        (made / part).mkdir(parents=True)
+    return made
+
+
 @dataclass
 class Node:
     """A process of an engine."""
@@ -29,11 +42,6 @@ class Node:
     probe: int
     command: list[str]
     process: Process | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of its folder."""
-        return f"node-{self.node}"
 
     def state(self) -> State:
         """What its process does."""
