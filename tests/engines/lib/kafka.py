@@ -263,7 +263,8 @@ def security(
 def format_folders(java: list[str], folder: Path, brokers: list[Broker], users: list[str]) -> None:
     """Prepares the brokers' data folders, all at a time."""
     cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-    tool = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
+    tool = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+    tool += ["-c", "server.properties"]
     running = [
         subprocess.Popen(
             [*tool, *users],
