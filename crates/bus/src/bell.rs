@@ -130,7 +130,7 @@ fn address(bell: &Arc<dyn Bell>) -> usize {
 
 /// Takes a lock whose holder may have panicked: the state behind our locks is whole between
 /// statements.
-pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

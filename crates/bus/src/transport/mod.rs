@@ -28,6 +28,7 @@ pub(crate) use registry::open;
 pub use registry::{Connect, Opening, register, schemes};
 
 use crate::bell::Bell;
+pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::{Gap, Outage};
 use crate::publishing::PendingReceipt;
@@ -438,12 +439,10 @@ pub enum Alive {
     No,
 }
 
-/// The first field in which a topic differs from what was asked for.
-pub(crate) fn first_difference(
-    topic: &TopicName,
-    existing: &Qos,
-    asked: &Qos,
-) -> Option<TransportError> {
+/// The first field in which a topic differs from what was asked for, as the error that says so: for
+/// transports. None where it does not differ.
+#[must_use]
+pub fn first_difference(topic: &TopicName, existing: &Qos, asked: &Qos) -> Option<TransportError> {
     if existing == asked {
         return None;
     }
@@ -455,8 +454,9 @@ pub(crate) fn first_difference(
     Some(TransportError::Differs { topic: topic.clone(), field, existing, asked })
 }
 
-/// The error of a partition that a reader does not have.
-pub(crate) fn not_ours(transport: &str, partition: u32) -> TransportError {
+/// The error of a partition that a reader does not have: for transports.
+#[must_use]
+pub fn not_ours(transport: &str, partition: u32) -> TransportError {
     TransportError::Unsupported {
         transport: transport.to_owned(),
         what: format!("move or commit partition {partition}: it is not this reader's"),
