@@ -18,6 +18,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/journal/src/lock.rs", "a lock that processes share and that outlives its holder"),
     ("crates/journal/src/map.rs", "mapped files, behind bounds-checked access"),
     ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
+    ("crates/transports/kafka/src/native.rs", "a question that librdkafka's Rust crate cannot ask"),
     ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];
 

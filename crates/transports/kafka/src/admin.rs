@@ -1,0 +1,165 @@
+//! Making topics and reading their configuration.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Instant;
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::RDKafkaErrorCode;
+
+use crate::connection::Connection;
+use crate::error::{failed, outage, refused};
+use crate::options::{Options, PATIENCE};
+
+type Client = AdminClient<DefaultClientContext>;
+
+/// A client for the few things that only an administrator's client can, made when first needed.
+pub(crate) struct Admin {
+    options: Options,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Admin {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { options: options.clone(), client: Mutex::default() }
+    }
+
+    fn client(&self) -> Result<Arc<Client>, TransportError> {
+        let mut client = locked(&self.client);
+        if let Some(client) = &*client {
+            return Ok(Arc::clone(client));
+        }
+        let made: Client =
+            self.options.admin().create().map_err(failed("start an administrator's client"))?;
+        Ok(Arc::clone(client.insert(Arc::new(made))))
+    }
+
+    /// Gives the client up: nobody serves what it would gather during an outage.
+    pub(crate) fn forget(&self) {
+        drop(locked(&self.client).take());
+    }
+
+    /// Makes a topic, unless somebody else has made it before.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        partitions: u32,
+        config: &[(&str, String)],
+    ) -> Result<(), TransportError> {
+        let what = format!("create the topic {name}");
+        let copies = TopicReplication::Fixed(self.options.replication.unwrap_or(-1));
+        let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
+        let topic = NewTopic::new(name, partitions, copies);
+        let topic = config.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+        let patience = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        let patience = patience.request_timeout(Some(PATIENCE));
+        let client = self.client()?;
+        let made = block_on(client.create_topics([&topic], &patience)).ok_or_else(late)?;
+        match made.map_err(failed(&what))?.into_iter().next() {
+            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
+                Err(refused(&what, code))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A topic's configuration, by the names of Kafka's documentation.
+    pub(crate) fn describe(&self, name: &str) -> Result<HashMap<String, String>, TransportError> {
+        let what = format!("read the configuration of {name}");
+        let patience = AdminOptions::new().request_timeout(Some(PATIENCE));
+        let client = self.client()?;
+        let topic = ResourceSpecifier::Topic(name);
+        let told = client.describe_configs([&topic], &patience);
+        let told = block_on(told).ok_or_else(late)?.map_err(failed(&what))?;
+        let mut config = HashMap::new();
+        for resource in told {
+            let resource = resource.map_err(|code| refused(&what, code))?;
+            let set = resource.entries.into_iter();
+            config.extend(set.filter_map(|entry| Some((entry.name, entry.value?))));
+        }
+        Ok(config)
+    }
+}
+
+fn late() -> TransportError {
+    outage("no broker answered an administrator's question".to_owned())
+}
+
+impl Connection {
+    /// How many partitions a Kafka topic has; none where it does not exist.
+    pub(crate) fn partitions(&self, name: &str) -> Result<Option<u32>, TransportError> {
+        let what = format!("look for the topic {name}");
+        let told = self.client.fetch_metadata(Some(name), PATIENCE).map_err(failed(&what))?;
+        let Some(topic) = told.topics().iter().find(|topic| topic.name() == name) else {
+            return Ok(None);
+        };
+        match topic.error().map(RDKafkaErrorCode::from) {
+            None | Some(RDKafkaErrorCode::LeaderNotAvailable) => {
+                let partitions = u32::try_from(topic.partitions().len()).unwrap_or(0);
+                Ok((partitions > 0).then_some(partitions))
+            }
+            Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => {
+                Ok(None)
+            }
+            Some(code) => Err(refused(&what, code)),
+        }
+    }
+
+    /// Waits until every partition of a topic that was just made has a leader.
+    pub(crate) fn settled(&self, name: &str) -> Result<(), TransportError> {
+        let until = Instant::now() + PATIENCE;
+        let mut pause = std::time::Duration::from_millis(1);
+        loop {
+            let told = self.client.fetch_metadata(Some(name), PATIENCE);
+            let told = told.map_err(failed("wait for a new topic"))?;
+            let topic = told.topics().iter().find(|topic| topic.name() == name);
+            let leads = |topic: &rdkafka::metadata::MetadataTopic| {
+                let partitions = topic.partitions();
+                topic.error().is_none()
+                    && !partitions.is_empty()
+                    && partitions.iter().all(|partition| partition.leader() >= 0)
+            };
+            if topic.is_some_and(leads) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(outage(format!("the topic {name} is made, and has no leader")));
+            }
+            // Brokers hear of a new topic from their controller; there is nothing to wait on.
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future in this thread; none where it takes longer than twice the brokers' patience.
+fn block_on<F: Future>(future: F) -> Option<F::Output> {
+    let until = Instant::now() + 2 * PATIENCE;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(output);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
+}

@@ -1,0 +1,478 @@
+//! Who writes: incarnations, exclusive topics, and whether writers live, by the log of
+//! `_helio.producers`.
+//!
+//! Constraints. An exclusive topic has one writer at a time among those that ask, and a writer that
+//! asserts that it lives learns whether another has taken over: after its word nobody can take over
+//! from it, and who did before it is seen. Nothing here is for publishes: they look at a flag.
+//!
+//! Format. Keys are words of text with spaces between.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `writer`, topic, partition, producer, attempt | [`Word`], as JSON |
+//! | `session`, session | `true`; `false` when it was closed |
+//!
+//! Operation. A writer begins with a word without an incarnation: its incarnation is that record's
+//! offset and one, so later ones are larger, whatever their names. A word that claims an exclusive
+//! topic says how far its writer had read when it found the topic free; if others have said
+//! something of that topic in between it has lost, in everybody's eyes. A second word confirms it:
+//! only then others are fenced, so that a claim which was lost and never taken back fences nobody
+//! after compaction. A connection with writers is heard of every other second, by the brokers'
+//! records of its words; after [`SILENCE`] its process counts as dead.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use helio_bus::transport::{Alive, WriterInfo};
+use helio_bus::{Producer, ProducerName, Tai, TopicName, TransportError};
+use helio_core::qos::{Liveliness, Ownership};
+use serde::{Deserialize, Serialize};
+
+use crate::connection::Connection;
+use crate::error::outage;
+use crate::options::PATIENCE;
+use crate::tables::{self, Entry, Fold, PRODUCERS};
+use crate::topic::TopicState;
+
+/// A connection that was silent for so long is taken for dead, with its process.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a question about writers waits for the brokers; then the answer is what was read
+/// before.
+const GLANCE: Duration = Duration::from_millis(200);
+/// How long nobody asks again after that.
+const DOUBT: Duration = Duration::from_secs(2);
+/// How often a claim is tried anew because others have said something meanwhile.
+const TRIES: usize = 64;
+/// How many former writers of a place stay known.
+const FORMER: usize = 8;
+/// The attempt of those who share a topic: a producer's next word takes the place of its last.
+const SHARED: &str = "-";
+
+/// What a writer says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Word {
+    /// None in a claim: there it is the offset and one.
+    incarnation: Option<u64>,
+    exclusive: bool,
+    /// Of a claim of an exclusive topic: the offset behind the newest word of that place that its
+    /// writer knew.
+    after: u64,
+    open: bool,
+    /// When it last published or asserted, nanoseconds of TAI.
+    seen: i64,
+    session: String,
+}
+
+/// A writer's place among the claims.
+pub(crate) struct Claim {
+    topic: TopicName,
+    partition: u32,
+    producer: Producer,
+    exclusive: bool,
+    attempt: String,
+    /// The incarnation that has taken over, as far as known; 0 is none.
+    fenced: AtomicU64,
+}
+
+impl Claim {
+    pub(crate) fn producer(&self) -> &Producer {
+        &self.producer
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive
+    }
+
+    /// Whether another has taken over, as far as known.
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
+        match self.fenced.load(Ordering::Acquire) {
+            0 => Ok(()),
+            newer => Err(TransportError::Fenced { producer: self.producer.clone(), newer }),
+        }
+    }
+
+    fn key(&self) -> String {
+        key(&self.topic, self.partition, &self.producer.name, &self.attempt)
+    }
+
+    fn word(&self, connection: &Connection, open: bool) -> Word {
+        Word {
+            incarnation: Some(self.producer.incarnation),
+            exclusive: self.exclusive,
+            after: 0,
+            open,
+            seen: connection.clock.now().nanos(),
+            session: connection.session.clone(),
+        }
+    }
+
+    /// The record that says that the writer lives.
+    pub(crate) fn record(
+        &self,
+        connection: &Connection,
+    ) -> Result<(String, Vec<u8>), TransportError> {
+        Ok((self.key(), tables::json(&self.word(connection, true))?))
+    }
+
+    /// Says that the writer lives, and looks whether another has taken over.
+    pub(crate) fn assert(&self, connection: &Connection) -> Result<(), TransportError> {
+        self.check()?;
+        let (key, value) = self.record(connection)?;
+        tables::append(connection, PRODUCERS, &key, Some(&value))?;
+        self.look(connection)
+    }
+
+    /// Looks whether another has taken over.
+    pub(crate) fn look(&self, connection: &Connection) -> Result<(), TransportError> {
+        let newest = connection.tables.claims.read(connection, PATIENCE, |claims| {
+            let place = claims.places.get(&(self.topic.clone(), self.partition));
+            place.map_or(0, Place::newest)
+        })?;
+        if self.exclusive && newest > self.producer.incarnation {
+            self.fenced.store(newest, Ordering::Release);
+        }
+        self.check()
+    }
+
+    /// Says that the writer was closed. Others wait for that of an exclusive topic.
+    pub(crate) fn release(&self, connection: &Connection) -> Result<(), TransportError> {
+        let value = tables::json(&self.word(connection, false))?;
+        if self.exclusive {
+            return tables::append(connection, PRODUCERS, &self.key(), Some(&value)).map(drop);
+        }
+        tables::tell(connection, PRODUCERS, &self.key(), Some(&value))
+    }
+}
+
+fn key(topic: &TopicName, partition: u32, name: &ProducerName, attempt: &str) -> String {
+    format!("writer {topic} {partition} {name} {attempt}")
+}
+
+/// Everything that was said, folded.
+#[derive(Default)]
+pub(crate) struct Claims {
+    sessions: HashMap<String, Session>,
+    places: HashMap<(TopicName, u32), Place>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Session {
+    /// Milliseconds of UTC.
+    heard: i64,
+    open: bool,
+}
+
+/// A partition of a topic.
+#[derive(Default)]
+struct Place {
+    /// The offset behind the newest word.
+    end: u64,
+    writers: BTreeMap<(ProducerName, String), Held>,
+}
+
+/// A claim that holds, or held.
+struct Held {
+    incarnation: u64,
+    confirmed: bool,
+    word: Word,
+}
+
+impl Fold for Claims {
+    const NAME: &'static str = PRODUCERS;
+
+    fn take(&mut self, entry: Entry<'_>) {
+        match (entry.key, entry.value) {
+            (["session", session], Some(value)) => {
+                self.heard(session, entry.millis).open &= value == b"true";
+            }
+            (["session", session], None) => _ = self.sessions.remove(*session),
+            (["writer", topic, partition, name, attempt], value) => {
+                let (Ok(topic), Ok(partition)) = (TopicName::new(topic), partition.parse()) else {
+                    return;
+                };
+                let Ok(name) = ProducerName::new(name) else { return };
+                let writer = (name, (*attempt).to_owned());
+                let place = self.places.entry((topic, partition)).or_default();
+                match value.map(serde_json::from_slice::<Word>) {
+                    None => _ = place.writers.remove(&writer),
+                    Some(Err(_)) => {}
+                    Some(Ok(word)) => {
+                        let session = word.session.clone();
+                        place.take(entry.offset, writer, word);
+                        self.heard(&session, entry.millis);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Claims {
+    fn heard(&mut self, session: &str, millis: i64) -> &mut Session {
+        let fresh = Session { heard: millis, open: true };
+        let session = self.sessions.entry(session.to_owned()).or_insert(fresh);
+        session.heard = session.heard.max(millis);
+        session
+    }
+
+    fn alive(&self, place: &Place, held: &Held, (lease, now): (Option<Duration>, Tai)) -> bool {
+        let word = &held.word;
+        let session = self.sessions.get(&word.session);
+        let silence = i64::try_from(SILENCE.as_millis()).unwrap_or(i64::MAX);
+        let runs = session.is_some_and(|s| s.open && utc_millis() - s.heard <= silence);
+        let said = u128::try_from(now.nanos().saturating_sub(word.seen)).unwrap_or(0);
+        word.open
+            && runs
+            && lease.is_none_or(|lease| said <= lease.as_nanos())
+            && (!word.exclusive || held.incarnation >= place.newest())
+    }
+}
+
+impl Place {
+    fn take(&mut self, offset: u64, writer: (ProducerName, String), word: Word) {
+        let known = self.writers.get_mut(&writer);
+        match (known, word.incarnation) {
+            (Some(held), Some(incarnation)) if incarnation >= held.incarnation => {
+                (held.incarnation, held.confirmed, held.word) = (incarnation, true, word);
+            }
+            // A replaced one of the same name says good-bye.
+            (Some(_), Some(_)) => return,
+            (_, None) if word.exclusive && self.end > word.after => return,
+            (_, incarnation) => {
+                let confirmed = incarnation.is_some() || !word.exclusive;
+                let incarnation = incarnation.unwrap_or(offset + 1);
+                self.writers.insert(writer, Held { incarnation, confirmed, word });
+            }
+        }
+        self.end = offset + 1;
+    }
+
+    /// The newest incarnation that fences others; 0 is none.
+    fn newest(&self) -> u64 {
+        let fencing = |held: &&Held| held.confirmed && held.word.exclusive;
+        self.writers.values().filter(fencing).map(|held| held.incarnation).max().unwrap_or(0)
+    }
+}
+
+fn utc_millis() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn lease(topic: &TopicState) -> Option<Duration> {
+    match topic.qos.liveliness {
+        Liveliness::Lease(lease) => Some(lease),
+        Liveliness::Automatic => None,
+    }
+}
+
+/// What a claimant finds at its place.
+enum Found {
+    /// A live writer.
+    Holder(String),
+    /// Nobody, up to this offset.
+    Free(u64),
+}
+
+/// Opens a writer: allocates its incarnation and, where the topic is exclusive, takes it.
+pub(crate) fn claim(
+    topic: &TopicState,
+    partition: u32,
+    name: &ProducerName,
+) -> Result<Arc<Claim>, TransportError> {
+    let connection = &topic.connection;
+    let exclusive = topic.qos.ownership == Ownership::Exclusive;
+    for _ in 0..TRIES {
+        let attempt = if exclusive { tables::attempt() } else { SHARED.to_owned() };
+        let after = if exclusive { free(topic, partition)? } else { 0 };
+        let word = Word {
+            incarnation: None,
+            exclusive,
+            after,
+            open: true,
+            seen: connection.clock.now().nanos(),
+            session: connection.session.clone(),
+        };
+        let key = key(&topic.name, partition, name, &attempt);
+        let offset = tables::append(connection, PRODUCERS, &key, Some(&tables::json(&word)?))?;
+        let producer = Producer { name: name.clone(), incarnation: offset + 1 };
+        let fenced = AtomicU64::new(0);
+        let name = topic.name.clone();
+        let claim = Claim { topic: name, partition, producer, exclusive, attempt, fenced };
+        if exclusive && !holds(connection, &claim)? {
+            tables::append(connection, PRODUCERS, &key, None)?;
+            continue;
+        }
+        if exclusive {
+            claim.assert(connection)?;
+            forget_former(connection, &claim)?;
+        }
+        let claim = Arc::new(claim);
+        connection.add_claim(&claim);
+        return Ok(claim);
+    }
+    Err(outage(format!("others claim the topic {} all the time", topic.name)))
+}
+
+/// Makes sure that an exclusive topic has no live writer; gives up to where that was read.
+fn free(topic: &TopicState, partition: u32) -> Result<u64, TransportError> {
+    let now = (lease(topic), topic.connection.clock.now());
+    let found = topic.connection.tables.claims.read(&topic.connection, PATIENCE, |claims| {
+        let Some(place) = claims.places.get(&(topic.name.clone(), partition)) else {
+            return Found::Free(0);
+        };
+        let live = place.writers.iter().find(|(_, held)| claims.alive(place, held, now));
+        live.map_or(Found::Free(place.end), |((name, _), held)| {
+            Found::Holder(format!("{name} (incarnation {})", held.incarnation))
+        })
+    })?;
+    match found {
+        Found::Free(end) => Ok(end),
+        Found::Holder(holder) => Err(TransportError::Owned { topic: topic.name.clone(), holder }),
+    }
+}
+
+/// Whether a claim was the first.
+fn holds(connection: &Connection, claim: &Claim) -> Result<bool, TransportError> {
+    let writer = (claim.producer.name.clone(), claim.attempt.clone());
+    connection.tables.claims.read(connection, PATIENCE, |claims| {
+        let place = claims.places.get(&(claim.topic.clone(), claim.partition));
+        place.is_some_and(|place| place.writers.contains_key(&writer))
+    })
+}
+
+/// Takes back what long gone writers of an exclusive place have said.
+fn forget_former(connection: &Connection, claim: &Claim) -> Result<(), TransportError> {
+    let former = connection.tables.claims.look(|claims| {
+        let place = claims.places.get(&(claim.topic.clone(), claim.partition))?;
+        let mut all: Vec<_> =
+            place.writers.iter().map(|(writer, held)| (held.incarnation, writer)).collect();
+        all.sort_unstable();
+        let keys = all
+            .into_iter()
+            .rev()
+            .skip(FORMER)
+            .map(|(_, (name, attempt))| key(&claim.topic, claim.partition, name, attempt));
+        Some(keys.collect::<Vec<_>>())
+    });
+    former.into_iter().flatten().try_for_each(|key| tables::tell(connection, PRODUCERS, &key, None))
+}
+
+/// Who writes or wrote a topic. Where the brokers do not answer at once: as far as it was read.
+pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
+    let now = (lease(topic), topic.connection.clock.now());
+    let list = |claims: &Claims| {
+        let of_topic = claims.places.iter().filter(|((name, _), _)| *name == topic.name);
+        let each = of_topic.flat_map(|((_, partition), place)| {
+            place.writers.iter().map(move |((name, _), held)| (*partition, place, name, held))
+        });
+        let info = |(partition, place, name, held): (u32, &Place, &ProducerName, &Held)| {
+            let alive = claims.alive(place, held, now);
+            WriterInfo {
+                producer: Producer { name: name.clone(), incarnation: held.incarnation },
+                partition,
+                alive: Some(if alive { Alive::Yes } else { Alive::No }),
+                seen: Some(Tai::from_nanos(held.word.seen)),
+            }
+        };
+        each.map(info).collect::<Vec<_>>()
+    };
+    let (claims, connection) = (&topic.connection.tables.claims, &topic.connection);
+    if connection.health.is_lost() || connection.health.is_doubted() {
+        return claims.look(list);
+    }
+    // The first look opens the table.
+    let patience = if claims.is_open() { GLANCE } else { PATIENCE };
+    claims.read(connection, patience, list).unwrap_or_else(|_| {
+        connection.health.doubt(DOUBT);
+        claims.look(list)
+    })
+}
+
+/// Says that a connection with writers lives.
+pub(crate) fn beat(connection: &Connection) -> Result<(), TransportError> {
+    tables::tell(connection, PRODUCERS, &format!("session {}", connection.session), Some(b"true"))
+}
+
+/// Says that a connection was closed, and all its writers with it.
+pub(crate) fn end(connection: &Connection) -> Result<(), TransportError> {
+    let key = format!("session {}", connection.session);
+    tables::append(connection, PRODUCERS, &key, Some(b"false")).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(claims: &mut Claims, offset: u64, (name, attempt): (&str, &str), word: Option<Word>) {
+        let value = word.map(|word| serde_json::to_vec(&word).unwrap());
+        let key = ["writer", "t", "0", name, attempt];
+        claims.take(Entry { offset, millis: utc_millis(), key: &key, value: value.as_deref() });
+    }
+
+    fn word(incarnation: Option<u64>, after: u64) -> Option<Word> {
+        let (exclusive, open, seen) = (true, true, 0);
+        Some(Word { incarnation, exclusive, after, open, seen, session: "s".to_owned() })
+    }
+
+    fn place(claims: &Claims) -> &Place {
+        &claims.places[&(TopicName::new("t").unwrap(), 0)]
+    }
+
+    fn live(claims: &Claims) -> Vec<u64> {
+        let place = place(claims);
+        let now = (None, Tai::from_nanos(0));
+        let live = place.writers.values().filter(|held| claims.alive(place, held, now));
+        live.map(|held| held.incarnation).collect()
+    }
+
+    #[test]
+    fn of_two_claims_at_once_the_first_holds() {
+        let mut claims = Claims::default();
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        say(&mut claims, 11, ("b", "2"), word(None, 0));
+        assert_eq!(live(&claims), [11]);
+        say(&mut claims, 12, ("b", "2"), None);
+        say(&mut claims, 13, ("a", "1"), word(Some(11), 0));
+        assert_eq!((live(&claims), place(&claims).newest()), (vec![11], 11));
+    }
+
+    #[test]
+    fn who_said_a_word_meanwhile_is_not_taken_over_from() {
+        let mut claims = Claims::default();
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        say(&mut claims, 11, ("a", "1"), word(Some(11), 0));
+        say(&mut claims, 12, ("b", "2"), word(None, 11));
+        assert_eq!(live(&claims), [11]);
+        say(&mut claims, 13, ("b", "3"), word(None, 12));
+        assert_eq!(live(&claims), [11, 14], "until it is confirmed it fences nobody");
+        say(&mut claims, 14, ("b", "3"), word(Some(14), 0));
+        assert_eq!(live(&claims), [14]);
+        say(&mut claims, 15, ("a", "1"), word(Some(11), 0));
+        assert_eq!(live(&claims), [14], "a zombie's word changes nothing");
+    }
+
+    #[test]
+    fn compaction_changes_no_holder() {
+        // What is left of: a's claim 10 and words up to 20, b's lost claim 15.
+        let mut claims = Claims::default();
+        say(&mut claims, 15, ("b", "2"), word(None, 12));
+        say(&mut claims, 20, ("a", "1"), word(Some(11), 0));
+        assert_eq!(place(&claims).newest(), 11);
+    }
+
+    #[test]
+    fn a_session_that_was_closed_has_no_live_writers() {
+        let mut claims = Claims::default();
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        let key = ["session", "s"];
+        let silent = utc_millis() - 1_000_000;
+        claims.take(Entry { offset: 11, millis: silent, key: &key, value: Some(b"true") });
+        assert_eq!(live(&claims), [11]);
+        claims.take(Entry { offset: 12, millis: utc_millis(), key: &key, value: Some(b"false") });
+        assert!(live(&claims).is_empty());
+    }
+}

@@ -1,0 +1,67 @@
+//! What librdkafka's clients tell besides samples: errors, and what a group assigns.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::types::RDKafkaRespErr;
+
+use crate::group::Membership;
+use crate::monitor::Health;
+
+/// A consumer of the transport's.
+pub(crate) type Consumer = BaseConsumer<Context>;
+
+/// What a consumer's callbacks know.
+pub(crate) struct Context {
+    health: Arc<Health>,
+    membership: Option<Arc<Membership>>,
+    this: OnceLock<Weak<Consumer>>,
+}
+
+impl Context {
+    pub(crate) fn new(health: &Arc<Health>, membership: Option<Arc<Membership>>) -> Self {
+        Self { health: Arc::clone(health), membership, this: OnceLock::new() }
+    }
+
+    /// Lets the callbacks know their consumer.
+    pub(crate) fn belongs_to(&self, consumer: &Arc<Consumer>) {
+        let _ = self.this.set(Arc::downgrade(consumer));
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.health.complained(&error, reason);
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        what: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let this = self.this.get().and_then(Weak::upgrade);
+        match (&self.membership, this) {
+            (Some(membership), Some(this))
+                if what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS =>
+            {
+                membership.assign(&this, partitions);
+            }
+            (membership, _) => {
+                if let Some(membership) = membership {
+                    membership.revoke(consumer.assignment_lost());
+                }
+                // It fails where the consumer is closed already, which is what was wanted.
+                let _ = consumer.unassign();
+            }
+        }
+    }
+}

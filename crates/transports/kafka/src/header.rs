@@ -1,0 +1,166 @@
+//! What the bus knows about a sample, as the Kafka header `helio` of its record.
+//!
+//! Format (version 1, little-endian). Key, payload and the sample's own headers are Kafka's: plain
+//! clients read them without this. A record's Kafka timestamp is the sample's time in UTC, cut to
+//! milliseconds; the nanoseconds are here.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0 | version: 1 |
+//! | 1 | flags: bit 0, there is a trace |
+//! | 2 | level |
+//! | 3 | 0 |
+//! | 4–11 | incarnation |
+//! | 12–19 | sequence |
+//! | 20–27 | time, nanoseconds of TAI since 1970 |
+//! | 28–35 | schema |
+//! | 16 more, by the flag | trace |
+//! | the rest | the producer's name |
+
+use helio_bus::transport::Record;
+use helio_core::headers::MAX_HEADERS_BYTES;
+use helio_core::{Headers, HeadersRef, Producer, SchemaId, Tai, TraceId};
+use rdkafka::message::{Header, OwnedHeaders};
+
+/// The header's name.
+pub(crate) const NAME: &str = "helio";
+
+const VERSION: u8 = 1;
+const TRACED: u8 = 1;
+const FIXED: usize = 36;
+const TRACE: usize = 16;
+
+/// The parts of a header, borrowed from a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fixed<'a> {
+    pub(crate) producer: &'a str,
+    pub(crate) incarnation: u64,
+    pub(crate) sequence: u64,
+    pub(crate) time: Tai,
+    pub(crate) schema: SchemaId,
+    pub(crate) level: u8,
+    pub(crate) trace: Option<TraceId>,
+}
+
+impl<'a> Fixed<'a> {
+    /// Reads a header; none where it is no such header.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
+        if fixed[0] != VERSION || fixed[1] & !TRACED != 0 {
+            return None;
+        }
+        let word = |at: usize| -> [u8; 8] { std::array::from_fn(|n| fixed[at + n]) };
+        let (trace, name) = if fixed[1] & TRACED == 0 {
+            (None, rest)
+        } else {
+            let (trace, name) = rest.split_first_chunk::<TRACE>()?;
+            (Some(TraceId(*trace)), name)
+        };
+        Some(Self {
+            producer: std::str::from_utf8(name).ok()?,
+            incarnation: u64::from_le_bytes(word(4)),
+            sequence: u64::from_le_bytes(word(12)),
+            time: Tai::from_nanos(i64::from_le_bytes(word(20))),
+            schema: SchemaId(u64::from_le_bytes(word(28))),
+            level: fixed[2],
+            trace,
+        })
+    }
+}
+
+/// Writes the header of a sample over what is in `into`.
+pub(crate) fn write(record: &Record<'_>, producer: &Producer, sequence: u64, into: &mut Vec<u8>) {
+    into.clear();
+    let flags = if record.trace.is_some() { TRACED } else { 0 };
+    into.extend_from_slice(&[VERSION, flags, record.level, 0]);
+    into.extend_from_slice(&producer.incarnation.to_le_bytes());
+    into.extend_from_slice(&sequence.to_le_bytes());
+    into.extend_from_slice(&record.time.nanos().to_le_bytes());
+    into.extend_from_slice(&record.schema.0.to_le_bytes());
+    if let Some(trace) = record.trace {
+        into.extend_from_slice(&trace.0);
+    }
+    into.extend_from_slice(producer.name.as_str().as_bytes());
+}
+
+/// All headers of a record: ours first, then the sample's own by their names.
+pub(crate) fn headers(helio: &[u8], own: HeadersRef<'_>) -> OwnedHeaders {
+    let helio = Header { key: NAME, value: Some(helio) };
+    let all = OwnedHeaders::new_with_capacity(1 + own.iter().count()).insert(helio);
+    own.iter().fold(all, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
+}
+
+/// A sample's own headers out of the rest of a record's. What the bus cannot have as headers (other
+/// letters, too many bytes) is left out.
+pub(crate) fn own<'a>(rest: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Headers {
+    rest.fold(Headers::new(), |own, (name, value)| {
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        own.clone().with(name, value).unwrap_or(own)
+    })
+}
+
+const _: () = assert!(MAX_HEADERS_BYTES < 64 << 10, "they fit beside the largest payload and key");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_core::ProducerName;
+
+    fn record(trace: Option<TraceId>) -> Record<'static> {
+        Record {
+            key: b"k",
+            payload: b"p",
+            time: Tai::from_nanos(-5),
+            schema: SchemaId(0x0102_0304_0506_0708),
+            level: 9,
+            trace,
+            headers: HeadersRef::EMPTY,
+        }
+    }
+
+    fn written(trace: Option<TraceId>) -> Vec<u8> {
+        let producer =
+            Producer { name: ProducerName::new("Script:12").unwrap(), incarnation: 0x11 };
+        let mut bytes = vec![7; 3];
+        write(&record(trace), &producer, 0x22, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let golden = b"\x01\x01\x09\0\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
+            \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
+            TTTTTTTTTTTTTTTTScript:12";
+        assert_eq!(written(Some(TraceId([b'T'; 16]))), golden);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for trace in [None, Some(TraceId([3; 16]))] {
+            let bytes = written(trace);
+            let fixed = Fixed::parse(&bytes).unwrap();
+            let same = Fixed {
+                producer: "Script:12",
+                incarnation: 0x11,
+                sequence: 0x22,
+                time: Tai::from_nanos(-5),
+                schema: SchemaId(0x0102_0304_0506_0708),
+                level: 9,
+                trace,
+            };
+            assert_eq!(fixed, same);
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_no_header() {
+        let bytes = written(None);
+        for length in 0..FIXED {
+            assert_eq!(Fixed::parse(&bytes[..length]), None);
+        }
+        assert_eq!(Fixed::parse(&[&[2], &bytes[1..]].concat()), None);
+        assert_eq!(Fixed::parse(&[&bytes[..FIXED], &[0xff]].concat()), None);
+        let traced = [&[1, TRACED], &bytes[2..FIXED + 5]].concat();
+        assert_eq!(Fixed::parse(&traced), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! The newest samples of each key, for those who join late.
+//!
+//! Constraints. Exact as of a place in the log, at which the reader goes on: no update of a key
+//! falls between the two. What is read for it is bounded.
+//!
+//! Operation. Where a topic has a companion, that has the newest sample of each key, and a copy may
+//! be on its way still. So the newest [`TAIL`] records of the log itself are read as well: more
+//! cannot be between a record and its copy unless a writer has more than that under way. For more
+//! than one sample a key, and for topics without a companion, the newest [`SCAN`] records of each
+//! partition are read instead, and keys that are further back are not found.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use helio_bus::TransportError;
+use rdkafka::message::Message as _;
+
+use crate::SCHEME;
+use crate::error::{failed, outage};
+use crate::fetcher::{Lent, Queue, Wake};
+use crate::options::PATIENCE;
+use crate::sample::{Foreign, Kept, Producers};
+use crate::topic::{Origin, TopicState};
+
+/// The records of the log that are read beside a companion, a partition.
+const TAIL: u64 = 1_000;
+/// The records of the log that are read where there is no companion, a partition.
+const SCAN: u64 = 1_000_000;
+/// The most samples that a late joiner gets as history: beyond it the log is to be read.
+const MAX_SAMPLES: usize = 1_000_000;
+/// How long the records of others may take to come; behind it are no more before the end, but marks
+/// of transactions, which no reader gets.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How many records of the log are to be read for the newest `n` of each key.
+pub(crate) fn depth(topic: &TopicState, n: u32) -> u64 {
+    if n == 1 && topic.companion.is_some() { TAIL } else { SCAN }
+}
+
+/// The newest samples of each key of one partition, gathered in the order of a log.
+#[derive(Default)]
+pub(crate) struct Newest {
+    keys: HashMap<Vec<u8>, VecDeque<Kept>>,
+    /// The newest incarnation and sequence of each producer.
+    producers: HashMap<String, (u64, u64)>,
+}
+
+impl Newest {
+    fn add(&mut self, kept: Kept, n: usize) {
+        let order = kept.order();
+        let name = kept.meta.producer.name.as_str();
+        let newest = self.producers.entry(name.to_owned()).or_insert(order);
+        // A replaced incarnation that writes on does not replace its successor's samples.
+        if order.0 < newest.0 {
+            return;
+        }
+        *newest = order.max(*newest);
+        let of_key = self.keys.entry(kept.key.clone()).or_default();
+        of_key.push_back(kept);
+        if of_key.len() > n {
+            of_key.pop_front();
+        }
+    }
+
+    /// These, and what the companion has besides; in an order in which each producer's numbers
+    /// rise.
+    fn with(mut self, companion: Self) -> Vec<Kept> {
+        let mut all = Vec::new();
+        for copy in companion.keys.into_values().flatten() {
+            let Some(of_key) = self.keys.get_mut(&copy.key) else {
+                all.push(copy);
+                continue;
+            };
+            // Published after the log was looked at: with what else that producer has published
+            // since it makes one state, so it counts.
+            let producer = copy.meta.producer.name.as_str();
+            let read = self.producers.get(producer).copied();
+            if read.is_some_and(|newest| copy.order() > newest) {
+                of_key.pop_front();
+                of_key.push_back(copy);
+            }
+        }
+        all.sort_unstable_by_key(|kept| kept.offset);
+        let mut log: Vec<_> = self.keys.into_values().flatten().collect();
+        log.sort_unstable_by_key(|kept| kept.offset);
+        all.append(&mut log);
+        by_producer(&mut all);
+        all
+    }
+}
+
+/// Puts each producer's samples in the order of their numbers, on the places that they have.
+fn by_producer(all: &mut [Kept]) {
+    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+    for (place, kept) in all.iter().enumerate() {
+        places.entry(kept.meta.producer.name.to_string()).or_default().push(place);
+    }
+    for places in places.into_values() {
+        let mut own: Vec<_> = places.iter().map(|place| all[*place].clone()).collect();
+        if !own.is_sorted_by_key(Kept::order) {
+            own.sort_by_key(Kept::order);
+            places.into_iter().zip(own).for_each(|(place, kept)| all[place] = kept);
+        }
+    }
+}
+
+/// What the companions of partitions have, in the partitions' order; nothing where there are none.
+pub(crate) fn companions(
+    topic: &TopicState,
+    partitions: &[u32],
+) -> Result<Vec<Newest>, TransportError> {
+    let mut newest: Vec<_> = partitions.iter().map(|_| Newest::default()).collect();
+    let Some(companion) = &topic.companion else { return Ok(newest) };
+    let mut lent = topic.connection.pool.lend(companion, partitions)?;
+    let mut starts = Vec::new();
+    let mut ends = Vec::new();
+    for partition in partitions {
+        let (first, end) = topic.connection.client.ends(companion, *partition, PATIENCE)?;
+        starts.push((*partition, first));
+        ends.push(end);
+    }
+    let queues = lent.assign(&starts, &std::sync::Arc::<Wake>::default())?;
+    for ((queue, newest), ((_, first), end)) in
+        queues.iter().zip(&mut newest).zip(starts.iter().zip(&ends))
+    {
+        read(queue, (*first, *end), Origin::Bus, (newest, 1))?;
+    }
+    drop(queues);
+    Ok(newest)
+}
+
+/// A late joiner's history of a partition, out of its log up to an end, and its companion.
+pub(crate) fn of(
+    topic: &TopicState,
+    (lent, queue): (&Lent, &Queue),
+    (partition, first, end): (u32, u64, u64),
+    (n, companion): (u32, Newest),
+) -> Result<Vec<Kept>, TransportError> {
+    let mut log = Newest::default();
+    let passed = read(queue, (first, end), topic.origin, (&mut log, n as usize))?;
+    if passed > end {
+        lent.seek(partition, end)?;
+    }
+    let mut history = log.with(companion);
+    // A place that continues the log: who goes on behind a sample of the history misses nothing.
+    for kept in history.iter_mut().filter(|kept| kept.offset < first || kept.offset >= end) {
+        kept.offset = end.saturating_sub(1);
+    }
+    history.iter_mut().for_each(|kept| kept.partition = partition);
+    Ok(history)
+}
+
+/// Reads a partition from one place to another; gives where it has come to.
+fn read(
+    queue: &Queue,
+    (first, end): (u64, u64),
+    origin: Origin,
+    (newest, n): (&mut Newest, usize),
+) -> Result<u64, TransportError> {
+    let (mut producers, mut foreign) = (Producers::default(), Foreign::None);
+    let mut next = first;
+    let mut until = Instant::now() + PATIENCE;
+    while next < end {
+        let left = until.saturating_duration_since(Instant::now());
+        let quiet = if origin == Origin::Foreign { QUIET.min(left) } else { left };
+        let Some(message) = queue.poll(quiet) else {
+            if origin == Origin::Foreign {
+                return Ok(end);
+            }
+            return Err(outage("the history does not come".to_owned()));
+        };
+        let message = message.map_err(failed("read the history"))?;
+        next = u64::try_from(message.offset()).unwrap_or(0) + 1;
+        if next > end {
+            break;
+        }
+        if let Some(kept) = Kept::of(&message, &mut producers, &mut foreign) {
+            newest.add(kept, n);
+        }
+        if newest.keys.len() > MAX_SAMPLES {
+            return Err(too_many());
+        }
+        until = Instant::now() + PATIENCE;
+    }
+    Ok(next)
+}
+
+fn too_many() -> TransportError {
+    TransportError::Unsupported {
+        transport: SCHEME.to_owned(),
+        what: format!("give the last values of more than {MAX_SAMPLES} keys"),
+        remedy: "start at the earliest sample and read the log".to_owned(),
+    }
+}

@@ -1,0 +1,168 @@
+//! Topic names of the bus as names of Kafka topics, and back.
+//!
+//! Kafka allows letters, digits, `.`, `_` and `-`. Names of those alone are the same on both sides,
+//! such as `lsst.sal.MTMount.command_trackTarget`; what the bus allows besides is written with a
+//! dot in front:
+//!
+//! | bus | Kafka |
+//! | --- | --- |
+//! | `/` | `..` |
+//! | `:` | `.-c` |
+//! | `@` | `.-a` |
+//! | `.` before one of `.-/:@` | `.-d` |
+//!
+//! What a URL's `prefix` says stands before all of it, and the transport's own topics begin with
+//! `_helio.` behind the prefix.
+
+use helio_bus::{TopicName, TransportError};
+
+use crate::SCHEME;
+
+/// The most bytes of a Kafka topic's name.
+const MAX_KAFKA_NAME_BYTES: usize = 249;
+/// What the transport keeps for itself.
+const INTERNAL: &str = "_helio.";
+/// Companions of topics: the last values by key.
+const LAST: &str = "_helio.last.";
+
+/// How the topics of one URL are called.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// The Kafka topic of a topic.
+    pub(crate) fn kafka(&self, topic: &TopicName) -> Result<String, TransportError> {
+        self.fitting(topic, format!("{}{}", self.prefix, encode(topic.as_str())))
+    }
+
+    /// The companion of a topic, which has the last values by key.
+    pub(crate) fn companion(&self, topic: &TopicName) -> Result<String, TransportError> {
+        self.fitting(topic, format!("{}{LAST}{}", self.prefix, encode(topic.as_str())))
+    }
+
+    /// One of the transport's own topics.
+    pub(crate) fn internal(&self, what: &str) -> String {
+        format!("{}{INTERNAL}{what}", self.prefix)
+    }
+
+    /// The topic that a Kafka topic is; none where it is internal, has another prefix, or a name
+    /// that the bus cannot have.
+    pub(crate) fn bus(&self, kafka: &str) -> Option<TopicName> {
+        let name = kafka.strip_prefix(self.prefix.as_str())?;
+        if name.starts_with(INTERNAL) || name.starts_with("__") {
+            return None;
+        }
+        let decoded = decode(name);
+        let topic = TopicName::new(&decoded).ok()?;
+        (encode(topic.as_str()) == name).then_some(topic)
+    }
+
+    fn fitting(&self, topic: &TopicName, name: String) -> Result<String, TransportError> {
+        if name.len() <= MAX_KAFKA_NAME_BYTES {
+            return Ok(name);
+        }
+        Err(TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("name the topic {topic}: {name} has {} bytes", name.len()),
+            remedy: format!(
+                "{MAX_KAFKA_NAME_BYTES} are possible, prefix {:?} included",
+                self.prefix
+            ),
+        })
+    }
+}
+
+fn encode(name: &str) -> String {
+    let mut kafka = String::with_capacity(name.len() + 16);
+    let mut rest = name.chars().peekable();
+    while let Some(c) = rest.next() {
+        let before_escape = rest.peek().is_some_and(|next| ".-/:@".contains(*next));
+        match c {
+            '/' => kafka.push_str(".."),
+            ':' => kafka.push_str(".-c"),
+            '@' => kafka.push_str(".-a"),
+            '.' if before_escape => kafka.push_str(".-d"),
+            other => kafka.push(other),
+        }
+    }
+    kafka
+}
+
+/// What was encoded; of a name that was not, something that encodes to another name.
+fn decode(kafka: &str) -> String {
+    let mut name = String::with_capacity(kafka.len());
+    let mut rest = kafka;
+    while let Some(c) = rest.chars().next() {
+        let escapes = [("..", '/'), (".-c", ':'), (".-a", '@'), (".-d", '.')];
+        let (decoded, length) = escapes
+            .into_iter()
+            .find(|(escape, _)| rest.starts_with(escape))
+            .map_or((c, c.len_utf8()), |(escape, decoded)| (decoded, escape.len()));
+        name.push(decoded);
+        rest = &rest[length..];
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new("")
+    }
+
+    #[test]
+    fn names_survive_the_way_there_and_back() {
+        let same = ["lsst.sal.MTMount.command_trackTarget", "wind", "a-b_c.d"];
+        let pairs = [
+            ("MTMount/command/trackTarget", "MTMount..command..trackTarget"),
+            ("Script:12/ack", "Script.-c12..ack"),
+            ("u@host", "u.-ahost"),
+            ("a..b", "a.-d.b"),
+            ("a.-b", "a.-d-b"),
+            ("a./b", "a.-d..b"),
+            ("a/b.:@", "a..b.-d.-c.-a"),
+            ("ends.", "ends."),
+        ];
+        for (bus, kafka) in same.map(|name| (name, name)).into_iter().chain(pairs) {
+            let topic = TopicName::new(bus).unwrap();
+            assert_eq!(names().kafka(&topic).unwrap(), kafka);
+            assert_eq!(names().bus(kafka).as_ref(), Some(&topic), "{kafka}");
+        }
+    }
+
+    #[test]
+    fn no_two_names_are_one() {
+        let letters = ['a', '.', '-', '/', ':', '@', 'c', 'd'];
+        let mut seen = std::collections::HashMap::new();
+        for n in 0..letters.len().pow(5) {
+            let name: String = (0..5).map(|k| letters[n / letters.len().pow(k) % 8]).collect();
+            let Ok(topic) = TopicName::new(&name) else { continue };
+            let kafka = names().kafka(&topic).unwrap();
+            assert_eq!(names().bus(&kafka), Some(topic), "{kafka}");
+            assert_eq!(seen.insert(kafka, name.clone()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_listed() {
+        let prefixed = Names::new("summit.");
+        let topic = TopicName::new("a/b").unwrap();
+        assert_eq!(prefixed.kafka(&topic).unwrap(), "summit.a..b");
+        assert_eq!(prefixed.bus("summit.a..b"), Some(topic.clone()));
+        assert_eq!(prefixed.companion(&topic).unwrap(), "summit._helio.last.a..b");
+        for foreign in ["a..b", "summit._helio.topics", "summit.__x", "summit.a..", "summit.a.-x"] {
+            assert_eq!(prefixed.bus(foreign), None, "{foreign}");
+        }
+        assert_eq!(names().bus("__consumer_offsets"), None);
+        let long = TopicName::new("a/".repeat(99).trim_end_matches('/')).unwrap();
+        assert!(names().kafka(&long).unwrap_err().to_string().contains("249"));
+    }
+}

@@ -1,0 +1,291 @@
+//! What a `kafka:` URL says: brokers, options of our own, and those of librdkafka by its names.
+
+use std::time::Duration;
+
+use helio_bus::transport::Opening;
+use helio_bus::{BusUrl, ConnectError, Guarantee};
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+
+/// Options of the transport itself. All others are librdkafka's.
+const OWN: [&str; 2] = ["prefix", "replication"];
+
+/// Options that belong to producers only. librdkafka warns of them elsewhere.
+const PRODUCER: [&str; 17] = [
+    "acks",
+    "batch.num.messages",
+    "batch.size",
+    "compression.codec",
+    "compression.level",
+    "compression.type",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "linger.ms",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages",
+    "request.required.acks",
+    "retries",
+];
+
+/// Options that belong to consumers only.
+const CONSUMER: [&str; 13] = [
+    "check.crcs",
+    "fetch.error.backoff.ms",
+    "fetch.max.bytes",
+    "fetch.message.max.bytes",
+    "fetch.min.bytes",
+    "fetch.queue.backoff.ms",
+    "fetch.wait.max.ms",
+    "heartbeat.interval.ms",
+    "max.partition.fetch.bytes",
+    "partition.assignment.strategy",
+    "queued.max.messages.kbytes",
+    "queued.min.messages",
+    "session.timeout.ms",
+];
+
+/// Options that the transport sets by itself, and must.
+const RESERVED: [&str; 7] = [
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "group.id",
+    "transactional.id",
+];
+
+/// The largest payload, in bytes: what a topic's `max.message.bytes` is set to, less the rest.
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
+/// The largest key, in bytes: as the journal's.
+pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// What a record may have besides its payload: key, headers, Kafka's own lengths.
+const OVERHEAD_BYTES: usize = 128 << 10;
+/// The largest record.
+pub(crate) const MAX_RECORD_BYTES: usize = MAX_PAYLOAD_BYTES + OVERHEAD_BYTES;
+
+/// What a URL asks for, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) brokers: String,
+    /// What the brokers' lists call the clients.
+    pub(crate) client_id: String,
+    pub(crate) prefix: String,
+    /// Copies of each partition; none is what the brokers have by default.
+    pub(crate) replication: Option<i32>,
+    pub(crate) limits: Limits,
+    /// What the option `acks` promises at most.
+    pub(crate) guarantee: Guarantee,
+    given: Vec<(String, String)>,
+}
+
+/// The bounds of what is on its way to the brokers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Options {
+    pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
+        let url = &opening.url;
+        let brokers = brokers(url)?;
+        let foreign = url.options().filter(|(name, _)| !OWN.contains(name));
+        let given: Vec<_> =
+            foreign.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        if let Some((name, value)) = given.iter().find(|(name, _)| RESERVED.contains(&&**name)) {
+            return Err(url.bad_option(name, value, "the transport sets it by itself"));
+        }
+        let prefix = url.option("prefix").unwrap_or_default();
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if !prefix.chars().all(legal) {
+            let reason = "a prefix is made of letters, digits, '.', '_' and '-'";
+            return Err(url.bad_option("prefix", prefix, reason));
+        }
+        let options = Self {
+            brokers,
+            client_id: "heliograph".to_owned(),
+            prefix: prefix.to_owned(),
+            replication: url.number("replication")?,
+            limits: limits(url)?,
+            guarantee: guarantee(url)?,
+            given,
+        };
+        options.check(url)?;
+        Ok(options)
+    }
+
+    /// Has librdkafka look at each option by itself, so that the error names it.
+    fn check(&self, url: &BusUrl) -> Result<(), ConnectError> {
+        for (name, value) in &self.given {
+            let mut alone = ClientConfig::new();
+            alone.set(name, value);
+            if let Err(error) = alone.create_native_config() {
+                let reason = match error {
+                    KafkaError::ClientConfig(_, reason, ..) => reason,
+                    other => other.to_string(),
+                };
+                let own = OWN.join(", ");
+                let reason =
+                    format!("{reason}; there are: {own}, and those of librdkafka's documentation");
+                return Err(url.bad_option(name, value, &reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every client of the connection has.
+    fn client(&self, not: &[&str]) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set_log_level(RDKafkaLogLevel::Critical);
+        config.set("bootstrap.servers", &self.brokers);
+        config.set("client.id", &self.client_id);
+        // A broker that comes back is found at once, not after ten seconds.
+        config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "500");
+        config.set("socket.keepalive.enable", "true").set("socket.nagle.disable", "true");
+        for (name, value) in self.given.iter().filter(|(name, _)| !not.contains(&&**name)) {
+            config.set(name, value);
+        }
+        config
+    }
+
+    pub(crate) fn admin(&self) -> ClientConfig {
+        self.client(&[&PRODUCER[..], &CONSUMER[..]].concat())
+    }
+
+    pub(crate) fn producer(&self) -> ClientConfig {
+        let mut config = self.client(&CONSUMER);
+        let mut default = |name: &str, value: &str| {
+            if config.get(name).is_none() {
+                config.set(name, value);
+            }
+        };
+        default("linger.ms", "0");
+        default("batch.size", "1000000");
+        match self.guarantee {
+            Guarantee::Durable => default("enable.idempotence", "true"),
+            // Without idempotence a repeated batch would overtake the one behind it.
+            _ => default("max.in.flight", "1"),
+        }
+        // The transport has a bound of its own, below these.
+        config.set("queue.buffering.max.messages", "0");
+        config.set("queue.buffering.max.kbytes", "2147483647");
+        config.set("message.max.bytes", MAX_RECORD_BYTES.to_string());
+        config
+    }
+
+    /// A consumer that is assigned its partitions; it commits in the name of a group if told to.
+    pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
+        let mut config = self.client(&PRODUCER);
+        let mut default = |name: &str, value: &str| {
+            if config.get(name).is_none() {
+                config.set(name, value);
+            }
+        };
+        // A partition that was just assigned waits for the fetch under way.
+        default("fetch.wait.max.ms", "100");
+        default("fetch.error.backoff.ms", "50");
+        default("fetch.queue.backoff.ms", "5");
+        // What a reader that lags keeps in memory, a partition.
+        default("queued.max.messages.kbytes", "4096");
+        default("queued.min.messages", "10000");
+        default("session.timeout.ms", "6000");
+        default("heartbeat.interval.ms", "500");
+        default("auto.offset.reset", "earliest");
+        default("receive.message.max.bytes", "200000000");
+        config.set("group.id", group);
+        config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
+        config.set("allow.auto.create.topics", "false");
+        config
+    }
+}
+
+fn brokers(url: &BusUrl) -> Result<String, ConnectError> {
+    let rest = url.rest().strip_prefix("//").unwrap_or(url.rest()).trim_end_matches('/');
+    let wrong =
+        |reason: &str| ConnectError::Url { url: url.to_string(), reason: reason.to_owned() };
+    if rest.is_empty() {
+        return Err(wrong("kafka needs its brokers, kafka://host:9092,host:9092"));
+    }
+    for broker in rest.split(',') {
+        let port = broker.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            return Err(wrong("each broker is written host:port"));
+        }
+    }
+    Ok(rest.to_owned())
+}
+
+fn limits(url: &BusUrl) -> Result<Limits, ConnectError> {
+    let records = url.number("queue.buffering.max.messages")?.unwrap_or(100_000);
+    let kbytes = url.number::<usize>("queue.buffering.max.kbytes")?.unwrap_or(64 << 10);
+    Ok(Limits { records, bytes: kbytes.saturating_mul(1024) })
+}
+
+fn guarantee(url: &BusUrl) -> Result<Guarantee, ConnectError> {
+    let acks = url.option("acks").or_else(|| url.option("request.required.acks"));
+    match acks {
+        None | Some("all" | "-1") => Ok(Guarantee::Durable),
+        Some("1") => Ok(Guarantee::Stored),
+        Some("0") => Ok(Guarantee::Accepted),
+        Some(other) => Err(url.bad_option("acks", other, "all, 1 or 0")),
+    }
+}
+
+/// The longest that opening anything waits for the brokers.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn parse(url: &str) -> Result<Options, ConnectError> {
+        let clock = Arc::new(helio_bus::SystemClock::new());
+        Options::parse(&Opening { url: url.parse()?, clock })
+    }
+
+    #[test]
+    fn options_of_librdkafka_go_where_they_belong() {
+        let options =
+            parse("kafka://a:1,b:2?acks=1&prefix=x.&replication=3&fetch.min.bytes=7").unwrap();
+        assert_eq!(options.brokers, "a:1,b:2");
+        assert_eq!((options.prefix.as_str(), options.replication), ("x.", Some(3)));
+        assert_eq!(options.guarantee, Guarantee::Stored);
+        let (producer, consumer) = (options.producer(), options.consumer("g"));
+        assert_eq!(producer.get("acks"), Some("1"));
+        assert_eq!(producer.get("max.in.flight"), Some("1"));
+        assert_eq!(producer.get("fetch.min.bytes"), None);
+        assert_eq!(consumer.get("fetch.min.bytes"), Some("7"));
+        assert_eq!(consumer.get("acks"), None);
+        assert_eq!(
+            parse("kafka://a:1").unwrap().producer().get("enable.idempotence"),
+            Some("true")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_name() {
+        let cases = [
+            ("kafka:", "brokers"),
+            ("kafka://host", "host:port"),
+            ("kafka://host:99999", "host:port"),
+            ("kafka://a:1?nonsense=1", "nonsense"),
+            ("kafka://a:1?linger.ms=soon", "linger.ms"),
+            ("kafka://a:1?acks=2", "acks"),
+            ("kafka://a:1?group.id=g", "by itself"),
+            ("kafka://a:1?prefix=a/b", "prefix"),
+            ("kafka://a:1?replication=many", "replication"),
+        ];
+        for (url, named) in cases {
+            let error = parse(url).unwrap_err().to_string();
+            assert!(error.contains(named), "{url}: {error}");
+        }
+    }
+}

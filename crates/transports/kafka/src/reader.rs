@@ -1,0 +1,411 @@
+//! Reading a topic: a cursor a partition over what librdkafka has fetched, taken in turn.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, not_ours};
+use helio_bus::{Bell, Gap, GapCause, Tai, TransportError};
+use rdkafka::consumer::Consumer as _;
+use rdkafka::message::Message as _;
+use rdkafka::topic_partition_list::Offset;
+
+use crate::SCHEME;
+use crate::context::Consumer;
+use crate::error::failed;
+use crate::fetcher::{self, Lent, Queue, Wake};
+use crate::group::{Assigned, Member};
+use crate::history;
+use crate::native;
+use crate::options::PATIENCE;
+use crate::sample::{Foreign, Kept, Meta, Producers};
+use crate::topic::{self, TopicState};
+
+/// How long a reader that lags may be held up to learn how far, once every [`ASK_EVERY`]: what was
+/// fetched does not tell where the log ends by now. No event loop notices this.
+const ASK: Duration = Duration::from_millis(20);
+/// How often it is held up at the most.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// How long it is not, after a broker did not answer in time.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Where a reader begins in a partition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    end: u64,
+    /// Samples of before this, as far as it is the first ones, are passed over.
+    after: Option<Tai>,
+}
+
+/// Where a reader begins in partitions, as the brokers say now.
+pub(crate) fn starts(
+    topic: &TopicState,
+    begin: &Begin,
+    partitions: &[u32],
+) -> Result<Vec<Start>, TransportError> {
+    let mut starts = Vec::with_capacity(partitions.len());
+    for partition in partitions {
+        let (first, end) = topic.connection.client.ends(&topic.kafka, *partition, PATIENCE)?;
+        let offset = match begin {
+            Begin::Latest | Begin::Time(_) => end,
+            Begin::Earliest => first,
+            Begin::LastPerKey(n) => end.saturating_sub(history::depth(topic, *n)).max(first),
+            // What lies before the first is told as a gap.
+            Begin::Offset(at, offset) if at == partition => (*offset).min(end),
+            Begin::Offset(..) => first,
+        };
+        starts.push(Start { partition: *partition, offset, end, after: None });
+    }
+    if let Begin::Time(time) = begin {
+        at_time(topic, *time, &mut starts)?;
+    }
+    Ok(starts)
+}
+
+/// Kafka finds the millisecond; within it the stamps themselves are looked at.
+fn at_time(topic: &TopicState, time: Tai, starts: &mut [Start]) -> Result<(), TransportError> {
+    let millis = u64::try_from(time.unix_nanos().div_euclid(1_000_000)).unwrap_or(0);
+    let asked = starts.iter().map(|start| (start.partition, millis));
+    let asked = fetcher::partition_list(&topic.kafka, asked)?;
+    let consumer = &topic.connection.client.consumer;
+    let found = consumer.offsets_for_times(asked, PATIENCE).map_err(failed("look for a time"))?;
+    for start in starts {
+        let partition = i32::try_from(start.partition).unwrap_or(i32::MAX);
+        let found = found.find_partition(&topic.kafka, partition);
+        start.after = Some(time);
+        if let Some(Offset::Offset(offset)) = found.map(|found| found.offset()) {
+            start.offset = u64::try_from(offset).unwrap_or(start.end).min(start.end);
+        }
+    }
+    Ok(())
+}
+
+struct Cursor {
+    partition: u32,
+    queue: Queue,
+    next: u64,
+    /// The end as far as known: it only grows.
+    end: Cell<u64>,
+    after: Option<Tai>,
+    foreign: Foreign,
+    /// One that was fetched, and not taken after the gap before it was told.
+    held: Option<Kept>,
+}
+
+impl Cursor {
+    fn new(start: Start, queue: Queue) -> Self {
+        let Start { partition, offset, end, after } = start;
+        let (foreign, held) = (Foreign::None, None);
+        Self { partition, queue, next: offset, end: Cell::new(end), after, foreign, held }
+    }
+
+    fn ends_at(&self, end: u64) {
+        self.end.set(end.max(self.end.get()).max(self.next));
+    }
+
+    fn lag(&self) -> u64 {
+        self.end.get().saturating_sub(self.next)
+    }
+}
+
+/// Whose partitions a reader reads.
+enum Source {
+    Lent(Lent),
+    Member(Member),
+}
+
+impl Source {
+    fn consumer(&self) -> &Arc<Consumer> {
+        match self {
+            Self::Lent(lent) => &lent.fetcher.consumer,
+            Self::Member(member) => &member.fetcher.consumer,
+        }
+    }
+}
+
+pub(crate) struct KafkaReader {
+    topic: Arc<TopicState>,
+    // Before the source: queues go before the consumer that fills them.
+    cursors: Vec<Cursor>,
+    source: Source,
+    history: VecDeque<Kept>,
+    turn: usize,
+    producers: Producers,
+    wake: Arc<Wake>,
+    armed: Option<(Arc<dyn Bell>, u64)>,
+    /// When the brokers may be asked where the log ends.
+    ask_at: Cell<Instant>,
+}
+
+impl KafkaReader {
+    pub(crate) fn open(
+        topic: &Arc<TopicState>,
+        request: &ReaderRequest<'_>,
+    ) -> Result<Self, TransportError> {
+        let wake = Arc::<Wake>::default();
+        topic.connection.add_reader(&wake);
+        let (source, cursors, history) = match &request.group {
+            Some(group) => {
+                let member = Member::join(topic, group, (&request.from, &wake))?;
+                (Source::Member(member), Vec::new(), VecDeque::new())
+            }
+            None => {
+                let (lent, cursors, history) = lent(topic, request, &wake)?;
+                (Source::Lent(lent), cursors, history)
+            }
+        };
+        wake.more();
+        Ok(Self {
+            topic: Arc::clone(topic),
+            cursors,
+            source,
+            history,
+            turn: 0,
+            producers: Producers::default(),
+            wake,
+            armed: None,
+            ask_at: Cell::new(Instant::now()),
+        })
+    }
+
+    /// Takes over what the group has assigned, if that has changed.
+    fn reassign(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
+        let Source::Member(member) = &self.source else { return Ok(ControlFlow::Continue(())) };
+        let Some(news) = member.news() else { return Ok(ControlFlow::Continue(())) };
+        let mut before = std::mem::take(&mut self.cursors);
+        for Assigned { start, queue, kept } in news? {
+            let mut cursor = Cursor::new(start, queue);
+            let place = before.iter().position(|old| old.partition == start.partition);
+            if let Some(old) = place.map(|place| before.swap_remove(place)).filter(|_| kept) {
+                cursor.next = old.next.max(cursor.next);
+                cursor.held = old.held;
+            }
+            self.cursors.push(cursor);
+        }
+        self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
+        let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
+        Ok(visit.item(Item::Assigned(&own)))
+    }
+
+    fn poll_cursor(
+        &mut self,
+        turn: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, TransportError> {
+        let Self { cursors, producers, topic, .. } = self;
+        let cursor = &mut cursors[turn];
+        if let Some(held) = cursor.held.take() {
+            cursor.next = held.offset + 1;
+            if visit.item(Item::Sample(held.sample(Origin::Log))).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        while let Some(message) = cursor.queue.poll(Duration::ZERO) {
+            let message = message.map_err(failed("read a topic"))?;
+            let offset = u64::try_from(message.offset()).unwrap_or(0);
+            if offset < cursor.next {
+                continue;
+            }
+            if offset > cursor.next && topic.origin == topic::Origin::Bus {
+                let gap = retention_gap(cursor.partition, cursor.next, offset);
+                cursor.next = offset;
+                if visit.item(Item::Gap(gap)).is_break() {
+                    cursor.held = Kept::of(&message, producers, &mut cursor.foreign);
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            cursor.next = offset + 1;
+            let Some(meta) = Meta::of(&message, producers, &mut cursor.foreign) else { continue };
+            if cursor.after.is_some_and(|after| meta.time < after) {
+                continue;
+            }
+            cursor.after = None;
+            let parts = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
+            let sample = meta.sample((cursor.partition, offset), parts, Origin::Log);
+            if visit.item(Item::Sample(sample)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn poll_all(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
+        for outage in self.wake.outages() {
+            if visit.item(Item::Outage(outage)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if self.reassign(visit)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        while let Some(kept) = self.history.pop_front() {
+            if visit.item(Item::Sample(kept.sample(Origin::History))).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        for _ in 0..self.cursors.len() {
+            self.turn = (self.turn + 1) % self.cursors.len();
+            if self.poll_cursor(self.turn, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Learns where the log ends: from what was fetched and, where that says that this reader lags,
+    /// from the brokers.
+    fn look_for_ends(&self) {
+        let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
+        for cursor in &self.cursors {
+            let fetched = native::fetched_end(consumer, name, cursor.partition);
+            cursor.ends_at(fetched.unwrap_or(0));
+        }
+        let now = Instant::now();
+        let lags = |cursor: &&Cursor| cursor.lag() > 1;
+        let health = &self.topic.connection.health;
+        if now < self.ask_at.get() || health.is_lost() || health.is_doubted() {
+            return;
+        }
+        for cursor in self.cursors.iter().filter(lags) {
+            self.ask_at.set(now + ASK_EVERY);
+            match self.topic.connection.client.ends(name, cursor.partition, ASK) {
+                Ok((_, end)) => cursor.ends_at(end),
+                Err(_) => return health.doubt(ASK_AGAIN),
+            }
+        }
+    }
+
+    fn disarm(&mut self) {
+        if let Some((bell, token)) = self.armed.take() {
+            self.wake.disarm(&bell, token);
+        }
+    }
+
+    fn check_open(&self) -> Result<(), TransportError> {
+        self.topic.connection.check_open()
+    }
+}
+
+/// Opens partitions that no group shares.
+fn lent(
+    topic: &Arc<TopicState>,
+    request: &ReaderRequest<'_>,
+    wake: &Arc<Wake>,
+) -> Result<(Lent, Vec<Cursor>, VecDeque<Kept>), TransportError> {
+    let partitions = topic.partitions(request.partitions)?;
+    let last = match request.from {
+        Begin::LastPerKey(n) => Some((n, history::companions(topic, &partitions)?)),
+        _ => None,
+    };
+    let mut lent = topic.connection.pool.lend(&topic.kafka, &partitions)?;
+    let mut starts = starts(topic, &request.from, &partitions)?;
+    let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
+    let queues = lent.assign(&places, wake)?;
+    let mut history = VecDeque::new();
+    if let Some((n, companions)) = last {
+        for ((start, queue), companion) in starts.iter_mut().zip(&queues).zip(companions) {
+            let place = (start.partition, start.offset, start.end);
+            history.extend(history::of(topic, (&lent, queue), place, (n, companion))?);
+            start.offset = start.end;
+        }
+    }
+    let cursors = starts.into_iter().zip(queues).map(|(start, queue)| Cursor::new(start, queue));
+    Ok((lent, cursors.collect(), history))
+}
+
+fn retention_gap(partition: u32, from: u64, to: u64) -> Gap {
+    Gap { partition, lost: to - from, cause: GapCause::Retention { from, to } }
+}
+
+/// A visitor with a budget.
+struct Visit<'a> {
+    visit: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    left: usize,
+}
+
+impl Visit<'_> {
+    fn item(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        self.left -= 1;
+        (self.visit)(item)?;
+        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Reader for KafkaReader {
+    fn poll(
+        &mut self,
+        max: usize,
+        visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, TransportError> {
+        self.check_open()?;
+        if max == 0 {
+            return Ok(0);
+        }
+        let mut visit = Visit { visit, left: max };
+        self.wake.looking();
+        let polled = self.poll_all(&mut visit);
+        if !matches!(polled, Ok(ControlFlow::Continue(()))) {
+            self.wake.more();
+        }
+        polled.map(|_| max - visit.left)
+    }
+
+    fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
+        self.check_open()?;
+        let same = self.armed.as_ref().is_some_and(|(b, t)| Arc::ptr_eq(b, bell) && *t == token);
+        if !same {
+            self.disarm();
+            self.armed = Some((Arc::clone(bell), token));
+        }
+        self.wake.arm(bell, token);
+        let news = matches!(&self.source, Source::Member(member) if member.has_news());
+        // Closing rings for those who are armed; look again in case it came between.
+        if news || self.wake.is_rung() || self.topic.connection.is_closed() {
+            return Ok(Armed::Ready);
+        }
+        Ok(Armed::Waiting)
+    }
+
+    fn positions(&self, visit: &mut dyn FnMut(Position)) {
+        self.look_for_ends();
+        for cursor in &self.cursors {
+            let Cursor { partition, next, .. } = *cursor;
+            visit(Position { partition, next, end: cursor.end.get().max(next) });
+        }
+    }
+
+    fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.check_open()?;
+        let (consumer, name) = (Arc::clone(self.source.consumer()), &self.topic.kafka);
+        let found = self.cursors.iter_mut().find(|cursor| cursor.partition == partition);
+        let cursor = found.ok_or_else(|| not_ours(SCHEME, partition))?;
+        if offset > cursor.end.get() {
+            let (_, end) = self.topic.connection.client.ends(name, partition, PATIENCE)?;
+            cursor.ends_at(end);
+        }
+        let offset = offset.min(cursor.end.get());
+        fetcher::seek(&consumer, name, partition, offset)?;
+        (cursor.next, cursor.after, cursor.held) = (offset, None, None);
+        cursor.foreign = Foreign::None;
+        self.history.retain(|kept| kept.partition != partition);
+        Ok(())
+    }
+
+    fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.check_open()?;
+        match &self.source {
+            Source::Member(member) => member.commit(partition, offset),
+            Source::Lent(_) => Err(not_ours(SCHEME, partition)),
+        }
+    }
+}
+
+impl Drop for KafkaReader {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}

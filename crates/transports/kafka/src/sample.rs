@@ -1,0 +1,164 @@
+//! A Kafka record as a sample: ours by its header, and those of others.
+
+use std::sync::Arc;
+
+use helio_bus::transport::{Origin, SampleRef};
+use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
+use rdkafka::Timestamp;
+use rdkafka::message::{BorrowedMessage, Message as _};
+
+use crate::header::{self, Fixed};
+use crate::native::RawHeaders;
+
+/// Who wrote what has no header of ours.
+const FOREIGN: &str = "kafka";
+/// The most producers that a reader remembers the names of.
+const MAX_PRODUCERS: usize = 1024;
+
+/// The producers that a reader has met, so that a sample costs no memory for its producer.
+#[derive(Default)]
+pub(crate) struct Producers(Vec<Arc<Producer>>);
+
+impl Producers {
+    fn of(&mut self, name: &str, incarnation: u64) -> Option<Arc<Producer>> {
+        let same =
+            |known: &Arc<Producer>| known.incarnation == incarnation && known.name.as_str() == name;
+        if let Some(place) = self.0.iter().position(same) {
+            // Whoever writes most is found first.
+            self.0.swap(0, place);
+            return Some(Arc::clone(&self.0[0]));
+        }
+        let producer = Arc::new(Producer { name: ProducerName::new(name).ok()?, incarnation });
+        if self.0.len() == MAX_PRODUCERS {
+            self.0.truncate(MAX_PRODUCERS / 2);
+        }
+        self.0.push(Arc::clone(&producer));
+        Some(producer)
+    }
+}
+
+/// What a record is as a sample, beside its key and payload.
+#[derive(Debug, Clone)]
+pub(crate) struct Meta {
+    pub(crate) producer: Arc<Producer>,
+    pub(crate) sequence: u64,
+    pub(crate) time: Tai,
+    schema: SchemaId,
+    level: u8,
+    trace: Option<TraceId>,
+    headers: Headers,
+}
+
+/// The number of the next record of others in a partition: counted on from the first one's place,
+/// so that holes which compaction leaves are no losses.
+pub(crate) type Foreign = Option<u64>;
+
+impl Meta {
+    pub(crate) fn of(
+        message: &BorrowedMessage<'_>,
+        producers: &mut Producers,
+        foreign: &mut Foreign,
+    ) -> Option<Self> {
+        let mut headers = RawHeaders::of(message).peekable();
+        let first = headers.peek().filter(|(name, _)| *name == header::NAME.as_bytes());
+        let Some(fixed) = first.and_then(|(_, value)| Fixed::parse(value)) else {
+            return Self::foreign(message, producers, (foreign, header::own(headers)));
+        };
+        headers.next();
+        Some(Self {
+            producer: producers.of(fixed.producer, fixed.incarnation)?,
+            sequence: fixed.sequence,
+            time: fixed.time,
+            schema: fixed.schema,
+            level: fixed.level,
+            trace: fixed.trace,
+            headers: header::own(headers),
+        })
+    }
+
+    fn foreign(
+        message: &BorrowedMessage<'_>,
+        producers: &mut Producers,
+        (foreign, headers): (&mut Foreign, Headers),
+    ) -> Option<Self> {
+        let place = u64::try_from(message.offset()).unwrap_or(0) + 1;
+        let sequence = foreign.unwrap_or(place);
+        *foreign = Some(sequence + 1);
+        let millis = match message.timestamp() {
+            Timestamp::CreateTime(millis) | Timestamp::LogAppendTime(millis) => millis,
+            Timestamp::NotAvailable => 0,
+        };
+        Some(Self {
+            producer: producers.of(FOREIGN, 1)?,
+            sequence,
+            time: Tai::from_unix_nanos(millis.saturating_mul(1_000_000)),
+            schema: SchemaId::BYTES,
+            level: 0,
+            trace: None,
+            headers,
+        })
+    }
+
+    /// The sample, with what lies in the record.
+    pub(crate) fn sample<'a>(
+        &'a self,
+        (partition, offset): (u32, u64),
+        (key, payload): (&'a [u8], &'a [u8]),
+        origin: Origin,
+    ) -> SampleRef<'a> {
+        SampleRef {
+            partition,
+            offset,
+            key,
+            producer: &self.producer,
+            sequence: self.sequence,
+            time: self.time,
+            schema: self.schema,
+            level: self.level,
+            trace: self.trace,
+            headers: self.headers(),
+            payload,
+            origin,
+        }
+    }
+
+    fn headers(&self) -> HeadersRef<'_> {
+        self.headers.as_ref()
+    }
+}
+
+/// A sample that owns what it carries: out of a scan.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) key: Vec<u8>,
+    payload: Vec<u8>,
+    pub(crate) meta: Meta,
+}
+
+impl Kept {
+    pub(crate) fn of(
+        message: &BorrowedMessage<'_>,
+        producers: &mut Producers,
+        foreign: &mut Foreign,
+    ) -> Option<Self> {
+        Some(Self {
+            partition: u32::try_from(message.partition()).unwrap_or(0),
+            offset: u64::try_from(message.offset()).unwrap_or(0),
+            key: message.key().unwrap_or_default().to_vec(),
+            payload: message.payload().unwrap_or_default().to_vec(),
+            meta: Meta::of(message, producers, foreign)?,
+        })
+    }
+
+    pub(crate) fn sample(&self, origin: Origin) -> SampleRef<'_> {
+        let place = (self.partition, self.offset);
+        self.meta.sample(place, (&self.key, &self.payload), origin)
+    }
+
+    /// Incarnation and sequence: the order of one producer's samples.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.meta.producer.incarnation, self.meta.sequence)
+    }
+}

@@ -1,0 +1,435 @@
+//! What Kafka has no place for, in compacted topics of one partition, read as logs.
+//!
+//! Constraints. Whoever writes first wins, and everybody sees the same winner: Kafka has no compare
+//! and swap, but one order for all. Every attempt is a record with a key of its own, so that
+//! compaction never takes a winner away; readers fold the log in order, and an attempt that the
+//! fold passes over has lost. Its writer takes it back.
+//!
+//! Format. Keys are words of text with spaces between, values JSON or a schema's text.
+//!
+//! | topic | key | value |
+//! | --- | --- | --- |
+//! | `_helio.topics` | topic, attempt | `{"qos":…,"origin":…}` |
+//! | `_helio.schemas` | `text`, schema | the schema |
+//! | `_helio.schemas` | `of`, topic, attempt | `{"schema":…,"after":…}` |
+//!
+//! Who writes is in `_helio.producers`; see `claims`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant, SystemTime};
+
+use helio_bus::transport::locked;
+use helio_bus::{Qos, SchemaId, TopicName, TransportError};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use serde::{Deserialize, Serialize};
+
+use crate::claims::Claims;
+use crate::connection::Connection;
+use crate::error::{engine, failed, outage};
+use crate::fetcher::{Lent, Queue, Wake};
+use crate::options::PATIENCE;
+use crate::producer::{Delivered, Outgoing, Part};
+use crate::topic::Origin;
+use crate::topic_config;
+
+/// The topics' qualities of service.
+pub(crate) const TOPICS: &str = "topics";
+/// The schemas' texts, and which topic has which.
+pub(crate) const SCHEMAS: &str = "schemas";
+/// Who writes.
+pub(crate) const PRODUCERS: &str = "producers";
+
+/// All tables of a connection.
+#[derive(Default)]
+pub(crate) struct Tables {
+    topics: Table<Topics>,
+    schemas: Table<Schemas>,
+    pub(crate) claims: Table<Claims>,
+}
+
+/// A record of a table.
+pub(crate) struct Entry<'a> {
+    pub(crate) offset: u64,
+    /// When it was written, milliseconds of UTC.
+    pub(crate) millis: i64,
+    pub(crate) key: &'a [&'a str],
+    /// None takes the key back.
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+/// What a log says, folded.
+pub(crate) trait Fold: Default {
+    /// The table's name.
+    const NAME: &'static str;
+    /// Takes the next record.
+    fn take(&mut self, entry: Entry<'_>);
+}
+
+/// A table, as far as it was read.
+pub(crate) struct Table<F>(Mutex<Read<F>>);
+
+/// How far a log was read.
+#[derive(Default)]
+struct Read<F> {
+    fold: F,
+    log: Option<Log>,
+}
+
+struct Log {
+    queue: Queue,
+    next: u64,
+    lent: Lent,
+}
+
+impl<F: Default> Default for Table<F> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<F: Fold> Table<F> {
+    /// Looks at what was folded so far.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&F) -> R) -> R {
+        look(&locked(&self.0).fold)
+    }
+
+    /// Whether it was read before.
+    pub(crate) fn is_open(&self) -> bool {
+        locked(&self.0).log.is_some()
+    }
+
+    /// Reads to where the log ends now, and looks.
+    pub(crate) fn read<R>(
+        &self,
+        connection: &Connection,
+        patience: Duration,
+        look: impl FnOnce(&F) -> R,
+    ) -> Result<R, TransportError> {
+        connection.check_open()?;
+        let mut read = locked(&self.0);
+        if read.log.is_none() {
+            read.log = open(connection, F::NAME)?;
+        }
+        let Read { fold, log } = &mut *read;
+        if let Some(log) = log {
+            log.read_on(connection, patience, fold)?;
+        }
+        Ok(look(&read.fold))
+    }
+}
+
+/// Opens a table's log; none where nobody has made it yet.
+fn open(connection: &Connection, name: &str) -> Result<Option<Log>, TransportError> {
+    let name = connection.names.internal(name);
+    if connection.partitions(&name)?.is_none() {
+        return Ok(None);
+    }
+    let mut lent = connection.pool.lend(&name, &[0])?;
+    let queue = lent.assign(&[(0, 0)], &Arc::<Wake>::default())?.pop();
+    Ok(queue.map(|queue| Log { queue, next: 0, lent }))
+}
+
+impl Log {
+    fn read_on<F: Fold>(
+        &mut self,
+        connection: &Connection,
+        patience: Duration,
+        fold: &mut F,
+    ) -> Result<(), TransportError> {
+        let (_, end) = connection.client.ends(&self.lent.topic, 0, patience)?;
+        let until = Instant::now() + patience;
+        while self.next < end {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(outage(format!("{} cannot be read", self.lent.topic)));
+            }
+            let Some(message) = self.queue.poll(left) else { continue };
+            let message = message.map_err(failed("read a table"))?;
+            let offset = u64::try_from(message.offset()).unwrap_or(0);
+            self.next = offset + 1;
+            if let Some(Ok(key)) = message.key().map(std::str::from_utf8) {
+                let words: Vec<_> = key.split(' ').collect();
+                let millis = message.timestamp().to_millis().unwrap_or(0);
+                fold.take(Entry { offset, millis, key: &words, value: message.payload() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who waits for a record of a table.
+struct Appended(mpsc::SyncSender<Result<u64, KafkaError>>);
+
+impl Delivered for Appended {
+    fn delivered(&self, _: Part, outcome: Result<u64, KafkaError>) {
+        // Who waited may have given up.
+        let _ = self.0.try_send(outcome);
+    }
+}
+
+/// Appends a record to a table, and makes the table where it is the first; gives its offset.
+pub(crate) fn append(
+    connection: &Connection,
+    table: &str,
+    key: &str,
+    value: Option<&[u8]>,
+) -> Result<u64, TransportError> {
+    let what = format!("write {key:?} to the table of {table}");
+    let name = connection.names.internal(table);
+    if connection.partitions(&name)?.is_none() {
+        let config = if table == PRODUCERS { topic_config::words() } else { topic_config::table() };
+        connection.admin.create(&name, 1, &config)?;
+        connection.settled(&name)?;
+    }
+    let (sender, receiver) = mpsc::sync_channel(1);
+    // Tables are written when something is opened: what is under way makes room soon.
+    let until = Instant::now() + PATIENCE;
+    while !send(connection, &name, (key, value), Arc::new(Appended(sender.clone())))? {
+        if Instant::now() > until {
+            return Err(outage("the queue towards the brokers stays full".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?.map_err(failed(&what))
+}
+
+/// The same without waiting: where the queue is full it is not said.
+pub(crate) fn tell(
+    connection: &Connection,
+    table: &str,
+    key: &str,
+    value: Option<&[u8]>,
+) -> Result<(), TransportError> {
+    let name = connection.names.internal(table);
+    send(connection, &name, (key, value), Arc::new(Appended(mpsc::sync_channel(1).0))).map(drop)
+}
+
+fn late(what: &str) -> TransportError {
+    outage(format!("{what}: no broker has acknowledged it"))
+}
+
+/// Sends a record, if there is room.
+fn send(
+    connection: &Connection,
+    name: &str,
+    (key, value): (&str, Option<&[u8]>),
+    told: Arc<dyn Delivered>,
+) -> Result<bool, TransportError> {
+    let producer = connection.producer()?;
+    let bytes = key.len() + value.map_or(0, <[u8]>::len);
+    if !producer.room(1, bytes, None) {
+        return Ok(false);
+    }
+    let record = Outgoing {
+        topic: name,
+        partition: 0,
+        key: Some(key.as_bytes()),
+        payload: value,
+        headers: None,
+        timestamp: None,
+    };
+    let sent = producer.send(record, (bytes, Part::Topic), told);
+    sent.map_err(failed("write a table")).map(|()| true)
+}
+
+/// A word that no other attempt has.
+pub(crate) fn attempt() -> String {
+    static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let n = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+    format!("{:x}-{:x}-{n:x}", since.as_nanos(), std::process::id())
+}
+
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, TransportError> {
+    serde_json::to_vec(value).map_err(|error| engine("write a table", error))
+}
+
+/// The qualities of service, by topic and by the offset of who named them: the first one holds.
+#[derive(Default)]
+pub(crate) struct Topics(HashMap<TopicName, BTreeMap<u64, (String, Description)>>);
+
+/// What is named of a topic.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Description {
+    pub(crate) qos: Qos,
+    pub(crate) origin: Origin,
+}
+
+impl Fold for Topics {
+    const NAME: &'static str = TOPICS;
+
+    fn take(&mut self, Entry { offset, key, value, .. }: Entry<'_>) {
+        let [topic, attempt] = key else { return };
+        let Ok(topic) = TopicName::new(topic) else { return };
+        let named = self.0.entry(topic).or_default();
+        match value.map(serde_json::from_slice::<Description>) {
+            Some(Ok(description)) => {
+                named.insert(offset, ((*attempt).to_owned(), description));
+            }
+            Some(Err(_)) => {}
+            None => named.retain(|_, (by, _)| by != attempt),
+        }
+    }
+}
+
+impl Topics {
+    fn first(&self, topic: &TopicName) -> Option<(&str, &Description)> {
+        let (attempt, description) = self.0.get(topic)?.values().next()?;
+        Some((attempt, description))
+    }
+}
+
+/// The schemas' texts, and the schemas of each topic.
+#[derive(Default)]
+pub(crate) struct Schemas {
+    texts: HashMap<SchemaId, String>,
+    of: HashMap<TopicName, Vec<SchemaId>>,
+    accepted: HashMap<String, SchemaId>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Declaration {
+    schema: String,
+    after: usize,
+}
+
+fn schema_id(text: &str) -> Option<SchemaId> {
+    u64::from_str_radix(text, 16).ok().map(SchemaId)
+}
+
+impl Fold for Schemas {
+    const NAME: &'static str = SCHEMAS;
+
+    fn take(&mut self, Entry { key, value, .. }: Entry<'_>) {
+        match (key, value) {
+            (["text", id], Some(text)) => {
+                let text = std::str::from_utf8(text).map(str::to_owned);
+                if let (Some(id), Ok(text)) = (schema_id(id), text) {
+                    self.texts.entry(id).or_insert(text);
+                }
+            }
+            (["of", topic, attempt], Some(value)) => {
+                let declaration = serde_json::from_slice::<Declaration>(value).ok();
+                let id = declaration.as_ref().and_then(|named| schema_id(&named.schema));
+                let (Ok(topic), Some(named), Some(id)) = (TopicName::new(topic), declaration, id)
+                else {
+                    return;
+                };
+                let of = self.of.entry(topic).or_default();
+                if of.len() == named.after && !of.contains(&id) {
+                    of.push(id);
+                    self.accepted.insert((*attempt).to_owned(), id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Tables {
+    /// What a topic was made with; none where no bus has named anything of it.
+    pub(crate) fn description(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+    ) -> Result<Option<Description>, TransportError> {
+        self.topics
+            .read(connection, PATIENCE, |topics| topics.first(topic).map(|(_, is)| is.clone()))
+    }
+
+    /// Describes a topic, unless somebody has done it first; gives what holds.
+    pub(crate) fn describe(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+        description: &Description,
+    ) -> Result<Description, TransportError> {
+        let attempt = attempt();
+        let key = format!("{topic} {attempt}");
+        append(connection, TOPICS, &key, Some(&json(description)?))?;
+        let (first, holds) = self.topics.read(connection, PATIENCE, |topics| {
+            let (first, holds) = topics.first(topic).unwrap_or((&attempt, description));
+            (first.to_owned(), holds.clone())
+        })?;
+        if first != attempt {
+            append(connection, TOPICS, &key, None)?;
+        }
+        Ok(holds)
+    }
+
+    /// Takes back what was named for a topic that is no longer there.
+    pub(crate) fn forget(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+    ) -> Result<(), TransportError> {
+        let first = self.topics.look(|topics| topics.first(topic).map(|(by, _)| by.to_owned()));
+        if let Some(attempt) = first {
+            append(connection, TOPICS, &format!("{topic} {attempt}"), None)?;
+        }
+        Ok(())
+    }
+
+    /// A topic's schemas, oldest first.
+    pub(crate) fn schemas_of(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+    ) -> Result<Vec<SchemaId>, TransportError> {
+        self.schemas
+            .read(connection, PATIENCE, |all| all.of.get(topic).cloned().unwrap_or_default())
+    }
+
+    /// Adds a schema to a topic's, if the topic still has so many and it is none of them; whether
+    /// it was added.
+    pub(crate) fn declare(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+        (id, after): (SchemaId, usize),
+    ) -> Result<helio_bus::transport::Declared, TransportError> {
+        use helio_bus::transport::Declared;
+        let known = self.schemas_of(connection, topic)?;
+        if known.len() != after || known.contains(&id) {
+            return Ok(Declared::Behind);
+        }
+        let attempt = attempt();
+        let key = format!("of {topic} {attempt}");
+        let declaration = Declaration { schema: format!("{:x}", id.0), after };
+        append(connection, SCHEMAS, &key, Some(&json(&declaration)?))?;
+        if self.schemas.read(connection, PATIENCE, |all| all.accepted.contains_key(&attempt))? {
+            return Ok(Declared::Yes);
+        }
+        append(connection, SCHEMAS, &key, None)?;
+        Ok(Declared::Behind)
+    }
+
+    /// Keeps a schema's text.
+    pub(crate) fn put_schema(
+        &self,
+        connection: &Connection,
+        id: SchemaId,
+        text: &str,
+    ) -> Result<(), TransportError> {
+        if self.schema(connection, id)?.is_none() {
+            let key = format!("text {:x}", id.0);
+            append(connection, SCHEMAS, &key, Some(text.as_bytes()))?;
+        }
+        Ok(())
+    }
+
+    /// A schema's text.
+    pub(crate) fn schema(
+        &self,
+        connection: &Connection,
+        id: SchemaId,
+    ) -> Result<Option<String>, TransportError> {
+        if let Some(text) = self.schemas.look(|all| all.texts.get(&id).cloned()) {
+            return Ok(Some(text));
+        }
+        self.schemas.read(connection, PATIENCE, |all| all.texts.get(&id).cloned())
+    }
+}

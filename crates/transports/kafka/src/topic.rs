@@ -1,0 +1,240 @@
+//! The transport, and a topic of it, as the bus sees them.
+
+use std::sync::Arc;
+
+use helio_bus::transport::{
+    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
+    Writer, WriterInfo, WriterRequest, first_difference,
+};
+use helio_bus::{Bell, LocalBell, Qos, SchemaId, TopicName, TransportError};
+use serde::{Deserialize, Serialize};
+
+use crate::SCHEME;
+use crate::claims;
+use crate::connection::Connection;
+use crate::error::failed;
+use crate::group;
+use crate::options::PATIENCE;
+use crate::reader::KafkaReader;
+use crate::tables::Description;
+use crate::topic_config;
+use crate::writer::KafkaWriter;
+
+pub(crate) struct Kafka {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) capabilities: Capabilities,
+}
+
+/// Who has made a topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// A bus: its records have places without holes.
+    Bus,
+    /// Others: compaction and transactions may leave holes.
+    Foreign,
+}
+
+/// What a topic's writers and readers know of it.
+pub(crate) struct TopicState {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) name: TopicName,
+    pub(crate) kafka: String,
+    pub(crate) companion: Option<String>,
+    pub(crate) qos: Qos,
+    pub(crate) origin: Origin,
+}
+
+impl Kafka {
+    fn opened(
+        &self,
+        name: &TopicName,
+        kafka: String,
+        Description { qos, origin }: Description,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        let has_companion = origin == Origin::Bus && topic_config::has_companion(&qos);
+        let companion = has_companion.then(|| self.connection.names.companion(name)).transpose()?;
+        let connection = Arc::clone(&self.connection);
+        let name = name.clone();
+        let state = TopicState { connection, name, kafka, companion, qos, origin };
+        Ok(Arc::new(KafkaTopic(Arc::new(state))))
+    }
+
+    /// Makes what a topic with this quality of service consists of, as far as it is not there.
+    fn make(&self, name: &TopicName, kafka: &str, qos: &Qos) -> Result<(), TransportError> {
+        let admin = &self.connection.admin;
+        if topic_config::has_companion(qos) {
+            let companion = self.connection.names.companion(name)?;
+            admin.create(&companion, qos.partitions, &topic_config::companion())?;
+            self.connection.settled(&companion)?;
+        }
+        // The topic comes last: whoever sees it finds all of it.
+        admin.create(kafka, qos.partitions, &topic_config::of(qos))?;
+        self.connection.settled(kafka)
+    }
+}
+
+impl Transport for Kafka {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        self.connection.check_open()?;
+        let kafka = self.connection.names.kafka(name)?;
+        let Some(partitions) = self.connection.partitions(&kafka)? else { return Ok(None) };
+        let described = self.connection.tables.description(&self.connection, name)?;
+        let description = match described {
+            Some(description) => description,
+            None => {
+                let config = self.connection.admin.describe(&kafka)?;
+                let qos = topic_config::foreign(&config, partitions);
+                Description { qos, origin: Origin::Foreign }
+            }
+        };
+        self.opened(name, kafka, description).map(Some)
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        self.connection.check_open()?;
+        let kafka = self.connection.names.kafka(name)?;
+        let tables = &self.connection.tables;
+        let there = self.connection.partitions(&kafka)?;
+        let mut named = tables.description(&self.connection, name)?;
+        if there.is_none() && named.as_ref().is_some_and(|named| named.qos != *qos) {
+            // Somebody has deleted it by other means: it may be made anew.
+            tables.forget(&self.connection, name)?;
+            named = None;
+        }
+        if let (None, Some(partitions)) = (&named, there)
+            && partitions != qos.partitions
+        {
+            return Err(TransportError::Differs {
+                topic: name.clone(),
+                field: "partitions".to_owned(),
+                existing: partitions.to_string(),
+                asked: qos.partitions.to_string(),
+            });
+        }
+        let holds = match named {
+            Some(named) => named,
+            None => {
+                // What others have made keeps its retention, and has no companion.
+                let origin = if there.is_some() { Origin::Foreign } else { Origin::Bus };
+                let description = Description { qos: qos.clone(), origin };
+                tables.describe(&self.connection, name, &description)?
+            }
+        };
+        if let Some(error) = first_difference(name, &holds.qos, qos) {
+            return Err(error);
+        }
+        if there.is_none() {
+            self.make(name, &kafka, qos)?;
+        }
+        self.opened(name, kafka, holds)
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.connection.check_open()?;
+        let told = self.connection.client.fetch_metadata(None, PATIENCE);
+        let told = told.map_err(failed("list the topics"))?;
+        let names = told.topics().iter().map(|topic| topic.name());
+        let mut names: Vec<_> = names.filter_map(|name| self.connection.names.bus(name)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.connection.tables.put_schema(&self.connection, id, text)
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.connection.tables.schema(&self.connection, id)
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        Ok(LocalBell::new())
+    }
+
+    fn close(&self) {
+        self.connection.close();
+    }
+}
+
+/// One topic.
+struct KafkaTopic(Arc<TopicState>);
+
+impl TopicState {
+    /// The partitions that a request names, or all.
+    pub(crate) fn partitions(&self, named: &[u32]) -> Result<Vec<u32>, TransportError> {
+        let partitions = self.qos.partitions;
+        if let Some(wrong) = named.iter().find(|partition| **partition >= partitions) {
+            return Err(TransportError::Unsupported {
+                transport: SCHEME.to_owned(),
+                what: format!("open partition {wrong} of {}", self.name),
+                remedy: format!("the topic has {partitions} partitions"),
+            });
+        }
+        Ok(if named.is_empty() { (0..partitions).collect() } else { named.to_vec() })
+    }
+}
+
+impl TransportTopic for KafkaTopic {
+    fn qos(&self) -> &Qos {
+        &self.0.qos
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        self.0.connection.tables.schemas_of(&self.0.connection, &self.0.name)
+    }
+
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
+        self.0.connection.tables.declare(&self.0.connection, &self.0.name, (id, after))
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        let topic = &self.0;
+        let connection = &topic.connection;
+        connection.check_open()?;
+        topic.partitions(&[request.partition])?;
+        for name in [Some(&topic.kafka), topic.companion.as_ref()].into_iter().flatten() {
+            let learned = connection.producer()?.learn(name, PATIENCE);
+            learned.map_err(failed("have the producer know the topic"))?;
+        }
+        let claim = claims::claim(topic, request.partition, request.producer)?;
+        Ok(Box::new(KafkaWriter::new(topic, request.partition, claim)))
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(Box::new(KafkaReader::open(&self.0, request)?))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        self.0.connection.check_open()?;
+        let info = |partition| {
+            let client = &self.0.connection.client;
+            let (first, end) = client.ends(&self.0.kafka, partition, PATIENCE)?;
+            // What a partition takes on its brokers' disks, and its newest stamp, are not told.
+            Ok(PartitionInfo { partition, first, end, durable: end, bytes: 0, last_time: None })
+        };
+        (0..self.0.qos.partitions).map(info).collect()
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(claims::writers(&self.0))
+    }
+
+    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        self.0.connection.check_open()?;
+        group::committed(&self.0, group)
+    }
+}

@@ -1,0 +1,396 @@
+//! One producer of the bus in one partition.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, locked};
+use helio_bus::{Guarantee, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt};
+use helio_core::qos::Liveliness;
+use helio_core::{Producer, Tai};
+use rdkafka::error::KafkaError;
+
+use crate::SCHEME;
+use crate::claims::Claim;
+use crate::error::{failed, undelivered};
+use crate::header;
+use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
+use crate::producer::{Delivered, Notify, Outgoing, Part};
+use crate::tables::PRODUCERS;
+use crate::topic::TopicState;
+
+/// What a record costs besides what is in it, so that empty ones are bounded too.
+const RECORD_OVERHEAD_BYTES: usize = 128;
+
+pub(crate) struct KafkaWriter {
+    topic: Arc<TopicState>,
+    partition: u32,
+    claim: Arc<Claim>,
+    /// How often a publish says that the writer lives, and when it did; none without a lease.
+    lease: Option<(Duration, Tai)>,
+    sequence: u64,
+    tally: Arc<Tally>,
+    notify: Option<Notify>,
+    header: Vec<u8>,
+    utc: Utc,
+}
+
+impl KafkaWriter {
+    pub(crate) fn new(topic: &Arc<TopicState>, partition: u32, claim: Arc<Claim>) -> Self {
+        let lease = match topic.qos.liveliness {
+            Liveliness::Lease(lease) => Some((lease / 4, topic.connection.clock.now())),
+            Liveliness::Automatic => None,
+        };
+        Self {
+            topic: Arc::clone(topic),
+            partition,
+            claim,
+            lease,
+            sequence: 0,
+            tally: Arc::default(),
+            notify: None,
+            header: Vec::new(),
+            utc: Utc::default(),
+        }
+    }
+
+    fn receipt(&self, guarantee: Guarantee) -> Receipt {
+        Receipt { partition: self.partition, offset: None, sequence: self.sequence, guarantee }
+    }
+
+    /// Gives a sample to the producer, and its copy for the companion; the ticket's owner hears
+    /// when all of it has arrived.
+    fn send(&mut self, record: &Record<'_>, ticket: Option<Ticket>) -> Result<(), PublishError> {
+        self.topic.connection.check_open()?;
+        self.claim.check()?;
+        check_size(record)?;
+        let topic = Arc::clone(&self.topic);
+        let producer = topic.connection.producer()?;
+        let word = self.word()?;
+        let copies = 1 + usize::from(topic.companion.is_some()) + usize::from(word.is_some());
+        let bytes = record.key.len()
+            + record.payload.len()
+            + record.headers.as_bytes().len()
+            + RECORD_OVERHEAD_BYTES;
+        if !producer.room(copies, copies * bytes, self.notify.as_ref()) {
+            let queued = producer.under_way();
+            return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
+        }
+        header::write(record, self.claim.producer(), self.sequence + 1, &mut self.header);
+        let timestamp = Some(self.utc.millis(record.time).max(1));
+        let receipt = Receipt {
+            sequence: self.sequence + 1,
+            ..self.receipt(topic.connection.options.guarantee)
+        };
+        let outgoing = |topic, key| Outgoing {
+            topic,
+            partition: self.partition,
+            key,
+            payload: Some(record.payload),
+            headers: Some(header::headers(&self.header, record.headers)),
+            timestamp,
+        };
+        let underway = Arc::new(Underway {
+            left: AtomicU8::new(copies as u8),
+            state: Mutex::new(State { ticket, offset: None, error: None }),
+            receipt,
+            tally: Arc::clone(&self.tally),
+        });
+        // What a report may come of before this returns has to be counted before.
+        self.tally.sent();
+        // In the log there is a difference between no key and one, in the companion there is none.
+        let key = Some(record.key).filter(|key| !key.is_empty());
+        let told = || Arc::<Underway>::clone(&underway) as Arc<dyn Delivered>;
+        let sent = producer.send(outgoing(&topic.kafka, key), (bytes, Part::Topic), told());
+        if let Err(error) = sent {
+            self.tally.unsent();
+            producer.no_room_needed(copies - 1, (copies - 1) * bytes);
+            return Err(failed("publish")(error).into());
+        }
+        if let Some(companion) = &topic.companion {
+            let copy = outgoing(companion, Some(record.key));
+            if let Err(error) = producer.send(copy, (bytes, Part::Companion), told()) {
+                underway.delivered(Part::Companion, Err(error));
+            }
+        }
+        if let Some((key, value, now)) = word {
+            let record = Outgoing {
+                topic: &topic.connection.names.internal(PRODUCERS),
+                partition: 0,
+                key: Some(key.as_bytes()),
+                payload: Some(&value),
+                headers: None,
+                timestamp: None,
+            };
+            if let Err(error) = producer.send(record, (bytes, Part::Word), told()) {
+                underway.delivered(Part::Word, Err(error));
+            }
+            self.lease = self.lease.map(|(every, _)| (every, now));
+        }
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// What is to be said of the writer with a publish: where it has a lease, that it lives. The
+    /// publish has arrived when that has.
+    fn word(&self) -> Result<Option<(String, Vec<u8>, Tai)>, TransportError> {
+        let Some((every, said)) = self.lease else { return Ok(None) };
+        let connection = &self.topic.connection;
+        let now = connection.clock.now();
+        let since = u128::try_from(now.nanos().saturating_sub(said.nanos())).unwrap_or(0);
+        if since < every.as_nanos() {
+            return Ok(None);
+        }
+        let (key, value) = self.claim.record(connection)?;
+        Ok(Some((key, value, now)))
+    }
+}
+
+fn check_size(record: &Record<'_>) -> Result<(), TransportError> {
+    let limits = [
+        ("the payload", record.payload.len(), MAX_PAYLOAD_BYTES),
+        ("the key", record.key.len(), MAX_KEY_BYTES),
+    ];
+    match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
+        None => Ok(()),
+        Some((what, bytes, limit)) => {
+            Err(TransportError::TooLarge { what, bytes, limit, transport: SCHEME.to_owned() })
+        }
+    }
+}
+
+impl Writer for KafkaWriter {
+    fn producer(&self) -> &Producer {
+        self.claim.producer()
+    }
+
+    fn publish(
+        &mut self,
+        record: &Record<'_>,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError> {
+        if guarantee == Guarantee::Accepted {
+            self.send(record, None)?;
+            return Ok(Published::Done(self.receipt(Guarantee::Accepted)));
+        }
+        let (ticket, pending) = pending_receipt();
+        self.send(record, Some(ticket))?;
+        Ok(Published::Pending(pending))
+    }
+
+    fn publish_batch(
+        &mut self,
+        records: &[Record<'_>],
+        guarantee: Guarantee,
+    ) -> Result<Option<Published>, Box<BatchError>> {
+        let (mut taken, mut failed) = (0, None);
+        for record in records {
+            if let Err(cause) = self.send(record, None) {
+                failed = Some(cause);
+                break;
+            }
+            taken += 1;
+        }
+        let last = (taken > 0).then(|| match guarantee {
+            Guarantee::Accepted => Published::Done(self.receipt(Guarantee::Accepted)),
+            _ => {
+                let receipt = self.receipt(self.topic.connection.options.guarantee);
+                Published::Pending(self.tally.wait(receipt))
+            }
+        });
+        match failed {
+            None => Ok(last),
+            Some(cause) => Err(Box::new(BatchError { taken, last, cause })),
+        }
+    }
+
+    fn on_room(&mut self, notify: Notify) {
+        self.notify = Some(notify);
+    }
+
+    /// Says so, and hears whether another has taken over: this waits for the brokers, where the
+    /// topic is exclusive or has a lease.
+    fn assert_alive(&mut self) -> Result<(), TransportError> {
+        let connection = &self.topic.connection;
+        connection.check_open()?;
+        if self.lease.is_some() || self.claim.is_exclusive() {
+            self.claim.assert(connection)?;
+        }
+        let now = connection.clock.now();
+        self.lease = self.lease.map(|(every, _)| (every, now));
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
+        self.topic.connection.check_open()?;
+        if self.tally.is_clear() {
+            return Ok(None);
+        }
+        Ok(Some(self.tally.wait(self.receipt(self.topic.connection.options.guarantee))))
+    }
+}
+
+impl Drop for KafkaWriter {
+    fn drop(&mut self) {
+        let connection = &self.topic.connection;
+        if !connection.is_closed() && !connection.health.is_lost() {
+            // Where it cannot be said, it looks as if the writer lived on.
+            let _ = self.claim.release(connection);
+        }
+    }
+}
+
+/// A sample under way: in the topic and, where it has one, in the companion.
+struct Underway {
+    left: AtomicU8,
+    state: Mutex<State>,
+    receipt: Receipt,
+    tally: Arc<Tally>,
+}
+
+struct State {
+    ticket: Option<Ticket>,
+    offset: Option<u64>,
+    error: Option<PublishError>,
+}
+
+impl Delivered for Underway {
+    fn delivered(&self, part: Part, outcome: Result<u64, KafkaError>) {
+        let mut state = locked(&self.state);
+        match outcome {
+            Ok(offset) if part == Part::Topic => state.offset = Some(offset),
+            Ok(_) => {}
+            Err(error) => _ = state.error.get_or_insert_with(|| undelivered(&error)),
+        }
+        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let (ticket, offset, error) = (state.ticket.take(), state.offset, state.error.take());
+        drop(state);
+        self.tally.done(offset, error.as_ref());
+        if let Some(ticket) = ticket {
+            ticket.complete(error.map_or(Ok(Receipt { offset, ..self.receipt }), Err));
+        }
+    }
+}
+
+/// How many of a writer's samples were sent and have arrived, and who waits for which.
+#[derive(Default)]
+struct Tally(Mutex<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    sent: u64,
+    done: u64,
+    waiting: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    for_count: u64,
+    receipt: Receipt,
+    ticket: Ticket,
+    error: Option<PublishError>,
+}
+
+impl Tally {
+    fn sent(&self) {
+        locked(&self.0).sent += 1;
+    }
+
+    fn unsent(&self) {
+        locked(&self.0).sent -= 1;
+    }
+
+    fn is_clear(&self) -> bool {
+        let counts = locked(&self.0);
+        counts.sent == counts.done
+    }
+
+    /// A receipt for everything that was sent.
+    fn wait(&self, receipt: Receipt) -> PendingReceipt {
+        let (ticket, pending) = pending_receipt();
+        let mut counts = locked(&self.0);
+        if counts.sent == counts.done {
+            drop(counts);
+            ticket.complete(Ok(receipt));
+        } else {
+            let for_count = counts.sent;
+            counts.waiting.push_back(Waiting { for_count, receipt, ticket, error: None });
+        }
+        pending
+    }
+
+    /// One more has arrived, or never will. Reports come in the order of the partition.
+    fn done(&self, offset: Option<u64>, error: Option<&PublishError>) {
+        let mut counts = locked(&self.0);
+        counts.done += 1;
+        if let Some(error) = error {
+            counts.waiting.iter_mut().for_each(|one| {
+                one.error.get_or_insert_with(|| error.clone());
+            });
+        }
+        let mut served = Vec::new();
+        while counts.waiting.front().is_some_and(|one| one.for_count <= counts.done) {
+            served.extend(counts.waiting.pop_front());
+        }
+        drop(counts);
+        for Waiting { receipt, ticket, error, .. } in served {
+            ticket.complete(error.map_or(Ok(Receipt { offset, ..receipt }), Err));
+        }
+    }
+}
+
+/// Milliseconds of UTC, looked up once a second.
+#[derive(Default)]
+struct Utc {
+    second: i64,
+    /// TAI - UTC in that second, in nanoseconds; none before the first look.
+    offset: Option<i64>,
+}
+
+impl Utc {
+    fn millis(&mut self, time: Tai) -> i64 {
+        let second = time.nanos().div_euclid(1_000_000_000);
+        let offset = match self.offset.filter(|_| second == self.second) {
+            Some(offset) => offset,
+            None => time.nanos() - time.unix_nanos(),
+        };
+        (self.second, self.offset) = (second, Some(offset));
+        (time.nanos() - offset).div_euclid(1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn utc_is_looked_up_once_a_second() {
+        let mut utc = Utc::default();
+        for nanos in [0, 1_800_000_000_123_456_789, 1_800_000_000_999_999_999, -1, 1_483_228_836] {
+            let time = Tai::from_nanos(nanos);
+            assert_eq!(utc.millis(time), time.unix_nanos().div_euclid(1_000_000), "{nanos}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_all_is_told_with_the_last() {
+        let tally = Tally::default();
+        let receipt =
+            Receipt { partition: 0, offset: None, sequence: 2, guarantee: Guarantee::Stored };
+        tally.sent();
+        tally.sent();
+        let both = tally.wait(receipt);
+        tally.sent();
+        let all = tally.wait(receipt);
+        tally.done(Some(10), None);
+        assert!(both.outcome().is_none());
+        tally.done(Some(11), None);
+        assert_eq!(both.outcome().unwrap().unwrap().offset, Some(11));
+        let lost = PublishError::Unknown { cause: "lost".to_owned() };
+        tally.done(None, Some(&lost));
+        assert!(all.outcome().unwrap().is_err());
+        assert!(tally.is_clear());
+    }
+}

@@ -1,0 +1,72 @@
+//! A real broker, started and hurt by `tests/engines/kafka`.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use helio_bus::Bus;
+
+/// Exit code of an engine's program where this machine lacks what it needs.
+const SKIPPED: i32 = 3;
+
+/// A broker of this test binary's own. It ends with the process.
+pub(crate) struct Broker {
+    url: String,
+    folder: String,
+}
+
+/// The test binary's broker; none where this machine has no Java, which is said.
+pub(crate) fn broker() -> Option<&'static Broker> {
+    static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
+    BROKER.get_or_init(start).as_ref()
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/engines/kafka")
+}
+
+fn start() -> Option<Broker> {
+    helio_kafka::register();
+    let owner = std::process::id().to_string();
+    let mut start = Command::new(program());
+    start.args(["start", "--json", "--owner", &owner]);
+    // What is over a topic's limits is looked for often, so that a test does not wait for minutes.
+    start.args(["--set", "log.retention.check.interval.ms=500"]);
+    let output = start.output().expect("tests/engines/kafka runs");
+    if output.status.code() == Some(SKIPPED) {
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
+    Some(Broker { url: text("url"), folder: text("dir") })
+}
+
+impl Broker {
+    /// Its URL, with options.
+    pub(crate) fn url(&self, options: &str) -> String {
+        format!("{}?{options}", self.url)
+    }
+
+    /// A connection of its own.
+    pub(crate) fn bus(&self, producer: &str) -> Bus {
+        Bus::builder().producer(producer).connect(&self.url).expect("the broker answers")
+    }
+
+    /// Does something to the only broker: `kill`, `restart`, `freeze`, `thaw`.
+    pub(crate) fn does(&self, what: &str) {
+        let Output { status, stderr, .. } = Command::new(program())
+            .args([what, "1", "--dir", &self.folder])
+            .output()
+            .expect("tests/engines/kafka runs");
+        assert!(status.success(), "{what}: {}", String::from_utf8_lossy(&stderr));
+    }
+}
+
+/// A topic's name that no other test has.
+pub(crate) fn unique(base: &str) -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    format!("{base}/{:x}", since.expect("it is later").as_nanos())
+}

@@ -1,0 +1,172 @@
+//! A broker that freezes, dies and comes back: told, survived, and nobody is held up.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use common::{broker, unique};
+use helio_bus::{
+    Bus, Event, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe, Subscription,
+    TopicSpec,
+};
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Far below any timeout of Kafka's: whoever waits for a broker takes longer.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// The tests hurt one broker.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn until_event(
+    subscription: &mut Subscription,
+    mut wanted: impl FnMut(&Event) -> bool,
+) -> Vec<Event> {
+    let until = Instant::now() + PATIENCE;
+    let mut seen = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let event = subscription.next_timeout(left).unwrap();
+        let event = event.unwrap_or_else(|| panic!("it was never told; {seen:?} was"));
+        let found = wanted(&event);
+        seen.push(event);
+        if found {
+            return seen;
+        }
+    }
+}
+
+fn payloads(events: &[Event]) -> Vec<Vec<u8>> {
+    let samples = events.iter().filter_map(|event| match event {
+        Event::Sample(sample) => Some(sample.payload.to_vec()),
+        _ => None,
+    });
+    samples.collect()
+}
+
+fn opened(bus: &Bus, name: &str) -> (helio_bus::Publisher, Subscription) {
+    let topic = bus.topic(TopicSpec::new(name).unwrap().qos(Qos::stream())).unwrap();
+    let subscription = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    (topic.publisher().unwrap(), subscription)
+}
+
+fn lost(event: &Event) -> bool {
+    matches!(event, Event::Outage(Outage::Lost { cause }) if !cause.is_empty())
+}
+
+#[test]
+fn a_frozen_broker_holds_nobody_up() {
+    let Some(broker) = broker() else { return };
+    let _one = ONE.lock().unwrap();
+    let bus = broker.bus("Mount");
+    let (publisher, mut samples) = opened(&bus, &unique("frozen"));
+    publisher.publish(Message::new(b"before")).wait().unwrap();
+    until_event(&mut samples, |event| matches!(event, Event::Sample(_)));
+    broker.does("freeze");
+    let began = Instant::now();
+    let mut pending = Vec::new();
+    for n in 0..1_000_u32 {
+        pending.push(publisher.publish(Message::new(&n.to_le_bytes())));
+        assert!(samples.try_next().unwrap().is_none());
+        let _ = samples.stats();
+    }
+    let took = began.elapsed();
+    assert!(took < AT_ONCE, "a thousand publishes and looks took {took:?}");
+    until_event(&mut samples, lost);
+    assert!(pending.iter().all(|one| one.outcome().is_none()), "something was acknowledged");
+    let began = Instant::now();
+    pending.push(publisher.publish(Message::new(b"while it is told")));
+    let accepted = Message::new(b"accepted").guarantee(Guarantee::Accepted);
+    publisher.publish(accepted).wait().unwrap();
+    assert!(began.elapsed() < AT_ONCE, "a publish took {:?}", began.elapsed());
+    broker.does("thaw");
+    for one in pending {
+        one.wait_timeout(PATIENCE).unwrap();
+    }
+    let seen = until_event(
+        &mut samples,
+        |event| matches!(event, Event::Sample(sample) if sample.payload[..] == *b"accepted"),
+    );
+    assert_eq!(payloads(&seen).len(), 1_002, "each came once");
+    assert_eq!(samples.stats().lost, 0);
+}
+
+#[test]
+fn a_broker_that_was_killed_comes_back() {
+    let Some(broker) = broker() else { return };
+    let _one = ONE.lock().unwrap();
+    let bus = broker.bus("Mount");
+    let (publisher, mut samples) = opened(&bus, &unique("killed"));
+    publisher.publish(Message::new(b"before")).wait().unwrap();
+    until_event(&mut samples, |event| matches!(event, Event::Sample(_)));
+    broker.does("kill");
+    let down = publisher.publish(Message::new(b"down"));
+    until_event(&mut samples, lost);
+    broker.does("restart");
+    down.wait_timeout(PATIENCE).unwrap();
+    let mut left = 2;
+    until_event(&mut samples, |event| {
+        let sample = matches!(event, Event::Sample(sample) if sample.payload[..] == *b"down");
+        left -= usize::from(sample || matches!(event, Event::Outage(Outage::Restored)));
+        left == 0
+    });
+    assert_eq!(samples.stats().lost, 0);
+}
+
+#[test]
+fn a_publish_that_nobody_takes_fails_in_its_time() {
+    let Some(broker) = broker() else { return };
+    let _one = ONE.lock().unwrap();
+    let bus = Bus::connect(&broker.url("message.timeout.ms=2000")).unwrap();
+    let (publisher, mut samples) = opened(&bus, &unique("timeout"));
+    publisher.publish(Message::new(b"before")).wait().unwrap();
+    broker.does("freeze");
+    let failed = publisher.publish(Message::new(b"lost")).wait_timeout(PATIENCE);
+    assert!(matches!(failed, Err(PublishError::Unknown { .. })), "{failed:?}");
+    broker.does("thaw");
+    let after = publisher.publish(Message::new(b"after")).wait_timeout(PATIENCE);
+    assert_eq!(after.unwrap().sequence, 3);
+    until_event(
+        &mut samples,
+        |event| matches!(event, Event::Sample(sample) if sample.payload[..] == *b"after"),
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_and_lets_those_in_line_go_on() {
+    let Some(broker) = broker() else { return };
+    let _one = ONE.lock().unwrap();
+    let bus = Bus::connect(&broker.url("queue.buffering.max.messages=10")).unwrap();
+    let name = unique("full");
+    let (blocking, mut samples) = opened(&bus, &name);
+    let refusing = Qos { overload: helio_core::qos::Overload::Refuse, ..Qos::stream() };
+    let spec = TopicSpec::new(&unique("refusing")).unwrap().qos(refusing);
+    let refusing = bus.topic(spec).unwrap().publisher().unwrap();
+    broker.does("freeze");
+    let line: Vec<_> =
+        (0..100_u32).map(|n| blocking.publish(Message::new(&n.to_le_bytes()))).collect();
+    let refused = refusing.publish(Message::new(b"x")).wait_timeout(AT_ONCE);
+    assert!(matches!(refused, Err(PublishError::Full { queued: 10, .. })), "{refused:?}");
+    broker.does("thaw");
+    for one in line {
+        one.wait_timeout(PATIENCE).unwrap();
+    }
+    let last = 99_u32.to_le_bytes();
+    let seen = until_event(
+        &mut samples,
+        |event| matches!(event, Event::Sample(sample) if sample.payload[..] == last),
+    );
+    let expected: Vec<_> = (0..100_u32).map(|n| n.to_le_bytes().to_vec()).collect();
+    assert_eq!(payloads(&seen), expected);
+}
+
+#[test]
+fn brokers_that_do_not_answer_are_said_at_once() {
+    let Some(_) = broker() else { return };
+    // Nobody listens on the discard port.
+    let refused = Bus::connect("kafka://127.0.0.1:9");
+    let told = refused.map(drop).unwrap_err().to_string();
+    assert!(told.contains("127.0.0.1:9") && told.contains("cannot reach"), "{told}");
+}
