@@ -19,32 +19,33 @@ pub(crate) struct Broker {
 /// The test binary's broker; none where this machine has no Java, which is said.
 pub(crate) fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
-    BROKER.get_or_init(start).as_ref()
+    BROKER.get_or_init(|| Broker::start(1)).as_ref()
 }
 
 fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/engines/kafka")
 }
 
-fn start() -> Option<Broker> {
-    helio_kafka::register();
-    let owner = std::process::id().to_string();
-    let mut start = Command::new(program());
-    start.args(["start", "--json", "--owner", &owner]);
-    // What is over a topic's limits is looked for often, so that a test does not wait for minutes.
-    start.args(["--set", "log.retention.check.interval.ms=500"]);
-    let output = start.output().expect("tests/engines/kafka runs");
-    if output.status.code() == Some(SKIPPED) {
-        eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim());
-        return None;
-    }
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-    let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
-    Some(Broker { url: text("url"), folder: text("dir") })
-}
-
 impl Broker {
+    /// Brokers that end with the process; none where this machine has no Java, which is said.
+    pub(crate) fn start(nodes: u8) -> Option<Self> {
+        helio_kafka::register();
+        let owner = std::process::id().to_string();
+        let mut start = Command::new(program());
+        start.args(["start", "--json", "--owner", &owner, "--nodes", &nodes.to_string()]);
+        // What is over a topic's limits is looked for often, so that a test does not wait for minutes.
+        start.args(["--set", "log.retention.check.interval.ms=500"]);
+        let output = start.output().expect("tests/engines/kafka runs");
+        if output.status.code() == Some(SKIPPED) {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim());
+            return None;
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
+        Some(Self { url: text("url"), folder: text("dir") })
+    }
+
     /// Its URL, with options.
     pub(crate) fn url(&self, options: &str) -> String {
         format!("{}?{options}", self.url)
@@ -57,8 +58,13 @@ impl Broker {
 
     /// Does something to the only broker: `kill`, `restart`, `freeze`, `thaw`.
     pub(crate) fn does(&self, what: &str) {
+        self.does_to(what, "1");
+    }
+
+    /// The same to one of several.
+    pub(crate) fn does_to(&self, what: &str, node: &str) {
         let Output { status, stderr, .. } = Command::new(program())
-            .args([what, "1", "--dir", &self.folder])
+            .args([what, node, "--dir", &self.folder])
             .output()
             .expect("tests/engines/kafka runs");
         assert!(status.success(), "{what}: {}", String::from_utf8_lossy(&stderr));
