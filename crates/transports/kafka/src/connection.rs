@@ -27,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) tables: Tables,
     pub(crate) admin: Admin,
     pub(crate) pool: Arc<Pool>,
+    /// Consumers that read what is there and are idle otherwise: nothing that they fetch waits.
+    pub(crate) scans: Arc<Pool>,
     /// A consumer that fetches nothing: questions to the brokers go through it.
     pub(crate) client: Arc<Fetcher>,
     producer: OnceLock<Producer>,
@@ -52,6 +54,7 @@ impl Connection {
             names,
             clock: Arc::clone(clock),
             pool: Pool::new(&options, &health),
+            scans: Pool::new(&options.for_scans(), &health),
             client,
             producer: OnceLock::new(),
             producing: Mutex::default(),

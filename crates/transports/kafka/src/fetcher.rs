@@ -288,11 +288,6 @@ impl Lent {
         // It will learn a second later, then.
         let _ = self.fetcher.consumer.fetch_metadata(Some(&self.topic), patience);
     }
-
-    /// Goes to another place in a partition.
-    pub(crate) fn seek(&self, partition: u32, offset: u64) -> Result<(), TransportError> {
-        seek(&self.fetcher.consumer, &self.topic, partition, offset)
-    }
 }
 
 impl Drop for Lent {

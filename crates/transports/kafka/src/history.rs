@@ -10,6 +10,7 @@
 //! partition are read instead, and keys that are further back are not found.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
@@ -17,8 +18,9 @@ use rdkafka::message::Message as _;
 
 use crate::SCHEME;
 use crate::error::{failed, outage};
-use crate::fetcher::{Lent, Queue, Wake};
+use crate::fetcher::{Queue, Wake};
 use crate::options::PATIENCE;
+use crate::reader::Start;
 use crate::sample::{Foreign, Kept, Producers};
 use crate::topic::{Origin, TopicState};
 
@@ -111,52 +113,73 @@ pub(crate) fn companions(
 ) -> Result<Vec<Newest>, TransportError> {
     let mut newest: Vec<_> = partitions.iter().map(|_| Newest::default()).collect();
     let Some(companion) = &topic.companion else { return Ok(newest) };
-    let mut lent = topic.connection.pool.lend(companion, partitions)?;
-    let mut starts = Vec::new();
-    let mut ends = Vec::new();
+    let mut ranges = Vec::with_capacity(partitions.len());
     for partition in partitions {
         let (first, end) = topic.connection.client.ends(companion, *partition, PATIENCE)?;
-        starts.push((*partition, first));
-        ends.push(end);
+        ranges.push((*partition, first, end));
     }
-    let queues = lent.assign(&starts, &std::sync::Arc::<Wake>::default())?;
-    for ((queue, newest), ((_, first), end)) in
-        queues.iter().zip(&mut newest).zip(starts.iter().zip(&ends))
-    {
-        read(queue, (*first, *end), Origin::Bus, (newest, 1))?;
-    }
-    drop(queues);
+    scan(topic, companion, &ranges, |place, queue| {
+        let (_, first, end) = ranges[place];
+        read(queue, (first, end), Origin::Bus, (&mut newest[place], 1))
+    })?;
     Ok(newest)
 }
 
-/// A late joiner's history of a partition, out of its log up to an end, and its companion.
+/// A late joiner's history of partitions, out of their logs and companions: each up to the end that
+/// its start names.
 pub(crate) fn of(
     topic: &TopicState,
-    (lent, queue): (&Lent, &Queue),
-    (partition, first, end): (u32, u64, u64),
-    (n, companion): (u32, Newest),
-) -> Result<Vec<Kept>, TransportError> {
-    let mut log = Newest::default();
-    let passed = read(queue, (first, end), topic.origin, (&mut log, n as usize))?;
-    if passed > end {
-        lent.seek(partition, end)?;
+    starts: &[Start],
+    (n, companions): (u32, Vec<Newest>),
+) -> Result<VecDeque<Kept>, TransportError> {
+    let mut logs: Vec<_> = starts.iter().map(|_| Newest::default()).collect();
+    let range = |start: &Start| (start.partition, start.offset, start.end);
+    let ranges: Vec<_> = starts.iter().map(range).collect();
+    scan(topic, &topic.kafka, &ranges, |place, queue| {
+        let (_, first, end) = ranges[place];
+        read(queue, (first, end), topic.origin, (&mut logs[place], n as usize))
+    })?;
+    let mut all = VecDeque::new();
+    for ((log, companion), (partition, first, end)) in logs.into_iter().zip(companions).zip(ranges)
+    {
+        let mut history = log.with(companion);
+        for kept in &mut history {
+            kept.partition = partition;
+            if kept.offset < first || kept.offset >= end {
+                // A place that continues the log: who goes on behind it misses nothing.
+                kept.offset = end.saturating_sub(1);
+            }
+        }
+        all.extend(history);
     }
-    let mut history = log.with(companion);
-    // A place that continues the log: who goes on behind a sample of the history misses nothing.
-    for kept in history.iter_mut().filter(|kept| kept.offset < first || kept.offset >= end) {
-        kept.offset = end.saturating_sub(1);
-    }
-    history.iter_mut().for_each(|kept| kept.partition = partition);
-    Ok(history)
+    Ok(all)
 }
 
-/// Reads a partition from one place to another; gives where it has come to.
+/// Has each of a topic's partitions read that is not empty.
+fn scan(
+    topic: &TopicState,
+    name: &str,
+    ranges: &[(u32, u64, u64)],
+    mut read: impl FnMut(usize, &Queue) -> Result<(), TransportError>,
+) -> Result<(), TransportError> {
+    let places: Vec<_> = (0..ranges.len()).filter(|n| ranges[*n].1 < ranges[*n].2).collect();
+    if places.is_empty() {
+        return Ok(());
+    }
+    let partitions: Vec<_> = places.iter().map(|place| ranges[*place].0).collect();
+    let starts: Vec<_> = places.iter().map(|place| (ranges[*place].0, ranges[*place].1)).collect();
+    let mut lent = topic.connection.scans.lend(name, &partitions)?;
+    let queues = lent.assign(&starts, &Arc::<Wake>::default())?;
+    places.iter().zip(&queues).try_for_each(|(place, queue)| read(*place, queue))
+}
+
+/// Reads a partition from one place to another.
 fn read(
     queue: &Queue,
     (first, end): (u64, u64),
     origin: Origin,
     (newest, n): (&mut Newest, usize),
-) -> Result<u64, TransportError> {
+) -> Result<(), TransportError> {
     let (mut producers, mut foreign) = (Producers::default(), Foreign::None);
     let mut next = first;
     let mut until = Instant::now() + PATIENCE;
@@ -165,7 +188,7 @@ fn read(
         let quiet = if origin == Origin::Foreign { QUIET.min(left) } else { left };
         let Some(message) = queue.poll(quiet) else {
             if origin == Origin::Foreign {
-                return Ok(end);
+                return Ok(());
             }
             return Err(outage("the history does not come".to_owned()));
         };
@@ -182,7 +205,7 @@ fn read(
         }
         until = Instant::now() + PATIENCE;
     }
-    Ok(next)
+    Ok(())
 }
 
 fn too_many() -> TransportError {

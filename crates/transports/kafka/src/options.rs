@@ -81,6 +81,8 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     /// What the option `acks` promises at most.
     pub(crate) guarantee: Guarantee,
+    /// How long a fetch waits for samples.
+    fetch_wait_ms: &'static str,
     given: Vec<(String, String)>,
 }
 
@@ -114,6 +116,8 @@ impl Options {
             replication: url.number("replication")?,
             limits: limits(url)?,
             guarantee: guarantee(url)?,
+            // A partition that was just opened waits for the fetch under way.
+            fetch_wait_ms: "50",
             given,
         };
         options.check(url)?;
@@ -154,6 +158,11 @@ impl Options {
         config
     }
 
+    /// The same for consumers that read what is there, and do not wait for more.
+    pub(crate) fn for_scans(&self) -> Self {
+        Self { fetch_wait_ms: "5", ..self.clone() }
+    }
+
     pub(crate) fn admin(&self) -> ClientConfig {
         self.client(&[&PRODUCER[..], &CONSUMER[..]].concat())
     }
@@ -187,8 +196,7 @@ impl Options {
                 config.set(name, value);
             }
         };
-        // A partition that was just assigned waits for the fetch under way.
-        default("fetch.wait.max.ms", "100");
+        default("fetch.wait.max.ms", self.fetch_wait_ms);
         default("fetch.error.backoff.ms", "50");
         default("fetch.queue.backoff.ms", "5");
         // What a reader that lags keeps in memory, a partition.

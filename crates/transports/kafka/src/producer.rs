@@ -142,7 +142,8 @@ impl ProducerContext for Reports {
 
 /// The one producer.
 pub(crate) struct Producer {
-    inner: ThreadedProducer<Reports>,
+    /// There until this is dropped.
+    inner: Option<ThreadedProducer<Reports>>,
     flight: Arc<Flight>,
 }
 
@@ -157,7 +158,11 @@ impl Producer {
         });
         let reports = Reports { flight: Arc::clone(&flight), health: Arc::clone(health) };
         let inner = options.producer().create_with_context(reports)?;
-        Ok(Self { inner, flight })
+        Ok(Self { inner: Some(inner), flight })
+    }
+
+    fn inner(&self) -> &ThreadedProducer<Reports> {
+        self.inner.as_ref().expect("it is there until this is dropped")
     }
 
     /// Takes room for records. Where there is none, `notify` is called when there is.
@@ -198,7 +203,7 @@ impl Producer {
         base.payload = record.payload;
         base.headers = record.headers;
         base.timestamp = record.timestamp;
-        self.inner.send(base).map_err(|(error, _)| {
+        self.inner().send(base).map_err(|(error, _)| {
             self.flight.give_back(1, bytes);
             error
         })
@@ -206,16 +211,27 @@ impl Producer {
 
     /// Has the producer know a topic, so that the first record does not wait for it.
     pub(crate) fn learn(&self, topic: &str, patience: Duration) -> KafkaResult<Metadata> {
-        self.inner.client().fetch_metadata(Some(topic), patience)
+        self.inner().client().fetch_metadata(Some(topic), patience)
     }
 
     /// Waits a while for what is under way, and gives the rest up.
     pub(crate) fn close(&self, outage: bool) {
-        if !outage && self.inner.flush(CLOSING).is_ok() {
+        if !outage && self.inner().flush(CLOSING).is_ok() {
             return;
         }
-        self.inner.purge(PurgeConfig::default().queue().inflight());
+        self.inner().purge(PurgeConfig::default().queue().inflight());
         // What was purged is reported in the producer's own thread.
-        let _ = self.inner.flush(Duration::from_millis(500));
+        let _ = self.inner().flush(Duration::from_millis(500));
+    }
+}
+
+impl Drop for Producer {
+    /// Ends in a thread of its own: this may be dropped in the producer's, by whom is told of room,
+    /// and that cannot wait for itself.
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        let end = std::thread::Builder::new().name("kafka-producer-end".to_owned());
+        let ended = end.spawn(move || drop(inner));
+        debug_assert!(ended.is_ok(), "{ended:?}");
     }
 }

@@ -36,7 +36,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 pub(crate) struct Start {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
-    end: u64,
+    pub(crate) end: u64,
     /// Samples of before this, as far as it is the first ones, are passed over.
     after: Option<Tai>,
 }
@@ -303,16 +303,13 @@ fn lent(
     };
     let mut lent = topic.connection.pool.lend(&topic.kafka, &partitions)?;
     let mut starts = starts(topic, &request.from, &partitions)?;
+    let mut history = VecDeque::new();
+    if let Some(last) = last {
+        history = history::of(topic, &starts, last)?;
+        starts.iter_mut().for_each(|start| start.offset = start.end);
+    }
     let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
     let queues = lent.assign(&places, wake)?;
-    let mut history = VecDeque::new();
-    if let Some((n, companions)) = last {
-        for ((start, queue), companion) in starts.iter_mut().zip(&queues).zip(companions) {
-            let place = (start.partition, start.offset, start.end);
-            history.extend(history::of(topic, (&lent, queue), place, (n, companion))?);
-            start.offset = start.end;
-        }
-    }
     let cursors = starts.into_iter().zip(queues).map(|(start, queue)| Cursor::new(start, queue));
     Ok((lent, cursors.collect(), history))
 }

@@ -24,7 +24,7 @@ impl Harness for Kafka<'_> {
         Duration::from_secs(30)
     }
 
-    /// A partition that was just opened waits for the fetch under way.
+    /// A partition that was just opened waits for the fetch under way, and machines are busy.
     fn quiet(&self) -> Duration {
         Duration::from_millis(500)
     }

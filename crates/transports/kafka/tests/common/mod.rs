@@ -33,7 +33,7 @@ impl Broker {
         let owner = std::process::id().to_string();
         let mut start = Command::new(program());
         start.args(["start", "--json", "--owner", &owner, "--nodes", &nodes.to_string()]);
-        // What is over a topic's limits is looked for often, so that a test does not wait for minutes.
+        // What is over a topic's limits is looked for often, so that no test waits for minutes.
         start.args(["--set", "log.retention.check.interval.ms=500"]);
         let output = start.output().expect("tests/engines/kafka runs");
         if output.status.code() == Some(SKIPPED) {
