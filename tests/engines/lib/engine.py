@@ -86,6 +86,7 @@ class Engine:
     @classmethod
     def start(cls, kind: Kind, options: Namespace) -> "Engine":
         """Starts an engine, and waits until it serves; what fails leaves nothing behind."""
+        _check_folder(options.dir)
         kind.check(options)
         engine = cls(kind, _folder(kind, options.dir))
         try:
@@ -235,12 +236,17 @@ def _folder(kind: Kind, given: Path | None) -> Path:
     if given is None:
         return Path(tempfile.mkdtemp(prefix=_prefix(kind))).resolve()
     given.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(given.iterdir()):
+    _check_folder(given)
+    return given.resolve()
+
+
+def _check_folder(given: Path | None) -> None:
+    """Whether an engine may have the folder."""
+    if given is not None and given.exists() and any(given.iterdir()):
         raise FailureError(
             f"{given} is not empty; if an engine is in it, `restart --dir {given}` starts that, "
             f"and `stop --dir {given}` removes it"
         )
-    return given.resolve()
 
 
 def _nodes(plan: Plan, numbers: list[int]) -> list[Node]:
