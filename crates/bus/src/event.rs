@@ -122,6 +122,14 @@ pub struct Gap {
     pub cause: GapCause,
 }
 
+impl Gap {
+    /// What retention has removed: the offsets from one up to another, which is there.
+    #[must_use]
+    pub fn retention(partition: u32, from: u64, to: u64) -> Self {
+        Self { partition, lost: to - from, cause: GapCause::Retention { from, to } }
+    }
+}
+
 /// Why samples are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

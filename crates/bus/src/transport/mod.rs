@@ -339,6 +339,32 @@ pub enum Item<'a> {
     Outage(Outage),
 }
 
+/// The visitor of a [`Reader::poll`] with its budget.
+pub struct Visit<'a> {
+    visit: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    left: usize,
+}
+
+impl<'a> Visit<'a> {
+    /// A visitor of at most `max` items, at least one.
+    pub fn new(visit: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>, max: usize) -> Self {
+        Self { visit, left: max }
+    }
+
+    /// Hands over an item; breaks where the visitor does, or the budget is spent.
+    pub fn item(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        self.left -= 1;
+        (self.visit)(item)?;
+        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// How many items it may be given still.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+}
+
 /// Reads partitions of one topic, each in order, without blocking.
 pub trait Reader: Send {
     /// Visits up to `max` items; returns how many. Those visited are passed, also the one where the

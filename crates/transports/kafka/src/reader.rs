@@ -6,8 +6,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, not_ours};
-use helio_bus::{Bell, Gap, GapCause, Tai, TransportError};
+use helio_bus::transport::{
+    Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, Visit, not_ours,
+};
+use helio_bus::{Bell, Gap, Tai, TransportError};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::message::Message as _;
 use rdkafka::topic_partition_list::Offset;
@@ -211,7 +213,7 @@ impl KafkaReader {
                 continue;
             }
             if offset > cursor.next && topic.origin == topic::Origin::Bus {
-                let gap = retention_gap(cursor.partition, cursor.next, offset);
+                let gap = Gap::retention(cursor.partition, cursor.next, offset);
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
                     cursor.held = Kept::of(&message, producers, &mut cursor.foreign);
@@ -314,24 +316,6 @@ fn lent(
     Ok((lent, cursors.collect(), history))
 }
 
-fn retention_gap(partition: u32, from: u64, to: u64) -> Gap {
-    Gap { partition, lost: to - from, cause: GapCause::Retention { from, to } }
-}
-
-/// A visitor with a budget.
-struct Visit<'a> {
-    visit: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
-    left: usize,
-}
-
-impl Visit<'_> {
-    fn item(&mut self, item: Item<'_>) -> ControlFlow<()> {
-        self.left -= 1;
-        (self.visit)(item)?;
-        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
 impl Reader for KafkaReader {
     fn poll(
         &mut self,
@@ -342,13 +326,13 @@ impl Reader for KafkaReader {
         if max == 0 {
             return Ok(0);
         }
-        let mut visit = Visit { visit, left: max };
+        let mut visit = Visit::new(visit, max);
         self.wake.looking();
         let polled = self.poll_all(&mut visit);
         if !matches!(polled, Ok(ControlFlow::Continue(()))) {
             self.wake.more();
         }
-        polled.map(|_| max - visit.left)
+        polled.map(|_| max - visit.left())
     }
 
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {

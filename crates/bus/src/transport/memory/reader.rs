@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, not_ours};
+use super::super::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, Visit, not_ours};
 use super::SCHEME;
 use super::group::Group;
 use super::partition::{Partition, Stored};
 use super::topic::MemoryTopic;
 use crate::bell::{Bell, locked};
 use crate::error::TransportError;
-use crate::event::{Gap, GapCause};
+use crate::event::Gap;
 
 /// Samples taken out of a partition under one lock.
 const CHUNK: usize = 64;
@@ -124,10 +124,10 @@ impl MemoryReader {
             self.scratch.clear();
             let state = locked(&self.topic.partitions()[cursor.partition as usize]);
             let first = state.first();
-            state.read(cursor.next.max(first), visit.left.min(CHUNK), &mut self.scratch);
+            state.read(cursor.next.max(first), visit.left().min(CHUNK), &mut self.scratch);
             drop(state);
             if cursor.next < first {
-                let gap = retention_gap(cursor.partition, cursor.next, first);
+                let gap = Gap::retention(cursor.partition, cursor.next, first);
                 cursor.next = first;
                 visit.item(Item::Gap(gap))?;
             }
@@ -153,24 +153,6 @@ impl MemoryReader {
     }
 }
 
-fn retention_gap(partition: u32, from: u64, to: u64) -> Gap {
-    Gap { partition, lost: to - from, cause: GapCause::Retention { from, to } }
-}
-
-/// A visitor with a budget.
-struct Visit<'a> {
-    visit: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
-    left: usize,
-}
-
-impl Visit<'_> {
-    fn item(&mut self, item: Item<'_>) -> ControlFlow<()> {
-        self.left -= 1;
-        (self.visit)(item)?;
-        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
 impl Reader for MemoryReader {
     fn poll(
         &mut self,
@@ -183,9 +165,9 @@ impl Reader for MemoryReader {
         if max == 0 {
             return Ok(0);
         }
-        let mut visit = Visit { visit, left: max };
+        let mut visit = Visit::new(visit, max);
         if self.reassign(&mut visit).is_break() {
-            return Ok(max - visit.left);
+            return Ok(max - visit.left());
         }
         for _ in 0..self.cursors.len() {
             self.turn = (self.turn + 1) % self.cursors.len();
@@ -193,7 +175,7 @@ impl Reader for MemoryReader {
                 break;
             }
         }
-        Ok(max - visit.left)
+        Ok(max - visit.left())
     }
 
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
