@@ -34,14 +34,17 @@ class Apicurio:
 
     def plan(self, folder: Path, options: Namespace) -> Plan:
         """The registry's only process."""
-        (port,) = free_ports(1)
+        port, management = free_ports(2)
         tables = make_node_folder(folder, 1) / "tables"
         settings = {
             "quarkus.http.host": HOST,
             "quarkus.http.port": str(port),
+            "quarkus.management.host": HOST,
+            "quarkus.management.port": str(management),
             "apicurio.storage.kind": "sql",
             "apicurio.storage.sql.kind": "h2",
-            "apicurio.datasource.url": f"jdbc:h2:file:{tables}",
+            # H2 keeps an acknowledged commit in memory for half a second otherwise.
+            "apicurio.datasource.url": f"jdbc:h2:file:{tables};WRITE_DELAY=0",
         }
         flags = [f"-D{name}={value}" for name, value in settings.items()]
         program = ["-jar", str(self._program() / "quarkus-run.jar")]
