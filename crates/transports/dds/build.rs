@@ -1,0 +1,23 @@
+//! Says what is missing for building Cyclone DDS before minutes have gone into it.
+
+use std::process::{Command, Stdio};
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=LIBCLANG_PATH");
+    let cmake = std::env::var("CMAKE").unwrap_or_else(|_| "cmake".to_owned());
+    let version = Command::new(&cmake).arg("--version").stdout(Stdio::null()).status();
+    assert!(
+        version.is_ok_and(|status| status.success()),
+        "the DDS transport is built with cmake, and there is no `{cmake}` here: `scripts/setup \
+         rust .venv` installs it on Debian (package cmake), or build without the feature `dds`"
+    );
+    if let Err(why) = clang_sys::load() {
+        panic!(
+            "the DDS transport is built with libclang, and there is none here: `scripts/setup rust \
+             .venv` installs it on Debian (package libclang-dev); elsewhere, set LIBCLANG_PATH to \
+             the folder of one (PyPI's wheel `libclang` has it) or build without the feature `dds` \
+             ({why})"
+        );
+    }
+}

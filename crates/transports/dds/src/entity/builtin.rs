@@ -1,0 +1,124 @@
+//! What participants tell each other of themselves: identities, and the ends that are matched.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ptr::null_mut;
+
+use cyclors::{dds_builtintopic_endpoint, dds_guid_t, dds_return_t};
+
+use super::error::checked;
+use super::{DdsError, Entity};
+
+/// The most ends that one end may be matched with.
+const MAX_MATCHED: usize = 65_536;
+
+/// What an entity is known by in the whole domain: 12 bytes of its participant, 4 of its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub [u8; 16]);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, byte) in self.0.iter().enumerate() {
+            if n > 0 && n % 4 == 0 {
+                f.write_str(":")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guid({self})")
+    }
+}
+
+/// A reader or writer somewhere in the domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its own identity.
+    pub guid: Guid,
+    /// Its participant's.
+    pub participant: Guid,
+    /// Its topic.
+    pub topic: String,
+    /// Its type's name.
+    pub type_name: String,
+    /// What it says of itself (the policy USER_DATA).
+    pub user_data: Vec<u8>,
+}
+
+pub(super) fn guid_of(entity: &Entity) -> Result<Guid, DdsError> {
+    let mut guid = dds_guid_t { v: [0; 16] };
+    // SAFETY: the place is written before the call returns.
+    let code = unsafe { cyclors::dds_get_guid(entity.handle(), &raw mut guid) };
+    checked("learn an identity", code)?;
+    Ok(Guid(guid.v))
+}
+
+/// Asks for the handles of all matched ends, until the list is long enough.
+pub(super) fn matched(
+    what: &str,
+    ask: impl Fn(*mut u64, usize) -> dds_return_t,
+) -> Result<Vec<u64>, DdsError> {
+    let mut list = vec![0_u64; 64];
+    loop {
+        let count = checked(what, ask(list.as_mut_ptr(), list.len()))?.unsigned_abs() as usize;
+        if count <= list.len() || list.len() >= MAX_MATCHED {
+            list.truncate(count);
+            return Ok(list);
+        }
+        list.resize(count.min(MAX_MATCHED), 0);
+    }
+}
+
+pub(super) fn publication(reader: &Entity, writer: u64) -> Option<Endpoint> {
+    // SAFETY: plain values; what comes back is ours.
+    let data = unsafe { cyclors::dds_get_matched_publication_data(reader.handle(), writer) };
+    endpoint(data)
+}
+
+pub(super) fn subscription(writer: &Entity, reader: u64) -> Option<Endpoint> {
+    // SAFETY: plain values; what comes back is ours.
+    let data = unsafe { cyclors::dds_get_matched_subscription_data(writer.handle(), reader) };
+    endpoint(data)
+}
+
+/// Copies what Cyclone tells of an end, and gives it back.
+fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
+    if data.is_null() {
+        return None;
+    }
+    // SAFETY: the structure is whole until it is given back, and its names end with zeros.
+    unsafe {
+        let (mut bytes, mut length): (*mut c_void, usize) = (null_mut(), 0);
+        let mut user_data = Vec::new();
+        if cyclors::dds_qget_userdata((*data).qos, &raw mut bytes, &raw mut length)
+            && !bytes.is_null()
+        {
+            user_data.extend_from_slice(std::slice::from_raw_parts(bytes.cast::<u8>(), length));
+            cyclors::dds_free(bytes);
+        }
+        let found = Endpoint {
+            guid: Guid((*data).key.v),
+            participant: Guid((*data).participant_key.v),
+            topic: owned((*data).topic_name),
+            type_name: owned((*data).type_name),
+            user_data,
+        };
+        cyclors::dds_builtintopic_free_endpoint(data);
+        Some(found)
+    }
+}
+
+/// # Safety
+/// Null, or ends with a zero.
+unsafe fn owned(name: *const std::ffi::c_char) -> String {
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}

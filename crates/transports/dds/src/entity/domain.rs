@@ -1,0 +1,72 @@
+//! Domains: Cyclone has one configuration a domain and process, so they are counted here.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::error::{checked, text};
+use super::{DdsError, Entity};
+
+struct Open {
+    config: String,
+    users: usize,
+    _domain: Entity,
+}
+
+static OPEN: Mutex<BTreeMap<u32, Open>> = Mutex::new(BTreeMap::new());
+
+/// A domain that is open in this process, until the last of its values is dropped.
+#[derive(Debug)]
+pub struct Domain {
+    id: u32,
+}
+
+impl Domain {
+    /// Opens a domain with a configuration (Cyclone's XML, the elements below `Domain`).
+    ///
+    /// # Errors
+    /// [`DdsError::OtherConfiguration`] where it is open with another; what Cyclone says.
+    pub fn open(id: u32, config: &str) -> Result<Self, DdsError> {
+        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = all.get_mut(&id) {
+            if open.config != config {
+                let (there, asked) = (open.config.clone(), config.to_owned());
+                return Err(DdsError::OtherConfiguration { domain: id, there, asked });
+            }
+            open.users += 1;
+            return Ok(Self { id });
+        }
+        let xml = text(config)?;
+        // SAFETY: the text ends with a zero and outlives the call, which copies what it keeps.
+        let made = unsafe { cyclors::dds_create_domain(id, xml.as_ptr()) };
+        let domain = Entity::made("open the domain", made)?;
+        all.insert(id, Open { config: config.to_owned(), users: 1, _domain: domain });
+        Ok(Self { id })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = all.get_mut(&self.id) {
+            open.users -= 1;
+            if open.users == 0 {
+                all.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl Drop for Entity {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours; Cyclone refuses one that is gone with its parent already.
+        let deleted = unsafe { cyclors::dds_delete(self.handle()) };
+        drop(checked("delete an entity", deleted));
+    }
+}

@@ -1,0 +1,181 @@
+//! Listeners: news of a reader or writer, told to a closure in Cyclone's threads.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::fmt;
+
+use cyclors::{dds_entity_t, dds_listener_t};
+
+use super::Policy;
+
+/// What is told of a reader or writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// There is something to take. (Readers.)
+    Data,
+    /// An end of the other kind was found or has gone: so many are matched now.
+    Matched {
+        /// How many.
+        now: u32,
+        /// The one that came or went.
+        end: u64,
+    },
+    /// An end of the topic offers or requests what does not fit: they do not exchange samples.
+    Incompatible(Policy),
+    /// Of so many writers it is known that they live, of so many that they do not. (Readers.)
+    Liveliness {
+        /// How many live.
+        alive: u32,
+        /// How many do not.
+        gone: u32,
+        /// The one that changed.
+        writer: u64,
+    },
+    /// This writer did not show in time that it is alive. (Writers.)
+    LivelinessLost,
+    /// A key was not written within the deadline: offered by a writer, requested by a reader.
+    DeadlineMissed {
+        /// The key's handle.
+        instance: u64,
+    },
+    /// Samples were lost on the way: so many more. (Readers.)
+    Lost(u32),
+    /// A sample did not fit into the reader's limits. (Readers.)
+    Rejected,
+}
+
+/// A closure that is told the news. It must not block, nor drop an entity.
+pub type Listener = Box<dyn Fn(News) + Send + Sync>;
+
+/// Which news there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Reader,
+    Writer,
+}
+
+/// A closure with Cyclone's listener that calls it. To be dropped after its entity.
+pub(super) struct Native {
+    listener: *mut dds_listener_t,
+    // What the C side points to: behind a box of its own, so that the pointer is thin and stays.
+    _told: Box<Listener>,
+}
+
+// SAFETY: the closure may be called from any thread; the pointer is used when dropped only.
+unsafe impl Send for Native {}
+// SAFETY: as above.
+unsafe impl Sync for Native {}
+
+impl Native {
+    pub(super) fn new(kind: Kind, told: Listener) -> Self {
+        let told = Box::new(told);
+        let arg = (&raw const *told).cast_mut().cast::<c_void>();
+        // SAFETY: the closure outlives the listener's entity, as the struct's users see to; the
+        // functions have the types that Cyclone calls.
+        let listener = unsafe {
+            let listener = cyclors::dds_create_listener(arg);
+            match kind {
+                Kind::Reader => reader_news(listener),
+                Kind::Writer => writer_news(listener),
+            }
+            listener
+        };
+        Self { listener, _told: told }
+    }
+
+    pub(super) fn pointer(native: Option<&Self>) -> *const dds_listener_t {
+        native.map_or(std::ptr::null(), |native| native.listener.cast_const())
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, given back once; entities have copies.
+        unsafe { cyclors::dds_delete_listener(self.listener) };
+    }
+}
+
+impl fmt::Debug for Native {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Native")
+    }
+}
+
+/// # Safety
+/// `arg` is what [`Native::new`] made, and alive.
+unsafe fn tell(arg: *mut c_void, news: News) {
+    // SAFETY: the caller's.
+    unsafe { (*arg.cast::<Listener>())(news) }
+}
+
+/// One function for each status, as Cyclone calls it.
+macro_rules! told {
+    ($name:ident, $status:ty, $news:expr) => {
+        unsafe extern "C" fn $name(_: dds_entity_t, status: $status, arg: *mut c_void) {
+            let news: fn($status) -> News = $news;
+            // SAFETY: Cyclone hands over the argument of the listener.
+            unsafe { tell(arg, news(status)) }
+        }
+    };
+}
+
+unsafe extern "C" fn data(_: dds_entity_t, arg: *mut c_void) {
+    // SAFETY: Cyclone hands over the argument of the listener.
+    unsafe { tell(arg, News::Data) }
+}
+
+told!(subscribed, cyclors::dds_subscription_matched_status_t, |s| News::Matched {
+    now: s.current_count,
+    end: s.last_publication_handle
+});
+told!(published, cyclors::dds_publication_matched_status_t, |s| News::Matched {
+    now: s.current_count,
+    end: s.last_subscription_handle
+});
+told!(requested, cyclors::dds_requested_incompatible_qos_status_t, |s| News::Incompatible(
+    Policy::of(s.last_policy_id)
+));
+told!(offered, cyclors::dds_offered_incompatible_qos_status_t, |s| News::Incompatible(Policy::of(
+    s.last_policy_id
+)));
+told!(liveliness, cyclors::dds_liveliness_changed_status_t, |s| News::Liveliness {
+    alive: s.alive_count,
+    gone: s.not_alive_count,
+    writer: s.last_publication_handle
+});
+told!(liveliness_lost, cyclors::dds_liveliness_lost_status_t, |_| News::LivelinessLost);
+told!(requested_deadline, cyclors::dds_requested_deadline_missed_status_t, |s| {
+    News::DeadlineMissed { instance: s.last_instance_handle }
+});
+told!(offered_deadline, cyclors::dds_offered_deadline_missed_status_t, |s| {
+    News::DeadlineMissed { instance: s.last_instance_handle }
+});
+told!(lost, cyclors::dds_sample_lost_status_t, |s| News::Lost(s.total_count_change.unsigned_abs()));
+told!(rejected, cyclors::dds_sample_rejected_status_t, |_| News::Rejected);
+
+/// # Safety
+/// A live listener.
+unsafe fn reader_news(listener: *mut dds_listener_t) {
+    // SAFETY: the caller's; the functions have the types that Cyclone calls.
+    unsafe {
+        cyclors::dds_lset_data_available(listener, Some(data));
+        cyclors::dds_lset_subscription_matched(listener, Some(subscribed));
+        cyclors::dds_lset_requested_incompatible_qos(listener, Some(requested));
+        cyclors::dds_lset_liveliness_changed(listener, Some(liveliness));
+        cyclors::dds_lset_requested_deadline_missed(listener, Some(requested_deadline));
+        cyclors::dds_lset_sample_lost(listener, Some(lost));
+        cyclors::dds_lset_sample_rejected(listener, Some(rejected));
+    }
+}
+
+/// # Safety
+/// A live listener.
+unsafe fn writer_news(listener: *mut dds_listener_t) {
+    // SAFETY: the caller's; the functions have the types that Cyclone calls.
+    unsafe {
+        cyclors::dds_lset_publication_matched(listener, Some(published));
+        cyclors::dds_lset_offered_incompatible_qos(listener, Some(offered));
+        cyclors::dds_lset_liveliness_lost(listener, Some(liveliness_lost));
+        cyclors::dds_lset_offered_deadline_missed(listener, Some(offered_deadline));
+    }
+}

@@ -1,0 +1,42 @@
+//! Participants: what a process is in a domain.
+#![allow(unsafe_code)]
+
+use std::ptr::null;
+use std::sync::Arc;
+
+use cyclors::dds_entity_t;
+
+use super::builtin::guid_of;
+use super::{DdsError, Domain, Entity, Guid, Qos};
+
+/// A participant of a domain.
+#[derive(Debug)]
+pub struct Participant {
+    entity: Entity,
+    guid: Guid,
+    _domain: Domain,
+}
+
+impl Participant {
+    /// Joins a domain.
+    ///
+    /// # Errors
+    /// [`DdsError::OtherConfiguration`]; what Cyclone says.
+    pub fn join(domain: Domain, qos: &Qos) -> Result<Arc<Self>, DdsError> {
+        // SAFETY: the quality of service outlives the call, which copies it.
+        let made = unsafe { cyclors::dds_create_participant(domain.id(), qos.native(), null()) };
+        let entity = Entity::made("join the domain", made)?;
+        let guid = guid_of(&entity)?;
+        Ok(Arc::new(Self { entity, guid, _domain: domain }))
+    }
+
+    /// What it is known by in the whole domain.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    pub(super) fn handle(&self) -> dds_entity_t {
+        self.entity.handle()
+    }
+}

@@ -1,0 +1,55 @@
+//! Topics, made from types that were described at run time.
+#![allow(unsafe_code)]
+
+use std::ptr::null;
+use std::sync::Arc;
+
+use cyclors::dds_entity_t;
+
+use super::error::text;
+use super::{DdsError, Entity, Participant, Qos, Struct, types};
+
+/// A topic of a participant.
+#[derive(Debug)]
+pub struct Topic {
+    entity: Entity,
+    participant: Arc<Participant>,
+}
+
+impl Topic {
+    /// Makes a topic of a type. The same again gives the same.
+    ///
+    /// # Errors
+    /// What Cyclone says; a type that it cannot have.
+    pub fn create(
+        participant: &Arc<Participant>,
+        name: &str,
+        of: &Struct,
+        qos: &Qos,
+    ) -> Result<Arc<Self>, DdsError> {
+        let descriptor = types::describe(participant.handle(), of)?;
+        let name = text(name)?;
+        // SAFETY: descriptor, name and quality of service outlive the call, which copies them.
+        let made = unsafe {
+            cyclors::dds_create_topic(
+                participant.handle(),
+                descriptor.native(),
+                name.as_ptr(),
+                qos.native(),
+                null(),
+            )
+        };
+        let entity = Entity::made("make the topic", made)?;
+        Ok(Arc::new(Self { entity, participant: Arc::clone(participant) }))
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn participant(&self) -> &Arc<Participant> {
+        &self.participant
+    }
+
+    pub(super) fn handle(&self) -> dds_entity_t {
+        self.entity.handle()
+    }
+}

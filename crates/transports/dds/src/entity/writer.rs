@@ -1,0 +1,152 @@
+//! Writers: CDR in.
+#![allow(unsafe_code)]
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cyclors::{DDS_RETCODE_TIMEOUT, ddsi_serdata, ddsi_sertype, ddsrt_iovec_t};
+
+use super::builtin::{Endpoint, guid_of, matched, subscription};
+use super::error::checked;
+use super::listener::{Kind, Native};
+use super::{DdsError, Entity, Guid, Listener, Qos, Topic};
+
+/// Why a sample was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// As much as may be has not been acknowledged by readers yet: try again later.
+    Full,
+    /// Cyclone says no.
+    Failed(DdsError),
+}
+
+/// A writer of a topic.
+#[derive(Debug)]
+pub struct Writer {
+    // Before the listener: deleting the entity waits for what the listener is being told.
+    entity: Entity,
+    _listener: Option<Native>,
+    sertype: *const ddsi_sertype,
+    guid: Guid,
+    topic: Arc<Topic>,
+}
+
+// SAFETY: Cyclone's calls on a writer may come from any thread, and it locks the writer itself.
+unsafe impl Send for Writer {}
+// SAFETY: as above.
+unsafe impl Sync for Writer {}
+
+impl Writer {
+    /// Opens a writer.
+    ///
+    /// # Errors
+    /// What Cyclone says.
+    pub fn open(
+        topic: &Arc<Topic>,
+        qos: &Qos,
+        listener: Option<Listener>,
+    ) -> Result<Self, DdsError> {
+        let listener = listener.map(|told| Native::new(Kind::Writer, told));
+        let listening = Native::pointer(listener.as_ref());
+        let mut sertype = std::ptr::null();
+        let participant = topic.participant().handle();
+        // SAFETY: what is handed over outlives the call; the listener is dropped after the writer.
+        let made = unsafe {
+            cyclors::dds_create_writer(participant, topic.handle(), qos.native(), listening)
+        };
+        let entity = Entity::made("open the writer", made)?;
+        // SAFETY: the place is written before the call returns, with what lives as the writer does.
+        let found = unsafe { cyclors::dds_get_entity_sertype(entity.handle(), &raw mut sertype) };
+        checked("learn the writer's type", found)?;
+        let guid = guid_of(&entity)?;
+        Ok(Self { entity, _listener: listener, sertype, guid, topic: Arc::clone(topic) })
+    }
+
+    /// What it is known by in the whole domain.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// What it writes.
+    #[must_use]
+    pub fn topic(&self) -> &Arc<Topic> {
+        &self.topic
+    }
+
+    /// Takes one sample: the pieces of its CDR in order, the header of four bytes in the first.
+    /// `time` is its source time, in nanoseconds since 1970. It waits as long as the writer's
+    /// `reliable` says and no longer.
+    ///
+    /// # Errors
+    /// [`Refused::Full`]; [`Refused::Failed`] with [`DdsError::NoValue`] where the bytes are none
+    /// of the type.
+    pub fn write(&self, cdr: &[IoSlice<'_>], time: i64) -> Result<(), Refused> {
+        let size = cdr.iter().map(|piece| piece.len()).sum();
+        let pieces = cdr.as_ptr().cast::<ddsrt_iovec_t>();
+        // SAFETY: an `IoSlice` is an iovec; the bytes are copied before the call returns.
+        let serdata = unsafe {
+            let kind = cyclors::ddsi_serdata_kind_SDK_DATA;
+            cyclors::ddsi_serdata_from_ser_iov(self.sertype, kind, cdr.len(), pieces, size)
+        };
+        if serdata.is_null() {
+            return Err(Refused::Failed(DdsError::NoValue));
+        }
+        self.put(serdata, time)
+    }
+
+    fn put(&self, serdata: *mut ddsi_serdata, time: i64) -> Result<(), Refused> {
+        // SAFETY: nobody else has the sample yet; the call takes our reference, whatever it says.
+        let code = unsafe {
+            (*serdata).statusinfo = 0;
+            (*serdata).timestamp.v = time;
+            cyclors::dds_forwardcdr(self.entity.handle(), serdata)
+        };
+        match code {
+            DDS_RETCODE_TIMEOUT => Err(Refused::Full),
+            _ => checked("write the sample", code).map(drop).map_err(Refused::Failed),
+        }
+    }
+
+    /// Waits until every reader that is matched now has acknowledged all that was written; `false`
+    /// where `limit` was over first.
+    ///
+    /// # Errors
+    /// What Cyclone says.
+    pub fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
+        let nanos = i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX);
+        // SAFETY: plain values.
+        match unsafe { cyclors::dds_wait_for_acks(self.entity.handle(), nanos) } {
+            DDS_RETCODE_TIMEOUT => Ok(false),
+            code => checked("wait for acknowledgements", code).map(|_| true),
+        }
+    }
+
+    /// Shows that it is alive, where its liveliness is manual.
+    ///
+    /// # Errors
+    /// What Cyclone says.
+    pub fn assert_alive(&self) -> Result<(), DdsError> {
+        // SAFETY: plain values.
+        let code = unsafe { cyclors::dds_assert_liveliness(self.entity.handle()) };
+        checked("assert liveliness", code).map(drop)
+    }
+
+    /// The readers that it is matched with now.
+    ///
+    /// # Errors
+    /// What Cyclone says.
+    pub fn readers(&self) -> Result<Vec<u64>, DdsError> {
+        matched("list matched readers", |list, length| {
+            // SAFETY: the list has that length.
+            unsafe { cyclors::dds_get_matched_subscriptions(self.entity.handle(), list, length) }
+        })
+    }
+
+    /// What is known of a matched reader; none where it has gone.
+    #[must_use]
+    pub fn subscription(&self, reader: u64) -> Option<Endpoint> {
+        subscription(&self.entity, reader)
+    }
+}
