@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use helio_core::qos::History;
-use helio_core::{Resolution, Schema, SchemaId};
+use helio_core::{Resolution, Schema, SchemaId, confluent};
 
 use crate::error::{TopicError, TransportError};
 use crate::evolution::{Came, Evolution, Kept, may_meet, may_read, may_write};
 use crate::topic::{SchemaText, TopicCore};
-use crate::transport::{Declared, Transport};
+use crate::transport::{Declared, RegisterError, Transport};
 
 /// How often a declaration is begun anew because others have declared theirs meanwhile: more
 /// processes than that do not start on one topic in one moment.
@@ -33,7 +33,7 @@ pub(crate) fn declare(
     for _ in 0..MAX_ROUNDS {
         let known = topic.transport.schemas()?;
         if known.contains(&schema.id) {
-            return Ok(());
+            return register(topic, schema);
         }
         let new = parse(topic, schema)?;
         for id in known.iter().skip(checked) {
@@ -43,6 +43,7 @@ pub(crate) fn declare(
         }
         checked = known.len();
         topic.bus.transport.put_schema(schema.id, &schema.text)?;
+        register(topic, schema)?;
         if topic.transport.declare_schema(schema.id, checked)? == Declared::Yes {
             return Ok(());
         }
@@ -51,6 +52,14 @@ pub(crate) fn declare(
         transport: topic.bus.transport.capabilities().transport.clone(),
         cause: format!("others declare schemas of {} all the time", topic.name),
     }))
+}
+
+/// Makes a schema known beyond the bus.
+fn register(topic: &TopicCore, schema: &SchemaText) -> Result<(), TopicError> {
+    topic.transport.register_schema(schema).map_err(|error| match error {
+        RegisterError::Refused(reason) => incompatible(topic, schema, reason),
+        RegisterError::Transport(error) => error.into(),
+    })
 }
 
 fn incompatible(topic: &TopicCore, schema: &SchemaText, reason: String) -> TopicError {
@@ -128,6 +137,18 @@ impl fmt::Display for Unread {
     }
 }
 
+/// Why a sample that has no schema cannot be read as one that has.
+fn bytes_reason(payload: &[u8]) -> String {
+    let reason = "it was published as bytes, without a schema".to_owned();
+    match confluent::unframe(payload) {
+        None => reason,
+        Some((number, _)) => format!(
+            "{reason}; if it is framed as Confluent's serializers do it, there is no registry that \
+             knows the schema {number} (the option schema.registry.url names one)"
+        ),
+    }
+}
+
 /// The most schemas of one topic that a subscription keeps plans for.
 const MAX_PLANS: usize = 1024;
 
@@ -172,7 +193,7 @@ impl Resolver {
             return Ok((schema, payload));
         }
         if schema != self.hot {
-            self.learn(transport, schema).map_err(Unread::Told)?;
+            self.learn(transport, schema, payload).map_err(Unread::Told)?;
             self.hot = schema;
         }
         match self.plans.get_mut(&schema) {
@@ -205,7 +226,12 @@ impl Resolver {
         }
     }
 
-    fn learn(&mut self, transport: &dyn Transport, schema: SchemaId) -> Result<(), String> {
+    fn learn(
+        &mut self,
+        transport: &dyn Transport,
+        schema: SchemaId,
+        payload: &[u8],
+    ) -> Result<(), String> {
         let samples = match self.plans.get(&schema) {
             Some(Plan::Unknown { samples }) => *samples,
             Some(_) => return Ok(()),
@@ -216,9 +242,7 @@ impl Resolver {
         }
         let text = transport.schema(schema).map_err(|error: TransportError| error.to_string())?;
         let plan = match text {
-            _ if schema == SchemaId::BYTES => {
-                Plan::Impossible(Some("it was published as bytes, without a schema".to_owned()))
-            }
+            _ if schema == SchemaId::BYTES => Plan::Impossible(Some(bytes_reason(payload))),
             None => Plan::Unknown { samples },
             Some(text) => self.plan(&text),
         };

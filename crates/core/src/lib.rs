@@ -4,6 +4,7 @@
 //! by text and by simulation.
 
 pub mod codec;
+pub mod confluent;
 pub mod container;
 pub mod evolution;
 pub mod headers;

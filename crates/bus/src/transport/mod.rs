@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use helio_core::qos::Guarantee;
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
+use thiserror::Error;
 
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
@@ -32,6 +33,7 @@ pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::{Gap, Outage};
 use crate::publishing::PendingReceipt;
+use crate::topic::SchemaText;
 
 /// One engine behind a URL.
 pub trait Transport: Send + Sync + 'static {
@@ -104,6 +106,15 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// # Errors
     /// What the engine says.
     fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError>;
+    /// Makes a schema known to whoever keeps the schemas of this topic besides the bus, such as a
+    /// registry. Asked for each publisher that is opened, after the bus's own checks; the same
+    /// again changes nothing. Most transports have nobody.
+    ///
+    /// # Errors
+    /// [`RegisterError::Refused`] in the keeper's own words; what the engine says.
+    fn register_schema(&self, _schema: &SchemaText) -> Result<(), RegisterError> {
+        Ok(())
+    }
     /// Opens a writer and allocates its incarnation: one more than the last of that name.
     ///
     /// # Errors
@@ -130,6 +141,17 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// # Errors
     /// What the engine says.
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
+}
+
+/// Why a schema could not be registered.
+#[derive(Debug, Error)]
+pub enum RegisterError {
+    /// Its keeper does not let it in.
+    #[error("{0}")]
+    Refused(String),
+    /// The keeper could not be asked.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
 }
 
 /// What is asked of a new writer.

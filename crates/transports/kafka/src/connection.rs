@@ -14,6 +14,7 @@ use crate::monitor::{self, Health};
 use crate::names::Names;
 use crate::options::{Options, PATIENCE};
 use crate::producer::Producer;
+use crate::registry::Registry;
 use crate::tables::{self, Tables};
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
@@ -25,6 +26,7 @@ pub(crate) struct Connection {
     /// What the connection is called where it says that its writers live.
     pub(crate) session: String,
     pub(crate) tables: Tables,
+    pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) admin: Admin,
     pub(crate) pool: Arc<Pool>,
     /// Consumers that read what is there and are idle otherwise: nothing that they fetch waits.
@@ -51,6 +53,7 @@ impl Connection {
             admin: Admin::new(&options),
             session: tables::attempt(),
             tables: Tables::default(),
+            registry: options.registry.clone().map(|options| Arc::new(Registry::new(options))),
             names,
             clock: Arc::clone(clock),
             pool: Pool::new(&options, &health),
@@ -140,6 +143,9 @@ impl Connection {
         }
         self.readers().iter().for_each(|reader| reader.ring());
         self.health.end();
+        if let Some(registry) = &self.registry {
+            registry.end();
+        }
         let has_written = !locked(&self.claims).is_empty();
         if has_written && !self.health.is_lost() {
             // Where it cannot be said, the writers count as dead a little later.

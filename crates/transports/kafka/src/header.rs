@@ -7,7 +7,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0 | version: 1 |
-//! | 1 | flags: bit 0, there is a trace |
+//! | 1 | flags: bit 0, there is a trace; bit 1, the payload is framed |
 //! | 2 | level |
 //! | 3 | 0 |
 //! | 4–11 | incarnation |
@@ -16,6 +16,9 @@
 //! | 28–35 | schema |
 //! | 16 more, by the flag | trace |
 //! | the rest | the producer's name |
+//!
+//! A framed payload has five bytes before the sample's own, Confluent's: a zero, and the number
+//! that a registry has for the schema.
 
 use helio_bus::transport::Record;
 use helio_core::headers::MAX_HEADERS_BYTES;
@@ -27,6 +30,7 @@ pub(crate) const NAME: &str = "helio";
 
 const VERSION: u8 = 1;
 const TRACED: u8 = 1;
+const FRAMED: u8 = 2;
 const FIXED: usize = 36;
 const TRACE: usize = 16;
 
@@ -40,13 +44,23 @@ pub(crate) struct Fixed<'a> {
     pub(crate) schema: SchemaId,
     pub(crate) level: u8,
     pub(crate) trace: Option<TraceId>,
+    pub(crate) frame: Frame,
+}
+
+/// Whether there is something before a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// There is not.
+    Plain,
+    /// The schema's number in a registry.
+    Framed,
 }
 
 impl<'a> Fixed<'a> {
     /// Reads a header; none where it is no such header.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
-        if fixed[0] != VERSION || fixed[1] & !TRACED != 0 {
+        if fixed[0] != VERSION || fixed[1] & !(TRACED | FRAMED) != 0 {
             return None;
         }
         let word = |at: usize| -> [u8; 8] { std::array::from_fn(|n| fixed[at + n]) };
@@ -64,14 +78,21 @@ impl<'a> Fixed<'a> {
             schema: SchemaId(u64::from_le_bytes(word(28))),
             level: fixed[2],
             trace,
+            frame: if fixed[1] & FRAMED == 0 { Frame::Plain } else { Frame::Framed },
         })
     }
 }
 
 /// Writes the header of a sample over what is in `into`.
-pub(crate) fn write(record: &Record<'_>, producer: &Producer, sequence: u64, into: &mut Vec<u8>) {
+pub(crate) fn write(
+    (record, frame): (&Record<'_>, Frame),
+    producer: &Producer,
+    sequence: u64,
+    into: &mut Vec<u8>,
+) {
     into.clear();
-    let flags = if record.trace.is_some() { TRACED } else { 0 };
+    let traced = if record.trace.is_some() { TRACED } else { 0 };
+    let flags = traced | if frame == Frame::Framed { FRAMED } else { 0 };
     into.extend_from_slice(&[VERSION, flags, record.level, 0]);
     into.extend_from_slice(&producer.incarnation.to_le_bytes());
     into.extend_from_slice(&sequence.to_le_bytes());
@@ -118,11 +139,11 @@ mod tests {
         }
     }
 
-    fn written(trace: Option<TraceId>) -> Vec<u8> {
+    fn written(trace: Option<TraceId>, frame: Frame) -> Vec<u8> {
         let producer =
             Producer { name: ProducerName::new("Script:12").unwrap(), incarnation: 0x11 };
         let mut bytes = vec![7; 3];
-        write(&record(trace), &producer, 0x22, &mut bytes);
+        write((&record(trace), frame), &producer, 0x22, &mut bytes);
         bytes
     }
 
@@ -131,13 +152,14 @@ mod tests {
         let golden = b"\x01\x01\x09\0\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
             \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
             TTTTTTTTTTTTTTTTScript:12";
-        assert_eq!(written(Some(TraceId([b'T'; 16]))), golden);
+        assert_eq!(written(Some(TraceId([b'T'; 16])), Frame::Plain), golden);
+        assert_eq!(written(None, Frame::Framed)[..4], *b"\x01\x02\x09\0");
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for trace in [None, Some(TraceId([3; 16]))] {
-            let bytes = written(trace);
+        for (trace, frame) in [(None, Frame::Framed), (Some(TraceId([3; 16])), Frame::Plain)] {
+            let bytes = written(trace, frame);
             let fixed = Fixed::parse(&bytes).unwrap();
             let same = Fixed {
                 producer: "Script:12",
@@ -147,6 +169,7 @@ mod tests {
                 schema: SchemaId(0x0102_0304_0506_0708),
                 level: 9,
                 trace,
+                frame,
             };
             assert_eq!(fixed, same);
         }
@@ -154,12 +177,13 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_no_header() {
-        let bytes = written(None);
+        let bytes = written(None, Frame::Plain);
         for length in 0..FIXED {
             assert_eq!(Fixed::parse(&bytes[..length]), None);
         }
         assert_eq!(Fixed::parse(&[&[2], &bytes[1..]].concat()), None);
         assert_eq!(Fixed::parse(&[&bytes[..FIXED], &[0xff]].concat()), None);
+        assert_eq!(Fixed::parse(&[&[1, 4], &bytes[2..]].concat()), None);
         let traced = [&[1, TRACED], &bytes[2..FIXED + 5]].concat();
         assert_eq!(Fixed::parse(&traced), None);
     }

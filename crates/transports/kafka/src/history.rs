@@ -120,7 +120,7 @@ pub(crate) fn companions(
     }
     scan(topic, companion, &ranges, |place, queue| {
         let (_, first, end) = ranges[place];
-        read(queue, (first, end), Origin::Bus, (&mut newest[place], 1))
+        read(topic, queue, (first, end, Origin::Bus), (&mut newest[place], 1))
     })?;
     Ok(newest)
 }
@@ -137,7 +137,7 @@ pub(crate) fn of(
     let ranges: Vec<_> = starts.iter().map(range).collect();
     scan(topic, &topic.kafka, &ranges, |place, queue| {
         let (_, first, end) = ranges[place];
-        read(queue, (first, end), topic.origin, (&mut logs[place], n as usize))
+        read(topic, queue, (first, end, topic.origin), (&mut logs[place], n as usize))
     })?;
     let mut all = VecDeque::new();
     for ((log, companion), (partition, first, end)) in logs.into_iter().zip(companions).zip(ranges)
@@ -175,9 +175,9 @@ fn scan(
 
 /// Reads a partition from one place to another.
 fn read(
+    topic: &TopicState,
     queue: &Queue,
-    (first, end): (u64, u64),
-    origin: Origin,
+    (first, end, origin): (u64, u64, Origin),
     (newest, n): (&mut Newest, usize),
 ) -> Result<(), TransportError> {
     let (mut producers, mut foreign) = (Producers::default(), Foreign::None);
@@ -197,7 +197,8 @@ fn read(
         if next > end {
             break;
         }
-        if let Some(kept) = Kept::of(&message, &mut producers, &mut foreign) {
+        if let Some(mut kept) = Kept::of(&message, &mut producers, &mut foreign) {
+            topic.wire.learn(&mut kept.meta, &kept.payload, until)?;
             newest.add(kept, n);
         }
         if newest.keys.len() > MAX_SAMPLES {

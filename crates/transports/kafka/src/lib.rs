@@ -7,6 +7,7 @@
 //! | `prefix` | stands before every Kafka topic's name, the transport's own ones included |
 //! | `replication` | copies of each partition of topics that are created (the brokers' default) |
 //! | `acks` | `all` (the default); `1` and `0` are faster and promise less |
+//! | `schema.registry.url` | where the numbers before payloads come from; see [`registry`] |
 //! | every other | librdkafka's, by its own name: `security.protocol`, `sasl.*`, `ssl.*`… |
 //!
 //! Constraints. No caller waits for a broker but where something is opened, closed or committed:
@@ -40,10 +41,12 @@ mod native;
 mod options;
 mod producer;
 mod reader;
+pub mod registry;
 mod sample;
 mod tables;
 mod topic;
 mod topic_config;
+mod wire;
 mod writer;
 
 use std::sync::Arc;

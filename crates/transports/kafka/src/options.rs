@@ -8,6 +8,8 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
+use crate::registry;
+
 /// Options of the transport itself. All others are librdkafka's.
 const OWN: [&str; 2] = ["prefix", "replication"];
 
@@ -81,6 +83,8 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     /// What the option `acks` promises at most.
     pub(crate) guarantee: Guarantee,
+    /// Where the numbers of schemas are, if payloads have them.
+    pub(crate) registry: Option<registry::Options>,
     /// How long a fetch waits for samples.
     fetch_wait_ms: &'static str,
     given: Vec<(String, String)>,
@@ -97,7 +101,8 @@ impl Options {
     pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
         let url = &opening.url;
         let brokers = brokers(url)?;
-        let foreign = url.options().filter(|(name, _)| !OWN.contains(name));
+        let own = |name: &str| OWN.contains(&name) || registry::OWN.contains(&name);
+        let foreign = url.options().filter(|(name, _)| !own(name));
         let given: Vec<_> =
             foreign.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         if let Some((name, value)) = given.iter().find(|(name, _)| RESERVED.contains(&&**name)) {
@@ -116,6 +121,7 @@ impl Options {
             replication: url.number("replication")?,
             limits: limits(url)?,
             guarantee: guarantee(url)?,
+            registry: registry::Options::parse(url)?,
             // A partition that was just opened waits for the fetch under way.
             fetch_wait_ms: "50",
             given,
@@ -134,7 +140,7 @@ impl Options {
                     KafkaError::ClientConfig(_, reason, ..) => reason,
                     other => other.to_string(),
                 };
-                let own = OWN.join(", ");
+                let own = [&OWN[..], &registry::OWN].concat().join(", ");
                 let reason =
                     format!("{reason}; there are: {own}, and those of librdkafka's documentation");
                 return Err(url.bad_option(name, value, &reason));

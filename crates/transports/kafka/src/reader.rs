@@ -94,7 +94,8 @@ struct Cursor {
     end: Cell<u64>,
     after: Option<Tai>,
     foreign: Foreign,
-    /// One that was fetched, and not taken after the gap before it was told.
+    /// One that was fetched, and not taken after the gap before it was told, or whose schema is
+    /// being asked for.
     held: Option<Kept>,
 }
 
@@ -198,9 +199,13 @@ impl KafkaReader {
         turn: usize,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, TransportError> {
-        let Self { cursors, producers, topic, .. } = self;
+        let Self { cursors, producers, topic, wake, .. } = self;
         let cursor = &mut cursors[turn];
-        if let Some(held) = cursor.held.take() {
+        if let Some(mut held) = cursor.held.take() {
+            if !topic.wire.knows(&mut held.meta, &held.payload, wake) {
+                cursor.held = Some(held);
+                return Ok(ControlFlow::Continue(()));
+            }
             cursor.next = held.offset + 1;
             if visit.item(Item::Sample(held.sample(Origin::Log))).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -221,12 +226,19 @@ impl KafkaReader {
                 }
             }
             cursor.next = offset + 1;
-            let Some(meta) = Meta::of(&message, producers, &mut cursor.foreign) else { continue };
+            let read = Meta::of(&message, producers, &mut cursor.foreign);
+            let Some(mut meta) = read else { continue };
             if cursor.after.is_some_and(|after| meta.time < after) {
                 continue;
             }
             cursor.after = None;
             let parts = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
+            if !topic.wire.knows(&mut meta, parts.1, wake) {
+                // Those behind it wait with it; it rings when it is known.
+                cursor.next = offset;
+                cursor.held = Some(Kept::with(&message, meta));
+                break;
+            }
             let sample = meta.sample((cursor.partition, offset), parts, Origin::Log);
             if visit.item(Item::Sample(sample)).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use helio_bus::transport::{Origin, SampleRef};
+use helio_core::confluent::FRAME_BYTES;
 use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use crate::header::{self, Fixed};
+use crate::header::{self, Fixed, Frame};
 use crate::native::RawHeaders;
 
 /// Who wrote what has no header of ours.
@@ -43,10 +44,20 @@ pub(crate) struct Meta {
     pub(crate) producer: Arc<Producer>,
     pub(crate) sequence: u64,
     pub(crate) time: Tai,
-    schema: SchemaId,
+    pub(crate) schema: SchemaId,
     level: u8,
     trace: Option<TraceId>,
     headers: Headers,
+    pub(crate) form: Form,
+}
+
+/// How the payload of a record is that of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As the header says, behind so many bytes.
+    Behind(usize),
+    /// It is of others, and was not looked at yet.
+    Foreign,
 }
 
 /// The number of the next record of others in a partition: counted on from the first one's place,
@@ -73,6 +84,10 @@ impl Meta {
             level: fixed.level,
             trace: fixed.trace,
             headers: header::own(headers),
+            form: Form::Behind(match fixed.frame {
+                Frame::Plain => 0,
+                Frame::Framed => FRAME_BYTES,
+            }),
         })
     }
 
@@ -96,10 +111,11 @@ impl Meta {
             level: 0,
             trace: None,
             headers,
+            form: Form::Foreign,
         })
     }
 
-    /// The sample, with what lies in the record.
+    /// The sample, with what lies in the record: its key, and its payload with what is before it.
     pub(crate) fn sample<'a>(
         &'a self,
         (partition, offset): (u32, u64),
@@ -117,7 +133,10 @@ impl Meta {
             level: self.level,
             trace: self.trace,
             headers: self.headers(),
-            payload,
+            payload: match self.form {
+                Form::Behind(bytes) => payload.get(bytes..).unwrap_or_default(),
+                Form::Foreign => payload,
+            },
             origin,
         }
     }
@@ -133,7 +152,7 @@ pub(crate) struct Kept {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     pub(crate) key: Vec<u8>,
-    payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
     pub(crate) meta: Meta,
 }
 
@@ -143,13 +162,18 @@ impl Kept {
         producers: &mut Producers,
         foreign: &mut Foreign,
     ) -> Option<Self> {
-        Some(Self {
+        Some(Self::with(message, Meta::of(message, producers, foreign)?))
+    }
+
+    /// A record that was looked at.
+    pub(crate) fn with(message: &BorrowedMessage<'_>, meta: Meta) -> Self {
+        Self {
             partition: u32::try_from(message.partition()).unwrap_or(0),
             offset: u64::try_from(message.offset()).unwrap_or(0),
             key: message.key().unwrap_or_default().to_vec(),
             payload: message.payload().unwrap_or_default().to_vec(),
-            meta: Meta::of(message, producers, foreign)?,
-        })
+            meta,
+        }
     }
 
     pub(crate) fn sample(&self, origin: Origin) -> SampleRef<'_> {

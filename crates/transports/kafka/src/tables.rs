@@ -417,8 +417,15 @@ impl Tables {
         if self.schema(connection, id)?.is_none() {
             let key = format!("text {:x}", id.0);
             append(connection, SCHEMAS, &key, Some(text.as_bytes()))?;
+            // Writers look it up without asking again.
+            self.schemas.read(connection, PATIENCE, |_| ())?;
         }
         Ok(())
+    }
+
+    /// A schema's text, as far as the table was read.
+    pub(crate) fn known_schema(&self, id: SchemaId) -> Option<String> {
+        self.schemas.look(|all| all.texts.get(&id).cloned())
     }
 
     /// A schema's text.
@@ -427,7 +434,7 @@ impl Tables {
         connection: &Connection,
         id: SchemaId,
     ) -> Result<Option<String>, TransportError> {
-        if let Some(text) = self.schemas.look(|all| all.texts.get(&id).cloned()) {
+        if let Some(text) = self.known_schema(id) {
             return Ok(Some(text));
         }
         self.schemas.read(connection, PATIENCE, |all| all.texts.get(&id).cloned())

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use helio_bus::transport::{
-    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
-    Writer, WriterInfo, WriterRequest, first_difference,
+    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Transport,
+    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
 };
-use helio_bus::{Bell, LocalBell, Qos, SchemaId, TopicName, TransportError};
+use helio_bus::{Bell, LocalBell, Qos, SchemaId, SchemaText, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
@@ -18,6 +18,7 @@ use crate::options::PATIENCE;
 use crate::reader::KafkaReader;
 use crate::tables::Description;
 use crate::topic_config;
+use crate::wire::Wire;
 use crate::writer::KafkaWriter;
 
 pub(crate) struct Kafka {
@@ -43,6 +44,7 @@ pub(crate) struct TopicState {
     pub(crate) companion: Option<String>,
     pub(crate) qos: Qos,
     pub(crate) origin: Origin,
+    pub(crate) wire: Wire,
 }
 
 impl Kafka {
@@ -55,8 +57,9 @@ impl Kafka {
         let has_companion = origin == Origin::Bus && topic_config::has_companion(&qos);
         let companion = has_companion.then(|| self.connection.names.companion(name)).transpose()?;
         let connection = Arc::clone(&self.connection);
+        let wire = Wire::new(&connection, &kafka);
         let name = name.clone();
-        let state = TopicState { connection, name, kafka, companion, qos, origin };
+        let state = TopicState { connection, name, kafka, companion, qos, origin, wire };
         Ok(Arc::new(KafkaTopic(Arc::new(state))))
     }
 
@@ -156,6 +159,11 @@ impl Transport for Kafka {
     }
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        if let Some(registry) = &self.connection.registry
+            && let Some(text) = registry.text(id)
+        {
+            return Ok(Some(text));
+        }
         self.connection.tables.schema(&self.connection, id)
     }
 
@@ -197,6 +205,10 @@ impl TransportTopic for KafkaTopic {
 
     fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
         self.0.connection.tables.declare(&self.0.connection, &self.0.name, (id, after))
+    }
+
+    fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
+        self.0.wire.register(schema)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

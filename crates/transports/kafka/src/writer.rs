@@ -14,14 +14,17 @@ use rdkafka::error::KafkaError;
 use crate::SCHEME;
 use crate::claims::Claim;
 use crate::error::{failed, undelivered};
-use crate::header;
+use crate::header::{self, Frame};
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::producer::{Delivered, Notify, Outgoing, Part};
+use crate::producer::{Delivered, Notify, Outgoing, Part, Producer as Shared};
 use crate::tables::PRODUCERS;
 use crate::topic::TopicState;
 
 /// What a record costs besides what is in it, so that empty ones are bounded too.
 const RECORD_OVERHEAD_BYTES: usize = 128;
+
+/// What a writer says of itself: key and value of the record, and when.
+type Word = (String, Vec<u8>, Tai);
 
 pub(crate) struct KafkaWriter {
     topic: Arc<TopicState>,
@@ -33,6 +36,8 @@ pub(crate) struct KafkaWriter {
     tally: Arc<Tally>,
     notify: Option<Notify>,
     header: Vec<u8>,
+    /// The payload with its schema's number before it, where there is a registry.
+    framed: Vec<u8>,
     utc: Utc,
 }
 
@@ -51,6 +56,7 @@ impl KafkaWriter {
             tally: Arc::default(),
             notify: None,
             header: Vec::new(),
+            framed: Vec::new(),
             utc: Utc::default(),
         }
     }
@@ -67,17 +73,25 @@ impl KafkaWriter {
         check_size(record)?;
         let topic = Arc::clone(&self.topic);
         let producer = topic.connection.producer()?;
+        let Some(frame) = topic.wire.frame(record, self.notify.as_ref(), &mut self.framed)? else {
+            let queued = producer.under_way();
+            return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
+        };
+        let payload = match frame {
+            Frame::Plain => record.payload,
+            Frame::Framed => &self.framed,
+        };
         let word = self.word()?;
         let copies = 1 + usize::from(topic.companion.is_some()) + usize::from(word.is_some());
         let bytes = record.key.len()
-            + record.payload.len()
+            + payload.len()
             + record.headers.as_bytes().len()
             + RECORD_OVERHEAD_BYTES;
         if !producer.room(copies, copies * bytes, self.notify.as_ref()) {
             let queued = producer.under_way();
             return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
         }
-        header::write(record, self.claim.producer(), self.sequence + 1, &mut self.header);
+        header::write((record, frame), self.claim.producer(), self.sequence + 1, &mut self.header);
         let timestamp = Some(self.utc.millis(record.time).max(1));
         let receipt = Receipt {
             sequence: self.sequence + 1,
@@ -87,7 +101,7 @@ impl KafkaWriter {
             topic,
             partition: self.partition,
             key,
-            payload: Some(record.payload),
+            payload: Some(payload),
             headers: Some(header::headers(&self.header, record.headers)),
             timestamp,
         };
@@ -114,27 +128,38 @@ impl KafkaWriter {
                 underway.delivered(Part::Companion, Err(error));
             }
         }
-        if let Some((key, value, now)) = word {
-            let record = Outgoing {
-                topic: &topic.connection.names.internal(PRODUCERS),
-                partition: 0,
-                key: Some(key.as_bytes()),
-                payload: Some(&value),
-                headers: None,
-                timestamp: None,
-            };
-            if let Err(error) = producer.send(record, (bytes, Part::Word), told()) {
-                underway.delivered(Part::Word, Err(error));
-            }
-            self.lease = self.lease.map(|(every, _)| (every, now));
+        if let Some(word) = word {
+            self.tell(producer, word, (bytes, told()), &underway);
         }
         self.sequence += 1;
         Ok(())
     }
 
+    /// Says what is to be said with a sample.
+    fn tell(
+        &mut self,
+        producer: &Shared,
+        (key, value, now): Word,
+        (bytes, told): (usize, Arc<dyn Delivered>),
+        underway: &Underway,
+    ) {
+        let record = Outgoing {
+            topic: &self.topic.connection.names.internal(PRODUCERS),
+            partition: 0,
+            key: Some(key.as_bytes()),
+            payload: Some(&value),
+            headers: None,
+            timestamp: None,
+        };
+        if let Err(error) = producer.send(record, (bytes, Part::Word), told) {
+            underway.delivered(Part::Word, Err(error));
+        }
+        self.lease = self.lease.map(|(every, _)| (every, now));
+    }
+
     /// What is to be said of the writer with a publish: where it has a lease, that it lives. The
     /// publish has arrived when that has.
-    fn word(&self) -> Result<Option<(String, Vec<u8>, Tai)>, TransportError> {
+    fn word(&self) -> Result<Option<Word>, TransportError> {
         let Some((every, said)) = self.lease else { return Ok(None) };
         let connection = &self.topic.connection;
         let now = connection.clock.now();

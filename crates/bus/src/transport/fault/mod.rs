@@ -40,11 +40,12 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Declared, Opening, PartitionInfo, Reader, ReaderRequest, Transport,
-    TransportTopic, Writer, WriterInfo, WriterRequest,
+    Capabilities, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
+    Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
 use crate::error::{ConnectError, TransportError, engine};
+use crate::topic::SchemaText;
 use crate::url::BusUrl;
 use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
@@ -388,6 +389,10 @@ impl TransportTopic for FaultyTopic {
 
     fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
         self.inner.declare_schema(id, after)
+    }
+
+    fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
+        self.inner.register_schema(schema)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

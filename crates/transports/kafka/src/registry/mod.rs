@@ -1,0 +1,369 @@
+//! A schema registry with Confluent's API beside the brokers: the numbers of schemas in payloads.
+//!
+//! Constraints. No reader and no publisher waits for the registry: what is not known yet is asked
+//! in a thread of its own, and the sample is kept meanwhile; only opening waits, for
+//! [`client::TIMEOUT`] at most. A registry that does not answer is asked until it does, and those
+//! who are held up by it are told of an outage. What is remembered is bounded: [`MAX_NUMBERS`]
+//! schemas with [`MAX_TEXT_BYTES`] of text, [`MAX_IDS`] numbers for writing.
+//!
+//! Operation. A writer's schema is registered, or looked up, when a publisher is opened; one that
+//! comes with a single sample, as those that are forwarded, when it comes: the sample is refused as
+//! if there were no room, and there is when the number is known. A reader learns a schema with the
+//! first sample that names it. The bus's own samples carry the identity of their schema besides, so
+//! reading them takes no registry.
+
+pub mod client;
+mod known;
+mod options;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::{RegisterError, locked};
+use helio_bus::{Outage, SchemaId, TransportError};
+use helio_core::Schema;
+
+use crate::error::{engine, outage};
+use crate::fetcher::Wake;
+use crate::producer::Notify;
+use client::RegistryError;
+use known::{Known, Numbers};
+pub(crate) use options::{NewSchemas, OWN, Options};
+
+/// The most numbers that are remembered for writing: of all topics of a large observatory, several
+/// times over.
+const MAX_IDS: usize = 65_536;
+/// How soon a registry that did not answer is asked again, at first and at the slowest.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// For how long it counts that the registry does not know a number, or refuses a schema.
+const NO: Duration = Duration::from_secs(10);
+
+/// What is known of a schema's number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The schema.
+    Known(Known),
+    /// The registry does not know it, or it is not Avro.
+    Unknown,
+    /// It is being asked.
+    Wait,
+}
+
+/// What is asked of the registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Job {
+    /// The text of a number.
+    Text(u32),
+    /// The number of a schema on a Kafka topic, with its text.
+    Number { topic: String, id: SchemaId, text: Arc<str> },
+}
+
+/// Who waits for it.
+enum Waiter {
+    /// A reader, and whether it was told of an outage.
+    Reader(Weak<Wake>, bool),
+    /// A publisher.
+    Publisher(Notify),
+}
+
+/// A connection's registry.
+pub(crate) struct Registry(Arc<Inner>);
+
+struct Inner {
+    options: Options,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    numbers: Numbers,
+    ids: HashMap<(String, SchemaId), Number>,
+    jobs: VecDeque<Job>,
+    waiting: HashMap<Job, Vec<Waiter>>,
+    /// Why it does not answer.
+    lost: Option<String>,
+    is_started: bool,
+    ended: bool,
+}
+
+/// A schema's number on a topic, or why it has none.
+enum Number {
+    Is(u32),
+    Refused(RegistryError, Instant),
+}
+
+impl Registry {
+    pub(crate) fn new(options: Options) -> Self {
+        Self(Arc::new(Inner { options, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// The schema of a number, as far as it is known; `wake` is rung when it is.
+    pub(crate) fn look(&self, number: u32, wake: &Arc<Wake>) -> Look {
+        let mut state = locked(&self.0.state);
+        let look = state.numbers.look(number);
+        if look == Look::Wait {
+            let waiter = Waiter::Reader(Arc::downgrade(wake), false);
+            self.ask(&mut state, Job::Text(number), waiter);
+        }
+        look
+    }
+
+    /// The same for who may wait, until then.
+    pub(crate) fn wait(&self, number: u32, until: Instant) -> Result<Look, TransportError> {
+        let wake = Arc::<Wake>::default();
+        loop {
+            let look = self.look(number, &wake);
+            if look != Look::Wait {
+                return Ok(look);
+            }
+            let state = locked(&self.0.state);
+            if state.ended {
+                return Err(TransportError::Closed);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let cause = state.lost.clone();
+                return Err(outage(cause.unwrap_or_else(|| "the registry is slow".to_owned())));
+            }
+            if state.waiting.contains_key(&Job::Text(number)) {
+                drop(self.0.changed.wait_timeout(state, left));
+            }
+        }
+    }
+
+    /// The text of a schema that was met by its number.
+    pub(crate) fn text(&self, id: SchemaId) -> Option<String> {
+        locked(&self.0.state).numbers.text(id).map(|text| text.to_string())
+    }
+
+    /// Registers a schema for a Kafka topic, or looks it up, and waits for it.
+    pub(crate) fn register(
+        &self,
+        topic: &str,
+        id: SchemaId,
+        text: &Arc<str>,
+    ) -> Result<(), RegisterError> {
+        if matches!(locked(&self.0.state).ids.get(&of(topic, id)), Some(Number::Is(_))) {
+            return Ok(());
+        }
+        match self.0.number(topic, text) {
+            Ok(number) => {
+                locked(&self.0.state).know(topic, id, Number::Is(number));
+                Ok(())
+            }
+            Err(error @ RegistryError::Refused { .. }) => {
+                Err(RegisterError::Refused(error.to_string()))
+            }
+            Err(error) => Err(outage(error.to_string()).into()),
+        }
+    }
+
+    /// A schema's number on a Kafka topic. Where it is not known yet, the registry is asked for it,
+    /// and none is given: `notify` is called when there is one.
+    pub(crate) fn number(
+        &self,
+        topic: &str,
+        id: SchemaId,
+        notify: Option<&Notify>,
+        text: impl FnOnce() -> Option<String>,
+    ) -> Result<Option<u32>, TransportError> {
+        let mut state = locked(&self.0.state);
+        match state.ids.get(&of(topic, id)) {
+            Some(Number::Is(number)) => return Ok(Some(*number)),
+            Some(Number::Refused(error, until)) if Instant::now() < *until => {
+                return Err(engine("register the schema of a sample", error.clone()));
+            }
+            _ => {}
+        }
+        let Some(text) = text() else {
+            return Err(TransportError::Unsupported {
+                transport: crate::SCHEME.to_owned(),
+                what: format!("write a sample of the schema {id}: nobody has put its text"),
+                remedy: "put it (Bus::put_schema) before its first sample".to_owned(),
+            });
+        };
+        let job = Job::Number { topic: topic.to_owned(), id, text: text.into() };
+        let notify = notify.cloned().unwrap_or_else(|| Arc::new(|| {}));
+        self.ask(&mut state, job, Waiter::Publisher(notify));
+        Ok(None)
+    }
+
+    fn ask(&self, state: &mut State, job: Job, mut waiter: Waiter) {
+        if state.ended {
+            return;
+        }
+        let lost = state.lost.clone();
+        let waiters = state.waiting.entry(job.clone()).or_insert_with(|| {
+            state.jobs.push_back(job);
+            Vec::new()
+        });
+        if !waiters.iter().any(|other| other.is(&waiter)) {
+            lost.iter().for_each(|cause| waiter.tell_lost(cause));
+            waiters.push(waiter);
+        }
+        if !state.is_started {
+            let inner = Arc::clone(&self.0);
+            let thread = std::thread::Builder::new().name("kafka-registry".to_owned());
+            // Without a thread it stays asked, and the next who asks starts one.
+            state.is_started = thread.spawn(move || inner.serve()).is_ok();
+        }
+        self.0.changed.notify_all();
+    }
+
+    /// Ends the thread, with the call that is under way.
+    pub(crate) fn end(&self) {
+        let mut state = locked(&self.0.state);
+        state.ended = true;
+        state.waiting.clear();
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn of(topic: &str, id: SchemaId) -> (String, SchemaId) {
+    (topic.to_owned(), id)
+}
+
+impl Waiter {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Reader(one, _), Self::Reader(other, _)) => Weak::ptr_eq(one, other),
+            (Self::Publisher(one), Self::Publisher(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn tell_lost(&mut self, cause: &str) {
+        if let Self::Reader(wake, told @ false) = self
+            && let Some(wake) = wake.upgrade()
+        {
+            *told = true;
+            wake.tell(&Outage::Lost { cause: cause.to_owned() });
+        }
+    }
+
+    fn tell_restored(&mut self) {
+        if let Self::Reader(wake, told @ true) = self
+            && let Some(wake) = wake.upgrade()
+        {
+            *told = false;
+            wake.tell(&Outage::Restored);
+        }
+    }
+
+    fn done(self) {
+        match self {
+            Self::Reader(wake, _) => wake.upgrade().iter().for_each(|wake| wake.ring()),
+            Self::Publisher(notify) => notify(),
+        }
+    }
+}
+
+impl State {
+    fn know(&mut self, topic: &str, id: SchemaId, number: Number) {
+        if self.ids.len() >= MAX_IDS {
+            self.ids.clear();
+        }
+        self.ids.insert(of(topic, id), number);
+    }
+}
+
+impl Inner {
+    /// Asks what is to be asked, one after the other, until the end.
+    fn serve(&self) {
+        let mut pause = AGAIN.0;
+        while let Some(job) = self.next() {
+            match self.ask(&job) {
+                Ok(()) => pause = AGAIN.0,
+                Err(cause) => {
+                    self.lost(&cause);
+                    self.pause(pause);
+                    pause = (2 * pause).min(AGAIN.1);
+                }
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let state = locked(&self.state);
+        let waited = self.changed.wait_while(state, |state| !state.ended && state.jobs.is_empty());
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.jobs.front().filter(|_| !state.ended).cloned()
+    }
+
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let state = locked(&self.state);
+        drop(
+            self.changed
+                .wait_timeout_while(state, time, |state| !state.ended && Instant::now() < until),
+        );
+    }
+
+    /// Asks once; the error is why it did not answer.
+    fn ask(&self, job: &Job) -> Result<(), String> {
+        let now = Instant::now;
+        match job {
+            Job::Text(number) => {
+                let answer = match self.options.client.schema(*number) {
+                    Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
+                    // What refuses once may have learned of it a little later.
+                    Err(RegistryError::Refused { .. }) => Err(now() + NO),
+                    Ok(text) => {
+                        let known = text.as_deref().and_then(Known::of);
+                        known.ok_or_else(|| now() + NO)
+                    }
+                };
+                self.finish(job, |state| state.numbers.learn(*number, answer));
+            }
+            Job::Number { topic, id, text } => {
+                let number = match self.number(topic, text) {
+                    Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
+                    Err(error) => Number::Refused(error, now() + NO),
+                    Ok(number) => Number::Is(number),
+                };
+                self.finish(job, |state| state.know(topic, *id, number));
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self, topic: &str, text: &str) -> Result<u32, RegistryError> {
+        let schema = Schema::parse(text).ok();
+        let record = schema.as_ref().and_then(Schema::name);
+        let subject = self.options.strategy.subject(topic, record);
+        match self.options.new {
+            NewSchemas::Register => self.options.client.register(&subject, text),
+            NewSchemas::LookUp => self.options.client.look_up(&subject, text),
+        }
+    }
+
+    /// Takes an answer, and tells those who wait.
+    fn finish(&self, job: &Job, learn: impl FnOnce(&mut State)) {
+        let mut state = locked(&self.state);
+        learn(&mut state);
+        state.jobs.pop_front();
+        let mut waiters = state.waiting.remove(job).unwrap_or_default();
+        if state.lost.take().is_some() {
+            let others = state.waiting.values_mut().flatten();
+            others.chain(&mut waiters).for_each(Waiter::tell_restored);
+        }
+        drop(state);
+        self.changed.notify_all();
+        waiters.into_iter().for_each(Waiter::done);
+    }
+
+    fn lost(&self, cause: &str) {
+        let cause = format!("the schema registry {}: {cause}", self.options.client.url());
+        let mut state = locked(&self.state);
+        state.waiting.values_mut().flatten().for_each(|waiter| waiter.tell_lost(&cause));
+        state.lost = Some(cause);
+    }
+}

@@ -1,0 +1,49 @@
+//! A real registry, started and hurt by `tests/engines/apicurio`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use helio_kafka::registry::client::{Client, ClientOptions};
+
+/// Exit code of an engine's program where this machine lacks what it needs.
+const SKIPPED: i32 = 3;
+
+/// A registry of a test's own. It ends with the process.
+pub(crate) struct Apicurio {
+    pub(crate) url: String,
+    folder: String,
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/engines/apicurio")
+}
+
+impl Apicurio {
+    /// A registry; none where this machine has no Java that is new enough, which is said.
+    pub(crate) fn start() -> Option<Self> {
+        let owner = std::process::id().to_string();
+        let output = Command::new(program()).args(["start", "--json", "--owner", &owner]).output();
+        let output = output.expect("tests/engines/apicurio runs");
+        if output.status.code() == Some(SKIPPED) {
+            std::io::stderr().write_all(&output.stderr).expect("there is standard error");
+            return None;
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
+        Some(Self { url: text("url"), folder: text("dir") })
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.url, ClientOptions::default()).expect("it is a URL")
+    }
+
+    /// Does something to it: `freeze`, `thaw`.
+    pub(crate) fn does(&self, what: &str) {
+        let output = Command::new(program()).args([what, "1", "--dir", &self.folder]).output();
+        let output = output.expect("tests/engines/apicurio runs");
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
