@@ -363,6 +363,8 @@ pub(crate) enum SchemaCommand {
     Diff(DiffArgs),
     /// Write the schemas of all topics of a folder of interfaces, one a line.
     Export(ExportArgs),
+    /// Print the DDS types of topics as OMG IDL, for participants of other programs.
+    Idl(IdlArgs),
 }
 
 /// `helio schema show`.
@@ -436,6 +438,25 @@ pub(crate) struct ExportArgs {
     /// With --naming sal: the sub-name in Kafka names (LSST_TOPIC_SUBNAME).
     #[arg(long, default_value = "sal", value_name = "NAME")]
     pub(crate) subname: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio schema idl`.
+#[derive(Debug, Args)]
+pub(crate) struct IdlArgs {
+    /// An .avsc file, a folder of them that name each other, or a folder of SAL interfaces.
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: Option<PathBuf>,
+    /// A topic of the bus, instead of a path; of its newest schema.
+    #[arg(long, conflicts_with = "path")]
+    pub(crate) topic: Option<String>,
+    /// Of a folder of SAL interfaces, this component only; may be given several times.
+    #[arg(long, value_name = "NAME", requires = "path")]
+    pub(crate) component: Vec<String>,
+    /// Without our header member: the type of a topic whose writers and readers are all others'.
+    #[arg(long)]
+    pub(crate) foreign: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

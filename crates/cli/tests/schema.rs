@@ -101,3 +101,40 @@ fn the_real_interfaces_have_what_they_have() {
     let diff = run(&["schema", "diff", &old, &new, "--json"]).json();
     assert!(diff["topics"]["added"].as_array().unwrap().len() > 100, "{}", diff["topics"]);
 }
+
+#[test]
+fn types_are_printed_as_idl() {
+    let site = Site::new();
+    let wind = site.file("wind.avsc", NEW);
+    let idl = run(&["schema", "idl", &wind]).ok();
+    assert!(idl.contains("@key ::helio::Header helio;"), "{idl}");
+    let foreign = run(&["schema", "idl", &wind, "--foreign"]).ok();
+    assert!(!foreign.contains("helio::Header"), "{foreign}");
+    // Each topic of a component once, and what they share once.
+    let idl = run(&["schema", "idl", OURS, "--component", "ESS"]).ok();
+    assert_eq!(idl.matches("struct Header {").count(), 1);
+    assert!(idl.contains("@key int32 salIndex;"), "{idl}");
+    let lines = run(&["schema", "idl", OURS, "--json"]).lines();
+    assert_eq!(lines.len(), run(&["schema", "export", OURS, "--json"]).lines().len());
+    assert!(lines.iter().all(|l| l["form"] == "typed" && l["unsayable"].is_null()), "{lines:?}");
+    // What IDL cannot say travels in the envelope, and that is told.
+    let map = r#"{"type": "record", "name": "M", "fields": [
+        {"name": "m", "type": {"type": "map", "values": "int"}}]}"#;
+    let map = site.file("map.avsc", map);
+    let idl = run(&["schema", "idl", &map]).ok();
+    assert!(
+        idl.ends_with("// M: m: IDL cannot say a map; its type is helio::Envelope.\n"),
+        "{idl}"
+    );
+    assert_eq!(run(&["schema", "idl", &map, "--foreign"]).code, Some(4));
+    assert_eq!(run(&["schema", "idl", OURS, "--component", "Nobody"]).code, Some(3));
+    assert_eq!(run(&["schema", "idl"]).code, Some(2));
+}
+
+#[test]
+fn every_topic_of_the_real_interfaces_has_a_type() {
+    let Some(folder) = shared_data("sal-interfaces/v27.1.1") else { return };
+    let lines = run(&["schema", "idl", &folder, "--json"]).lines();
+    assert_eq!(lines.len(), 3_166);
+    assert!(lines.iter().all(|line| line["form"] == "typed"));
+}

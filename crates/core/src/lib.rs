@@ -3,11 +3,13 @@
 //! Bytes, text and the time of day come in as arguments, so that everything here can be tested
 //! by text and by simulation.
 
+#[macro_use]
 pub mod codec;
 pub mod confluent;
 pub mod container;
 pub mod evolution;
 pub mod headers;
+pub mod idl;
 pub mod name;
 pub mod qos;
 pub mod resolve;

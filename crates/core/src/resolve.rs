@@ -280,12 +280,16 @@ impl Resolution {
     pub fn transcode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let start = out.len();
         let mut reader = Reader::new(bytes);
-        let defaults = bytes.len().saturating_mul(DEFAULTS_PER_BYTE).saturating_add(FREE_DEFAULTS);
-        let mut run = Run { of: self, out, defaults };
+        let mut run = Run { of: self, out, defaults: default_budget(bytes.len()) };
         run.op(self.root, &mut reader, 0)
             .and_then(|()| Ok(reader.finish()?))
             .inspect_err(|_| out.truncate(start))
     }
+}
+
+/// Bytes of defaults that a datum of so many bytes may take.
+pub(crate) fn default_budget(bytes: usize) -> usize {
+    bytes.saturating_mul(DEFAULTS_PER_BYTE).saturating_add(FREE_DEFAULTS)
 }
 
 /// The operations that copy what they read: those that are so by themselves, less those that hold

@@ -9,6 +9,7 @@ use helio_core::codec::{Blocks, Codec, EncodeOptions};
 use helio_core::container::{Compression, Writer};
 use helio_core::schema::Schema;
 use random::{Random, any_schema, any_value};
+use serde_json::Value as Json;
 
 /// The bytes with some of them changed, removed, repeated or put in.
 fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
@@ -101,6 +102,34 @@ fn containers() {
         targets::container(&bytes);
         for _ in 0..5 {
             targets::container(&damaged(random, &bytes));
+        }
+    }
+}
+
+#[test]
+fn cdr() {
+    let random = &mut Random::new(6);
+    let golden = ["typed", "foreign"].map(|form| {
+        let path = format!("{}/tests/golden/cdr/{form}.json", env!("CARGO_MANIFEST_DIR"));
+        let json: Json = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let hex = |text: &Json| -> Vec<u8> {
+            let digits = text.as_str().unwrap();
+            let byte = |i: usize| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap();
+            (0..digits.len() / 2).map(byte).collect()
+        };
+        json["cdr"].as_object().unwrap().values().map(hex).collect::<Vec<_>>()
+    });
+    for round in 0..500 {
+        for (form, samples) in golden.iter().enumerate() {
+            for sample in samples {
+                let input = if round == 0 { sample.clone() } else { damaged(random, sample) };
+                targets::cdr(&[&[form as u8][..], &input].concat());
+            }
+        }
+        for first in 0..6 {
+            let mut input = vec![first, 0, [1, 7, 9, 6][round % 4], 0, 0];
+            input.extend(noise(random));
+            targets::cdr(&input);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `helio schema`: looks at schemas and interface folders, checks, compares and exports them.
 
+mod idl;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
         SchemaCommand::Check(args) => check(args),
         SchemaCommand::Diff(args) => diff(args),
         SchemaCommand::Export(args) => export(args),
+        SchemaCommand::Idl(args) => idl::run(args, url),
     }
 }
 

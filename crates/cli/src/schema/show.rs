@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ShowArgs, url: Option<&str>) -> CliResult {
 }
 
 /// The schemas that were declared for a topic, oldest first.
-fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>> {
+pub(super) fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>> {
     let bus = look(url)?;
     let name = name(topic)?;
     let missing = |what: String| CliError::NotFound(format!("{what}; `helio topics` lists them"));

@@ -42,6 +42,7 @@ macro_rules! located {
             }
 
             #[cold]
+            #[allow(dead_code, reason = "not every error is of what has maps")]
             pub(crate) fn in_key(mut self, key: &str) -> Self {
                 self.0.0.0.push($crate::codec::Segment::Key(key.to_owned()));
                 self
@@ -274,10 +275,10 @@ pub struct DecodeError(Box<(Place, DecodeProblem)>);
 
 /// A place in a value, innermost last while it is on its way out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Place(Vec<Segment>);
+pub(crate) struct Place(pub(crate) Vec<Segment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Segment {
+pub(crate) enum Segment {
     Field(String),
     Element(usize),
     Key(String),

@@ -476,7 +476,8 @@ pub fn put_longs(out: &mut Vec<u8>, blocks: Blocks, numbers: &[i64]) {
     put_varints(out, blocks, numbers.iter().copied());
 }
 
-fn put_varints(
+/// Writes an array of numbers that are `int` or `long`.
+pub(crate) fn put_varints(
     out: &mut Vec<u8>,
     blocks: Blocks,
     numbers: impl ExactSizeIterator<Item = i64> + Clone,

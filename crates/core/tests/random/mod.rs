@@ -42,6 +42,14 @@ pub(crate) fn any_schema(random: &mut Random) -> Json {
     made.record(3, "")
 }
 
+/// A schema at random that IDL can say: no maps, recursion or unions but with `null`, and with the
+/// attributes that types come from.
+#[allow(dead_code, reason = "some tests want other schemas")]
+pub(crate) fn any_sayable(random: &mut Random) -> Json {
+    let mut made = Made { random, names: Vec::new(), count: 0 };
+    made.sayable_record(3)
+}
+
 struct Made<'a> {
     random: &'a mut Random,
     /// Full names that are complete.
@@ -109,6 +117,66 @@ impl Made<'_> {
                 Some(name) => json!(name),
                 None => json!("long"),
             },
+        }
+    }
+
+    fn sayable_record(&mut self, depth: usize) -> Json {
+        let (name, space, _) = self.name("");
+        let fields: Vec<Json> = (0..self.random.below(5) + 1)
+            .map(|i| {
+                let array = depth > 0 && self.random.chance(3);
+                let optional = self.random.chance(4);
+                let (kind, sal) = self.sayable(if array { depth - 1 } else { depth });
+                let mut field = json!({"name": format!("f{i}"), "type": kind, "salType": sal});
+                if array && field["type"]["type"] != "fixed" {
+                    field["type"] = json!({"type": "array", "items": field["type"]});
+                    if self.random.chance(2) {
+                        field["length"] = json!(self.random.below(4) + 1);
+                    }
+                }
+                if optional {
+                    field["type"] = match self.random.below(2) {
+                        0 => json!(["null", field["type"]]),
+                        _ => json!([field["type"], "null"]),
+                    };
+                }
+                field
+            })
+            .collect();
+        json!({"type": "record", "name": name, "namespace": space, "fields": fields})
+    }
+
+    /// A type and its SAL type.
+    fn sayable(&mut self, depth: usize) -> (Json, &'static str) {
+        let plain = [
+            ("boolean", "boolean"),
+            ("int", "byte"),
+            ("int", "short"),
+            ("int", "unsigned short"),
+            ("int", "int"),
+            ("long", "unsigned int"),
+            ("long", "long long"),
+            ("float", "float"),
+            ("double", "double"),
+            ("string", "string"),
+            ("bytes", ""),
+        ];
+        match self.random.below(if depth > 0 { 20 } else { 13 }) {
+            11 => {
+                let (_, _, full) = self.name("");
+                let symbols: Vec<_> =
+                    (0..=self.random.below(4)).map(|i| format!("S{}_{i}", self.count)).collect();
+                (json!({"type": "enum", "name": full, "symbols": symbols}), "")
+            }
+            12 => {
+                let (_, _, full) = self.name("");
+                (json!({"type": "fixed", "name": full, "size": self.random.below(20) + 1}), "")
+            }
+            13..=15 => (self.sayable_record(depth - 1), ""),
+            n => {
+                let (kind, sal) = plain[n % plain.len()];
+                (json!(kind), sal)
+            }
         }
     }
 
@@ -185,7 +253,8 @@ fn counted(
             let null = branches.iter().position(|b| schema.node(*b).kind == Type::Null);
             let any = random.below(branches.len());
             let branch = null.filter(|_| depth > 6).unwrap_or(any);
-            let inner = value(random, schema, branches[branch], depth + 1);
+            // A field's length is that of the array in its union, too.
+            let inner = counted(random, schema, (branches[branch], count), depth + 1);
             Value::Union(branch as u32, inner.into())
         }
         Type::Record(record) => {

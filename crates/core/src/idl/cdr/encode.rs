@@ -1,0 +1,241 @@
+//! From Avro to CDR.
+
+use crate::codec::Reader;
+use crate::codec::wire::WireError;
+use crate::idl::{Form, Head, Integer, Kind, Member, Struct, TopicType};
+
+use super::{CdrError, CdrProblem, Encoding, Output, Result};
+
+/// The identifiers of little-endian CDR, plain CDR2, and CDR2 with a size in front.
+const CDR_LE: u16 = 0x0001;
+const CDR2_LE: u16 = 0x0007;
+const D_CDR2_LE: u16 = 0x0009;
+
+/// In XCDR1, an optional member's header is one of the extended kind, whose own length is 8.
+const EXTENDED_PARAMETER: u16 = 0x3f01 | MUST_UNDERSTAND;
+const MUST_UNDERSTAND: u16 = 0x4000;
+const EXTENDED_LENGTH: u16 = 8;
+
+impl TopicType {
+    /// How samples are written: those of others' topics in XCDR1, which every implementation reads,
+    /// ours in XCDR2.
+    #[must_use]
+    pub fn encoding(&self) -> Encoding {
+        if self.form == Form::Foreign { Encoding::Xcdr1 } else { Encoding::Xcdr2 }
+    }
+
+    /// Appends to `out` the sample's CDR, encapsulation and padding included. `avro` is the datum,
+    /// or, in an envelope, any bytes. After an error, `out` is as it was.
+    ///
+    /// # Errors
+    /// [`CdrError`] names the field: no datum of the schema, a number that its type does not hold,
+    /// a text with a NUL within.
+    pub fn to_cdr(
+        &self,
+        head: &Head<'_>,
+        avro: &[u8],
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), CdrError> {
+        let start = out.len();
+        self.put(head, avro, out).inspect_err(|_| out.truncate(start))
+    }
+
+    fn put(&self, head: &Head<'_>, avro: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        let encoding = self.encoding();
+        let identifier = match (encoding, self.root().appendable) {
+            (Encoding::Xcdr1, _) => CDR_LE,
+            (Encoding::Xcdr2, false) => CDR2_LE,
+            (Encoding::Xcdr2, true) => D_CDR2_LE,
+        };
+        out.extend_from_slice(&identifier.to_be_bytes());
+        out.extend_from_slice(&[0; 2]);
+        let mut output = Output { origin: out.len(), bytes: out, encoding };
+        let size = self.sized(self.root(), encoding).then(|| output.open());
+        if self.form != Form::Foreign {
+            head.put(&mut output)?;
+        }
+        if self.form == Form::Envelope {
+            output.octets(avro)?;
+        } else {
+            let mut reader = Reader::new(avro);
+            self.put_members(self.fields(), &mut reader, &mut output)?;
+            reader.finish()?;
+        }
+        if let Some(size) = size {
+            output.close(size)?;
+        }
+        let padding = (out.len() - start).next_multiple_of(4) - (out.len() - start);
+        out.resize(out.len() + padding, 0);
+        out[start + 3] = padding as u8;
+        Ok(())
+    }
+
+    /// Whether a struct's size is in front of it.
+    pub(super) fn sized(&self, of: &Struct, encoding: Encoding) -> bool {
+        of.appendable && encoding == Encoding::Xcdr2
+    }
+
+    fn put_members(
+        &self,
+        members: &[Member],
+        reader: &mut Reader<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<()> {
+        for member in members {
+            self.put_member(member, reader, out).map_err(|e| e.in_field(&member.name))?;
+        }
+        Ok(())
+    }
+
+    fn put_member(
+        &self,
+        member: &Member,
+        reader: &mut Reader<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<()> {
+        let Some(null) = member.optional else { return self.put_kind(&member.kind, reader, out) };
+        let present = reader.branch(2)? != null;
+        match out.encoding {
+            Encoding::Xcdr2 => {
+                out.number([u8::from(present)]);
+                if present { self.put_kind(&member.kind, reader, out) } else { Ok(()) }
+            }
+            Encoding::Xcdr1 => self.put_parameter(member, present, reader, out),
+        }
+    }
+
+    fn put_parameter(
+        &self,
+        member: &Member,
+        present: bool,
+        reader: &mut Reader<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<()> {
+        out.align(4);
+        out.number(EXTENDED_PARAMETER.to_le_bytes());
+        out.number(EXTENDED_LENGTH.to_le_bytes());
+        out.number(member.id.to_le_bytes());
+        let size = out.open();
+        if present {
+            let origin = std::mem::replace(&mut out.origin, size);
+            self.put_kind(&member.kind, reader, out)?;
+            out.origin = origin;
+        }
+        out.close(size)
+    }
+
+    fn put_kind(&self, kind: &Kind, reader: &mut Reader<'_>, out: &mut Output<'_>) -> Result<()> {
+        match kind {
+            Kind::Boolean => out.number([u8::from(reader.boolean()?)]),
+            Kind::Integer(integer) => put_integer(*integer, reader, out)?,
+            Kind::Float => out.number(reader.float()?.to_le_bytes()),
+            Kind::Double => out.number(reader.double()?.to_le_bytes()),
+            Kind::String(bound) => out.text(reader.string()?.as_bytes(), *bound)?,
+            Kind::Bytes => out.octets(reader.bytes()?)?,
+            Kind::Fixed(size) => out.bytes.extend_from_slice(reader.take(*size as usize)?),
+            Kind::Enum(place) => {
+                let symbol = reader.symbol(self.enums[*place].symbols.len())?;
+                out.count(symbol)?;
+            }
+            Kind::Struct(place) => self.put_struct(&self.structs[*place], reader, out)?,
+            Kind::Sequence(item) => {
+                self.put_collection(item, out, |out| {
+                    let count = out.open();
+                    let found = self.put_items(item, reader, out)?;
+                    out.patch(count, found)
+                })?;
+            }
+            Kind::Array(item, expected) => {
+                self.put_collection(item, out, |out| {
+                    let found = self.put_items(item, reader, out)?;
+                    if found != *expected as usize {
+                        let expected = *expected;
+                        return Err(CdrError::new(CdrProblem::Length { expected, found }));
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_struct(&self, of: &Struct, reader: &mut Reader<'_>, out: &mut Output<'_>) -> Result<()> {
+        let size = self.sized(of, out.encoding).then(|| out.open());
+        self.put_members(&of.members, reader, out)?;
+        size.map_or(Ok(()), |size| out.close(size))
+    }
+
+    /// Writes a collection, its size in front where it needs one.
+    fn put_collection(
+        &self,
+        item: &Kind,
+        out: &mut Output<'_>,
+        items: impl FnOnce(&mut Output<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let size = sized_items(item, out.encoding).then(|| out.open());
+        items(out)?;
+        size.map_or(Ok(()), |size| out.close(size))
+    }
+
+    /// Writes the elements of an Avro array, and counts them.
+    fn put_items(
+        &self,
+        item: &Kind,
+        reader: &mut Reader<'_>,
+        out: &mut Output<'_>,
+    ) -> Result<usize> {
+        if let Some(width) = block_width(item) {
+            let raw = reader.raw_array(width)?;
+            if let (Kind::Boolean, Some(wrong)) = (item, raw.iter().find(|byte| **byte > 1)) {
+                return Err(CdrError::new(WireError::Boolean(*wrong)));
+            }
+            if !raw.is_empty() {
+                out.align(width);
+                out.bytes.extend_from_slice(&raw);
+            }
+            return Ok(raw.len() / width);
+        }
+        let mut all = 0;
+        while let Some(block) = reader.block(1)? {
+            let start = reader.rest().len();
+            for i in 0..block.count {
+                self.put_kind(item, reader, out).map_err(|error| error.in_element(all + i))?;
+            }
+            reader.end_block(block, start)?;
+            all += block.count;
+        }
+        Ok(all)
+    }
+}
+
+/// Whether a collection's size is in front of it.
+pub(super) fn sized_items(item: &Kind, encoding: Encoding) -> bool {
+    let number = matches!(item, Kind::Boolean | Kind::Integer(_) | Kind::Float | Kind::Double);
+    encoding == Encoding::Xcdr2 && !number
+}
+
+/// The bytes of an element that lies in Avro as in CDR.
+pub(super) fn block_width(item: &Kind) -> Option<usize> {
+    match item {
+        Kind::Boolean => Some(1),
+        Kind::Float => Some(4),
+        Kind::Double => Some(8),
+        _ => None,
+    }
+}
+
+#[inline]
+fn put_integer(kind: Integer, reader: &mut Reader<'_>, out: &mut Output<'_>) -> Result<()> {
+    let number = reader.long()?;
+    if !kind.holds(number) {
+        return Err(CdrError::new(CdrProblem::Range { number, kind }));
+    }
+    match kind.width() {
+        1 => out.number([number as u8]),
+        2 => out.number((number as u16).to_le_bytes()),
+        4 => out.number((number as u32).to_le_bytes()),
+        _ => out.number(number.to_le_bytes()),
+    }
+    Ok(())
+}

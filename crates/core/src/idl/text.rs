@@ -1,0 +1,185 @@
+//! Types as OMG IDL 4.2.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use super::names::{escaped, scoped, split};
+use super::{Enum, Kind, Member, Struct, TopicType};
+
+/// The widest line of comments.
+const COLUMNS: usize = 100;
+
+/// The types of several topics as one IDL file, each definition once: what they share stands
+/// before what uses it. Definitions of one name that differ are all printed, which IDL compilers
+/// refuse: put such topics into files of their own.
+pub fn document<'a>(types: impl IntoIterator<Item = &'a TopicType>) -> String {
+    let mut out = Document { text: String::from(HEAD), printed: HashMap::new() };
+    for of in types {
+        for one in &of.enums {
+            out.define(&one.name, definition_of_enum(one));
+        }
+        for (place, one) in of.structs.iter().enumerate() {
+            let topic = place + 1 == of.structs.len();
+            out.define(&one.name, definition_of_struct(of, one, topic));
+        }
+    }
+    out.text
+}
+
+const HEAD: &str = "// Made by `helio schema idl`: OMG IDL 4.2.\n";
+
+struct Document {
+    text: String,
+    /// The definitions of each name.
+    printed: HashMap<String, Vec<String>>,
+}
+
+impl Document {
+    /// Prints a definition in its modules, unless it was.
+    fn define(&mut self, name: &str, definition: String) {
+        let (modules, _) = split(name);
+        let before = self.printed.entry(name.to_owned()).or_default();
+        if before.contains(&definition) {
+            return;
+        }
+        self.text.push('\n');
+        let modules: Vec<&str> = modules.split("::").filter(|module| !module.is_empty()).collect();
+        for module in &modules {
+            self.text.push_str(&format!("module {} {{ ", escaped(module)));
+        }
+        if !modules.is_empty() {
+            self.text.truncate(self.text.trim_end().len());
+            self.text.push('\n');
+        }
+        self.text.push_str(&definition);
+        if !modules.is_empty() {
+            self.text.push_str(&vec!["};"; modules.len()].join(" "));
+            self.text.push('\n');
+        }
+        before.push(definition);
+    }
+}
+
+fn definition_of_enum(of: &Enum) -> String {
+    let mut out = String::new();
+    comment(&mut out, "", &of.text);
+    let name = escaped(split(&of.name).1);
+    let values = of.symbols.iter().enumerate().map(|(value, symbol)| (symbol.as_str(), value));
+    enumeration(&mut out, &name, values.map(|(symbol, value)| (escaped(symbol), value as i64)));
+    out
+}
+
+fn enumeration(out: &mut String, name: &str, symbols: impl Iterator<Item = (String, i64)>) {
+    let symbols: Vec<String> =
+        symbols.map(|(symbol, value)| format!("  @value({value}) {symbol}")).collect();
+    out.push_str(&format!("@appendable\nenum {name} {{\n{}\n}};\n", symbols.join(",\n")));
+}
+
+fn definition_of_struct(of: &TopicType, one: &Struct, topic: bool) -> String {
+    let mut out = String::new();
+    let name = split(&one.name).1;
+    for member in &one.members {
+        labels(&mut out, name, member);
+    }
+    comment(&mut out, "", &one.text);
+    if topic {
+        comment(&mut out, "", "A topic's type.");
+    }
+    let extensibility = if one.appendable { "@appendable" } else { "@final" };
+    out.push_str(&format!("{extensibility}\nstruct {} {{\n", escaped(name)));
+    for member in &one.members {
+        let units = match member.units.as_str() {
+            "" | "unitless" | "dimensionless" => "",
+            units => units,
+        };
+        let stop = if units.is_empty() || member.text.is_empty() { "" } else { ": " };
+        comment(&mut out, "  ", &format!("{units}{stop}{}", member.text));
+        out.push_str(&format!("  {};\n", declaration(of, member)));
+    }
+    out.push_str("};\n");
+    out
+}
+
+/// What a member's numbers mean, as an enumeration that nothing has as its type: values without a
+/// label are legal. Labels that IDL cannot say are a comment.
+fn labels(out: &mut String, of: &str, member: &Member) {
+    if member.labels.is_empty() {
+        return;
+    }
+    let name = format!("{of}_{}", member.name);
+    let symbols = member.labels.iter().map(|(label, value)| (format!("{name}_{label}"), *value));
+    comment(out, "", &format!("What the values of {of}.{} mean.", member.name));
+    if sayable(&member.labels) {
+        enumeration(out, &name, symbols);
+    } else {
+        let all: Vec<String> =
+            member.labels.iter().map(|(label, value)| format!("{label} = {value}")).collect();
+        comment(out, "", &all.join(", "));
+    }
+}
+
+/// Whether labels and values are an enumeration of IDL: names and values each once, values of 31
+/// bits.
+fn sayable(labels: &[(String, i64)]) -> bool {
+    let legal = |label: &String| label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    labels.iter().enumerate().all(|(place, (label, value))| {
+        let same =
+            |(other, number): &(String, i64)| other.eq_ignore_ascii_case(label) || number == value;
+        legal(label) && (0..1 << 31).contains(value) && !labels[..place].iter().any(same)
+    })
+}
+
+fn declaration(of: &TopicType, member: &Member) -> String {
+    let mut out = String::new();
+    if member.key {
+        out.push_str("@key ");
+    }
+    if member.optional.is_some() {
+        out.push_str("@optional ");
+    }
+    let (kind, bounds) = match &member.kind {
+        Kind::Array(item, count) => (word(of, item), format!("[{count}]")),
+        Kind::Fixed(size) => ("octet".to_owned(), format!("[{size}]")),
+        kind => (word(of, kind), String::new()),
+    };
+    let _ = write!(out, "{kind} {}{bounds}", escaped(&member.name));
+    out
+}
+
+fn word(of: &TopicType, kind: &Kind) -> String {
+    match kind {
+        Kind::Boolean => "boolean".to_owned(),
+        Kind::Integer(integer) => integer.word().to_owned(),
+        Kind::Float => "float".to_owned(),
+        Kind::Double => "double".to_owned(),
+        Kind::String(None) => "string".to_owned(),
+        Kind::String(Some(bound)) => format!("string<{bound}>"),
+        Kind::Bytes | Kind::Fixed(_) => "sequence<octet>".to_owned(),
+        Kind::Enum(place) => scoped(&of.enums[*place].name),
+        Kind::Struct(place) => scoped(&of.structs[*place].name),
+        // `>>` is one sign to some compilers.
+        Kind::Sequence(item) | Kind::Array(item, _) => match word(of, item) {
+            inner if inner.ends_with('>') => format!("sequence<{inner} >"),
+            inner => format!("sequence<{inner}>"),
+        },
+    }
+}
+
+/// A comment in as many lines as it takes. What would be more than a comment is made harmless: a
+/// backslash at a line's end would join the next line to it.
+fn comment(out: &mut String, indent: &str, text: &str) {
+    let clean = text.replace('\\', "/");
+    let mut line = String::new();
+    for word in clean.split_whitespace() {
+        let long = line.chars().count() + word.chars().count() + indent.len() + 4 > COLUMNS;
+        if long && !line.is_empty() {
+            let _ = writeln!(out, "{indent}//{line}");
+            line.clear();
+        }
+        line.push(' ');
+        line.extend(word.chars().filter(|c| !c.is_control()));
+    }
+    if !line.is_empty() {
+        let _ = writeln!(out, "{indent}//{line}");
+    }
+}
