@@ -20,7 +20,7 @@ engines_python := tests/engines tests/engines/kafka tests/engines/apicurio
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
-  $(shell find python crates/core crates/journal crates/bus crates/services -name tests -prune -o -type f \
+  $(shell find python crates/core crates/journal crates/bus crates/transports crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
 .PHONY: help demo test test-rust test-python test-engines bench lint docs build python clean

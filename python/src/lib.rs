@@ -34,6 +34,8 @@ fn qos_profile(name: &str) -> PyResult<String> {
 /// The extension; private, see the package `heliograph`.
 #[pymodule]
 fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    #[cfg(feature = "dds")]
+    helio_dds::register();
     #[cfg(feature = "kafka")]
     helio_kafka::register();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -279,7 +279,11 @@ impl BusCore {
         spec.validate()?;
         let name = &spec.name;
         if let Some(qos) = &spec.qos {
-            self.transport.capabilities().check(name, qos)?;
+            self.transport.capabilities().check(name, qos).map_err(|mut refusal| {
+                let remedy = self.transport.remedy(refusal.policy);
+                refusal.remedy = remedy.unwrap_or(std::mem::take(&mut refusal.remedy));
+                refusal
+            })?;
         }
         let key = (name.clone(), spec.producer.clone().unwrap_or_else(|| self.producer.clone()));
         let mut topics = locked(&self.topics);

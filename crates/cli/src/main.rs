@@ -56,6 +56,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> CliResult {
+    #[cfg(feature = "dds")]
+    helio_dds::register();
     #[cfg(feature = "kafka")]
     helio_kafka::register();
     if let Command::Worker(args) = &cli.command {

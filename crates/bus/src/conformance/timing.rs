@@ -85,12 +85,15 @@ fn deadline(harness: &dyn Harness) -> Outcome {
     ensure!(early.others.is_empty(), "told before the deadline: {:?}", early.others);
     clock.advance(second * 3 / 4);
     let missed = |event: &Event| match event {
-        Event::DeadlineMissed(missed) => Some(missed.clone()),
+        // Engines without places met by samples without a key: that one falls silent, too.
+        Event::DeadlineMissed(missed) if !missed.key.is_empty() => Some(missed.clone()),
         _ => None,
     };
     let told = await_event(harness, &mut samples, "the missed deadline", missed)?;
     ensure!(&told.key[..] == b"silent" && told.in_a_row == 1, "{told:?}");
-    ensure!(samples.try_next()?.is_none(), "the steady key was told too");
+    while let Some(event) = samples.try_next()? {
+        ensure!(missed(&event).is_none(), "the steady key was told too");
+    }
     clock.advance(second * 2);
     let told = await_event(harness, &mut samples, "the next missed deadline", missed)?;
     ensure!(told.in_a_row >= 2 || &told.key[..] == b"steady", "{told:?}");

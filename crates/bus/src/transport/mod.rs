@@ -13,6 +13,7 @@ mod capabilities;
 pub mod fault;
 mod journal;
 pub mod memory;
+mod producers;
 mod registry;
 
 use std::ops::ControlFlow;
@@ -25,6 +26,7 @@ use thiserror::Error;
 
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
+pub use producers::{Producers, order_by_producer};
 pub(crate) use registry::open;
 pub use registry::{Connect, Opening, register, schemes};
 
@@ -78,6 +80,11 @@ pub trait Transport: Send + Sync + 'static {
     /// # Errors
     /// What the engine says (a bounded number of bells, no memory).
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError>;
+    /// What to do about a policy that is refused, where the transport knows better than to override
+    /// it or to use another.
+    fn remedy(&self, _policy: &str) -> Option<String> {
+        None
+    }
     /// Ends everything: pending receipts are completed, readers and writers then say `Closed`.
     fn close(&self);
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
+use helio_bus::transport::{Producers, order_by_producer};
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
@@ -21,7 +22,7 @@ use crate::error::{failed, outage};
 use crate::fetcher::{Queue, Wake};
 use crate::options::PATIENCE;
 use crate::reader::Start;
-use crate::sample::{Foreign, Kept, Producers};
+use crate::sample::{Foreign, Kept};
 use crate::topic::{Origin, TopicState};
 
 /// The records of the log that are read beside a companion, a partition.
@@ -86,23 +87,9 @@ impl Newest {
         let mut log: Vec<_> = self.keys.into_values().flatten().collect();
         log.sort_unstable_by_key(|kept| kept.offset);
         all.append(&mut log);
-        by_producer(&mut all);
+        let who = |kept: &Kept| kept.meta.producer.name.to_string();
+        order_by_producer(&mut all, who, Kept::order);
         all
-    }
-}
-
-/// Puts each producer's samples in the order of their numbers, on the places that they have.
-fn by_producer(all: &mut [Kept]) {
-    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
-    for (place, kept) in all.iter().enumerate() {
-        places.entry(kept.meta.producer.name.to_string()).or_default().push(place);
-    }
-    for places in places.into_values() {
-        let mut own: Vec<_> = places.iter().map(|place| all[*place].clone()).collect();
-        if !own.is_sorted_by_key(Kept::order) {
-            own.sort_by_key(Kept::order);
-            places.into_iter().zip(own).for_each(|(place, kept)| all[place] = kept);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{
-    Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, Visit, not_ours,
+    Armed, Begin, Item, Origin, Position, Producers, Reader, ReaderRequest, Visit, not_ours,
 };
 use helio_bus::{Bell, Gap, Tai, TransportError};
 use rdkafka::consumer::Consumer as _;
@@ -22,7 +22,7 @@ use crate::group::{Assigned, Member};
 use crate::history;
 use crate::native;
 use crate::options::PATIENCE;
-use crate::sample::{Foreign, Kept, Meta, Producers};
+use crate::sample::{Foreign, Kept, Meta};
 use crate::topic::{self, TopicState};
 
 /// How long a reader that lags may be held up to learn how far, once every [`ASK_EVERY`]: what was

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use helio_bus::transport::{Origin, SampleRef};
+use helio_bus::transport::{Origin, Producers, SampleRef};
 use helio_core::confluent::FRAME_BYTES;
-use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
+use helio_core::{Headers, HeadersRef, Producer, SchemaId, Tai, TraceId};
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
@@ -13,30 +13,6 @@ use crate::native::RawHeaders;
 
 /// Who wrote what has no header of ours.
 const FOREIGN: &str = "kafka";
-/// The most producers that a reader remembers the names of.
-const MAX_PRODUCERS: usize = 1024;
-
-/// The producers that a reader has met, so that a sample costs no memory for its producer.
-#[derive(Default)]
-pub(crate) struct Producers(Vec<Arc<Producer>>);
-
-impl Producers {
-    fn of(&mut self, name: &str, incarnation: u64) -> Option<Arc<Producer>> {
-        let same =
-            |known: &Arc<Producer>| known.incarnation == incarnation && known.name.as_str() == name;
-        if let Some(place) = self.0.iter().position(same) {
-            // Whoever writes most is found first.
-            self.0.swap(0, place);
-            return Some(Arc::clone(&self.0[0]));
-        }
-        let producer = Arc::new(Producer { name: ProducerName::new(name).ok()?, incarnation });
-        if self.0.len() == MAX_PRODUCERS {
-            self.0.truncate(MAX_PRODUCERS / 2);
-        }
-        self.0.push(Arc::clone(&producer));
-        Some(producer)
-    }
-}
 
 /// What a record is as a sample, beside its key and payload.
 #[derive(Debug, Clone)]

@@ -19,6 +19,7 @@ static OPEN: Mutex<BTreeMap<u32, Open>> = Mutex::new(BTreeMap::new());
 #[derive(Debug)]
 pub struct Domain {
     id: u32,
+    new: bool,
 }
 
 impl Domain {
@@ -34,14 +35,21 @@ impl Domain {
                 return Err(DdsError::OtherConfiguration { domain: id, there, asked });
             }
             open.users += 1;
-            return Ok(Self { id });
+            return Ok(Self { id, new: false });
         }
         let xml = text(config)?;
         // SAFETY: the text ends with a zero and outlives the call, which copies what it keeps.
         let made = unsafe { cyclors::dds_create_domain(id, xml.as_ptr()) };
         let domain = Entity::made("open the domain", made)?;
         all.insert(id, Open { config: config.to_owned(), users: 1, _domain: domain });
-        Ok(Self { id })
+        Ok(Self { id, new: true })
+    }
+
+    /// Whether it was opened just now: what a process knows of a domain is shared, and it knows
+    /// nobody yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Its number.

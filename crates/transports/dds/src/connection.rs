@@ -1,0 +1,336 @@
+//! What everything of one connection shares, and the one thread that does what may wait.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::locked;
+use helio_bus::{Clock, TransportError};
+use helio_core::TopicName;
+
+use crate::entity::{Domain, Participant, Qos, Topic};
+use crate::envelope;
+use crate::error::{engine, failed};
+use crate::names::Names;
+use crate::options::Options;
+use crate::reader::Incoming;
+use crate::tables::{Answer, Ask, End, Heard, Opened, Tables, Word, hex};
+use crate::topic::TopicState;
+use crate::writer::Outgoing;
+
+/// How long an end that was opened is given to meet those of its topic.
+const MEETING: Duration = Duration::from_secs(2);
+/// How long the thread waits for acknowledgements before it looks at what else there is.
+const TURN: Duration = Duration::from_millis(1);
+/// The thread's longest rest.
+const REST: Duration = Duration::from_secs(1);
+
+/// One connection: what is opened on it keeps it alive, and is closed with it.
+pub(crate) struct Connection {
+    pub(crate) domain: u32,
+    pub(crate) names: Names,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tables: Tables,
+    participant: Arc<Participant>,
+    topics: Mutex<HashMap<String, Weak<Topic>>>,
+    held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
+    writers: Mutex<Vec<Weak<Outgoing>>>,
+    readers: Mutex<Vec<Weak<Incoming>>>,
+    alarm: Arc<Alarm>,
+    closed: AtomicBool,
+}
+
+/// What wakes the thread.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    rung: Mutex<bool>,
+    ring: Condvar,
+}
+
+impl Alarm {
+    pub(crate) fn ring(&self) {
+        if !std::mem::replace(&mut *locked(&self.rung), true) {
+            self.ring.notify_one();
+        }
+    }
+
+    /// Rests until it rings or the time is over.
+    fn rest(&self, at_most: Duration) {
+        let mut rung = locked(&self.rung);
+        if !*rung {
+            let waited = self.ring.wait_timeout(rung, at_most);
+            rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *rung = false;
+    }
+}
+
+/// A question that waits for ends to meet.
+struct Owed {
+    to: String,
+    ask: Ask,
+    until: Instant,
+}
+
+impl Connection {
+    pub(crate) fn open(
+        options: &Options,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, TransportError> {
+        let domain = Domain::open(options.domain, &options.config).map_err(failed("connect"))?;
+        let alone = domain.is_new();
+        let participant = Participant::join(domain, &Qos::new()).map_err(failed("connect"))?;
+        let names = Names::new(&options.prefix);
+        let alarm = Arc::<Alarm>::default();
+        let rung = Arc::clone(&alarm);
+        let news: Arc<dyn Fn() + Send + Sync> = Arc::new(move || rung.ring());
+        let connection = Arc::new(Self {
+            tables: Tables::open(&participant, &names, &news)?,
+            domain: options.domain,
+            names,
+            clock: Arc::clone(clock),
+            participant,
+            topics: Mutex::default(),
+            held: Mutex::default(),
+            writers: Mutex::default(),
+            readers: Mutex::default(),
+            alarm,
+            closed: AtomicBool::new(false),
+        });
+        let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.alarm));
+        std::thread::Builder::new()
+            .name("helio-dds".to_owned())
+            .spawn(move || run(&weak, &alarm))
+            .map_err(|error| engine("start a thread", error))?;
+        if alone {
+            std::thread::sleep(options.discovery);
+        }
+        // What the others have said by now is known.
+        connection.tables.ask(None, None)?;
+        Ok(connection)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), TransportError> {
+        if self.is_closed() { Err(TransportError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Wakes the thread: there is something to hear, to be acknowledged or to be told.
+    pub(crate) fn ring(&self) {
+        self.alarm.ring();
+    }
+
+    pub(crate) fn alarm(&self) -> Arc<Alarm> {
+        Arc::clone(&self.alarm)
+    }
+
+    /// A DDS topic of envelopes: one for all ends of this connection.
+    pub(crate) fn envelopes(&self, name: &TopicName) -> Result<Arc<Topic>, TransportError> {
+        let dds = self.names.dds(name);
+        let mut topics = locked(&self.topics);
+        if let Some(topic) = topics.get(&dds).and_then(Weak::upgrade) {
+            return Ok(topic);
+        }
+        let of = envelope::envelope_type();
+        let topic = Topic::create(&self.participant, &dds, &of, &Qos::new());
+        let topic = topic.map_err(failed("make the topic"))?;
+        topics.retain(|_, topic| topic.strong_count() > 0);
+        topics.insert(dds, Arc::downgrade(&topic));
+        Ok(topic)
+    }
+
+    /// A topic that somebody has open here.
+    pub(crate) fn held(&self, name: &TopicName) -> Option<Arc<TopicState>> {
+        locked(&self.held).get(name).and_then(Weak::upgrade)
+    }
+
+    pub(crate) fn hold(&self, topic: &Arc<TopicState>) {
+        let mut held = locked(&self.held);
+        held.retain(|_, topic| topic.strong_count() > 0);
+        held.insert(topic.name.clone(), Arc::downgrade(topic));
+    }
+
+    /// Says what is known of the schemas of a topic that this session has, so that it does not end
+    /// with who has said it first.
+    pub(crate) fn keep_schemas(&self, topic: &TopicName) {
+        let session = &self.tables.session;
+        let unsaid = self.tables.look(|state| {
+            let mut words = Vec::new();
+            if !state.holders(topic).contains(session) {
+                return words;
+            }
+            for (after, (id, origin)) in state.schemas(topic).into_iter().enumerate() {
+                if !state.has_said(session, topic, id) {
+                    let (topic, schema) = (topic.clone(), hex(id));
+                    let text = state.text(id).cloned();
+                    words.extend(text.map(|text| Word::Text { schema: schema.clone(), text }));
+                    words.push(Word::Of { topic, schema, after, origin });
+                }
+            }
+            words
+        });
+        for word in unsaid {
+            // Where it cannot be said, others say it still.
+            let _ = self.tables.say(word);
+        }
+    }
+
+    pub(crate) fn add_writer(&self, writer: &Arc<Outgoing>) {
+        let mut writers = locked(&self.writers);
+        writers.retain(|writer| writer.strong_count() > 0);
+        writers.push(Arc::downgrade(writer));
+    }
+
+    pub(crate) fn add_reader(&self, reader: &Arc<Incoming>) {
+        let mut readers = locked(&self.readers);
+        readers.retain(|reader| reader.strong_count() > 0);
+        readers.push(Arc::downgrade(reader));
+    }
+
+    pub(crate) fn writers(&self) -> Vec<Arc<Outgoing>> {
+        locked(&self.writers).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn readers(&self) -> Vec<Arc<Incoming>> {
+        locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Waits until an end that was opened has met those of its topic that are known, and they it;
+    /// gives their answers.
+    pub(crate) fn meet(
+        &self,
+        opened: Opened,
+        met: impl Fn() -> Vec<String>,
+    ) -> Result<Vec<Answer>, TransportError> {
+        let holders = self.tables.look(|state| state.holders(&opened.topic));
+        let answers = self.tables.ask(Some(holders), Some(opened))?;
+        let until = Instant::now() + MEETING;
+        let theirs: Vec<_> = answers.iter().flat_map(|answer| &answer.met).collect();
+        while !theirs.is_empty() && Instant::now() < until {
+            let ours = met();
+            if theirs.iter().all(|end| ours.contains(end)) {
+                break;
+            }
+            // Cyclone's threads match the two; there is nothing to wait on but the time.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(answers)
+    }
+
+    /// Does what was heard; adds what has to wait.
+    fn hear(&self, owed: &mut Vec<Owed>) {
+        for (session, heard) in self.tables.hear() {
+            match heard {
+                Heard::Nothing => {}
+                Heard::Schemas(topic) => {
+                    self.keep_schemas(&topic);
+                }
+                Heard::Writers(topic) => {
+                    let writers = self.writers();
+                    let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
+                    of_topic.for_each(|writer| writer.look());
+                }
+                Heard::Asked(ask) => {
+                    owed.push(Owed { to: session, ask, until: Instant::now() + MEETING });
+                }
+            }
+        }
+        owed.retain(|owed| !self.answered(owed));
+    }
+
+    /// Answers a question, if its end has met ours or there was time enough.
+    fn answered(&self, Owed { to, ask, until }: &Owed) -> bool {
+        let mut answer = Answer { number: ask.number, ..Answer::default() };
+        if let Some(opened) = &ask.opened {
+            let all_met = match opened.end {
+                End::Reader => self.met_by_writers(opened, &mut answer),
+                End::Writer => self.met_by_readers(opened, &mut answer),
+            };
+            if !all_met && Instant::now() < *until {
+                return false;
+            }
+        }
+        // Where it cannot be said, the other waits its time.
+        let _ = self.tables.answer(to, &answer);
+        true
+    }
+
+    fn met_by_writers(&self, opened: &Opened, answer: &mut Answer) -> bool {
+        let wanted = |writer: &&Arc<Outgoing>| {
+            writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
+        };
+        self.writers().iter().filter(wanted).all(|writer| {
+            answer.stands.push(writer.stand());
+            let met = writer.has_met(&opened.guid);
+            answer.met.extend(met.then(|| writer.guid()));
+            met
+        })
+    }
+
+    fn met_by_readers(&self, opened: &Opened, answer: &mut Answer) -> bool {
+        let wanted = |reader: &&Arc<Incoming>| {
+            reader.topic.name == opened.topic && overlap(&opened.partitions, &reader.partitions)
+        };
+        self.readers().iter().filter(wanted).all(|reader| {
+            let met = reader.met().contains(&opened.guid);
+            answer.met.extend(met.then(|| reader.guid()));
+            met
+        })
+    }
+
+    /// Ends everything: readers and pending receipts are told, and others that this session ends.
+    pub(crate) fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.readers().iter().for_each(|reader| reader.ring());
+        self.writers().iter().for_each(|writer| writer.end());
+        self.tables.close();
+        self.ring();
+    }
+}
+
+/// Whether partitions have one in common; none named is all.
+fn overlap(one: &[u32], other: &[u32]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|partition| other.contains(partition))
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The thread: hears what is said, answers, and waits for acknowledgements and for room, so that
+/// nobody else has to.
+fn run(connection: &Weak<Connection>, alarm: &Alarm) {
+    let mut owed = Vec::new();
+    loop {
+        let Some(connection) = connection.upgrade() else { return };
+        if connection.is_closed() {
+            return;
+        }
+        connection.hear(&mut owed);
+        connection.readers().iter().for_each(|reader| reader.attend());
+        let waiting: Vec<_> =
+            connection.writers().into_iter().filter(|writer| writer.is_waiting()).collect();
+        for writer in &waiting {
+            writer.wait(TURN / u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+        }
+        drop(connection);
+        let turn = if owed.is_empty() { REST } else { TURN };
+        alarm.rest(if waiting.is_empty() { turn } else { Duration::ZERO });
+    }
+}
+
+/// Takes back what has lost.
+pub(crate) fn unsay(connection: &Connection, word: &Word) {
+    if !connection.is_closed() {
+        // Where it cannot be said, it ends with the session.
+        let _ = connection.tables.take_back(word);
+    }
+}

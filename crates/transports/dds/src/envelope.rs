@@ -1,0 +1,317 @@
+//! The sample on the wire: `helio::Envelope`, a header of ours and the payload's octets.
+//!
+//! ```idl
+//! module helio {
+//!   @final @nested struct Header {
+//!     unsigned long long incarnation;
+//!     unsigned long long sequence;   // 0: written by others than a bus
+//!     long long time;                // nanoseconds of TAI since 1970
+//!     unsigned long long schema;     // 0 is bytes
+//!     unsigned long partition;
+//!     octet level;
+//!     octet flags;                   // bit 0: re-served by a durability service
+//!     string producer;
+//!     sequence<octet> trace;         // 16, or none
+//!     @key sequence<octet> key;
+//!     sequence<octet> headers;       // as in the journal
+//!   };
+//!   @final struct Envelope { @key Header helio; sequence<octet> payload; };
+//! };
+//! ```
+//!
+//! Values are plain CDR of XCDR2, little-endian. The payload comes last, so that it is given to
+//! Cyclone from where it lies, and read from where Cyclone has it.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use helio_bus::transport::Record;
+use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
+
+use crate::entity::{Extensibility, Member, Struct, Type};
+
+/// XCDR2, plain, little-endian.
+const ENCAPSULATION: [u8; 2] = [0, 7];
+/// The sample was put on the wire again by a durability service: who has it already passes it over.
+pub const RE_SERVED: u8 = 1;
+
+/// What the bus knows of a sample besides its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// Who published: the name.
+    pub producer: &'a str,
+    /// Who published: the incarnation.
+    pub incarnation: u64,
+    /// The number among its producer's in that partition; 0 where others than a bus have written.
+    pub sequence: u64,
+    /// When it was published.
+    pub time: Tai,
+    /// The payload's schema.
+    pub schema: SchemaId,
+    /// The partition.
+    pub partition: u32,
+    /// The routing byte.
+    pub level: u8,
+    /// [`RE_SERVED`].
+    pub flags: u8,
+    /// The trace that it belongs to.
+    pub trace: Option<TraceId>,
+    /// The key; empty is none.
+    pub key: &'a [u8],
+    /// Named values beside the payload, in their own encoding.
+    pub headers: HeadersRef<'a>,
+}
+
+impl<'a> Header<'a> {
+    /// The header of a record that a producer publishes.
+    #[must_use]
+    pub fn of(
+        record: &Record<'a>,
+        producer: &'a Producer,
+        (partition, sequence): (u32, u64),
+    ) -> Self {
+        Self {
+            producer: producer.name.as_str(),
+            incarnation: producer.incarnation,
+            sequence,
+            time: record.time,
+            schema: record.schema,
+            partition,
+            level: record.level,
+            flags: 0,
+            trace: record.trace,
+            key: record.key,
+            headers: record.headers,
+        }
+    }
+
+    /// The order of one producer's samples.
+    #[must_use]
+    pub fn order(&self) -> (u64, u64) {
+        (self.incarnation, self.sequence)
+    }
+}
+
+/// The header's type.
+#[must_use]
+pub fn header_type() -> Arc<Struct> {
+    let octets = || Type::Sequence(Box::new(Type::Octet), None);
+    Arc::new(Struct {
+        name: "helio::Header".to_owned(),
+        extensibility: Extensibility::Final,
+        nested: true,
+        members: vec![
+            Member::new("incarnation", Type::UInt64),
+            Member::new("sequence", Type::UInt64),
+            Member::new("time", Type::Int64),
+            Member::new("schema", Type::UInt64),
+            Member::new("partition", Type::UInt32),
+            Member::new("level", Type::Octet),
+            Member::new("flags", Type::Octet),
+            Member::new("producer", Type::String(None)),
+            Member::new("trace", octets()),
+            Member::new("key", octets()).key(),
+            Member::new("headers", octets()),
+        ],
+    })
+}
+
+/// The envelope's type.
+#[must_use]
+pub fn envelope_type() -> Struct {
+    Struct {
+        name: "helio::Envelope".to_owned(),
+        extensibility: Extensibility::Final,
+        nested: false,
+        members: vec![
+            Member::new("helio", Type::Struct(header_type())).key(),
+            Member::new("payload", Type::Sequence(Box::new(Type::Octet), None)),
+        ],
+    }
+}
+
+/// Writes everything before the payload over what is in `into`. What follows is in [`pieces`].
+pub fn write_head(header: &Header<'_>, payload: usize, into: &mut Vec<u8>) {
+    into.clear();
+    let padding = padding(payload);
+    into.extend_from_slice(&ENCAPSULATION);
+    into.extend_from_slice(&[0, padding as u8]);
+    write_header(header, into);
+    length(payload, into);
+}
+
+/// Writes a header behind a CDR header of four bytes.
+pub fn write_header(header: &Header<'_>, into: &mut Vec<u8>) {
+    into.extend_from_slice(&header.incarnation.to_le_bytes());
+    into.extend_from_slice(&header.sequence.to_le_bytes());
+    into.extend_from_slice(&header.time.nanos().to_le_bytes());
+    into.extend_from_slice(&header.schema.0.to_le_bytes());
+    into.extend_from_slice(&header.partition.to_le_bytes());
+    into.extend_from_slice(&[header.level, header.flags]);
+    align(into);
+    length(header.producer.len() + 1, into);
+    into.extend_from_slice(header.producer.as_bytes());
+    into.push(0);
+    octets(header.trace.as_ref().map_or(&[], |trace| &trace.0), into);
+    octets(header.key, into);
+    octets(header.headers.as_bytes(), into);
+    align(into);
+}
+
+/// The pieces of a sample: what [`write_head`] wrote, the payload, and what fills it up to four.
+#[must_use]
+pub fn pieces<'a>(head: &'a [u8], payload: &'a [u8]) -> [IoSlice<'a>; 3] {
+    [IoSlice::new(head), IoSlice::new(payload), IoSlice::new(&[0; 3][..padding(payload.len())])]
+}
+
+fn padding(bytes: usize) -> usize {
+    bytes.wrapping_neg() % 4
+}
+
+fn align(into: &mut Vec<u8>) {
+    into.resize(into.len() + padding(into.len()), 0);
+}
+
+fn length(bytes: usize, into: &mut Vec<u8>) {
+    into.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn octets(bytes: &[u8], into: &mut Vec<u8>) {
+    align(into);
+    length(bytes.len(), into);
+    into.extend_from_slice(bytes);
+}
+
+/// Reads a sample; none where it is no envelope.
+#[must_use]
+pub fn parse(cdr: &[u8]) -> Option<(Header<'_>, &[u8])> {
+    if cdr.get(..2)? != ENCAPSULATION {
+        return None;
+    }
+    let mut at = Cursor { bytes: cdr, at: 4 };
+    let header = at.header()?;
+    let payload = at.octets()?;
+    Some((header, payload))
+}
+
+/// A place in CDR. (The CDR header has four bytes, so alignment to four is the same with it.)
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(bytes)?;
+        let taken = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn octets(&mut self) -> Option<&'a [u8]> {
+        self.at += padding(self.at);
+        let length = u32::from_le_bytes(self.array()?);
+        self.take(length as usize)
+    }
+
+    fn header(&mut self) -> Option<Header<'a>> {
+        let incarnation = u64::from_le_bytes(self.array()?);
+        let sequence = u64::from_le_bytes(self.array()?);
+        let time = Tai::from_nanos(i64::from_le_bytes(self.array()?));
+        let schema = SchemaId(u64::from_le_bytes(self.array()?));
+        let partition = u32::from_le_bytes(self.array()?);
+        let [level, flags] = self.array()?;
+        let producer = self.octets()?.split_last()?.1;
+        let trace = self.octets()?;
+        let (key, headers) = (self.octets()?, self.octets()?);
+        Some(Header {
+            producer: std::str::from_utf8(producer).ok()?,
+            incarnation,
+            sequence,
+            time,
+            schema,
+            partition,
+            level,
+            flags,
+            trace: trace.try_into().ok().map(TraceId),
+            key,
+            headers: HeadersRef::parse(headers).ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(key: &[u8], trace: Option<TraceId>) -> Header<'_> {
+        Header {
+            producer: "Script:12",
+            incarnation: 0x11,
+            sequence: 0x22,
+            time: Tai::from_nanos(-5),
+            schema: SchemaId(0x0102_0304_0506_0708),
+            partition: 3,
+            level: 9,
+            flags: RE_SERVED,
+            trace,
+            key,
+            headers: HeadersRef::EMPTY,
+        }
+    }
+
+    fn written(header: &Header<'_>, payload: &[u8]) -> Vec<u8> {
+        let mut head = vec![7; 3];
+        write_head(header, payload.len(), &mut head);
+        pieces(&head, payload).concat_bytes()
+    }
+
+    trait Concat {
+        fn concat_bytes(&self) -> Vec<u8>;
+    }
+
+    impl Concat for [IoSlice<'_>; 3] {
+        fn concat_bytes(&self) -> Vec<u8> {
+            self.iter().flat_map(|piece| piece.iter().copied()).collect()
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let golden = b"\0\x07\0\x01\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
+            \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
+            \x03\0\0\0\x09\x01\0\0\x0a\0\0\0Script:12\0\0\0\
+            \0\0\0\0\x01\0\0\0k\0\0\0\0\0\0\0\x03\0\0\0abc\0";
+        assert_eq!(written(&header(b"k", None), b"abc"), golden);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for trace in [None, Some(TraceId([3; 16]))] {
+            for length in 0..9 {
+                let bytes = [5; 9];
+                let (header, payload) = (header(&bytes[..length], trace), &bytes[length..]);
+                let cdr = written(&header, payload);
+                assert_eq!(cdr.len() % 4, 0);
+                assert_eq!(parse(&cdr), Some((header, payload)));
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_no_envelope() {
+        let whole = written(&header(b"key", Some(TraceId([3; 16]))), b"abcd");
+        for length in 0..whole.len() {
+            assert_eq!(parse(&whole[..length]), None, "{length}");
+        }
+        for place in 0..whole.len() {
+            let mut wrong = whole.clone();
+            wrong[place] ^= 0xff;
+            let _any = parse(&wrong);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What topics are called on both sides.
+//!
+//! A DDS topic has the bus topic's name, behind the URL's `prefix`. Names that DDS or the transport
+//! keep for themselves (they begin with `DCPS` or `_`) get a `_` in front.
+
+use helio_core::TopicName;
+
+/// The names of one connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// A topic of the bus.
+    pub(crate) fn dds(&self, name: &TopicName) -> String {
+        let name = name.as_str();
+        let kept = self.prefix.is_empty() && name.starts_with("DCPS") || name.starts_with('_');
+        format!("{}{}{name}", self.prefix, if kept { "_" } else { "" })
+    }
+
+    /// A topic of the transport's own.
+    pub(crate) fn internal(&self, name: &str) -> String {
+        format!("{}_helio/{name}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_on_both_sides_but_those_that_are_kept() {
+        let names = Names::new("");
+        let dds = |name: &str| names.dds(&TopicName::new(name).unwrap());
+        assert_eq!(dds("MTMount/logevent/summaryState"), "MTMount/logevent/summaryState");
+        assert_eq!(dds("DCPSTopic"), "_DCPSTopic");
+        assert_eq!(names.internal("table"), "_helio/table");
+        assert_eq!(Names::new("sim.").internal("table"), "sim._helio/table");
+    }
+}

@@ -1,0 +1,178 @@
+//! What a `dds:` URL says: the domain, how participants find each other, and bounds.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use helio_bus::transport::Opening;
+use helio_bus::{BusUrl, ConnectError};
+
+/// The options that there are.
+const KNOWN: [&str; 7] =
+    ["peers", "interface", "multicast", "lease_s", "discovery_ms", "prefix", "config"];
+/// The largest domain whose ports fit (RTPS: 7400 + 250 times the domain).
+const MAX_DOMAIN: u32 = 230;
+/// The most processes of one host and domain that find each other without multicast.
+const MAX_PROCESSES: u32 = 119;
+
+/// The largest payload, in bytes: as Kafka's, so that a bridge between both loses nothing.
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
+/// The largest key, in bytes: as the journal's.
+pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// How long a process that is new in a domain waits for others to be found: nobody tells how many
+/// there are.
+const DISCOVERY_MS: u64 = 300;
+/// How long opening waits for what others have to say.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a URL asks for, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) domain: u32,
+    pub(crate) prefix: String,
+    pub(crate) discovery: Duration,
+    /// Cyclone's configuration, as XML.
+    pub(crate) config: String,
+}
+
+impl Options {
+    pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
+        let url = &opening.url;
+        url.allow_options(&KNOWN)?;
+        let wrong =
+            |reason: &str| ConnectError::Url { url: url.to_string(), reason: reason.to_owned() };
+        let rest = url.rest().trim_start_matches('/').trim_end_matches('/');
+        let domain: u32 = rest.parse().map_err(|_| wrong("a DDS domain is a number: dds://0"))?;
+        if domain > MAX_DOMAIN {
+            return Err(wrong("a DDS domain is 0 to 230"));
+        }
+        let prefix = url.option("prefix").unwrap_or_default();
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+        if !prefix.chars().all(legal) {
+            let reason = "a prefix is made of letters, digits, '.', '_', '-' and '/'";
+            return Err(url.bad_option("prefix", prefix, reason));
+        }
+        let discovery = url.number("discovery_ms")?.unwrap_or(DISCOVERY_MS);
+        Ok(Self {
+            domain,
+            prefix: prefix.to_owned(),
+            discovery: Duration::from_millis(discovery),
+            config: config(url)?,
+        })
+    }
+}
+
+/// Cyclone's configuration: the file, if one is named, and what the other options say over it.
+fn config(url: &BusUrl) -> Result<String, ConnectError> {
+    let mut xml = String::new();
+    if let Some(file) = url.option("config") {
+        std::fs::metadata(file)
+            .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
+        let _ = write!(xml, "file://{file},");
+    }
+    let multicast = multicast(url)?;
+    let peers = peers(url)?;
+    if let Some(interface) = url.option("interface") {
+        plain(url, "interface", interface)?;
+        // The loopback has no multicast by its flags; where it is asked for, it works all the same.
+        let on = if multicast == Some(true) { "true" } else { "default" };
+        let on = if multicast == Some(false) { "false" } else { on };
+        let named = if interface.parse::<std::net::IpAddr>().is_ok() { "address" } else { "name" };
+        let _ = write!(
+            xml,
+            "<General><Interfaces><NetworkInterface {named}=\"{interface}\" multicast=\"{on}\"/>\
+             </Interfaces></General>"
+        );
+    }
+    if let Some(multicast) = multicast {
+        let _ = write!(xml, "<General><AllowMulticast>{multicast}</AllowMulticast></General>");
+    }
+    if !peers.is_empty() {
+        let _ = write!(
+            xml,
+            "<Discovery><ParticipantIndex>auto</ParticipantIndex>\
+             <MaxAutoParticipantIndex>{MAX_PROCESSES}</MaxAutoParticipantIndex><Peers>"
+        );
+        for peer in peers {
+            let _ = write!(xml, "<Peer address=\"{peer}\"/>");
+        }
+        xml.push_str("</Peers></Discovery>");
+    }
+    if let Some(lease) = url.number::<u32>("lease_s")? {
+        if lease == 0 {
+            return Err(url.bad_option("lease_s", "0", "a second at least"));
+        }
+        let _ = write!(xml, "<Discovery><LeaseDuration>{lease} s</LeaseDuration></Discovery>");
+    }
+    Ok(xml)
+}
+
+fn multicast(url: &BusUrl) -> Result<Option<bool>, ConnectError> {
+    match url.option("multicast") {
+        None => Ok(None),
+        Some("true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(other) => Err(url.bad_option("multicast", other, "true or false")),
+    }
+}
+
+/// The hosts that are asked for participants; this one, where there is no multicast to ask by.
+fn peers(url: &BusUrl) -> Result<Vec<String>, ConnectError> {
+    let named = url.option("peers").unwrap_or_default();
+    plain(url, "peers", named)?;
+    let named: Vec<_> =
+        named.split(',').filter(|peer| !peer.is_empty()).map(str::to_owned).collect();
+    if named.is_empty() && multicast(url)? == Some(false) {
+        return Ok(vec!["127.0.0.1".to_owned()]);
+    }
+    Ok(named)
+}
+
+/// What goes into XML must not be any.
+fn plain(url: &BusUrl, option: &str, value: &str) -> Result<(), ConnectError> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".:-_,%".contains(c);
+    if value.chars().all(legal) {
+        return Ok(());
+    }
+    Err(url.bad_option(option, value, "hosts, addresses and interfaces have no such letters"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn parse(url: &str) -> Result<Options, ConnectError> {
+        let clock = Arc::new(helio_bus::SystemClock::new());
+        Options::parse(&Opening { url: url.parse()?, clock })
+    }
+
+    #[test]
+    fn a_url_names_a_domain_and_how_others_are_found() {
+        let options = parse("dds://7?peers=10.0.0.1,summit&lease_s=3&prefix=sim.").unwrap();
+        assert_eq!((options.domain, &*options.prefix), (7, "sim."));
+        assert!(options.config.contains("<Peer address=\"summit\"/>"), "{}", options.config);
+        assert!(options.config.contains("3 s"), "{}", options.config);
+        assert_eq!(parse("dds://0").unwrap().config, "");
+        let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
+        assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
+        assert!(local.contains("<Peer address=\"127.0.0.1\"/>"), "{local}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (url, named) in [
+            ("dds://", "a number"),
+            ("dds://x", "a number"),
+            ("dds://231", "0 to 230"),
+            ("dds://0?acks=1", "acks"),
+            ("dds://0?multicast=maybe", "multicast"),
+            ("dds://0?peers=<x>", "peers"),
+            ("dds://0?lease_s=0", "lease_s"),
+            ("dds://0?prefix=a%20b", "prefix"),
+            ("dds://0?config=/no/such/file.xml", "config"),
+        ] {
+            let told = parse(url).unwrap_err().to_string();
+            assert!(told.contains(named), "{url}: {told}");
+        }
+    }
+}

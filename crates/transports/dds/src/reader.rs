@@ -1,0 +1,286 @@
+//! Reading a topic: one DDS reader over its partitions, whose samples are taken where they lie.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::{
+    Armed, Begin, Item, Position, Producers, Reader, ReaderRequest, SampleRef, Visit, locked,
+    not_ours,
+};
+use helio_bus::{Bell, TransportError};
+
+use crate::SCHEME;
+use crate::connection::Connection;
+use crate::entity::{self, Listener, News};
+use crate::envelope;
+use crate::error::{failed, unsupported};
+use crate::history;
+use crate::inbox::{Inbox, Queued};
+use crate::options::PATIENCE;
+use crate::tables::{self, End, Opened, Stand};
+use crate::topic::TopicState;
+
+/// A reader that is behind by so many has the connection's thread look after its bounds.
+const UNATTENDED: u64 = 256;
+
+/// What a connection knows of a reader.
+pub(crate) struct Incoming {
+    pub(crate) topic: Arc<TopicState>,
+    /// Empty is all.
+    pub(crate) partitions: Vec<u32>,
+    reader: entity::Reader,
+    inbox: Mutex<Inbox>,
+    wake: Arc<Wake>,
+}
+
+/// Who is told that something has come.
+#[derive(Default)]
+struct Wake {
+    rung: AtomicBool,
+    /// Samples that have come since somebody looked.
+    arrived: AtomicU64,
+    armed: Mutex<Option<(Arc<dyn Bell>, u64)>>,
+}
+
+impl Wake {
+    fn ring(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some((bell, token)) = locked(&self.armed).take() {
+            bell.ring(Some(token));
+        }
+    }
+}
+
+impl Incoming {
+    pub(crate) fn guid(&self) -> String {
+        tables::guid(self.reader.guid())
+    }
+
+    /// The writers that it has met.
+    pub(crate) fn met(&self) -> Vec<String> {
+        let writers = self.reader.writers().unwrap_or_default();
+        let ends = writers.into_iter().filter_map(|writer| self.reader.publication(writer));
+        ends.map(|end| tables::guid(end.guid)).collect()
+    }
+
+    pub(crate) fn ring(&self) {
+        self.wake.ring();
+    }
+
+    /// Takes what has come, within bounds, where nobody else does.
+    pub(crate) fn attend(&self) {
+        if self.wake.arrived.load(Ordering::Relaxed) >= UNATTENDED {
+            // What fails here fails for who reads, too.
+            let _ = self.pull(&mut locked(&self.inbox));
+        }
+    }
+
+    fn pull(&self, inbox: &mut Inbox) -> Result<(), TransportError> {
+        self.wake.arrived.store(0, Ordering::Relaxed);
+        inbox.pull(&self.reader).map_err(failed("take samples"))
+    }
+}
+
+/// The bus's end of a reader.
+pub(crate) struct DdsReader {
+    shared: Arc<Incoming>,
+    producers: Producers,
+}
+
+impl DdsReader {
+    pub(crate) fn open(
+        topic: &Arc<TopicState>,
+        request: &ReaderRequest<'_>,
+    ) -> Result<Self, TransportError> {
+        let connection = &topic.connection;
+        topic.partitions(request.partitions)?;
+        let last = match request.from {
+            Begin::Latest => None,
+            Begin::LastPerKey(n) => Some(n as usize),
+            Begin::Earliest => Some(usize::MAX),
+            Begin::Offset(..) | Begin::Time(_) => return Err(no_places("start at a place")),
+        };
+        let shared = subscribe(topic, request.partitions, last.is_some())?;
+        connection.add_reader(&shared);
+        let opened = Opened {
+            topic: topic.name.clone(),
+            end: End::Reader,
+            guid: shared.guid(),
+            partitions: request.partitions.to_vec(),
+        };
+        let answers = connection.meet(opened, || shared.met())?;
+        let mut reader = Self { shared, producers: Producers::default() };
+        if let Some(n) = last {
+            let own = connection.writers();
+            let own = own.iter().filter(|writer| writer.topic.name == topic.name);
+            let stands = answers.into_iter().flat_map(|answer| answer.stands);
+            let stands: Vec<_> = stands.chain(own.map(|writer| writer.stand())).collect();
+            reader.begin_with_history(&stands, n)?;
+        }
+        Ok(reader)
+    }
+
+    /// Waits until all has come that writers have kept, and begins with the newest `n` of each key.
+    fn begin_with_history(&mut self, stands: &[Stand], n: usize) -> Result<(), TransportError> {
+        let partitions = self.shared.partitions.clone();
+        let read = |stand: &&Stand| partitions.is_empty() || partitions.contains(&stand.partition);
+        let stands: Vec<_> = stands.iter().filter(read).filter(|s| s.sequence > 0).collect();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut inbox = locked(&self.shared.inbox);
+            self.shared.pull(&mut inbox)?;
+            if stands.iter().all(|stand| inbox.has_seen(stand)) || Instant::now() >= until {
+                history::begin(&mut inbox, &stands, n);
+                return Ok(());
+            }
+            drop(inbox);
+            self.shared.topic.connection.check_open()?;
+            // What is on its way comes in Cyclone's threads, in a millisecond or less.
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn connection(&self) -> &Arc<Connection> {
+        &self.shared.topic.connection
+    }
+
+    fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
+        loop {
+            let mut inbox = locked(&self.shared.inbox);
+            if let Some(gap) = inbox.gaps.pop_front() {
+                drop(inbox);
+                if visit.item(Item::Gap(gap)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                continue;
+            }
+            let next = match inbox.pop() {
+                Some(next) => Some(next),
+                None => {
+                    self.shared.pull(&mut inbox)?;
+                    inbox.pop()
+                }
+            };
+            drop(inbox);
+            let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
+            if hand_out(&next, &mut self.producers, visit).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+}
+
+fn hand_out(next: &Queued, producers: &mut Producers, visit: &mut Visit<'_>) -> ControlFlow<()> {
+    let Some((header, payload)) = envelope::parse(next.sample.cdr()) else {
+        return ControlFlow::Continue(());
+    };
+    let Some(producer) = producers.of(next.producer(&header), header.incarnation.max(1)) else {
+        return ControlFlow::Continue(());
+    };
+    visit.item(Item::Sample(SampleRef {
+        partition: next.partition,
+        offset: next.offset,
+        key: header.key,
+        producer: &producer,
+        sequence: next.sequence,
+        time: next.time(&header),
+        schema: header.schema,
+        level: header.level,
+        trace: header.trace,
+        headers: header.headers,
+        payload,
+        origin: next.origin,
+    }))
+}
+
+fn no_places(what: &str) -> TransportError {
+    unsupported(
+        what.to_owned(),
+        "DDS has no places: start at the latest or with last values, or use journal: or kafka://",
+    )
+}
+
+/// Opens the DDS reader.
+fn subscribe(
+    topic: &Arc<TopicState>,
+    partitions: &[u32],
+    history: bool,
+) -> Result<Arc<Incoming>, TransportError> {
+    let connection = &topic.connection;
+    let wake = Arc::<Wake>::default();
+    let (told, alarm) = (Arc::clone(&wake), connection.alarm());
+    let listener: Listener = Box::new(move |news| {
+        if news == News::Data {
+            told.ring();
+            if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {
+                alarm.ring();
+            }
+        }
+    });
+    let envelopes = connection.envelopes(&topic.name)?;
+    let qos = topic.reader_qos(partitions, history)?;
+    let reader = entity::Reader::open(&envelopes, &qos, Some(listener));
+    let reader = reader.map_err(failed("open the reader"))?;
+    let all = 0..topic.qos.partitions;
+    let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
+    Ok(Arc::new(Incoming {
+        topic: Arc::clone(topic),
+        partitions: partitions.to_vec(),
+        reader,
+        inbox: Mutex::new(Inbox::new(&places, history)),
+        wake,
+    }))
+}
+
+impl Reader for DdsReader {
+    fn poll(
+        &mut self,
+        max: usize,
+        visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, TransportError> {
+        self.connection().check_open()?;
+        if max == 0 {
+            return Ok(0);
+        }
+        let mut visit = Visit::new(visit, max);
+        self.shared.wake.rung.store(false, Ordering::SeqCst);
+        let visited = self.visit(&mut visit);
+        if !matches!(visited, Ok(ControlFlow::Continue(()))) {
+            // There may be more: whoever arms looks again.
+            self.shared.wake.rung.store(true, Ordering::SeqCst);
+        }
+        visited.map(|_| max - visit.left())
+    }
+
+    fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
+        self.connection().check_open()?;
+        *locked(&self.shared.wake.armed) = Some((Arc::clone(bell), token));
+        // Closing rings for those who are armed; look again in case it came between.
+        if self.shared.wake.rung.load(Ordering::SeqCst) || self.connection().is_closed() {
+            return Ok(Armed::Ready);
+        }
+        Ok(Armed::Waiting)
+    }
+
+    fn positions(&self, visit: &mut dyn FnMut(Position)) {
+        let mut inbox = locked(&self.shared.inbox);
+        // What fails here is told by the next look.
+        let _ = self.shared.pull(&mut inbox);
+        inbox.positions(visit);
+    }
+
+    fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.connection().check_open()?;
+        match locked(&self.shared.inbox).pass_over(partition, offset) {
+            None => Err(not_ours(SCHEME, partition)),
+            Some(false) => Err(no_places("go back")),
+            Some(true) => Ok(()),
+        }
+    }
+
+    fn commit(&mut self, partition: u32, _: u64) -> Result<(), TransportError> {
+        Err(not_ours(SCHEME, partition))
+    }
+}

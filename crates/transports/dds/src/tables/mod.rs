@@ -1,0 +1,299 @@
+//! The tables that a broker would have: every session says what it knows, and hears all others.
+//!
+//! Constraints. Nothing that was said is lost while its session lives: words are transient-local,
+//! the newest of each key. Whoever opens something waits, a bounded time, until those who may have
+//! something to say have answered; nothing else waits.
+//!
+//! Operation. A session writes its words and, where it has to know what others have said, a
+//! question ([`Tables::ask`]); each other session answers when it has heard all before it. Samples
+//! of one DDS writer come in order, so after the answer nothing is missing that was said before.
+
+mod state;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use helio_core::{HeadersRef, SchemaId, Tai};
+
+pub(crate) use state::{Heard, State};
+pub(crate) use words::{
+    Answer, Ask, Claim, End, Opened, Origin, Stand, Word, WriterWord, guid, hex,
+};
+
+use crate::entity::{
+    Listener, News, Participant, Qos, Reader, Refused, Representation, Sample, Topic, Writer,
+};
+use crate::envelope::{self, Header};
+use crate::error::{engine, failed};
+use crate::names::Names;
+use crate::options::PATIENCE;
+
+/// How long a word may wait for the room that readers who lag leave.
+const ROOM: Duration = Duration::from_secs(1);
+
+/// The tables of one connection.
+pub(crate) struct Tables {
+    /// What this session is called: its participant's identity.
+    pub(crate) session: String,
+    writers: Mutex<Option<Writers>>,
+    table: Reader,
+    answers: Reader,
+    state: Mutex<State>,
+    changed: Condvar,
+    asked: AtomicU64,
+    heard: Mutex<HashMap<String, Answer>>,
+}
+
+struct Writers {
+    table: Writer,
+    answers: Writer,
+    words: u64,
+    head: Vec<u8>,
+}
+
+fn reliable() -> Qos {
+    Qos::new().reliable(ROOM).leave_instances().representations(&[Representation::Xcdr2])
+}
+
+impl Tables {
+    /// Joins the talk; `news` is called, in threads of Cyclone's, when there is something to hear.
+    pub(crate) fn open(
+        participant: &Arc<Participant>,
+        names: &Names,
+        news: &Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, TransportError> {
+        let of = envelope::envelope_type();
+        let topic = |name| {
+            let name = names.internal(name);
+            Topic::create(participant, &name, &of, &Qos::new()).map_err(failed("make the tables"))
+        };
+        let listening = || -> Option<Listener> {
+            let news = Arc::clone(news);
+            Some(Box::new(move |_: News| news()))
+        };
+        let topics = [topic("table")?, topic("answers")?];
+        let durable = || reliable().keep_last(1).transient_local(Some(1));
+        let opened = || -> Result<_, crate::entity::DdsError> {
+            Ok((
+                Reader::open(&topics[0], &durable(), listening())?,
+                Reader::open(&topics[1], &reliable().keep_all(), listening())?,
+                Writers {
+                    table: Writer::open(&topics[0], &durable(), None)?,
+                    answers: Writer::open(&topics[1], &reliable().keep_all(), None)?,
+                    words: 0,
+                    head: Vec::new(),
+                },
+            ))
+        };
+        let (table, answers, writers) = opened().map_err(failed("open the tables"))?;
+        let session = guid(participant.guid());
+        let mut state = State::default();
+        state.live.insert(session.clone());
+        Ok(Self {
+            session,
+            writers: Mutex::new(Some(writers)),
+            table,
+            answers,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            asked: AtomicU64::new(0),
+            heard: Mutex::default(),
+        })
+    }
+
+    /// Looks at what was heard so far.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        look(&mut locked(&self.state))
+    }
+
+    /// Who says something first, now.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { at: unix_nanos(), by: self.session.clone() }
+    }
+
+    /// Says a word, and hears it itself.
+    pub(crate) fn say(&self, word: Word) -> Result<(), TransportError> {
+        let value = serde_json::to_vec(&word).map_err(|error| engine("write a word", error))?;
+        let key = word.key();
+        self.write(&key, &value)?;
+        self.look(|state| state.hear(&self.session, &key, Some(word)));
+        Ok(())
+    }
+
+    /// Takes a word back.
+    pub(crate) fn take_back(&self, word: &Word) -> Result<(), TransportError> {
+        let key = word.key();
+        self.write(&key, b"null")?;
+        self.look(|state| state.hear(&self.session, &key, None));
+        Ok(())
+    }
+
+    fn write(&self, key: &str, value: &[u8]) -> Result<(), TransportError> {
+        let full = format!("{key} {}", self.session);
+        self.put(&full, value, |writers| &writers.table)
+    }
+
+    fn put(
+        &self,
+        key: &str,
+        value: &[u8],
+        which: impl Fn(&Writers) -> &Writer,
+    ) -> Result<(), TransportError> {
+        let mut writers = locked(&self.writers);
+        let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
+        writers.words += 1;
+        let header = Header {
+            producer: &self.session,
+            incarnation: 1,
+            sequence: writers.words,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: key.as_bytes(),
+            headers: HeadersRef::EMPTY,
+        };
+        let mut head = std::mem::take(&mut writers.head);
+        envelope::write_head(&header, value.len(), &mut head);
+        let pieces = envelope::pieces(&head, value);
+        let now = i64::try_from(unix_nanos()).unwrap_or(0);
+        let written = which(writers).write(&pieces, now);
+        writers.head = head;
+        match written {
+            Ok(()) => Ok(()),
+            Err(Refused::Failed(error)) => Err(engine("write a word", error)),
+            Err(Refused::Full) => Err(TransportError::Outage {
+                transport: crate::SCHEME.to_owned(),
+                cause: "a participant takes no words of the tables".to_owned(),
+            }),
+        }
+    }
+
+    /// Hears what has come; gives what is to be done about it, with who said it.
+    pub(crate) fn hear(&self) -> Vec<(String, Heard)> {
+        let mut done = Vec::new();
+        let mut samples = Vec::new();
+        let taken = self.table.take(&mut samples);
+        // Behind the words: whoever has said one is known then, unless it has gone again.
+        self.look_who_lives();
+        if taken.is_ok() {
+            let mut state = locked(&self.state);
+            for (header, payload) in in_order(&samples) {
+                let text = std::str::from_utf8(header.key).unwrap_or_default();
+                let Some((key, session)) = text.rsplit_once(' ') else { continue };
+                if session == self.session || !state.live.contains(session) {
+                    continue;
+                }
+                let word: Option<Word> = serde_json::from_slice(payload).unwrap_or_default();
+                match state.hear(session, key, word) {
+                    Heard::Nothing => {}
+                    heard => done.push((session.to_owned(), heard)),
+                }
+            }
+        }
+        samples.clear();
+        if self.answers.take(&mut samples).is_ok() {
+            let mut heard = locked(&self.heard);
+            for (header, payload) in in_order(&samples) {
+                if header.key != self.session.as_bytes() {
+                    continue;
+                }
+                if let Ok(answer) = serde_json::from_slice::<Answer>(payload) {
+                    heard.insert(header.producer.to_owned(), answer);
+                }
+            }
+        }
+        // Whoever looks at the answers holds the state: it must not miss the ring.
+        drop(locked(&self.state));
+        self.changed.notify_all();
+        done
+    }
+
+    fn look_who_lives(&self) {
+        let Ok(handles) = self.table.writers() else { return };
+        let ends = handles.into_iter().filter_map(|handle| self.table.publication(handle));
+        let mut live: HashSet<_> = ends.map(|end| guid(end.participant)).collect();
+        live.insert(self.session.clone());
+        let mut state = locked(&self.state);
+        let ended: Vec<_> = state.live.difference(&live).cloned().collect();
+        ended.iter().for_each(|session| state.end(session));
+        state.live = live;
+        drop(state);
+        let mut heard = locked(&self.heard);
+        ended.iter().for_each(|session| _ = heard.remove(session));
+    }
+
+    /// Asks, and waits until those of `of` who live have answered; gives their answers. Not for the
+    /// thread that hears.
+    pub(crate) fn ask(
+        &self,
+        of: Option<Vec<String>>,
+        opened: Option<Opened>,
+    ) -> Result<Vec<Answer>, TransportError> {
+        self.look_who_lives();
+        let others: Vec<_> = match of {
+            Some(of) => of,
+            None => self.look(|state| state.live.iter().cloned().collect()),
+        };
+        let others: Vec<_> = others.into_iter().filter(|other| *other != self.session).collect();
+        if others.is_empty() {
+            return Ok(Vec::new());
+        }
+        let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.say(Word::Ask(Ask { number, opened }))?;
+        let until = Instant::now() + PATIENCE;
+        let mut state = locked(&self.state);
+        loop {
+            let heard = locked(&self.heard);
+            let answered = |other: &String| heard.get(other).is_some_and(|a| a.number >= number);
+            let waiting = others.iter().any(|other| state.live.contains(other) && !answered(other));
+            let left = until.saturating_duration_since(Instant::now());
+            if !waiting || left.is_zero() {
+                let own = |other| heard.get(other).filter(|answer| answer.number >= number);
+                return Ok(others.iter().filter_map(own).cloned().collect());
+            }
+            drop(heard);
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Answers a session.
+    pub(crate) fn answer(&self, to: &str, answer: &Answer) -> Result<(), TransportError> {
+        let value = serde_json::to_vec(answer).map_err(|error| engine("write an answer", error))?;
+        self.put(to, &value, |writers| &writers.answers)
+    }
+
+    /// Says no more: others take this session for ended.
+    pub(crate) fn close(&self) {
+        let writers = locked(&self.writers).take();
+        drop(writers);
+        self.changed.notify_all();
+    }
+}
+
+/// Samples in the order of each session's words: they come by key.
+fn in_order(samples: &[Sample]) -> Vec<(Header<'_>, &[u8])> {
+    let valid = samples.iter().filter(|sample| sample.valid);
+    let mut words: Vec<_> = valid.filter_map(|sample| envelope::parse(sample.cdr())).collect();
+    words.sort_by_key(|(header, _)| header.sequence);
+    words
+}
+
+pub(crate) fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tables").field("session", &self.session).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! What all sessions say, folded: topics, schemas, writers.
+//!
+//! Constraints. Everybody who has heard the same comes to the same: of what is said at once the
+//! smaller [`Origin`] holds, whoever has heard it when. What a session says ends with it, but for
+//! its writers, which stay as gone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use helio_core::{ProducerName, Qos, SchemaId, TopicName};
+
+use super::words::{Ask, Origin, Word, WriterWord, schema_id};
+
+/// The most writers that have gone and are remembered, a topic.
+const MAX_GONE: usize = 1_024;
+
+/// Everything that was heard.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The sessions that live.
+    pub(crate) live: HashSet<String>,
+    topics: HashMap<TopicName, Topic>,
+    texts: HashMap<SchemaId, String>,
+}
+
+#[derive(Default)]
+struct Topic {
+    /// By session.
+    holders: HashMap<String, (Origin, Qos)>,
+    /// By session and schema.
+    schemas: HashMap<(String, SchemaId), (usize, Origin)>,
+    /// By session, partition and producer.
+    writers: BTreeMap<(String, u32, ProducerName), WriterWord>,
+}
+
+/// What a word brings about.
+pub(crate) enum Heard {
+    Nothing,
+    /// A topic's schemas changed.
+    Schemas(TopicName),
+    /// A topic's writers changed.
+    Writers(TopicName),
+    Asked(Ask),
+}
+
+impl State {
+    /// Takes a word of a session, or takes one back by its key.
+    pub(crate) fn hear(&mut self, session: &str, key: &str, word: Option<Word>) -> Heard {
+        match word {
+            None => self.take_back(session, key),
+            Some(Word::Topic { topic, qos, origin }) => {
+                let of = self.topics.entry(topic).or_default();
+                of.holders.insert(session.to_owned(), (origin, qos));
+                Heard::Nothing
+            }
+            Some(Word::Text { schema, text }) => {
+                if let Some(id) = schema_id(&schema) {
+                    self.texts.entry(id).or_insert(text);
+                }
+                Heard::Nothing
+            }
+            Some(Word::Of { topic, schema, after, origin }) => {
+                let Some(id) = schema_id(&schema) else { return Heard::Nothing };
+                let of = self.topics.entry(topic.clone()).or_default();
+                of.schemas.insert((session.to_owned(), id), (after, origin));
+                Heard::Schemas(topic)
+            }
+            Some(Word::Writer { topic, writer }) => {
+                let of = self.topics.entry(topic.clone()).or_default();
+                let place = (session.to_owned(), writer.partition, writer.producer.clone());
+                of.writers.insert(place, writer);
+                Heard::Writers(topic)
+            }
+            Some(Word::Ask(ask)) => Heard::Asked(ask),
+        }
+    }
+
+    fn take_back(&mut self, session: &str, key: &str) -> Heard {
+        let words: Vec<_> = key.split(' ').collect();
+        let topic = |name: &str| TopicName::new(name).ok();
+        match words[..] {
+            ["topic", name] => {
+                if let Some(of) = topic(name).and_then(|topic| self.topics.get_mut(&topic)) {
+                    of.holders.remove(session);
+                }
+            }
+            ["of", name, schema] => {
+                let (Some(topic), Some(id)) = (topic(name), schema_id(schema)) else {
+                    return Heard::Nothing;
+                };
+                if let Some(of) = self.topics.get_mut(&topic) {
+                    of.schemas.remove(&(session.to_owned(), id));
+                }
+                return Heard::Schemas(topic);
+            }
+            _ => {}
+        }
+        Heard::Nothing
+    }
+
+    /// A session has ended, or was lost.
+    pub(crate) fn end(&mut self, session: &str) {
+        self.live.remove(session);
+        for topic in self.topics.values_mut() {
+            topic.holders.remove(session);
+            topic.schemas.retain(|(by, _), _| by != session);
+            let gone = topic.writers.iter_mut().filter(|((by, ..), _)| by == session);
+            gone.for_each(|(_, writer)| writer.open = false);
+            topic.forget();
+        }
+        self.topics.retain(|_, topic| !topic.holders.is_empty());
+    }
+
+    /// What a topic is, and where that comes from.
+    pub(crate) fn topic(&self, name: &TopicName) -> Option<(&Origin, &Qos)> {
+        let holders = &self.topics.get(name)?.holders;
+        holders.values().map(|(origin, qos)| (origin, qos)).min_by_key(|(origin, _)| *origin)
+    }
+
+    /// All topics.
+    pub(crate) fn topics(&self) -> Vec<TopicName> {
+        let held = self.topics.iter().filter(|(_, topic)| !topic.holders.is_empty());
+        let mut names: Vec<_> = held.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The sessions that have a topic open.
+    pub(crate) fn holders(&self, name: &TopicName) -> Vec<String> {
+        let topic = self.topics.get(name);
+        topic.into_iter().flat_map(|topic| topic.holders.keys().cloned()).collect()
+    }
+
+    /// A topic's schemas, oldest first, with where each comes from.
+    pub(crate) fn schemas(&self, name: &TopicName) -> Vec<(SchemaId, Origin)> {
+        let Some(topic) = self.topics.get(name) else { return Vec::new() };
+        let mut all: Vec<(SchemaId, Origin)> = Vec::new();
+        loop {
+            let next = topic.schemas.iter().filter(|((_, id), (after, _))| {
+                *after == all.len() && all.iter().all(|(known, _)| known != id)
+            });
+            match next.min_by_key(|(_, (_, origin))| origin) {
+                Some(((_, id), (_, origin))) => all.push((*id, origin.clone())),
+                None => return all,
+            }
+        }
+    }
+
+    /// Whether a session says that a topic has a schema.
+    pub(crate) fn has_said(&self, session: &str, topic: &TopicName, id: SchemaId) -> bool {
+        let place = (session.to_owned(), id);
+        self.topics.get(topic).is_some_and(|topic| topic.schemas.contains_key(&place))
+    }
+
+    pub(crate) fn text(&self, id: SchemaId) -> Option<&String> {
+        self.texts.get(&id)
+    }
+
+    /// Keeps a text that nobody has said.
+    pub(crate) fn put_text(&mut self, id: SchemaId, text: &str) {
+        self.texts.entry(id).or_insert_with(|| text.to_owned());
+    }
+
+    /// A topic's writers, with their sessions.
+    pub(crate) fn writers(&self, name: &TopicName) -> impl Iterator<Item = (&str, &WriterWord)> {
+        let topic = self.topics.get(name);
+        let writers = topic.into_iter().flat_map(|topic| &topic.writers);
+        writers.map(|((session, ..), writer)| (session.as_str(), writer))
+    }
+}
+
+impl Topic {
+    /// Forgets those who went first, where many have gone.
+    fn forget(&mut self) {
+        let mut gone: Vec<_> = self
+            .writers
+            .iter()
+            .filter(|(_, writer)| !writer.open)
+            .map(|(place, writer)| (writer.incarnation, place.clone()))
+            .collect();
+        if gone.len() > MAX_GONE {
+            gone.sort_unstable_by_key(|(incarnation, _)| *incarnation);
+            gone.truncate(gone.len() - MAX_GONE);
+            gone.iter().for_each(|(_, place)| _ = self.writers.remove(place));
+        }
+    }
+}

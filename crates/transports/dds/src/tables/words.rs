@@ -1,0 +1,182 @@
+//! What participants say of themselves on `_helio/table`: words, each under a key.
+//!
+//! Format. An envelope whose key is a word's key and whose payload is JSON; `null` takes the word
+//! back. The producer is the session: the identity of the participant that says so. Beside it
+//! `_helio/answers` has the answers to questions, whose key is the session that has asked.
+
+use std::fmt::Write as _;
+
+use helio_core::{ProducerName, Qos, SchemaId, TopicName};
+use serde::{Deserialize, Serialize};
+
+use crate::entity::Guid;
+
+/// Who has said something first, and when: the smaller one holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// Nanoseconds since 1970.
+    pub(crate) at: u64,
+    /// The session.
+    pub(crate) by: String,
+}
+
+/// What a session says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "word", rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// It has a topic open, and knows it like this.
+    Topic {
+        #[serde(with = "name")]
+        topic: TopicName,
+        qos: Qos,
+        origin: Origin,
+    },
+    /// A schema's text.
+    Text { schema: String, text: String },
+    /// A topic has a schema, as one more behind so many.
+    Of {
+        #[serde(with = "name")]
+        topic: TopicName,
+        schema: String,
+        after: usize,
+        origin: Origin,
+    },
+    /// It writes a topic, or did.
+    Writer {
+        #[serde(with = "name")]
+        topic: TopicName,
+        writer: WriterWord,
+    },
+    /// It wants answers.
+    Ask(Ask),
+}
+
+/// One producer in one partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WriterWord {
+    pub(crate) partition: u32,
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+    pub(crate) open: bool,
+    /// When it last published or asserted that it lives, nanoseconds of TAI by its bus's clock.
+    pub(crate) seen: i64,
+    /// When it has claimed an exclusive topic; none where the topic is shared.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// A claim of an exclusive topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) origin: Origin,
+    /// The ownership's strength: above that of every writer before it.
+    pub(crate) strength: i32,
+    /// The incarnations that it has taken over from.
+    pub(crate) fences: Vec<u64>,
+}
+
+/// A question: an answer says that everything said before has been heard, and what was said before
+/// it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Ask {
+    /// Grows with each question of a session: an answer is to all up to its number.
+    pub(crate) number: u64,
+    /// An end that was opened: the answer comes when those of the same topic have met it.
+    pub(crate) opened: Option<Opened>,
+}
+
+/// A reader or writer that was opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    #[serde(with = "name")]
+    pub(crate) topic: TopicName,
+    pub(crate) end: End,
+    pub(crate) guid: String,
+    /// Empty is all.
+    pub(crate) partitions: Vec<u32>,
+}
+
+/// What an end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    Reader,
+    Writer,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) number: u64,
+    /// The ends of the other kind that the opened one has met.
+    pub(crate) met: Vec<String>,
+    /// Where their writers stand, so that a late joiner knows when its history is whole.
+    pub(crate) stands: Vec<Stand>,
+}
+
+/// Where a producer stands in a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stand {
+    pub(crate) partition: u32,
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+    pub(crate) sequence: u64,
+}
+
+impl Word {
+    /// What it is said under: a later word of a session with the same key replaces it.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Topic { topic, .. } => format!("topic {topic}"),
+            Self::Text { schema, .. } => format!("text {schema}"),
+            Self::Of { topic, schema, .. } => format!("of {topic} {schema}"),
+            Self::Writer { topic, writer } => {
+                format!("writer {topic} {} {}", writer.partition, writer.producer)
+            }
+            Self::Ask(_) => "ask".to_owned(),
+        }
+    }
+}
+
+/// A schema's identity as the words have it.
+pub(crate) fn hex(id: SchemaId) -> String {
+    format!("{:x}", id.0)
+}
+
+/// And back.
+pub(crate) fn schema_id(text: &str) -> Option<SchemaId> {
+    u64::from_str_radix(text, 16).ok().map(SchemaId)
+}
+
+/// An entity's identity as the words have it.
+pub(crate) fn guid(guid: Guid) -> String {
+    guid.0.iter().fold(String::with_capacity(32), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Names as text.
+mod name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<N: Display, S: Serializer>(
+        name: &N,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(name)
+    }
+
+    pub(super) fn deserialize<'de, N, D>(deserializer: D) -> Result<N, D::Error>
+    where
+        N: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,396 @@
+//! The transport, and a topic of it, as the bus sees them.
+
+use std::sync::Arc;
+
+use helio_bus::transport::{
+    Alive, Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
+    Writer, WriterInfo, WriterRequest, first_difference,
+};
+use helio_bus::{Bell, LocalBell, Qos, SchemaId, TopicName, TransportError};
+use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
+use helio_core::{Producer, Tai};
+use std::time::Duration;
+
+use crate::connection::{Connection, unsay};
+use crate::entity::{self, Representation};
+use crate::error::{failed, unsupported};
+use crate::reader::DdsReader;
+use crate::tables::{self, Claim, Origin, State, Word, WriterWord};
+use crate::writer::DdsWriter;
+
+/// The newest samples of each key that a writer keeps of a topic that keeps all.
+const KEPT_OF_ALL: u32 = 255;
+
+pub(crate) struct Dds {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) capabilities: Capabilities,
+}
+
+/// What a topic's writers and readers know of it.
+pub(crate) struct TopicState {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) name: TopicName,
+    pub(crate) qos: Qos,
+}
+
+impl Dds {
+    /// Opens a topic that somebody has described.
+    fn hold(
+        &self,
+        name: &TopicName,
+        (origin, qos): (Origin, Qos),
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        if let Some(open) = self.connection.held(name) {
+            return Ok(Arc::new(DdsTopic(open)));
+        }
+        let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
+        // While this session lives it says what it knows of the topic, so that that outlives who
+        // has made it.
+        self.connection.tables.say(word)?;
+        let connection = Arc::clone(&self.connection);
+        let state = Arc::new(TopicState { connection, name: name.clone(), qos });
+        self.connection.hold(&state);
+        self.connection.keep_schemas(name);
+        Ok(Arc::new(DdsTopic(state)))
+    }
+
+    fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
+        self.connection
+            .tables
+            .look(|state| state.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone())))
+    }
+}
+
+impl Transport for Dds {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        self.connection.check_open()?;
+        if self.known(name).is_none() {
+            // Somebody may be saying so.
+            self.connection.tables.ask(None, None)?;
+        }
+        self.known(name).map(|known| self.hold(name, known)).transpose()
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        self.connection.check_open()?;
+        let mut known = self.known(name);
+        if known.is_none() {
+            let origin = self.connection.tables.origin();
+            let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
+            self.connection.tables.say(word.clone())?;
+            self.connection.tables.ask(None, None)?;
+            known = self.known(name);
+            let lost = known.as_ref().is_some_and(|(_, holds)| holds != qos);
+            if lost {
+                unsay(&self.connection, &word);
+            }
+        }
+        let known = known.ok_or(TransportError::Closed)?;
+        if let Some(error) = first_difference(name, &known.1, qos) {
+            return Err(error);
+        }
+        self.hold(name, known)
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.connection.check_open()?;
+        self.connection.tables.ask(None, None)?;
+        Ok(self.connection.tables.look(|state| state.topics()))
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.connection.check_open()?;
+        let tables = &self.connection.tables;
+        tables.look(|state| state.put_text(id, text));
+        tables.say(Word::Text { schema: tables::hex(id), text: text.to_owned() })
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.connection.check_open()?;
+        let tables = &self.connection.tables;
+        let known = || tables.look(|state| state.text(id).cloned());
+        if let Some(text) = known() {
+            return Ok(Some(text));
+        }
+        // It is on its way where its topic's schemas are known.
+        tables.ask(None, None)?;
+        Ok(known())
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        Ok(LocalBell::new())
+    }
+
+    fn remedy(&self, policy: &str) -> Option<String> {
+        // What outlives its writers is kept by somebody who stays.
+        matches!(policy, "durability" | "guarantee" | "history").then(|| {
+            let domain = self.connection.domain;
+            format!(
+                "start `helio dds durability --dir DIR --url dds://{domain}` where this version \
+                 has it, override {policy} in the topic's quality of service, or use a transport \
+                 that has it"
+            )
+        })
+    }
+
+    fn close(&self) {
+        self.connection.close();
+    }
+}
+
+/// One topic.
+struct DdsTopic(Arc<TopicState>);
+
+impl TopicState {
+    /// The partitions that a request names, or all.
+    pub(crate) fn partitions(&self, named: &[u32]) -> Result<(), TransportError> {
+        let partitions = self.qos.partitions;
+        match named.iter().find(|partition| **partition >= partitions) {
+            None => Ok(()),
+            Some(wrong) => Err(unsupported(
+                format!("open partition {wrong} of {}", self.name),
+                &format!("the topic has {partitions} partitions"),
+            )),
+        }
+    }
+
+    fn endpoint_qos(&self) -> entity::Qos {
+        let qos = entity::Qos::new().keep_all().leave_instances();
+        let qos = qos.representations(&[Representation::Xcdr2]);
+        let qos = match self.qos.reliability {
+            Reliability::Reliable => qos.reliable(Duration::ZERO),
+            Reliability::BestEffort => qos.best_effort(),
+        };
+        match self.qos.deadline {
+            Some(deadline) => qos.deadline(deadline),
+            None => qos,
+        }
+    }
+
+    /// A writer's quality of service.
+    pub(crate) fn writer_qos(
+        &self,
+        partition: u32,
+        strength: Option<i32>,
+    ) -> Result<entity::Qos, TransportError> {
+        let mut qos = self.endpoint_qos();
+        if let Some(depth) = self.depth() {
+            qos = qos.transient_local(Some(depth));
+        }
+        if let Some(lifespan) = self.qos.lifespan {
+            qos = qos.lifespan(lifespan);
+        }
+        if let Liveliness::Lease(lease) = self.qos.liveliness {
+            qos = qos.liveliness(entity::Liveliness::ManualByTopic, lease);
+        }
+        if let Some(strength) = strength {
+            qos = qos.exclusive(strength);
+        }
+        qos.partitions(&[&partition.to_string()]).map_err(failed("name the partition"))
+    }
+
+    /// A reader's; `history` asks for what writers keep.
+    pub(crate) fn reader_qos(
+        &self,
+        partitions: &[u32],
+        history: bool,
+    ) -> Result<entity::Qos, TransportError> {
+        let mut qos = self.endpoint_qos();
+        if history && self.depth().is_some() {
+            qos = qos.transient_local(None);
+        }
+        if self.qos.ownership == Ownership::Exclusive {
+            qos = qos.exclusive(0);
+        }
+        let named: Vec<_> = partitions.iter().map(u32::to_string).collect();
+        let named: Vec<_> = named.iter().map(String::as_str).collect();
+        // No name at all would be the partition without a name, and not all of them.
+        let named = if named.is_empty() { vec!["*"] } else { named };
+        qos.partitions(&named).map_err(failed("name the partitions"))
+    }
+
+    /// How many samples of each key writers keep; none where they keep nothing.
+    fn depth(&self) -> Option<u32> {
+        match (self.qos.durability, self.qos.history) {
+            (Durability::Volatile, _) | (_, History::None) => None,
+            (_, History::KeepLast(n)) => Some(u32::from(n)),
+            (_, History::KeepAll) => Some(KEPT_OF_ALL),
+        }
+    }
+
+    /// Claims a partition of an exclusive topic; none where the topic is shared.
+    pub(crate) fn claim(
+        &self,
+        partition: u32,
+        producer: &Producer,
+        now: i64,
+    ) -> Result<Option<Claim>, TransportError> {
+        if self.qos.ownership == Ownership::Shared {
+            return Ok(None);
+        }
+        let tables = &self.connection.tables;
+        // What others have said before must have been heard.
+        let holders = || tables.look(|state| state.holders(&self.name));
+        tables.ask(Some(holders()), None)?;
+        let (fences, strength) = tables.look(|state| {
+            let others: Vec<_> = self.claims(state, partition).collect();
+            let over = others.iter().filter(|(_, session, w)| !self.lives(state, session, w));
+            let fences = over.map(|(.., w)| w.incarnation).collect();
+            let strongest = others.iter().map(|(claim, ..)| claim.strength).max();
+            (fences, strongest.unwrap_or(0).saturating_add(1))
+        });
+        let claim = Claim { origin: tables.origin(), strength, fences };
+        let word = Word::Writer {
+            topic: self.name.clone(),
+            writer: WriterWord {
+                partition,
+                producer: producer.name.clone(),
+                incarnation: producer.incarnation,
+                open: true,
+                seen: now,
+                claim: Some(claim.clone()),
+            },
+        };
+        let before = tables.look(|state| {
+            let own = |(by, w): &(&str, &WriterWord)| {
+                *by == tables.session && w.producer == producer.name && w.partition == partition
+            };
+            state.writers(&self.name).find(own).map(|(_, w)| w.clone())
+        });
+        if let Some(holder) = tables.look(|state| self.holder(state, partition, None)) {
+            return Err(self.owned(&holder));
+        }
+        tables.say(word)?;
+        tables.ask(Some(holders()), None)?;
+        let holder = tables.look(|state| self.holder(state, partition, Some(&claim.origin)));
+        let Some(holder) = holder else { return Ok(Some(claim)) };
+        // Somebody was earlier: ours is taken back.
+        let gone = WriterWord {
+            partition,
+            producer: producer.name.clone(),
+            incarnation: producer.incarnation,
+            open: false,
+            seen: now,
+            claim: None,
+        };
+        let writer = before.unwrap_or(gone);
+        tables.say(Word::Writer { topic: self.name.clone(), writer })?;
+        Err(self.owned(&holder))
+    }
+
+    fn owned(&self, holder: &Producer) -> TransportError {
+        let Producer { name, incarnation } = holder;
+        let holder = format!("{name} (incarnation {incarnation})");
+        TransportError::Owned { topic: self.name.clone(), holder }
+    }
+
+    /// The claims of a partition, each with its session and writer.
+    fn claims<'a>(
+        &'a self,
+        state: &'a State,
+        partition: u32,
+    ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a WriterWord)> {
+        let writers = state.writers(&self.name).filter(move |(_, w)| w.partition == partition);
+        writers.filter_map(|(session, w)| w.claim.as_ref().map(|claim| (claim, session, w)))
+    }
+
+    /// The live writer that has claimed a partition, before whoever is named.
+    fn holder(&self, state: &State, partition: u32, before: Option<&Origin>) -> Option<Producer> {
+        let live = self.claims(state, partition).filter(|(claim, session, w)| {
+            let fenced = self
+                .claims(state, partition)
+                .any(|(other, _, o)| o.open && other.fences.contains(&w.incarnation));
+            let earlier = before.is_none_or(|before| claim.origin < *before);
+            earlier && !fenced && self.lives(state, session, w)
+        });
+        let first = live.min_by_key(|(claim, ..)| &claim.origin);
+        first.map(|(.., w)| Producer { name: w.producer.clone(), incarnation: w.incarnation })
+    }
+
+    /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease.
+    fn lives(&self, state: &State, session: &str, writer: &WriterWord) -> bool {
+        let within = match self.qos.liveliness {
+            Liveliness::Automatic => true,
+            Liveliness::Lease(lease) => {
+                let since = self.connection.clock.now().nanos().saturating_sub(writer.seen);
+                u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
+            }
+        };
+        writer.open && within && state.live.contains(session)
+    }
+}
+
+impl TransportTopic for DdsTopic {
+    fn qos(&self) -> &Qos {
+        &self.0.qos
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        self.0.connection.check_open()?;
+        let all = self.0.connection.tables.look(|state| state.schemas(&self.0.name));
+        Ok(all.into_iter().map(|(id, _)| id).collect())
+    }
+
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
+        let topic = &self.0;
+        let known = self.schemas()?;
+        if known.len() != after || known.contains(&id) {
+            return Ok(Declared::Behind);
+        }
+        let tables = &topic.connection.tables;
+        let (name, schema) = (topic.name.clone(), tables::hex(id));
+        let word = Word::Of { topic: name, schema, after, origin: tables.origin() };
+        tables.say(word.clone())?;
+        let holders = tables.look(|state| state.holders(&topic.name));
+        tables.ask(Some(holders), None)?;
+        if self.schemas()?.get(after) == Some(&id) {
+            return Ok(Declared::Yes);
+        }
+        unsay(&topic.connection, &word);
+        Ok(Declared::Behind)
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(Box::new(DdsWriter::open(&self.0, request)?))
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(Box::new(DdsReader::open(&self.0, request)?))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        // There are no places: nobody knows where a partition stands.
+        self.0.connection.check_open().map(|()| Vec::new())
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        let topic = &self.0;
+        topic.connection.check_open()?;
+        Ok(topic.connection.tables.look(|state| {
+            let info = |(session, w): (&str, &WriterWord)| WriterInfo {
+                producer: Producer { name: w.producer.clone(), incarnation: w.incarnation },
+                partition: w.partition,
+                alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
+                seen: Some(Tai::from_nanos(w.seen)),
+            };
+            state.writers(&topic.name).map(info).collect()
+        }))
+    }
+
+    fn committed(&self, _: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        self.0.connection.check_open().map(|()| Vec::new())
+    }
+}

@@ -1,0 +1,56 @@
+//! Domains of one's own on the loopback.
+#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A domain that no other test of this machine uses, most likely: by process and turn.
+pub(crate) fn domain() -> u32 {
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    (std::process::id() + TURN.fetch_add(97, Ordering::Relaxed)) % 231
+}
+
+/// Its URL, with unicast on the loopback: right where multicast is filtered.
+pub(crate) fn url(domain: u32) -> String {
+    helio_dds::register();
+    format!("dds://{domain}?interface=lo&multicast=false")
+}
+
+/// Processes of the same test program, each in a role: see the test `child` of each file.
+pub(crate) struct Process(std::process::Child);
+
+impl Process {
+    pub(crate) fn start(role: &str, url: &str) -> Self {
+        Self::run(std::process::Command::new(std::env::current_exe().unwrap()), role, url)
+    }
+
+    /// The same by a command that runs the test program, which is to be its last argument so far.
+    pub(crate) fn run(mut command: std::process::Command, role: &str, url: &str) -> Self {
+        let child = command
+            .args(["--exact", "child", "--nocapture"])
+            .env("HELIO_TEST_ROLE", role)
+            .env("HELIO_TEST_URL", url)
+            .stdout(std::process::Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end; gives its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}

@@ -1,0 +1,38 @@
+//! The conformance suite on real DDS: each connection is a participant of its own.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use helio_bus::conformance::{self, Connecting, Verdict};
+
+/// What DDS refuses by name, without a durability service.
+const REFUSED: [&str; 14] = [
+    "start_earliest",
+    "start_offset",
+    "start_time",
+    "history_outlives_writers",
+    "retention_is_a_gap",
+    "group_shares",
+    "group_takes_over",
+    "group_resumes",
+    "group_apart",
+    "receipt_names_the_sample",
+    "receipt_is_true",
+    "receipt_batch",
+    "overload_drop_oldest",
+    "overload_shed",
+];
+
+#[test]
+fn every_promise_is_kept_or_refused_by_name() {
+    let harness = Connecting::to(&common::url(common::domain()));
+    let report = conformance::run_all(&harness);
+    assert!(report.is_conformant(), "{report}");
+    let refused: Vec<_> = report
+        .lines
+        .iter()
+        .filter(|line| matches!(line.verdict, Verdict::Refused(_)))
+        .map(|line| line.check)
+        .collect();
+    assert_eq!(refused, REFUSED);
+}
