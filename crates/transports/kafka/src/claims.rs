@@ -10,7 +10,7 @@
 //! | key | value |
 //! | --- | --- |
 //! | `writer`, topic, partition, producer, attempt | [`Word`], as JSON |
-//! | `session`, session | `true`; `false` when it was closed |
+//! | `session`, session | `true`; taken back when it is closed |
 //!
 //! Operation. A writer begins with a word without an incarnation: its incarnation is that record's
 //! offset and one, so later ones are larger, whatever their names. A word that claims an exclusive
@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use helio_bus::transport::{Alive, WriterInfo};
 use helio_bus::{Producer, ProducerName, Tai, TopicName, TransportError};
@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::connection::Connection;
 use crate::error::outage;
+use crate::monitor::{Heard, utc_millis};
 use crate::options::PATIENCE;
 use crate::tables::{self, Entry, Fold, PRODUCERS};
 use crate::topic::TopicState;
@@ -41,12 +42,18 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How long a question about writers waits for the brokers; then the answer is what was read
 /// before.
 const GLANCE: Duration = Duration::from_millis(200);
+/// How long those wait who do so every second.
+const PROMPT: Duration = Duration::from_secs(1);
 /// How long nobody asks again after that.
 const DOUBT: Duration = Duration::from_secs(2);
 /// How often a claim is tried anew because others have said something meanwhile.
 const TRIES: usize = 64;
 /// How many former writers of a place stay known.
 const FORMER: usize = 8;
+/// When what a connection has said is taken back by others.
+const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How much of it at once.
+const SWEEP: usize = 1_000;
 /// The attempt of those who share a topic: a producer's next word takes the place of its last.
 const SHARED: &str = "-";
 
@@ -121,15 +128,16 @@ impl Claim {
         self.check()?;
         let (key, value) = self.record(connection)?;
         tables::append(connection, PRODUCERS, &key, Some(&value))?;
+        connection.tables.claims.read(connection, PATIENCE, |_| ())?;
         self.look(connection)
     }
 
-    /// Looks whether another has taken over.
+    /// Looks whether another has taken over, by what was read.
     pub(crate) fn look(&self, connection: &Connection) -> Result<(), TransportError> {
-        let newest = connection.tables.claims.read(connection, PATIENCE, |claims| {
+        let newest = connection.tables.claims.look(|claims| {
             let place = claims.places.get(&(self.topic.clone(), self.partition));
             place.map_or(0, Place::newest)
-        })?;
+        });
         if self.exclusive && newest > self.producer.incarnation {
             self.fenced.store(newest, Ordering::Release);
         }
@@ -218,11 +226,27 @@ impl Claims {
         session
     }
 
-    fn alive(&self, place: &Place, held: &Held, (lease, now): (Option<Duration>, Tai)) -> bool {
+    /// The keys of what nobody has spoken for since then, as far as nothing depends on it.
+    fn forgotten(&self, long_ago: i64) -> Vec<String> {
+        let gone = |session: &str| self.sessions.get(session).is_none_or(|s| s.heard < long_ago);
+        let sessions = self.sessions.keys().filter(|session| gone(session));
+        let sessions = sessions.map(|session| format!("session {session}"));
+        let words = self.places.iter().flat_map(|((topic, partition), place)| {
+            let shared = place.writers.iter().filter(|(_, held)| {
+                let seen = Tai::from_nanos(held.word.seen).unix_nanos() / 1_000_000;
+                !held.word.exclusive && seen < long_ago && gone(&held.word.session)
+            });
+            shared.map(move |((name, attempt), _)| key(topic, *partition, name, attempt))
+        });
+        sessions.chain(words).take(SWEEP).collect()
+    }
+
+    fn alive(&self, place: &Place, held: &Held, Judged { lease, now, heard }: Judged) -> bool {
         let word = &held.word;
         let session = self.sessions.get(&word.session);
         let silence = i64::try_from(SILENCE.as_millis()).unwrap_or(i64::MAX);
-        let runs = session.is_some_and(|s| s.open && utc_millis() - s.heard <= silence);
+        let silent = |s: &Session| heard.until - s.heard.max(heard.since);
+        let runs = session.is_some_and(|s| s.open && silent(s) <= silence);
         let said = u128::try_from(now.nanos().saturating_sub(word.seen)).unwrap_or(0);
         word.open
             && runs
@@ -257,15 +281,26 @@ impl Place {
     }
 }
 
-fn utc_millis() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 fn lease(topic: &TopicState) -> Option<Duration> {
     match topic.qos.liveliness {
         Liveliness::Lease(lease) => Some(lease),
         Liveliness::Automatic => None,
+    }
+}
+
+/// By what it is judged whether a writer lives.
+#[derive(Clone, Copy)]
+struct Judged {
+    lease: Option<Duration>,
+    now: Tai,
+    heard: Heard,
+}
+
+impl Judged {
+    fn now(topic: &TopicState) -> Self {
+        let connection = &topic.connection;
+        let heard = connection.health.heard();
+        Self { lease: lease(topic), now: connection.clock.now(), heard }
     }
 }
 
@@ -287,39 +322,65 @@ pub(crate) fn claim(
     let exclusive = topic.qos.ownership == Ownership::Exclusive;
     for _ in 0..TRIES {
         let attempt = if exclusive { tables::attempt() } else { SHARED.to_owned() };
-        let after = if exclusive { free(topic, partition)? } else { 0 };
-        let word = Word {
-            incarnation: None,
-            exclusive,
-            after,
-            open: true,
-            seen: connection.clock.now().nanos(),
-            session: connection.session.clone(),
-        };
         let key = key(&topic.name, partition, name, &attempt);
-        let offset = tables::append(connection, PRODUCERS, &key, Some(&tables::json(&word)?))?;
-        let producer = Producer { name: name.clone(), incarnation: offset + 1 };
-        let fenced = AtomicU64::new(0);
-        let name = topic.name.clone();
-        let claim = Claim { topic: name, partition, producer, exclusive, attempt, fenced };
-        if exclusive && !holds(connection, &claim)? {
-            tables::append(connection, PRODUCERS, &key, None)?;
-            continue;
+        let after = if exclusive { free(topic, partition)? } else { 0 };
+        let said = say(topic, (partition, name), (attempt, after));
+        match said {
+            Ok(Some(claim)) => {
+                let claim = Arc::new(claim);
+                if connection.add_claim(&claim) {
+                    sweep(connection)?;
+                }
+                return Ok(claim);
+            }
+            Ok(None) => _ = tables::append(connection, PRODUCERS, &key, None)?,
+            Err(error) => {
+                // It may arrive still, and keep everybody out. What takes it back goes behind it.
+                if exclusive {
+                    let _ = tables::tell(connection, PRODUCERS, &key, None);
+                }
+                return Err(error);
+            }
         }
-        if exclusive {
-            claim.assert(connection)?;
-            forget_former(connection, &claim)?;
-        }
-        let claim = Arc::new(claim);
-        connection.add_claim(&claim);
-        return Ok(claim);
     }
     Err(outage(format!("others claim the topic {} all the time", topic.name)))
 }
 
+/// Says one claim; none where others were first.
+fn say(
+    topic: &TopicState,
+    (partition, name): (u32, &ProducerName),
+    (attempt, after): (String, u64),
+) -> Result<Option<Claim>, TransportError> {
+    let connection = &topic.connection;
+    let exclusive = topic.qos.ownership == Ownership::Exclusive;
+    let word = Word {
+        incarnation: None,
+        exclusive,
+        after,
+        open: true,
+        seen: connection.clock.now().nanos(),
+        session: connection.session.clone(),
+    };
+    let key = key(&topic.name, partition, name, &attempt);
+    let offset = tables::append(connection, PRODUCERS, &key, Some(&tables::json(&word)?))?;
+    let producer = Producer { name: name.clone(), incarnation: offset + 1 };
+    let fenced = AtomicU64::new(0);
+    let topic = topic.name.clone();
+    let claim = Claim { topic, partition, producer, exclusive, attempt, fenced };
+    if exclusive {
+        if !holds(connection, &claim)? {
+            return Ok(None);
+        }
+        claim.assert(connection)?;
+        forget_former(connection, &claim)?;
+    }
+    Ok(Some(claim))
+}
+
 /// Makes sure that an exclusive topic has no live writer; gives up to where that was read.
 fn free(topic: &TopicState, partition: u32) -> Result<u64, TransportError> {
-    let now = (lease(topic), topic.connection.clock.now());
+    let now = Judged::now(topic);
     let found = topic.connection.tables.claims.read(&topic.connection, PATIENCE, |claims| {
         let Some(place) = claims.places.get(&(topic.name.clone(), partition)) else {
             return Found::Free(0);
@@ -363,7 +424,7 @@ fn forget_former(connection: &Connection, claim: &Claim) -> Result<(), Transport
 
 /// Who writes or wrote a topic. Where the brokers do not answer at once: as far as it was read.
 pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
-    let now = (lease(topic), topic.connection.clock.now());
+    let now = Judged::now(topic);
     let list = |claims: &Claims| {
         let of_topic = claims.places.iter().filter(|((name, _), _)| *name == topic.name);
         let each = of_topic.flat_map(|((_, partition), place)| {
@@ -384,12 +445,15 @@ pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
     if connection.health.is_lost() || connection.health.is_doubted() {
         return claims.look(list);
     }
-    // The first look opens the table.
-    let patience = if claims.is_open() { GLANCE } else { PATIENCE };
-    claims.read(connection, patience, list).unwrap_or_else(|_| {
+    claims.glance(connection, GLANCE, list).unwrap_or_else(|_| {
         connection.health.doubt(DOUBT);
         claims.look(list)
     })
+}
+
+/// Reads what was said meanwhile; not for longer than a glance or two.
+pub(crate) fn read(connection: &Connection) -> Result<(), TransportError> {
+    connection.tables.claims.read(connection, PROMPT, |_| ())
 }
 
 /// Says that a connection with writers lives.
@@ -397,10 +461,18 @@ pub(crate) fn beat(connection: &Connection) -> Result<(), TransportError> {
     tables::tell(connection, PRODUCERS, &format!("session {}", connection.session), Some(b"true"))
 }
 
-/// Says that a connection was closed, and all its writers with it.
+/// Says that a connection was closed, and all its writers with it: who is not known does not live.
 pub(crate) fn end(connection: &Connection) -> Result<(), TransportError> {
     let key = format!("session {}", connection.session);
-    tables::append(connection, PRODUCERS, &key, Some(b"false")).map(drop)
+    tables::append(connection, PRODUCERS, &key, None).map(drop)
+}
+
+/// Takes back what was said by connections that are long gone, so that the table does not grow
+/// with every program that ever ran.
+fn sweep(connection: &Connection) -> Result<(), TransportError> {
+    let long_ago = utc_millis() - i64::try_from(FORGOTTEN.as_millis()).unwrap_or(i64::MAX);
+    let keys = connection.tables.claims.look(|claims| claims.forgotten(long_ago));
+    keys.iter().try_for_each(|key| tables::tell(connection, PRODUCERS, key, None))
 }
 
 #[cfg(test)]
@@ -424,7 +496,8 @@ mod tests {
 
     fn live(claims: &Claims) -> Vec<u64> {
         let place = place(claims);
-        let now = (None, Tai::from_nanos(0));
+        let heard = Heard { since: 0, until: utc_millis() };
+        let now = Judged { lease: None, now: Tai::from_nanos(0), heard };
         let live = place.writers.values().filter(|held| claims.alive(place, held, now));
         live.map(|held| held.incarnation).collect()
     }
@@ -472,7 +545,40 @@ mod tests {
         let silent = utc_millis() - 1_000_000;
         claims.take(Entry { offset: 11, millis: silent, key: &key, value: Some(b"true") });
         assert_eq!(live(&claims), [11]);
-        claims.take(Entry { offset: 12, millis: utc_millis(), key: &key, value: Some(b"false") });
+        claims.take(Entry { offset: 12, millis: utc_millis(), key: &key, value: None });
         assert!(live(&claims).is_empty());
+    }
+
+    #[test]
+    fn what_nobody_speaks_for_is_forgotten() {
+        let mut claims = Claims::default();
+        let shared = |session: &str| Word {
+            exclusive: false,
+            session: session.to_owned(),
+            ..word(None, 0).unwrap()
+        };
+        say(&mut claims, 10, ("a", SHARED), Some(shared("gone")));
+        say(&mut claims, 11, ("b", SHARED), Some(shared("alive")));
+        let key = ["session", "gone"];
+        claims.take(Entry { offset: 12, millis: 5, key: &key, value: None });
+        let key = ["session", "silent"];
+        claims.take(Entry { offset: 13, millis: 5, key: &key, value: Some(b"true") });
+        let forgotten = claims.forgotten(utc_millis() - 1_000);
+        assert_eq!(forgotten, ["session silent", "writer t 0 a -"]);
+    }
+
+    #[test]
+    fn nobody_dies_of_an_outage_of_the_brokers() {
+        let mut claims = Claims::default();
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        let alive = |until, since| {
+            let (place, heard) = (place(&claims), Heard { since, until });
+            let now = Judged { lease: None, now: Tai::from_nanos(0), heard };
+            place.writers.values().any(|held| claims.alive(place, held, now))
+        };
+        let later = utc_millis() + 60_000;
+        assert!(!alive(later, 0));
+        assert!(alive(later, later - 1_000), "it could not be heard before");
+        assert!(!alive(later, later - 20_000));
     }
 }

@@ -1,10 +1,12 @@
 //! What everything of one connection shares.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use helio_bus::transport::locked;
-use helio_bus::{Clock, Outage, TransportError};
+use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
 use crate::admin::Admin;
 use crate::claims::{self, Claim};
@@ -16,6 +18,14 @@ use crate::options::{Options, PATIENCE};
 use crate::producer::Producer;
 use crate::registry::Registry;
 use crate::tables::{self, Tables};
+use crate::writer::Tally;
+
+/// A reader that is to be told of outages and of the end, and of the partitions that others add to
+/// the topic that it reads all of.
+struct Told {
+    wake: Weak<Wake>,
+    topic: Option<String>,
+}
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -34,9 +44,12 @@ pub(crate) struct Connection {
     /// A consumer that fetches nothing: questions to the brokers go through it.
     pub(crate) client: Arc<Fetcher>,
     producer: OnceLock<Producer>,
+    /// Of the tables, where the samples' one promises less than they need.
+    tables_producer: OnceLock<Producer>,
     producing: Mutex<()>,
-    readers: Mutex<Vec<Weak<Wake>>>,
+    readers: Mutex<Vec<Told>>,
     claims: Mutex<Vec<Weak<Claim>>>,
+    tallies: Mutex<Vec<Weak<Tally>>>,
     closed: AtomicBool,
 }
 
@@ -60,9 +73,11 @@ impl Connection {
             scans: Pool::new(&options.for_scans(), &health),
             client,
             producer: OnceLock::new(),
+            tables_producer: OnceLock::new(),
             producing: Mutex::default(),
             readers: Mutex::default(),
             claims: Mutex::default(),
+            tallies: Mutex::default(),
             closed: AtomicBool::new(false),
             health,
             options,
@@ -87,28 +102,84 @@ impl Connection {
 
     /// The producer that all writers share, made when first needed.
     pub(crate) fn producer(&self) -> Result<&Producer, TransportError> {
+        self.made(&self.producer, || self.options.clone())
+    }
+
+    /// The producer that the tables are written with.
+    pub(crate) fn tables_producer(&self) -> Result<&Producer, TransportError> {
+        match self.options.guarantee {
+            Guarantee::Durable => self.producer(),
+            _ => self.made(&self.tables_producer, || self.options.for_tables()),
+        }
+    }
+
+    fn made<'a>(
+        &self,
+        place: &'a OnceLock<Producer>,
+        options: impl FnOnce() -> Options,
+    ) -> Result<&'a Producer, TransportError> {
+        if let Some(producer) = place.get() {
+            return Ok(producer);
+        }
         let _one = locked(&self.producing);
-        if let Some(producer) = self.producer.get() {
+        if let Some(producer) = place.get() {
             return Ok(producer);
         }
         self.check_open()?;
-        let made = Producer::start(&self.options, &self.health);
+        let made = Producer::start(&options(), &self.health);
         let made = made.map_err(failed("start the producer"))?;
-        Ok(self.producer.get_or_init(|| made))
+        Ok(place.get_or_init(|| made))
     }
 
-    /// A reader that is to be told of outages and of the end.
-    pub(crate) fn add_reader(&self, wake: &Arc<Wake>) {
+    /// A writer whose samples have to arrive some time.
+    pub(crate) fn add_tally(&self, tally: &Arc<Tally>) {
+        let mut tallies = locked(&self.tallies);
+        tallies.retain(|tally| tally.strong_count() > 0);
+        tallies.push(Arc::downgrade(tally));
+    }
+
+    /// Where nothing that was published has arrived for this time.
+    pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
+        let tallies: Vec<_> = locked(&self.tallies).iter().filter_map(Weak::upgrade).collect();
+        tallies.iter().find_map(|tally| tally.stalled(time))
+    }
+
+    /// A reader that is to be told of outages and of the end; of more partitions of a topic where
+    /// it reads all of them.
+    pub(crate) fn add_reader(&self, wake: &Arc<Wake>, topic: Option<&str>) {
         let mut readers = locked(&self.readers);
-        readers.retain(|reader| reader.strong_count() > 0);
-        readers.push(Arc::downgrade(wake));
+        readers.retain(|reader| reader.wake.strong_count() > 0);
+        let (wake, topic) = (Arc::downgrade(wake), topic.map(str::to_owned));
+        readers.push(Told { wake, topic });
     }
 
-    /// A writer that lives as long as the connection says so.
-    pub(crate) fn add_claim(&self, claim: &Arc<Claim>) {
+    /// Looks whether others have added partitions to what is read, and tells the readers.
+    pub(crate) fn look_for_partitions(&self, patience: Duration) {
+        let mut read: HashMap<String, Vec<Arc<Wake>>> = HashMap::new();
+        for reader in &*locked(&self.readers) {
+            if let (Some(wake), Some(topic)) = (reader.wake.upgrade(), &reader.topic) {
+                read.entry(topic.clone()).or_default().push(wake);
+            }
+        }
+        // One question for all, unless it is about one.
+        let only = read.keys().next().filter(|_| read.len() == 1).map(String::as_str);
+        if read.is_empty() {
+            return;
+        }
+        // Another time, where there is no answer.
+        let Ok(told) = self.client.fetch_metadata(only, patience) else { return };
+        for topic in told.topics() {
+            let partitions = u32::try_from(topic.partitions().len()).unwrap_or(0);
+            read.remove(topic.name()).iter().flatten().for_each(|wake| wake.grow(partitions));
+        }
+    }
+
+    /// A writer that lives as long as the connection says so; whether it is the first.
+    pub(crate) fn add_claim(&self, claim: &Arc<Claim>) -> bool {
         let mut claims = locked(&self.claims);
         claims.retain(|claim| claim.strong_count() > 0);
         claims.push(Arc::downgrade(claim));
+        claims.len() == 1
     }
 
     /// Says that the writers live, and has those of exclusive topics learn who has taken over. It
@@ -120,13 +191,14 @@ impl Connection {
         }
         // Where it cannot be said, others will take the writers for dead: that is so, then.
         let _ = claims::beat(self);
-        for claim in claims.iter().filter(|claim| claim.is_exclusive()) {
-            let _ = claim.look(self);
+        // All look at what is read once: the brokers are not waited for by each.
+        if claims.iter().any(|claim| claim.is_exclusive()) && claims::read(self).is_ok() {
+            claims.iter().for_each(|claim| _ = claim.look(self));
         }
     }
 
     fn readers(&self) -> Vec<Arc<Wake>> {
-        locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
+        locked(&self.readers).iter().filter_map(|reader| reader.wake.upgrade()).collect()
     }
 
     pub(crate) fn tell(&self, outage: &Outage) {
@@ -151,7 +223,9 @@ impl Connection {
             // Where it cannot be said, the writers count as dead a little later.
             let _ = claims::end(self);
         }
-        if let Some(producer) = self.producer.get() {
+        for producer in
+            [&self.producer, &self.tables_producer].into_iter().filter_map(OnceLock::get)
+        {
             producer.close(self.health.is_lost());
         }
     }

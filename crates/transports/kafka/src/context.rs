@@ -9,6 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 
+use crate::error::is_refusal;
 use crate::group::Membership;
 use crate::monitor::Health;
 
@@ -38,6 +39,16 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.health.complained(&error, reason);
+    }
+}
+
+impl Context {
+    /// What came instead of a sample, in a queue that no partition has: of a group's member it is
+    /// told where waiting does not help.
+    pub(crate) fn failed(&self, error: &KafkaError) {
+        if let Some(membership) = self.membership.as_ref().filter(|_| is_refusal(error)) {
+            membership.refused(error);
+        }
     }
 }
 

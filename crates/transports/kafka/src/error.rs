@@ -33,6 +33,24 @@ pub(crate) fn refused(what: &str, code: Code) -> TransportError {
     failed(what)(KafkaError::AdminOp(code))
 }
 
+/// Whether it is a refusal, which no waiting helps against.
+pub(crate) fn is_refusal(error: &KafkaError) -> bool {
+    matches!(error, KafkaError::MessageConsumptionFatal(_))
+        || matches!(
+            error.rdkafka_error_code(),
+            Some(
+                Code::ClusterAuthorizationFailed
+                    | Code::FencedInstanceId
+                    | Code::GroupAuthorizationFailed
+                    | Code::InconsistentGroupProtocol
+                    | Code::InvalidGroupId
+                    | Code::InvalidSessionTimeout
+                    | Code::TopicAuthorizationFailed
+                    | Code::UnknownTopicOrPartition
+            )
+        )
+}
+
 /// Whether it says that no broker answers.
 fn is_outage(code: Code) -> bool {
     matches!(

@@ -5,9 +5,9 @@
 //! consumer. Samples stay in librdkafka's queue, one a partition, until their reader takes them.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
@@ -16,7 +16,7 @@ use rdkafka::consumer::Consumer as _;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use crate::context::{Consumer, Context};
 use crate::error::{engine, failed};
@@ -24,8 +24,11 @@ use crate::group::Membership;
 use crate::monitor::Health;
 use crate::options::{Options, PATIENCE};
 
-/// How soon a consumer's thread notices that it is to end.
+/// How soon a consumer's thread notices that nobody has the consumer any more.
 const STOP: Duration = Duration::from_millis(100);
+/// How long a group's member is waited for when it leaves, so that a program that ends has left;
+/// nobody waits for brokers that do not answer.
+const LEAVING: Duration = Duration::from_millis(300);
 /// The group in whose name partitions are fetched that no group shares. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
 
@@ -38,7 +41,12 @@ pub(crate) struct Wake {
     rung: AtomicBool,
     waiters: Mutex<Waiters>,
     outages: Mutex<Vec<Outage>>,
+    /// How many partitions the topic has by now, where others have added some.
+    grown: AtomicU32,
 }
+
+/// The most outages that wait for a reader: beyond it the oldest are forgotten.
+const MAX_OUTAGES: usize = 64;
 
 impl Wake {
     pub(crate) fn ring(&self) {
@@ -48,7 +56,12 @@ impl Wake {
     }
 
     pub(crate) fn tell(&self, outage: &Outage) {
-        locked(&self.outages).push(outage.clone());
+        let mut outages = locked(&self.outages);
+        if outages.len() == MAX_OUTAGES {
+            outages.remove(0);
+        }
+        outages.push(outage.clone());
+        drop(outages);
         self.ring();
     }
 
@@ -66,6 +79,16 @@ impl Wake {
         self.rung.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn grow(&self, partitions: u32) {
+        if self.grown.fetch_max(partitions, Ordering::SeqCst) < partitions {
+            self.ring();
+        }
+    }
+
+    pub(crate) fn grown(&self) -> u32 {
+        self.grown.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn outages(&self) -> Vec<Outage> {
         std::mem::take(&mut *locked(&self.outages))
     }
@@ -79,11 +102,12 @@ impl Wake {
     }
 }
 
-/// One consumer, and the thread that serves its callbacks.
+/// One consumer, and the thread that serves its callbacks. The thread also ends the consumer, which
+/// takes as long as the brokers do.
 pub(crate) struct Fetcher {
     pub(crate) consumer: Arc<Consumer>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Closed when the consumer has ended.
+    ended: Mutex<Receiver<()>>,
     lent: Mutex<HashSet<(String, u32)>>,
     knows_brokers: AtomicBool,
 }
@@ -102,19 +126,28 @@ impl Fetcher {
             .map_err(failed("start a consumer"))?;
         let consumer = Arc::new(consumer);
         consumer.context().belongs_to(&consumer);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (serving, stopped) = (Arc::clone(&consumer), Arc::clone(&stop));
+        let (serving, (ending, ended)) = (Arc::clone(&consumer), mpsc::channel());
         let serve = move || {
-            while !stopped.load(Ordering::Acquire) {
-                // Samples are in queues of their own: what comes here are callbacks.
-                let _ = serving.poll(STOP);
+            while Arc::strong_count(&serving) > 1 {
+                // Samples are in queues of their own: what comes here are callbacks and errors.
+                if let Some(Err(error)) = serving.poll(STOP) {
+                    serving.context().failed(&error);
+                }
             }
+            drop(serving);
+            drop::<Sender<()>>(ending);
         };
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);
-        let thread = thread.map_err(|error| engine("start a thread", error))?;
-        let (thread, lent, knows_brokers) =
-            (Some(thread), Mutex::default(), AtomicBool::new(false));
-        Ok(Self { consumer, stop, thread, lent, knows_brokers })
+        thread.map_err(|error| engine("start a thread", error))?;
+        let (lent, knows_brokers) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { consumer, ended: Mutex::new(ended), lent, knows_brokers })
+    }
+
+    /// Gives the consumer up, and waits a moment for it to leave its group.
+    pub(crate) fn leave(self) {
+        let Self { consumer, ended, .. } = self;
+        drop(consumer);
+        let _ = locked(&ended).recv_timeout(LEAVING);
     }
 
     /// A partition's own queue, which rings. To be asked for before it is assigned.
@@ -153,23 +186,54 @@ impl Fetcher {
         patience: Duration,
     ) -> Result<(u64, u64), TransportError> {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
-        let until = Instant::now() + patience;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.consumer.fetch_watermarks(topic, number, left) {
-                Ok((first, end)) => {
-                    let place = |offset| u64::try_from(offset).unwrap_or(0);
-                    return Ok((place(first), place(end)));
-                }
-                // A topic that was just made, or a partition that moves: its leader is named, and
-                // does not know of it yet.
-                Err(error) if moves(&error) && !left.is_zero() => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(error) => return Err(failed("ask for a partition's ends")(error)),
+        let asked = |left| self.consumer.fetch_watermarks(topic, number, left);
+        let (first, end) = patiently(patience, asked)
+            .map_err(|error| failed(&format!("ask where {topic} begins and ends"))(error))?;
+        let place = |offset| u64::try_from(offset).unwrap_or(0);
+        Ok((place(first), place(end)))
+    }
+
+    /// The offsets of the first records that are not of before a time, in milliseconds of UTC;
+    /// partitions that have none are left out.
+    pub(crate) fn at_time(
+        &self,
+        topic: &str,
+        (partitions, millis): (&[u32], u64),
+        patience: Duration,
+    ) -> Result<Vec<(u32, u64)>, TransportError> {
+        let asked = partition_list(topic, partitions.iter().map(|each| (*each, millis)))?;
+        let found = patiently(patience, |left| {
+            let found = self.consumer.offsets_for_times(asked.clone(), left)?;
+            let refused = found.elements().iter().find_map(|element| element.error().err());
+            refused.map_or(Ok(found), Err)
+        });
+        let found = found.map_err(failed("look for a time"))?;
+        Ok(found.elements().iter().filter_map(place).collect())
+    }
+}
+
+/// Asks until there is an answer. A topic that was just made, or a partition that moves: its leader
+/// is named, and does not know of it yet, or it is dead, and another is elected.
+fn patiently<T>(
+    patience: Duration,
+    ask: impl Fn(Duration) -> Result<T, KafkaError>,
+) -> Result<T, KafkaError> {
+    let until = Instant::now() + patience;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match ask(left) {
+            Err(error) if moves(&error) && !left.is_zero() => {
+                std::thread::sleep(Duration::from_millis(5));
             }
+            told => return told,
         }
     }
+}
+
+/// A partition with its offset, where it has one.
+pub(crate) fn place(told: &TopicPartitionListElem<'_>) -> Option<(u32, u64)> {
+    let Offset::Offset(offset) = told.offset() else { return None };
+    Some((u32::try_from(told.partition()).ok()?, u64::try_from(offset).ok()?))
 }
 
 /// Whether it says that another broker is to be asked, or the same a little later.
@@ -177,8 +241,16 @@ fn moves(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
         Some(
-            RDKafkaErrorCode::NotLeaderForPartition
+            RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::DestroyBroker
+                | RDKafkaErrorCode::FencedLeaderEpoch
+                | RDKafkaErrorCode::KafkaStorageError
                 | RDKafkaErrorCode::LeaderNotAvailable
+                | RDKafkaErrorCode::NotLeaderForPartition
+                | RDKafkaErrorCode::OffsetNotAvailable
+                | RDKafkaErrorCode::ReplicaNotAvailable
+                | RDKafkaErrorCode::UnknownLeaderEpoch
+                | RDKafkaErrorCode::UnknownPartition
                 | RDKafkaErrorCode::UnknownTopicOrPartition
         )
     )
@@ -186,15 +258,6 @@ fn moves(error: &KafkaError) -> bool {
 
 fn no_queue(topic: &str, partition: u32) -> TransportError {
     crate::error::outage(format!("there is no queue for partition {partition} of {topic}"))
-}
-
-impl Drop for Fetcher {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// All consumers of a connection.
@@ -277,6 +340,25 @@ impl Lent {
         self.assigned = true;
         self.learn();
         Ok(queues)
+    }
+
+    /// Fetches partitions besides, from their first records on; none where the consumer fetches
+    /// them for another reader.
+    pub(crate) fn widen(
+        &mut self,
+        partitions: &[u32],
+        wake: &Arc<Wake>,
+    ) -> Result<Option<Vec<Queue>>, TransportError> {
+        let of_topic = |partition: &u32| (self.topic.clone(), *partition);
+        let mut lent = locked(&self.fetcher.lent);
+        if partitions.iter().any(|partition| lent.contains(&of_topic(partition))) {
+            return Ok(None);
+        }
+        lent.extend(partitions.iter().map(of_topic));
+        drop(lent);
+        self.partitions.extend_from_slice(partitions);
+        let starts: Vec<_> = partitions.iter().map(|partition| (*partition, 0)).collect();
+        self.assign(&starts, wake).map(Some)
     }
 
     /// Has the consumer learn where the topic is, which by itself it does a second later. A new

@@ -1,19 +1,25 @@
 //! Groups: Kafka's own consumer groups, one for each group of a topic.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, GroupRequest, locked, not_ours};
-use rdkafka::consumer::{CommitMode, Consumer as _};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::TopicPartitionList;
 
 use crate::SCHEME;
 use crate::context::{Consumer, Context};
-use crate::error::failed;
-use crate::fetcher::{Fetcher, Queue, Wake, partition_list};
+use crate::error::{failed, outage};
+use crate::fetcher::{Fetcher, Queue, Wake, partition_list, place};
+use crate::native;
 use crate::options::PATIENCE;
 use crate::reader::{Start, starts};
 use crate::topic::TopicState;
+
+/// How long a member waits before it asks again where to begin.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What a member was assigned.
 pub(crate) struct Assigned {
@@ -27,6 +33,8 @@ pub(crate) struct Assigned {
 pub(crate) struct Membership {
     topic: Arc<TopicState>,
     begin: Begin,
+    /// How many partitions there were when this joined: those of later are read from their first.
+    partitions: u32,
     wake: Arc<Wake>,
     state: Mutex<State>,
 }
@@ -38,13 +46,31 @@ struct State {
     own: Vec<u32>,
     kept: Vec<u32>,
     news: Option<Result<Vec<Assigned>, TransportError>>,
+    /// What was told last of what the group refuses, which librdkafka repeats.
+    refused: Option<KafkaError>,
+    /// The reader has gone.
+    ended: bool,
 }
 
 impl Membership {
     /// Takes partitions over: where this member has read them before nobody else has, it goes on.
     pub(crate) fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList) {
-        let news = self.begin_at(consumer, list);
+        let news = loop {
+            match self.begin_at(consumer, list) {
+                // The group takes this for a member that has its partitions: it cannot go without.
+                Err(TransportError::Outage { .. }) if !self.is_over() => std::thread::sleep(AGAIN),
+                other => break other,
+            }
+        };
+        if news.is_err() {
+            // It fails where the consumer is closed already, which is what was wanted.
+            let _ = consumer.unassign();
+        }
         let mut state = locked(&self.state);
+        if state.ended {
+            return;
+        }
+        state.refused = None;
         let own: Vec<u32> = partitions(list);
         state.kept.retain(|partition| own.contains(partition));
         state.own = own;
@@ -62,6 +88,23 @@ impl Membership {
         self.wake.ring();
     }
 
+    fn is_over(&self) -> bool {
+        locked(&self.state).ended || self.topic.connection.is_closed()
+    }
+
+    /// Tells the reader what the group refuses, once.
+    pub(crate) fn refused(&self, error: &KafkaError) {
+        let mut state = locked(&self.state);
+        if state.ended || state.refused.as_ref() == Some(error) {
+            return;
+        }
+        state.refused = Some(error.clone());
+        let before = state.news.replace(Err(failed("read in a group")(error.clone())));
+        drop(state);
+        drop(before);
+        self.wake.ring();
+    }
+
     fn begin_at(
         &self,
         consumer: &Arc<Consumer>,
@@ -74,10 +117,17 @@ impl Membership {
             .copied()
             .filter(|own| !committed.iter().any(|(partition, _)| partition == own))
             .collect();
-        let mut all = starts(&self.topic, &self.begin, &fresh)?;
+        let (there, added): (Vec<u32>, Vec<u32>) =
+            fresh.into_iter().partition(|partition| *partition < self.partitions);
+        let mut all = starts(&self.topic, &self.begin, &there)?;
+        all.extend(starts(&self.topic, &Begin::Earliest, &added)?);
         for (partition, offset) in committed {
-            let begin = Begin::Offset(partition, offset);
-            all.extend(starts(&self.topic, &begin, &[partition])?);
+            let mut begin = starts(&self.topic, &Begin::Offset(partition, offset), &[partition])?;
+            if begin.iter().any(|start| start.offset < offset) {
+                // Beyond its end: it is another log than the group's, or was cut.
+                begin = starts(&self.topic, &Begin::Earliest, &[partition])?;
+            }
+            all.append(&mut begin);
         }
         let queue = |start: &Start| {
             Fetcher::queue(consumer, (&self.topic.kafka, start.partition), &self.wake)
@@ -104,7 +154,8 @@ fn partitions(list: &TopicPartitionList) -> Vec<u32> {
 /// A reader's membership. It ends with this.
 pub(crate) struct Member {
     membership: Arc<Membership>,
-    pub(crate) fetcher: Fetcher,
+    /// There until this is dropped.
+    fetcher: Option<Fetcher>,
 }
 
 impl Member {
@@ -116,6 +167,7 @@ impl Member {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
             begin: begin.clone(),
+            partitions: topic.connection.partitions(&topic.kafka)?.unwrap_or_default(),
             wake: Arc::clone(wake),
             state: Mutex::default(),
         });
@@ -126,7 +178,11 @@ impl Member {
         let group = group_id(topic, request.name);
         let fetcher = Fetcher::start(&options, &connection.health, (&group, told))?;
         fetcher.consumer.subscribe(&[&topic.kafka]).map_err(failed("join the group"))?;
-        Ok(Self { membership, fetcher })
+        Ok(Self { membership, fetcher: Some(fetcher) })
+    }
+
+    pub(crate) fn consumer(&self) -> &Arc<Consumer> {
+        &self.fetcher.as_ref().expect("it is there until this is dropped").consumer
     }
 
     /// What was assigned since the last look.
@@ -148,16 +204,23 @@ impl Member {
         if !locked(&self.membership.state).own.contains(&partition) {
             return Err(not_ours(SCHEME, partition));
         }
-        let place = partition_list(&self.membership.topic.kafka, [(partition, offset)])?;
-        let committed = self.fetcher.consumer.commit(&place, CommitMode::Sync);
-        committed.map_err(failed("commit a position"))
+        let list = partition_list(&self.membership.topic.kafka, [(partition, offset)])?;
+        match native::commit(self.consumer(), &list, PATIENCE) {
+            Some(committed) => committed.map_err(failed("commit a position")),
+            None => Err(outage("commit a position: no broker has acknowledged it".to_owned())),
+        }
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         // Queues hold their consumer, which holds the membership.
-        drop(locked(&self.membership.state).news.take());
+        let mut state = locked(&self.membership.state);
+        state.ended = true;
+        let news = state.news.take();
+        drop(state);
+        drop(news);
+        self.fetcher.take().into_iter().for_each(Fetcher::leave);
     }
 }
 
@@ -187,9 +250,5 @@ fn committed_of(
     let list = partition_list(&topic.kafka, partitions.iter().map(|partition| (*partition, 0)))?;
     let told = consumer.committed_offsets(list, PATIENCE);
     let told = told.map_err(failed("read a group's positions"))?;
-    let position = |told: &rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
-        let Offset::Offset(offset) = told.offset() else { return None };
-        Some((u32::try_from(told.partition()).ok()?, u64::try_from(offset).ok()?))
-    };
-    Ok(told.elements().iter().filter_map(position).collect())
+    Ok(told.elements().iter().filter_map(place).collect())
 }

@@ -11,10 +11,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use helio_bus::TransportError;
 use helio_bus::transport::{Producers, order_by_producer};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
@@ -23,7 +24,7 @@ use crate::fetcher::{Queue, Wake};
 use crate::options::PATIENCE;
 use crate::reader::Start;
 use crate::sample::{Foreign, Kept};
-use crate::topic::{Origin, TopicState};
+use crate::topic::TopicState;
 
 /// The records of the log that are read beside a companion, a partition.
 const TAIL: u64 = 1_000;
@@ -31,10 +32,6 @@ const TAIL: u64 = 1_000;
 const SCAN: u64 = 1_000_000;
 /// The most samples that a late joiner gets as history: beyond it the log is to be read.
 const MAX_SAMPLES: usize = 1_000_000;
-/// How long the records of others may take to come; behind it are no more before the end, but marks
-/// of transactions, which no reader gets.
-const QUIET: Duration = Duration::from_secs(1);
-
 /// How many records of the log are to be read for the newest `n` of each key.
 pub(crate) fn depth(topic: &TopicState, n: u32) -> u64 {
     if n == 1 && topic.companion.is_some() { TAIL } else { SCAN }
@@ -107,7 +104,7 @@ pub(crate) fn companions(
     }
     scan(topic, companion, &ranges, |place, queue| {
         let (_, first, end) = ranges[place];
-        read(topic, queue, (first, end, Origin::Bus), (&mut newest[place], 1))
+        read(topic, queue, (first, end), (&mut newest[place], 1))
     })?;
     Ok(newest)
 }
@@ -124,7 +121,7 @@ pub(crate) fn of(
     let ranges: Vec<_> = starts.iter().map(range).collect();
     scan(topic, &topic.kafka, &ranges, |place, queue| {
         let (_, first, end) = ranges[place];
-        read(topic, queue, (first, end, topic.origin), (&mut logs[place], n as usize))
+        read(topic, queue, (first, end), (&mut logs[place], n as usize))
     })?;
     let mut all = VecDeque::new();
     for ((log, companion), (partition, first, end)) in logs.into_iter().zip(companions).zip(ranges)
@@ -164,7 +161,7 @@ fn scan(
 fn read(
     topic: &TopicState,
     queue: &Queue,
-    (first, end, origin): (u64, u64, Origin),
+    (first, end): (u64, u64),
     (newest, n): (&mut Newest, usize),
 ) -> Result<(), TransportError> {
     let (mut producers, mut foreign) = (Producers::default(), Foreign::None);
@@ -172,22 +169,21 @@ fn read(
     let mut until = Instant::now() + PATIENCE;
     while next < end {
         let left = until.saturating_duration_since(Instant::now());
-        let quiet = if origin == Origin::Foreign { QUIET.min(left) } else { left };
-        let Some(message) = queue.poll(quiet) else {
-            if origin == Origin::Foreign {
-                return Ok(());
-            }
+        let Some(message) = queue.poll(left) else {
             return Err(outage("the history does not come".to_owned()));
         };
-        let message = message.map_err(failed("read the history"))?;
+        let message = match message {
+            // Before the end may lie marks of transactions, which no reader gets.
+            Err(KafkaError::PartitionEOF(_)) => return Ok(()),
+            message => message.map_err(failed("read the history"))?,
+        };
         next = u64::try_from(message.offset()).unwrap_or(0) + 1;
         if next > end {
             break;
         }
-        if let Some(mut kept) = Kept::of(&message, &mut producers, &mut foreign) {
-            topic.wire.learn(&mut kept.meta, &kept.payload, until)?;
-            newest.add(kept, n);
-        }
+        let mut kept = Kept::of(&message, &mut producers, &mut foreign);
+        topic.wire.learn(&mut kept.meta, &kept.payload, until)?;
+        newest.add(kept, n);
         if newest.keys.len() > MAX_SAMPLES {
             return Err(too_many());
         }

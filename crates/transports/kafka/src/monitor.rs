@@ -1,7 +1,7 @@
 //! Whether the brokers can be reached: asked once a second, so that a frozen broker is noticed too.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::Outage;
 use helio_bus::transport::locked;
@@ -13,6 +13,11 @@ use crate::connection::Connection;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long they have for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How often it is looked whether topics have more partitions.
+const LOOK: Duration = Duration::from_secs(20);
+/// How long what was published may be under way while brokers answer: beyond it a partition has no
+/// leader, or less copies than it must have.
+const STALLED: Duration = Duration::from_secs(5);
 
 /// What is known of the brokers, shared with all callbacks.
 #[derive(Default)]
@@ -28,12 +33,36 @@ struct State {
     /// It says that all brokers are down.
     suspected: bool,
     lost: bool,
+    /// Brokers answer, and do not take what is published.
+    stalled: bool,
     ended: bool,
+    heard: Heard,
     /// A broker did not answer in time: until then nobody who must not wait asks again.
     doubted: Option<Instant>,
 }
 
+/// The time in which others could be heard of, in milliseconds of UTC.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// Since the brokers came back; 0 where they were not away.
+    pub(crate) since: i64,
+    /// Until now, or until they went away.
+    pub(crate) until: i64,
+}
+
+/// Milliseconds of UTC.
+pub(crate) fn utc_millis() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 impl Health {
+    /// Since when and until when others could be heard of: nobody dies of an outage.
+    pub(crate) fn heard(&self) -> Heard {
+        let state = locked(&self.state);
+        if state.lost { state.heard } else { Heard { until: utc_millis(), ..state.heard } }
+    }
+
     /// Remembers what librdkafka says.
     pub(crate) fn complained(&self, error: &KafkaError, reason: &str) {
         let mut state = locked(&self.state);
@@ -81,25 +110,29 @@ impl Health {
     }
 
     /// Takes an answer, or that there was none; gives what is to be told.
-    fn answered(&self, answer: Result<(), KafkaError>) -> Option<Outage> {
+    fn answered(&self, answer: Result<(), KafkaError>, stalled: Option<String>) -> Option<Outage> {
         let mut state = locked(&self.state);
-        match answer {
-            Ok(()) => {
-                state.complaint.clear();
-                std::mem::replace(&mut state.lost, false).then_some(Outage::Restored)
-            }
-            Err(error) if !state.lost => {
-                state.lost = true;
-                let complaint = &state.complaint;
-                let cause = if complaint.is_empty() {
-                    error.to_string()
-                } else {
-                    format!("{error}: {complaint}")
-                };
-                Some(Outage::Lost { cause })
-            }
-            Err(_) => None,
+        let before = state.lost || state.stalled;
+        let (was_lost, is_lost) = (state.lost, answer.is_err());
+        (state.lost, state.stalled) = (is_lost, stalled.is_some());
+        match (was_lost, is_lost) {
+            (false, _) => state.heard.until = utc_millis(),
+            (true, false) => state.heard.since = utc_millis(),
+            (true, true) => {}
         }
+        let cause = match (answer.err().map(|error| error.to_string()), stalled) {
+            (Some(cause), _) | (None, Some(cause)) => cause,
+            (None, None) => {
+                state.complaint.clear();
+                return before.then_some(Outage::Restored);
+            }
+        };
+        if before {
+            return None;
+        }
+        let complaint = &state.complaint;
+        let cause = if complaint.is_empty() { cause } else { format!("{cause}: {complaint}") };
+        Some(Outage::Lost { cause })
     }
 }
 
@@ -107,9 +140,11 @@ impl Health {
 pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
     let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
     let run = move || {
-        while health.pause() {
-            if !ask(&weak, &health) {
-                return;
+        let mut looked = Instant::now();
+        while health.pause() && ask(&weak, &health) {
+            if looked.elapsed() > LOOK && !health.is_lost() {
+                looked = Instant::now();
+                weak.upgrade().inspect(|connection| connection.look_for_partitions(ANSWER));
             }
         }
     };
@@ -118,23 +153,25 @@ pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
 
 /// Asks once, and once more if there is no answer: of several brokers one may be down.
 fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
-    let mut answer = Ok(());
-    if let Some(connection) = connection.upgrade().filter(|_| !health.is_lost()) {
-        connection.speak_for_writers();
-    }
+    let (mut answer, mut stalled) = (Ok(()), None);
     for _ in 0..2 {
         // The connection is held while it is asked only.
         let Some(connection) = connection.upgrade() else { return false };
         let topic = connection.names.internal(crate::tables::TOPICS);
+        stalled = connection.stalled(STALLED);
         answer = connection.client.fetch_metadata(Some(&topic), ANSWER).map(drop);
         if answer.is_ok() {
             break;
         }
     }
-    if let Some(outage) = health.answered(answer)
-        && let Some(connection) = connection.upgrade()
-    {
+    let Some(connection) = connection.upgrade() else { return false };
+    let stalled =
+        stalled.map(|what| format!("{what} for {} s, though brokers answer", STALLED.as_secs()));
+    if let Some(outage) = health.answered(answer, stalled) {
         connection.tell(&outage);
+    }
+    if !health.is_lost() {
+        connection.speak_for_writers();
     }
     true
 }

@@ -2,17 +2,19 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::time::Duration;
 
 use rdkafka::bindings;
 use rdkafka::consumer::Consumer as _;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
+use rdkafka::topic_partition_list::TopicPartitionList;
 
 use crate::context::Consumer;
 
-/// The end of a partition's log as the newest fetch has told it, without asking a broker; none
-/// before the first.
-pub(crate) fn fetched_end(consumer: &Consumer, topic: &str, partition: u32) -> Option<u64> {
+/// The first offset of a partition's log and its end, as the newest fetch has told them, without
+/// asking a broker; none before the first.
+pub(crate) fn fetched_ends(consumer: &Consumer, topic: &str, partition: u32) -> Option<(u64, u64)> {
     let topic = CString::new(topic).ok()?;
     let (mut first, mut end) = (-1_i64, -1_i64);
     // SAFETY: the client lives as long as the reference to its consumer, the name ends with a zero,
@@ -26,7 +28,52 @@ pub(crate) fn fetched_end(consumer: &Consumer, topic: &str, partition: u32) -> O
             &raw mut end,
         )
     };
-    (RDKafkaErrorCode::from(code) == RDKafkaErrorCode::NoError).then(|| u64::try_from(end).ok())?
+    if RDKafkaErrorCode::from(code) != RDKafkaErrorCode::NoError {
+        return None;
+    }
+    Some((u64::try_from(first).ok()?, u64::try_from(end).ok()?))
+}
+
+/// Commits offsets in the name of a consumer's group; none where no broker says in time what became
+/// of it. The crate's own waits without an end, and does not tell of what it does not wait for.
+pub(crate) fn commit(
+    consumer: &Consumer,
+    list: &TopicPartitionList,
+    patience: Duration,
+) -> Option<Result<(), KafkaError>> {
+    let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    let client = consumer.client().native_ptr();
+    // SAFETY: the client lives as long as the reference to its consumer, and the list as long as
+    // the call, which copies it. The event is this function's own, and its list the event's. Queue
+    // and event are destroyed once; who answers later finds the queue closed.
+    unsafe {
+        let queue = bindings::rd_kafka_queue_new(client);
+        let null = std::ptr::null_mut();
+        let sent = bindings::rd_kafka_commit_queue(client, list.ptr(), queue, None, null);
+        if let Err(refused) = refusal(sent) {
+            bindings::rd_kafka_queue_destroy(queue);
+            return Some(Err(refused));
+        }
+        let event = bindings::rd_kafka_queue_poll(queue, millis);
+        let outcome = (!event.is_null()).then(|| {
+            let told = bindings::rd_kafka_event_topic_partition_list(event).as_ref();
+            let refused = told.filter(|told| told.cnt > 0).map(|told| (*told.elems).err);
+            refusal(bindings::rd_kafka_event_error(event))
+                .and_then(|()| refused.map_or(Ok(()), refusal))
+        });
+        if !event.is_null() {
+            bindings::rd_kafka_event_destroy(event);
+        }
+        bindings::rd_kafka_queue_destroy(queue);
+        outcome
+    }
+}
+
+fn refusal(code: bindings::rd_kafka_resp_err_t) -> Result<(), KafkaError> {
+    match RDKafkaErrorCode::from(code) {
+        RDKafkaErrorCode::NoError => Ok(()),
+        code => Err(KafkaError::ConsumerCommit(code)),
+    }
 }
 
 /// A record's headers, as they lie in it.

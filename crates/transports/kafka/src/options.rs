@@ -35,7 +35,7 @@ const PRODUCER: [&str; 17] = [
 ];
 
 /// Options that belong to consumers only.
-const CONSUMER: [&str; 13] = [
+const CONSUMER: [&str; 12] = [
     "check.crcs",
     "fetch.error.backoff.ms",
     "fetch.max.bytes",
@@ -45,21 +45,33 @@ const CONSUMER: [&str; 13] = [
     "fetch.wait.max.ms",
     "heartbeat.interval.ms",
     "max.partition.fetch.bytes",
-    "partition.assignment.strategy",
     "queued.max.messages.kbytes",
     "queued.min.messages",
     "session.timeout.ms",
 ];
 
 /// Options that the transport sets by itself, and must.
-const RESERVED: [&str; 7] = [
+const RESERVED: [&str; 11] = [
+    "auto.commit.enable",
+    "auto.offset.reset",
     "bootstrap.servers",
     "metadata.broker.list",
     "enable.auto.commit",
     "enable.auto.offset.store",
     "enable.partition.eof",
     "group.id",
+    "group.protocol",
+    "partition.assignment.strategy",
     "transactional.id",
+];
+
+/// Options by which a producer promises less than the tables need.
+const WEAKER: [&str; 5] = [
+    "acks",
+    "enable.idempotence",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "request.required.acks",
 ];
 
 /// The largest payload, in bytes: what a topic's `max.message.bytes` is set to, less the rest.
@@ -87,6 +99,8 @@ pub(crate) struct Options {
     pub(crate) registry: Option<registry::Options>,
     /// How long a fetch waits for samples.
     fetch_wait_ms: &'static str,
+    /// Whether consumers are told where a log ends.
+    tells_ends: bool,
     given: Vec<(String, String)>,
 }
 
@@ -124,6 +138,7 @@ impl Options {
             registry: registry::Options::parse(url)?,
             // A partition that was just opened waits for the fetch under way.
             fetch_wait_ms: "50",
+            tells_ends: false,
             given,
         };
         options.check(url)?;
@@ -166,7 +181,14 @@ impl Options {
 
     /// The same for consumers that read what is there, and do not wait for more.
     pub(crate) fn for_scans(&self) -> Self {
-        Self { fetch_wait_ms: "5", ..self.clone() }
+        Self { fetch_wait_ms: "5", tells_ends: true, ..self.clone() }
+    }
+
+    /// The same for the tables, whose records have to be stored, whatever samples are promised.
+    pub(crate) fn for_tables(&self) -> Self {
+        let mut options = Self { guarantee: Guarantee::Durable, ..self.clone() };
+        options.given.retain(|(name, _)| !WEAKER.contains(&&**name));
+        options
     }
 
     pub(crate) fn admin(&self) -> ClientConfig {
@@ -182,10 +204,15 @@ impl Options {
         };
         default("linger.ms", "0");
         default("batch.size", "1000000");
-        match self.guarantee {
-            Guarantee::Durable => default("enable.idempotence", "true"),
-            // Without idempotence a repeated batch would overtake the one behind it.
-            _ => default("max.in.flight", "1"),
+        if self.guarantee == Guarantee::Durable {
+            default("enable.idempotence", "true");
+        }
+        if !matches!(config.get("enable.idempotence"), Some("true" | "t" | "1")) {
+            // A repeated batch would overtake the one behind it, which readers drop then.
+            WEAKER.iter().filter(|name| name.starts_with("max")).for_each(|name| {
+                config.remove(name);
+            });
+            config.set("max.in.flight", "1");
         }
         // The transport has a bound of its own, below these.
         config.set("queue.buffering.max.messages", "0");
@@ -210,9 +237,11 @@ impl Options {
         default("queued.min.messages", "10000");
         default("session.timeout.ms", "6000");
         default("heartbeat.interval.ms", "500");
-        default("auto.offset.reset", "earliest");
         default("receive.message.max.bytes", "200000000");
         config.set("group.id", group);
+        // Where the log has the place no more; the reader tells of it.
+        config.set("auto.offset.reset", "earliest");
+        config.set("enable.partition.eof", if self.tells_ends { "true" } else { "false" });
         config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
         config.set("allow.auto.create.topics", "false");
         config
@@ -275,6 +304,8 @@ mod tests {
         let (producer, consumer) = (options.producer(), options.consumer("g"));
         assert_eq!(producer.get("acks"), Some("1"));
         assert_eq!(producer.get("max.in.flight"), Some("1"));
+        assert_eq!(options.for_tables().producer().get("acks"), None);
+        assert_eq!(options.for_tables().producer().get("enable.idempotence"), Some("true"));
         assert_eq!(producer.get("fetch.min.bytes"), None);
         assert_eq!(consumer.get("fetch.min.bytes"), Some("7"));
         assert_eq!(consumer.get("acks"), None);
@@ -282,6 +313,14 @@ mod tests {
             parse("kafka://a:1").unwrap().producer().get("enable.idempotence"),
             Some("true")
         );
+    }
+
+    #[test]
+    fn without_idempotence_nothing_overtakes() {
+        let url = "kafka://a:1?enable.idempotence=false&max.in.flight.requests.per.connection=9";
+        let producer = parse(url).unwrap().producer();
+        assert_eq!(producer.get("max.in.flight"), Some("1"));
+        assert_eq!(producer.get("max.in.flight.requests.per.connection"), None);
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// Who is told what became of a record.
 pub(crate) trait Delivered: Send + Sync {
-    /// The record's offset, or why there is none. Called from the producer's thread.
-    fn delivered(&self, part: Part, outcome: Result<u64, KafkaError>);
+    /// The record's offset, as far as the brokers tell it (with `acks=0` they do not, nor for one
+    /// that was repeated), or why it is not there. Called from the producer's thread.
+    fn delivered(&self, part: Part, outcome: Result<Option<u64>, KafkaError>);
 }
 
 /// Which of a sample's records it is.
@@ -131,7 +132,7 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, delivery: Box<Delivery>) {
         let outcome = match result {
-            Ok(message) => Ok(u64::try_from(message.offset()).unwrap_or(0)),
+            Ok(message) => Ok(u64::try_from(message.offset()).ok()),
             Err((error, _)) => Err(error.clone()),
         };
         self.flight.give_back(1, delivery.bytes);
@@ -204,7 +205,7 @@ impl Producer {
         base.headers = record.headers;
         base.timestamp = record.timestamp;
         self.inner().send(base).map_err(|(error, _)| {
-            self.flight.give_back(1, bytes);
+            self.no_room_needed(1, bytes);
             error
         })
     }

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::{
     Armed, Begin, Item, Origin, Position, Producers, Reader, ReaderRequest, Visit, not_ours,
 };
-use helio_bus::{Bell, Gap, Tai, TransportError};
-use rdkafka::consumer::Consumer as _;
+use helio_bus::{Bell, Gap, GapCause, Tai, TransportError};
 use rdkafka::message::Message as _;
-use rdkafka::topic_partition_list::Offset;
 
 use crate::SCHEME;
 use crate::context::Consumer;
@@ -23,7 +21,7 @@ use crate::history;
 use crate::native;
 use crate::options::PATIENCE;
 use crate::sample::{Foreign, Kept, Meta};
-use crate::topic::{self, TopicState};
+use crate::topic::TopicState;
 
 /// How long a reader that lags may be held up to learn how far, once every [`ASK_EVERY`]: what was
 /// fetched does not tell where the log ends by now. No event loop notices this.
@@ -71,16 +69,14 @@ pub(crate) fn starts(
 /// Kafka finds the millisecond; within it the stamps themselves are looked at.
 fn at_time(topic: &TopicState, time: Tai, starts: &mut [Start]) -> Result<(), TransportError> {
     let millis = u64::try_from(time.unix_nanos().div_euclid(1_000_000)).unwrap_or(0);
-    let asked = starts.iter().map(|start| (start.partition, millis));
-    let asked = fetcher::partition_list(&topic.kafka, asked)?;
-    let consumer = &topic.connection.client.consumer;
-    let found = consumer.offsets_for_times(asked, PATIENCE).map_err(failed("look for a time"))?;
+    let partitions: Vec<_> = starts.iter().map(|start| start.partition).collect();
+    let client = &topic.connection.client;
+    let found = client.at_time(&topic.kafka, (&partitions, millis), PATIENCE)?;
     for start in starts {
-        let partition = i32::try_from(start.partition).unwrap_or(i32::MAX);
-        let found = found.find_partition(&topic.kafka, partition);
         start.after = Some(time);
-        if let Some(Offset::Offset(offset)) = found.map(|found| found.offset()) {
-            start.offset = u64::try_from(offset).unwrap_or(start.end).min(start.end);
+        let found = found.iter().find(|(partition, _)| *partition == start.partition);
+        if let Some((_, offset)) = found {
+            start.offset = start.end.min(*offset);
         }
     }
     Ok(())
@@ -97,13 +93,38 @@ struct Cursor {
     /// One that was fetched, and not taken after the gap before it was told, or whose schema is
     /// being asked for.
     held: Option<Kept>,
+    /// What was fetched goes on with this, or behind it.
+    fetched: u64,
 }
 
 impl Cursor {
     fn new(start: Start, queue: Queue) -> Self {
         let Start { partition, offset, end, after } = start;
         let (foreign, held) = (Foreign::None, None);
-        Self { partition, queue, next: offset, end: Cell::new(end), after, foreign, held }
+        let (next, end) = (offset, Cell::new(end));
+        Self { partition, queue, next, end, after, foreign, held, fetched: offset }
+    }
+
+    /// Another queue in the place of the one that this went on with all the time.
+    fn go_on(self, start: Start, queue: Queue) -> Self {
+        Self { queue, next: self.next.max(start.offset), fetched: start.offset, ..self }
+    }
+
+    /// What is to be told before a record that is not the next one: retention was faster, or the
+    /// log was cut, or is another one, made anew, and goes on behind this record. None where it is
+    /// the next: what was compacted away and the marks of transactions leave holes too.
+    fn gap_to(&self, offset: u64, first: impl FnOnce() -> Option<u64>) -> Option<Gap> {
+        let (partition, wanted) = (self.partition, self.next);
+        if offset < self.fetched {
+            self.end.set(offset);
+            let cause = GapCause::Damaged { from: offset, to: wanted };
+            return Some(Gap { partition, lost: 0, cause });
+        }
+        if offset <= wanted {
+            return None;
+        }
+        let there = first()?.min(offset);
+        (there > wanted).then(|| Gap::retention(partition, wanted, there))
     }
 
     fn ends_at(&self, end: u64) {
@@ -125,7 +146,7 @@ impl Source {
     fn consumer(&self) -> &Arc<Consumer> {
         match self {
             Self::Lent(lent) => &lent.fetcher.consumer,
-            Self::Member(member) => &member.fetcher.consumer,
+            Self::Member(member) => member.consumer(),
         }
     }
 }
@@ -150,7 +171,8 @@ impl KafkaReader {
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
         let wake = Arc::<Wake>::default();
-        topic.connection.add_reader(&wake);
+        let reads_all = request.group.is_none() && request.partitions.is_empty();
+        topic.connection.add_reader(&wake, reads_all.then_some(topic.kafka.as_str()));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
                 let member = Member::join(topic, group, (&request.from, &wake))?;
@@ -181,17 +203,34 @@ impl KafkaReader {
         let Some(news) = member.news() else { return Ok(ControlFlow::Continue(())) };
         let mut before = std::mem::take(&mut self.cursors);
         for Assigned { start, queue, kept } in news? {
-            let mut cursor = Cursor::new(start, queue);
             let place = before.iter().position(|old| old.partition == start.partition);
-            if let Some(old) = place.map(|place| before.swap_remove(place)).filter(|_| kept) {
-                cursor.next = old.next.max(cursor.next);
-                cursor.held = old.held;
-            }
-            self.cursors.push(cursor);
+            let old = place.map(|place| before.swap_remove(place)).filter(|_| kept);
+            self.cursors.push(match old {
+                Some(old) => old.go_on(start, queue),
+                None => Cursor::new(start, queue),
+            });
         }
         self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
         let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
         Ok(visit.item(Item::Assigned(&own)))
+    }
+
+    /// Reads the partitions that others have added too, from their first records on.
+    fn widen(&mut self) -> Result<(), TransportError> {
+        let known = self.cursors.iter().map(|cursor| cursor.partition + 1).max().unwrap_or(0);
+        let (Source::Lent(lent), grown) = (&mut self.source, self.wake.grown()) else {
+            return Ok(());
+        };
+        let added: Vec<u32> = (known..grown).collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        for queue in lent.widen(&added, &self.wake)?.into_iter().flatten().zip(added) {
+            let (queue, partition) = queue;
+            let start = Start { partition, offset: 0, end: 0, after: None };
+            self.cursors.push(Cursor::new(start, queue));
+        }
+        Ok(())
     }
 
     fn poll_cursor(
@@ -199,7 +238,8 @@ impl KafkaReader {
         turn: usize,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, TransportError> {
-        let Self { cursors, producers, topic, wake, .. } = self;
+        let Self { cursors, producers, topic, wake, source, .. } = self;
+        let (consumer, name) = (source.consumer(), &topic.kafka);
         let cursor = &mut cursors[turn];
         if let Some(mut held) = cursor.held.take() {
             if !topic.wire.knows(&mut held.meta, &held.payload, wake) {
@@ -214,20 +254,22 @@ impl KafkaReader {
         while let Some(message) = cursor.queue.poll(Duration::ZERO) {
             let message = message.map_err(failed("read a topic"))?;
             let offset = u64::try_from(message.offset()).unwrap_or(0);
-            if offset < cursor.next {
-                continue;
-            }
-            if offset > cursor.next && topic.origin == topic::Origin::Bus {
-                let gap = Gap::retention(cursor.partition, cursor.next, offset);
+            let first =
+                || native::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
+            let gap = cursor.gap_to(offset, first);
+            cursor.fetched = offset + 1;
+            if let Some(gap) = gap {
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
-                    cursor.held = Kept::of(&message, producers, &mut cursor.foreign);
+                    cursor.held = Some(Kept::of(&message, producers, &mut cursor.foreign));
                     return Ok(ControlFlow::Break(()));
                 }
             }
+            if offset < cursor.next {
+                continue;
+            }
             cursor.next = offset + 1;
-            let read = Meta::of(&message, producers, &mut cursor.foreign);
-            let Some(mut meta) = read else { continue };
+            let mut meta = Meta::of(&message, producers, &mut cursor.foreign);
             if cursor.after.is_some_and(|after| meta.time < after) {
                 continue;
             }
@@ -253,6 +295,7 @@ impl KafkaReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        self.widen()?;
         if self.reassign(visit)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
@@ -275,8 +318,8 @@ impl KafkaReader {
     fn look_for_ends(&self) {
         let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
         for cursor in &self.cursors {
-            let fetched = native::fetched_end(consumer, name, cursor.partition);
-            cursor.ends_at(fetched.unwrap_or(0));
+            let fetched = native::fetched_ends(consumer, name, cursor.partition);
+            cursor.ends_at(fetched.map_or(0, |(_, end)| end));
         }
         let now = Instant::now();
         let lags = |cursor: &&Cursor| cursor.lag() > 1;
@@ -286,7 +329,11 @@ impl KafkaReader {
         }
         for cursor in self.cursors.iter().filter(lags) {
             self.ask_at.set(now + ASK_EVERY);
-            match self.topic.connection.client.ends(name, cursor.partition, ASK) {
+            // So long for all of them: those that are left have their turn another time.
+            let Some(left) = ASK.checked_sub(now.elapsed()).filter(|left| !left.is_zero()) else {
+                return;
+            };
+            match self.topic.connection.client.ends(name, cursor.partition, left) {
                 Ok((_, end)) => cursor.ends_at(end),
                 Err(_) => return health.doubt(ASK_AGAIN),
             }
@@ -382,7 +429,7 @@ impl Reader for KafkaReader {
         }
         let offset = offset.min(cursor.end.get());
         fetcher::seek(&consumer, name, partition, offset)?;
-        (cursor.next, cursor.after, cursor.held) = (offset, None, None);
+        (cursor.next, cursor.after, cursor.held, cursor.fetched) = (offset, None, None, offset);
         cursor.foreign = Foreign::None;
         self.history.retain(|kept| kept.partition != partition);
         Ok(())

@@ -45,15 +45,19 @@ impl Meta {
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
         foreign: &mut Foreign,
-    ) -> Option<Self> {
+    ) -> Self {
         let mut headers = RawHeaders::of(message).peekable();
         let first = headers.peek().filter(|(name, _)| *name == header::NAME.as_bytes());
-        let Some(fixed) = first.and_then(|(_, value)| Fixed::parse(value)) else {
+        let ours = first.and_then(|(_, value)| {
+            let fixed = Fixed::parse(value)?;
+            Some((fixed, producers.of(fixed.producer, fixed.incarnation)?))
+        });
+        let Some((fixed, producer)) = ours else {
             return Self::foreign(message, producers, (foreign, header::own(headers)));
         };
         headers.next();
-        Some(Self {
-            producer: producers.of(fixed.producer, fixed.incarnation)?,
+        Self {
+            producer,
             sequence: fixed.sequence,
             time: fixed.time,
             schema: fixed.schema,
@@ -64,14 +68,14 @@ impl Meta {
                 Frame::Plain => 0,
                 Frame::Framed => FRAME_BYTES,
             }),
-        })
+        }
     }
 
     fn foreign(
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
         (foreign, headers): (&mut Foreign, Headers),
-    ) -> Option<Self> {
+    ) -> Self {
         let place = u64::try_from(message.offset()).unwrap_or(0) + 1;
         let sequence = foreign.unwrap_or(place);
         *foreign = Some(sequence + 1);
@@ -79,8 +83,8 @@ impl Meta {
             Timestamp::CreateTime(millis) | Timestamp::LogAppendTime(millis) => millis,
             Timestamp::NotAvailable => 0,
         };
-        Some(Self {
-            producer: producers.of(FOREIGN, 1)?,
+        Self {
+            producer: producers.of(FOREIGN, 1).expect("it is a name"),
             sequence,
             time: Tai::from_unix_nanos(millis.saturating_mul(1_000_000)),
             schema: SchemaId::BYTES,
@@ -88,7 +92,7 @@ impl Meta {
             trace: None,
             headers,
             form: Form::Foreign,
-        })
+        }
     }
 
     /// The sample, with what lies in the record: its key, and its payload with what is before it.
@@ -137,8 +141,8 @@ impl Kept {
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
         foreign: &mut Foreign,
-    ) -> Option<Self> {
-        Some(Self::with(message, Meta::of(message, producers, foreign)?))
+    ) -> Self {
+        Self::with(message, Meta::of(message, producers, foreign))
     }
 
     /// A record that was looked at.

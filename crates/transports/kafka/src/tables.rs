@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, TryLockError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::transport::locked;
@@ -68,14 +68,10 @@ pub(crate) trait Fold: Default {
     fn take(&mut self, entry: Entry<'_>);
 }
 
-/// A table, as far as it was read.
-pub(crate) struct Table<F>(Mutex<Read<F>>);
-
-/// How far a log was read.
-#[derive(Default)]
-struct Read<F> {
-    fold: F,
-    log: Option<Log>,
+/// A table, as far as it was read. Who only looks does not wait for who reads.
+pub(crate) struct Table<F> {
+    fold: Mutex<F>,
+    log: Mutex<Option<Log>>,
 }
 
 struct Log {
@@ -86,19 +82,14 @@ struct Log {
 
 impl<F: Default> Default for Table<F> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { fold: Mutex::default(), log: Mutex::default() }
     }
 }
 
 impl<F: Fold> Table<F> {
     /// Looks at what was folded so far.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&F) -> R) -> R {
-        look(&locked(&self.0).fold)
-    }
-
-    /// Whether it was read before.
-    pub(crate) fn is_open(&self) -> bool {
-        locked(&self.0).log.is_some()
+        look(&locked(&self.fold))
     }
 
     /// Reads to where the log ends now, and looks.
@@ -108,38 +99,65 @@ impl<F: Fold> Table<F> {
         patience: Duration,
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
-        connection.check_open()?;
-        let mut read = locked(&self.0);
-        if read.log.is_none() {
-            read.log = open(connection, F::NAME)?;
-        }
-        let Read { fold, log } = &mut *read;
-        if let Some(log) = log {
-            log.read_on(connection, patience, fold)?;
-        }
-        Ok(look(&read.fold))
+        self.read_on(connection, &mut locked(&self.log), patience)?;
+        Ok(self.look(look))
     }
-}
 
-/// Opens a table's log; none where nobody has made it yet.
-fn open(connection: &Connection, name: &str) -> Result<Option<Log>, TransportError> {
-    let name = connection.names.internal(name);
-    if connection.partitions(&name)?.is_none() {
-        return Ok(None);
+    /// The same for those who must not wait: within `glance`, and not at all where another reads.
+    /// The first time, which opens the table, takes its time.
+    pub(crate) fn glance<R>(
+        &self,
+        connection: &Connection,
+        glance: Duration,
+        look: impl FnOnce(&F) -> R,
+    ) -> Result<R, TransportError> {
+        let log = match self.log.try_lock() {
+            Ok(log) => Some(log),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut log) = log {
+            let patience = if log.is_some() { glance } else { PATIENCE };
+            self.read_on(connection, &mut log, patience)?;
+        }
+        Ok(self.look(look))
     }
-    let mut lent = connection.pool.lend(&name, &[0])?;
-    let queue = lent.assign(&[(0, 0)], &Arc::<Wake>::default())?.pop();
-    Ok(queue.map(|queue| Log { queue, next: 0, lent }))
+
+    fn read_on(
+        &self,
+        connection: &Connection,
+        log: &mut Option<Log>,
+        patience: Duration,
+    ) -> Result<(), TransportError> {
+        connection.check_open()?;
+        let topic = connection.names.internal(F::NAME);
+        if log.is_none() && connection.partitions(&topic)?.is_none() {
+            return Ok(());
+        }
+        let (first, end) = connection.client.ends(&topic, 0, patience)?;
+        // A log that is shorter than it was is another one: somebody has deleted it.
+        if log.as_ref().is_none_or(|log| log.next > end || log.next < first) {
+            *log = Some(Log::open(connection, &topic, first)?);
+            *locked(&self.fold) = F::default();
+        }
+        let Some(log) = log else { return Ok(()) };
+        log.read_on((end, patience), |entry| locked(&self.fold).take(entry))
+    }
 }
 
 impl Log {
-    fn read_on<F: Fold>(
+    fn open(connection: &Connection, topic: &str, first: u64) -> Result<Self, TransportError> {
+        let mut lent = connection.pool.lend(topic, &[0])?;
+        let queue = lent.assign(&[(0, first)], &Arc::<Wake>::default())?.pop();
+        let queue = queue.ok_or_else(|| outage(format!("{topic} has no queue")))?;
+        Ok(Self { queue, next: first, lent })
+    }
+
+    fn read_on(
         &mut self,
-        connection: &Connection,
-        patience: Duration,
-        fold: &mut F,
+        (end, patience): (u64, Duration),
+        mut take: impl FnMut(Entry<'_>),
     ) -> Result<(), TransportError> {
-        let (_, end) = connection.client.ends(&self.lent.topic, 0, patience)?;
         let until = Instant::now() + patience;
         while self.next < end {
             let left = until.saturating_duration_since(Instant::now());
@@ -153,7 +171,7 @@ impl Log {
             if let Some(Ok(key)) = message.key().map(std::str::from_utf8) {
                 let words: Vec<_> = key.split(' ').collect();
                 let millis = message.timestamp().to_millis().unwrap_or(0);
-                fold.take(Entry { offset, millis, key: &words, value: message.payload() });
+                take(Entry { offset, millis, key: &words, value: message.payload() });
             }
         }
         Ok(())
@@ -161,10 +179,10 @@ impl Log {
 }
 
 /// Who waits for a record of a table.
-struct Appended(mpsc::SyncSender<Result<u64, KafkaError>>);
+struct Appended(mpsc::SyncSender<Result<Option<u64>, KafkaError>>);
 
 impl Delivered for Appended {
-    fn delivered(&self, _: Part, outcome: Result<u64, KafkaError>) {
+    fn delivered(&self, _: Part, outcome: Result<Option<u64>, KafkaError>) {
         // Who waited may have given up.
         let _ = self.0.try_send(outcome);
     }
@@ -193,7 +211,9 @@ pub(crate) fn append(
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?.map_err(failed(&what))
+    let offset =
+        receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?.map_err(failed(&what))?;
+    offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
 }
 
 /// The same without waiting: where the queue is full it is not said.
@@ -218,7 +238,7 @@ fn send(
     (key, value): (&str, Option<&[u8]>),
     told: Arc<dyn Delivered>,
 ) -> Result<bool, TransportError> {
-    let producer = connection.producer()?;
+    let producer = connection.tables_producer()?;
     let bytes = key.len() + value.map_or(0, <[u8]>::len);
     if !producer.room(1, bytes, None) {
         return Ok(false);

@@ -30,9 +30,9 @@ pub(crate) struct Kafka {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Origin {
-    /// A bus: its records have places without holes.
+    /// A bus: its writers keep the companion.
     Bus,
-    /// Others: compaction and transactions may leave holes.
+    /// Others: there is no companion.
     Foreign,
 }
 
@@ -43,7 +43,6 @@ pub(crate) struct TopicState {
     pub(crate) kafka: String,
     pub(crate) companion: Option<String>,
     pub(crate) qos: Qos,
-    pub(crate) origin: Origin,
     pub(crate) wire: Wire,
 }
 
@@ -59,7 +58,7 @@ impl Kafka {
         let connection = Arc::clone(&self.connection);
         let wire = Wire::new(&connection, &kafka);
         let name = name.clone();
-        let state = TopicState { connection, name, kafka, companion, qos, origin, wire };
+        let state = TopicState { connection, name, kafka, companion, qos, wire };
         Ok(Arc::new(KafkaTopic(Arc::new(state))))
     }
 

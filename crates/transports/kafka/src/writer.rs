@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, locked};
 use helio_bus::{Guarantee, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt};
@@ -47,13 +47,15 @@ impl KafkaWriter {
             Liveliness::Lease(lease) => Some((lease / 4, topic.connection.clock.now())),
             Liveliness::Automatic => None,
         };
+        let tally = Arc::new(Tally::new(format!("{}/{partition}", topic.name)));
+        topic.connection.add_tally(&tally);
         Self {
             topic: Arc::clone(topic),
             partition,
             claim,
             lease,
             sequence: 0,
-            tally: Arc::default(),
+            tally,
             notify: None,
             header: Vec::new(),
             framed: Vec::new(),
@@ -281,10 +283,10 @@ struct State {
 }
 
 impl Delivered for Underway {
-    fn delivered(&self, part: Part, outcome: Result<u64, KafkaError>) {
+    fn delivered(&self, part: Part, outcome: Result<Option<u64>, KafkaError>) {
         let mut state = locked(&self.state);
         match outcome {
-            Ok(offset) if part == Part::Topic => state.offset = Some(offset),
+            Ok(offset) if part == Part::Topic => state.offset = offset,
             Ok(_) => {}
             Err(error) => _ = state.error.get_or_insert_with(|| undelivered(&error)),
         }
@@ -301,14 +303,18 @@ impl Delivered for Underway {
 }
 
 /// How many of a writer's samples were sent and have arrived, and who waits for which.
-#[derive(Default)]
-struct Tally(Mutex<Counts>);
+pub(crate) struct Tally {
+    /// Topic and partition.
+    place: String,
+    counts: Mutex<Counts>,
+}
 
-#[derive(Default)]
 struct Counts {
     sent: u64,
     done: u64,
     waiting: VecDeque<Waiting>,
+    /// What `done` was when it was looked at, and since when.
+    seen: (u64, Instant),
 }
 
 struct Waiting {
@@ -319,23 +325,41 @@ struct Waiting {
 }
 
 impl Tally {
+    fn new(place: String) -> Self {
+        let seen = (0, Instant::now());
+        let counts = Counts { sent: 0, done: 0, waiting: VecDeque::new(), seen };
+        Self { place, counts: Mutex::new(counts) }
+    }
+
     fn sent(&self) {
-        locked(&self.0).sent += 1;
+        locked(&self.counts).sent += 1;
     }
 
     fn unsent(&self) {
-        locked(&self.0).sent -= 1;
+        locked(&self.counts).sent -= 1;
     }
 
     fn is_clear(&self) -> bool {
-        let counts = locked(&self.0);
+        let counts = locked(&self.counts);
         counts.sent == counts.done
+    }
+
+    /// Says so where samples are under way of which none has arrived for this time, as far as this
+    /// is asked now and then.
+    pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
+        let mut counts = locked(&self.counts);
+        let left = counts.sent - counts.done;
+        if left == 0 || counts.seen.0 != counts.done {
+            counts.seen = (counts.done, Instant::now());
+        }
+        let stalls = counts.seen.1.elapsed() >= time;
+        stalls.then(|| format!("{left} samples of {} are not acknowledged", self.place))
     }
 
     /// A receipt for everything that was sent.
     fn wait(&self, receipt: Receipt) -> PendingReceipt {
         let (ticket, pending) = pending_receipt();
-        let mut counts = locked(&self.0);
+        let mut counts = locked(&self.counts);
         if counts.sent == counts.done {
             drop(counts);
             ticket.complete(Ok(receipt));
@@ -348,7 +372,7 @@ impl Tally {
 
     /// One more has arrived, or never will. Reports come in the order of the partition.
     fn done(&self, offset: Option<u64>, error: Option<&PublishError>) {
-        let mut counts = locked(&self.0);
+        let mut counts = locked(&self.counts);
         counts.done += 1;
         if let Some(error) = error {
             counts.waiting.iter_mut().for_each(|one| {
@@ -401,7 +425,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_all_is_told_with_the_last() {
-        let tally = Tally::default();
+        let tally = Tally::new("t/0".to_owned());
         let receipt =
             Receipt { partition: 0, offset: None, sequence: 2, guarantee: Guarantee::Stored };
         tally.sent();

@@ -3,14 +3,26 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Broker, unique};
-use helio_bus::{Bus, Event, Guarantee, Message, Publisher, Qos, Start, Subscribe, TopicSpec};
+use common::{Broker, admin, done, unique};
+use helio_bus::{
+    Bus, Event, Guarantee, Message, Outage, Publisher, Qos, Start, Subscribe, TopicSpec,
+};
+use helio_core::qos::Ownership;
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The tests hurt one cluster, one after the other.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn cluster() -> Option<&'static Broker> {
+    static CLUSTER: OnceLock<Option<Broker>> = OnceLock::new();
+    CLUSTER.get_or_init(|| Broker::start(3)).as_ref()
+}
 
 /// Publishes numbers until it is told to stop, some ahead of their receipts; gives how many were
 /// acknowledged, all of them in order.
@@ -38,7 +50,8 @@ fn storm(publisher: &Publisher, stop: &AtomicBool) -> u64 {
 
 #[test]
 fn a_storm_survives_the_death_of_one_broker_after_the_other() {
-    let Some(cluster) = Broker::start(3) else { return };
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let bus = Bus::builder().producer("Mount").connect(&cluster.url("replication=3")).unwrap();
     let topic = TopicSpec::new(&unique("storm")).unwrap().qos(Qos::stream());
     let topic = bus.topic(topic).unwrap();
@@ -77,4 +90,73 @@ fn a_storm_survives_the_death_of_one_broker_after_the_other() {
     }
     let stats = samples.stats();
     assert_eq!((stats.lost, stats.duplicates), (0, 0), "{stats:?}");
+}
+
+fn publish(topic: &helio_bus::Topic) -> Result<Publisher, Box<dyn std::error::Error>> {
+    let publisher = topic.publisher()?;
+    publisher.publish(Message::new(b"mine")).wait_timeout(PATIENCE)?;
+    Ok(publisher)
+}
+
+#[test]
+fn a_claim_that_was_given_up_keeps_nobody_out() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bus = cluster.bus("Mount");
+    let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+    let open = |name: &str| {
+        let spec = TopicSpec::new(&unique(name)).unwrap().qos(qos.clone());
+        bus.topic(spec).unwrap()
+    };
+    let (other, topic) = (open("other"), open("claimed"));
+    // Its session lives, so that a claim in its name would live too.
+    let _other = publish(&other).unwrap();
+    cluster.set("_helio.producers", "min.insync.replicas", "3");
+    cluster.does_to("kill", "3");
+    let given_up = publish(&topic);
+    cluster.does_to("restart", "3");
+    cluster.set("_helio.producers", "min.insync.replicas", "2");
+    assert!(given_up.is_err(), "nobody can have acknowledged it");
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = publish(&topic) {
+        assert!(Instant::now() < until, "{error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_partition_without_a_leader_is_an_outage_too() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = unique("leaderless").replace('/', "_");
+    let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
+    done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();
+    let bus = cluster.bus("Mount");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let all = || (0..3).map(|n| publisher.publish(Message::new(b"x").partition(n)));
+    all().for_each(|one| _ = one.wait_timeout(PATIENCE).unwrap());
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let mut told = |wanted: &dyn Fn(&Outage) -> bool| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match samples.next_timeout(left).unwrap() {
+                Some(Event::Outage(outage)) if wanted(&outage) => return,
+                Some(_) => {}
+                None => panic!("it was never told"),
+            }
+        }
+    };
+    cluster.does_to("kill", "2");
+    let pending: Vec<_> = all().collect();
+    told(&|outage| {
+        let Outage::Lost { cause } = outage else { return false };
+        assert!(cause.contains(&name) && cause.contains("not acknowledged"), "{cause}");
+        true
+    });
+    assert!(pending.iter().any(|one| one.outcome().is_none()));
+    cluster.does_to("restart", "2");
+    told(&|outage| matches!(outage, Outage::Restored));
+    pending.into_iter().for_each(|one| _ = one.wait_timeout(PATIENCE).unwrap());
 }

@@ -5,27 +5,18 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Broker, broker, unique};
+use common::{Broker, admin, broker, config, done, unique};
 use helio_bus::{
     Event, Headers, Message, Qos, Sample, SchemaId, Start, Subscribe, Subscription, TopicSpec,
     TransportError,
 };
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn config(broker: &Broker) -> ClientConfig {
-    let mut config = ClientConfig::new();
-    let servers = broker.url("").replace("kafka://", "");
-    config.set("bootstrap.servers", servers.trim_end_matches('?'));
-    config
-}
 
 fn gathered(subscription: &mut Subscription, count: usize) -> Vec<Sample> {
     let until = Instant::now() + PATIENCE;
@@ -41,20 +32,8 @@ fn gathered(subscription: &mut Subscription, count: usize) -> Vec<Sample> {
     samples
 }
 
-/// Runs an administrator's future; its client has a thread of its own.
-fn done<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    loop {
-        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        std::thread::yield_now();
-    }
-}
-
 fn make(broker: &Broker, name: &str, partitions: i32, options: &[(&str, &str)]) {
-    let admin: AdminClient<DefaultClientContext> = config(broker).create().unwrap();
+    let admin = admin(broker);
     let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
     let made = done(admin.create_topics([&topic], &AdminOptions::new())).unwrap();

@@ -3,14 +3,15 @@
 
 mod common;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{broker, unique};
+use common::{Broker, broker, unique};
 use helio_bus::{
     Bus, Event, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe, Subscription,
     TopicSpec,
 };
+use helio_core::qos::Ownership;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +20,13 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The tests hurt one broker.
 static ONE: Mutex<()> = Mutex::new(());
+
+/// The broker for one test, going, whatever became of the test before.
+fn alone(broker: &Broker) -> MutexGuard<'static, ()> {
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    broker.does("thaw");
+    one
+}
 
 fn until_event(
     subscription: &mut Subscription,
@@ -59,7 +67,7 @@ fn lost(event: &Event) -> bool {
 #[test]
 fn a_frozen_broker_holds_nobody_up() {
     let Some(broker) = broker() else { return };
-    let _one = ONE.lock().unwrap();
+    let _one = alone(broker);
     let bus = broker.bus("Mount");
     let (publisher, mut samples) = opened(&bus, &unique("frozen"));
     publisher.publish(Message::new(b"before")).wait().unwrap();
@@ -96,7 +104,7 @@ fn a_frozen_broker_holds_nobody_up() {
 #[test]
 fn a_broker_that_was_killed_comes_back() {
     let Some(broker) = broker() else { return };
-    let _one = ONE.lock().unwrap();
+    let _one = alone(broker);
     let bus = broker.bus("Mount");
     let (publisher, mut samples) = opened(&bus, &unique("killed"));
     publisher.publish(Message::new(b"before")).wait().unwrap();
@@ -118,7 +126,7 @@ fn a_broker_that_was_killed_comes_back() {
 #[test]
 fn a_publish_that_nobody_takes_fails_in_its_time() {
     let Some(broker) = broker() else { return };
-    let _one = ONE.lock().unwrap();
+    let _one = alone(broker);
     let bus = Bus::connect(&broker.url("message.timeout.ms=2000")).unwrap();
     let (publisher, mut samples) = opened(&bus, &unique("timeout"));
     publisher.publish(Message::new(b"before")).wait().unwrap();
@@ -137,7 +145,7 @@ fn a_publish_that_nobody_takes_fails_in_its_time() {
 #[test]
 fn a_full_queue_refuses_and_lets_those_in_line_go_on() {
     let Some(broker) = broker() else { return };
-    let _one = ONE.lock().unwrap();
+    let _one = alone(broker);
     let bus = Bus::connect(&broker.url("queue.buffering.max.messages=10")).unwrap();
     let name = unique("full");
     let (blocking, mut samples) = opened(&bus, &name);
@@ -169,4 +177,101 @@ fn brokers_that_do_not_answer_are_said_at_once() {
     let refused = Bus::connect("kafka://127.0.0.1:9");
     let told = refused.map(drop).unwrap_err().to_string();
     assert!(told.contains("127.0.0.1:9") && told.contains("cannot reach"), "{told}");
+}
+
+/// What a frozen broker is noticed in at the latest, on a machine that does much else too.
+const NOTICED: Duration = Duration::from_secs(20);
+
+#[test]
+fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let bus = broker.bus("Mount");
+    let (base, qos) = (unique("many"), Qos { ownership: Ownership::Exclusive, ..Qos::stream() });
+    let open = |n| {
+        let spec = TopicSpec::new(&format!("{base}/{n}")).unwrap().qos(qos.clone());
+        bus.topic(spec).unwrap()
+    };
+    let topics: Vec<_> = (0..8).map(open).collect();
+    let publishers: Vec<_> = topics.iter().map(|topic| topic.publisher().unwrap()).collect();
+    for publisher in &publishers {
+        publisher.publish(Message::new(b"before")).wait().unwrap();
+    }
+    let mut samples = topics[0].subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    until_event(&mut samples, |event| matches!(event, Event::Sample(_)));
+    broker.does("freeze");
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
+    let seen = loop {
+        // Who asks who writes does not stand behind those who wait for the broker.
+        let asked = Instant::now();
+        let _ = topics[0].writers().unwrap();
+        longest = longest.max(asked.elapsed());
+        if let Some(event) = samples.next_timeout(Duration::from_millis(100)).unwrap() {
+            break event;
+        }
+        assert!(began.elapsed() < NOTICED, "the outage is not noticed");
+    };
+    broker.does("thaw");
+    assert!(lost(&seen), "{seen:?}");
+    assert!(longest < AT_ONCE, "a look at the writers took {longest:?}");
+}
+
+#[test]
+fn a_group_commits_goes_and_comes_while_a_broker_is_frozen() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let bus = broker.bus("reader");
+    let name = unique("commits");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap().qos(Qos::stream())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    publisher.publish(Message::new(b"one")).wait().unwrap();
+    let member = || topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let mut first = member();
+    until_event(&mut first, |event| matches!(event, Event::Sample(_)));
+    first.commit().unwrap();
+    broker.does("freeze");
+    let began = Instant::now();
+    let failed = first.commit();
+    // Ten seconds, as the documentation says, on a machine that does much else too.
+    assert!(failed.is_err() && began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let began = Instant::now();
+    drop(first);
+    assert!(began.elapsed() < AT_ONCE, "dropping a member took {:?}", began.elapsed());
+    broker.does("thaw");
+    publisher.publish(Message::new(b"two")).wait_timeout(PATIENCE).unwrap();
+    let mut second = member();
+    let seen = until_event(&mut second, |event| matches!(event, Event::Sample(_)));
+    // Whether the commit that nobody waited for has arrived is not known; nothing else may be.
+    let read = payloads(&seen);
+    assert!(read == [b"one"] || read == [b"two"], "{read:?}");
+}
+
+#[test]
+fn writers_that_promise_little_are_told_apart_all_the_same() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    for acks in ["acks=0", "acks=1"] {
+        let name = unique("weak");
+        let qos = Qos { guarantee: Guarantee::Accepted, ..Qos::stream() };
+        let connect = || {
+            let bus = Bus::builder().producer("Mount").connect(&broker.url(acks)).unwrap();
+            let spec = TopicSpec::new(&name).unwrap().qos(qos.clone());
+            let topic = bus.topic(spec).unwrap();
+            (bus, topic)
+        };
+        let (_reading, topic) = connect();
+        let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+        for payload in [b"one", b"two"] {
+            let (bus, topic) = connect();
+            let publisher = topic.publisher().unwrap();
+            publisher.publish(Message::new(payload)).wait().unwrap();
+            bus.close();
+        }
+        let seen = until_event(
+            &mut samples,
+            |event| matches!(event, Event::Sample(sample) if sample.payload[..] == *b"two"),
+        );
+        assert_eq!(payloads(&seen), [b"one", b"two"], "{acks}");
+    }
 }

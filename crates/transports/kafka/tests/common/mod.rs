@@ -7,6 +7,9 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use helio_bus::Bus;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
 
 /// Exit code of an engine's program where this machine lacks what it needs.
 const SKIPPED: i32 = 3;
@@ -58,6 +61,14 @@ impl Broker {
         Bus::builder().producer(producer).connect(&self.url).expect("the broker answers")
     }
 
+    /// Sets a topic's property.
+    pub(crate) fn set(&self, topic: &str, name: &str, value: &str) {
+        let config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
+        let altered = done(admin(self).alter_configs([&config], &AdminOptions::new()));
+        let altered = altered.expect("the broker answers");
+        assert!(altered.iter().all(Result::is_ok), "{altered:?}");
+    }
+
     /// Does something to the only broker: `kill`, `restart`, `freeze`, `thaw`.
     pub(crate) fn does(&self, what: &str) {
         self.does_to(what, "1");
@@ -70,6 +81,32 @@ impl Broker {
             .output()
             .expect("tests/engines/kafka runs");
         assert!(status.success(), "{what}: {}", String::from_utf8_lossy(&stderr));
+    }
+}
+
+/// A plain client of the broker.
+pub(crate) fn config(broker: &Broker) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    let servers = broker.url("").replace("kafka://", "");
+    config.set("bootstrap.servers", servers.trim_end_matches('?'));
+    config
+}
+
+pub(crate) type Admin = AdminClient<DefaultClientContext>;
+
+pub(crate) fn admin(broker: &Broker) -> Admin {
+    config(broker).create().expect("librdkafka knows its options")
+}
+
+/// Runs an administrator's future; its client has a thread of its own.
+pub(crate) fn done<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::yield_now();
     }
 }
 

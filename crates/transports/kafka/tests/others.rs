@@ -1,0 +1,206 @@
+//! What others do to topics: transactions, retention, a topic deleted and made anew, more
+//! partitions, codecs. Nothing of it is lost in silence, and nothing is taken for a loss.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Admin, admin, broker, config, done, unique};
+use helio_bus::{
+    Bus, Event, Gap, GapCause, Message, Qos, Start, Subscribe, Subscription, TopicSpec,
+};
+use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
+    let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    // A name that was just deleted is free a little later.
+    let until = Instant::now() + PATIENCE;
+    while let Some(Err(error)) =
+        done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop()
+    {
+        assert!(Instant::now() < until, "{error:?}");
+    }
+}
+
+fn send(producer: &BaseProducer, topic: &str, payloads: &[&[u8]]) {
+    for payload in payloads {
+        let record = BaseRecord::<[u8], [u8]>::to(topic).key(b"k").payload(payload).partition(0);
+        producer.send(record).unwrap();
+    }
+    producer.flush(PATIENCE).unwrap();
+}
+
+fn open(bus: &Bus, name: &str) -> helio_bus::Topic {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match bus.topic(TopicSpec::new(name).unwrap()) {
+            Ok(topic) => return topic,
+            // Brokers hear of a new topic a little later.
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    }
+}
+
+/// The payloads up to one, and everything else that came.
+fn until(subscription: &mut Subscription, last: &[u8]) -> (Vec<Vec<u8>>, Vec<Event>) {
+    let until = Instant::now() + PATIENCE;
+    let (mut payloads, mut others) = (Vec::<Vec<u8>>::new(), Vec::new());
+    while payloads.last().is_none_or(|payload| payload != last) {
+        let left = until.saturating_duration_since(Instant::now());
+        match subscription.next_timeout(left).unwrap() {
+            Some(Event::Sample(sample)) => payloads.push(sample.payload.to_vec()),
+            Some(other) => others.push(other),
+            None => panic!("{payloads:?} and {others:?} came"),
+        }
+    }
+    (payloads, others)
+}
+
+fn gaps(events: &[Event]) -> Vec<&Gap> {
+    events.iter().filter_map(|e| if let Event::Gap(gap) = e { Some(gap) } else { None }).collect()
+}
+
+#[test]
+fn marks_of_transactions_are_no_losses_and_hold_nobody_up() {
+    let Some(broker) = broker() else { return };
+    let (bus, name) = (broker.bus("reader"), unique("transactions").replace('/', "_"));
+    let topic = bus.topic(TopicSpec::new(&name).unwrap().qos(Qos::event())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    publisher.publish(Message::new(b"ours").key(b"ours")).wait().unwrap();
+    let id = format!("id-{name}");
+    let foreign: BaseProducer = config(broker).set("transactional.id", &id).create().unwrap();
+    foreign.init_transactions(PATIENCE).unwrap();
+    for (payload, is_kept) in [(b"one", true), (b"not", false), (b"two", true)] {
+        foreign.begin_transaction().unwrap();
+        send(&foreign, &name, &[payload]);
+        let end = if is_kept {
+            foreign.commit_transaction(PATIENCE)
+        } else {
+            foreign.abort_transaction(PATIENCE)
+        };
+        end.unwrap();
+    }
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    // The last record is a mark: who asks for the log's samples must not wait for one behind it.
+    let mut last = topic.subscribe(Subscribe::from(Start::Last(2))).unwrap();
+    let (payloads, others) = until(&mut last, b"two");
+    assert_eq!((payloads.len(), others.len()), (3, 0), "{payloads:?} {others:?}");
+    publisher.publish(Message::new(b"end").key(b"ours")).wait().unwrap();
+    let (payloads, others) = until(&mut all, b"end");
+    assert_eq!(payloads, [&b"ours"[..], b"one", b"two", b"end"]);
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!((all.stats().lost, all.stats().lag), (0, 0));
+}
+
+#[test]
+fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("anew").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let bus = broker.bus("reader");
+    let topic = open(&bus, &name);
+    let mut reader = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let producer: BaseProducer = config(broker).create().unwrap();
+    send(&producer, &name, &[b"1", b"2", b"3", b"4", b"old"]);
+    until(&mut reader, b"old");
+    until(&mut member, b"old");
+    member.commit().unwrap();
+    drop(member);
+    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap();
+    make(&admin, &name, &[]);
+    let producer: BaseProducer = config(broker).create().unwrap();
+    send(&producer, &name, &[b"first", b"new"]);
+    let (payloads, others) = until(&mut reader, b"new");
+    assert_eq!(payloads, [&b"first"[..], b"new"]);
+    let told = gaps(&others);
+    assert!(
+        matches!(told[..], [Gap { lost: 0, cause: GapCause::Damaged { to: 5, .. }, .. }]),
+        "{told:?}"
+    );
+    // Brokers forget a group's positions with the topic.
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let (payloads, _) = until(&mut member, b"new");
+    assert_eq!(payloads, [&b"first"[..], b"new"]);
+}
+
+#[test]
+fn what_retention_takes_from_a_topic_of_others_is_told() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("retained").replace('/', "_"));
+    make(&admin, &name, &[("segment.ms", "100"), ("retention.ms", "-1")]);
+    let producer: BaseProducer = config(broker).create().unwrap();
+    send(&producer, &name, &[b"0", b"1", b"2"]);
+    let bus =
+        Bus::connect(&broker.url("queued.min.messages=1&queued.max.messages.kbytes=1")).unwrap();
+    let topic = open(&bus, &name);
+    // It begins in the middle of what will not be there any more.
+    let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    assert!(reader.try_next().unwrap().is_none());
+    let first = Instant::now() + PATIENCE;
+    broker.set(&name, "retention.ms", "1");
+    // Segments end when something is written to them.
+    while topic.partitions().unwrap()[0].first < 3 {
+        send(&producer, &name, &[b"filler"]);
+        assert!(Instant::now() < first, "retention takes nothing");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    broker.set(&name, "retention.ms", "-1");
+    let at = topic.partitions().unwrap()[0].first;
+    reader.seek(0, 1).unwrap();
+    send(&producer, &name, &[b"end"]);
+    let (_, others) = until(&mut reader, b"end");
+    let told = gaps(&others);
+    let expected = Gap::retention(0, 1, at);
+    assert_eq!(told, [&expected]);
+    assert_eq!(reader.stats().lost, at - 1);
+}
+
+#[test]
+fn partitions_that_others_add_are_read_from_their_first_record() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("wider").replace('/', "_"));
+    make(&admin, &name, &[]);
+    // A member hears of it from its own client, which asks as often as this says.
+    let bus = Bus::connect(&broker.url("topic.metadata.refresh.interval.ms=500")).unwrap();
+    let topic = open(&bus, &name);
+    let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let mut member = topic.subscribe(Subscribe::from(Start::Latest).group("g")).unwrap();
+    let producer: BaseProducer = config(broker).create().unwrap();
+    while !matches!(member.next_timeout(PATIENCE).unwrap(), Some(Event::Assigned(_))) {}
+    let more = NewPartitions::new(&name, 2);
+    done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    let record = BaseRecord::<[u8], [u8]>::to(&name).payload(b"there").partition(1);
+    let producer: BaseProducer = {
+        drop(producer);
+        config(broker).create().unwrap()
+    };
+    producer.send(record).unwrap();
+    producer.flush(PATIENCE).unwrap();
+    for subscription in [&mut member, &mut reader] {
+        let (payloads, _) = until(subscription, b"there");
+        assert_eq!(payloads, [&b"there"[..]]);
+    }
+}
+
+#[test]
+fn every_codec_is_read() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("codecs").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let codecs = ["gzip", "snappy", "lz4", "zstd", "none"];
+    for codec in codecs {
+        let producer: BaseProducer =
+            config(broker).set("compression.codec", codec).create().unwrap();
+        send(&producer, &name, &[codec.repeat(200).as_bytes()]);
+    }
+    let bus = broker.bus("reader");
+    let mut reader = open(&bus, &name).subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let (payloads, _) = until(&mut reader, "none".repeat(200).as_bytes());
+    assert_eq!(payloads, codecs.map(|codec| codec.repeat(200).into_bytes()));
+}
