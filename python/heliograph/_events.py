@@ -93,6 +93,13 @@ class Assigned(Event):
 
 
 @dataclass(frozen=True)
+class Incompatible(Event):
+    """A writer of the topic offers another ``policy``: its samples do not come."""
+
+    policy: str
+
+
+@dataclass(frozen=True)
 class Unknown(Event):
     """An event of a newer bus that this package has no class for."""
 

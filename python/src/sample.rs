@@ -270,6 +270,7 @@ pub(crate) fn event(py: Python<'_>, event: Event, shared: &mut Shared) -> PyResu
         Event::Outage(Outage::Lost { cause }) => class("Outage")?.call1((cause,))?,
         Event::Outage(Outage::Restored) => class("Restored")?.call0()?,
         Event::Assigned(partitions) => class("Assigned")?.call1((partitions,))?,
+        Event::Incompatible(told) => class("Incompatible")?.call1((told.policy,))?,
         other => class("Unknown")?.call1((format!("{other:?}"),))?,
     };
     Ok(made.unbind())

@@ -30,6 +30,9 @@ pub enum Event {
     Outage(Outage),
     /// The partitions that this member of a group reads from now on.
     Assigned(Vec<u32>),
+    /// A writer of the topic offers what this subscription's transport does not take: its samples
+    /// do not come.
+    Incompatible(Incompatible),
 }
 
 impl Event {
@@ -206,6 +209,13 @@ pub struct Liveliness {
     pub producer: Producer,
     /// Whether it lives now.
     pub alive: Alive,
+}
+
+/// A policy in which a reader and a writer of one topic do not fit: they exchange no samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incompatible {
+    /// The policy, in the field's own name.
+    pub policy: String,
 }
 
 /// What happened to the engine.

@@ -61,7 +61,8 @@ pub use bus::{Builder, Bus};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};
 pub use event::{
-    DeadlineMissed, Event, Fenced, Gap, GapCause, Liveliness, Outage, Sample, Undecodable,
+    DeadlineMissed, Event, Fenced, Gap, GapCause, Incompatible, Liveliness, Outage, Sample,
+    Undecodable,
 };
 pub use evolution::{Evolution, EvolutionError};
 pub use helio_core::qos::Guarantee;

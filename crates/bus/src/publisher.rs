@@ -9,6 +9,7 @@ use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::clock::Clock;
 use crate::error::{PublishError, TopicError, TransportError};
+use crate::event::Incompatible;
 use crate::partitioner::partition_of;
 use crate::publishing::{PendingReceipt, Publishing};
 use crate::room::{Counters, Slot};
@@ -401,6 +402,19 @@ impl Publisher {
             None => Ok(()),
             Some(slot) => Err(slot.full(0)),
         }
+    }
+
+    /// The policies in which readers of the topic were found not to fit, on engines that match
+    /// each pair by itself: those readers get nothing.
+    #[must_use]
+    pub fn incompatible(&self) -> Vec<Incompatible> {
+        let mut told: Vec<Incompatible> = Vec::new();
+        for one in self.writers.open_slots().flat_map(|slot| slot.incompatible()) {
+            if !told.contains(&one) {
+                told.push(one);
+            }
+        }
+        told
     }
 
     /// What became of the samples so far, of all publishers of this bus on this topic.

@@ -15,6 +15,7 @@ use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
 
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
+use crate::event::Incompatible;
 use crate::promise::Promise;
 use crate::publishing::{Outcome, PendingReceipt, Publishing};
 use crate::transport::{BatchError, Published, Record, TransportTopic, Writer, WriterRequest};
@@ -190,6 +191,12 @@ impl Slot {
         let asserted = locked(&self.line).writer.assert_alive();
         self.move_on();
         asserted
+    }
+
+    pub(crate) fn incompatible(&self) -> Vec<Incompatible> {
+        let told = locked(&self.line).writer.incompatible();
+        self.move_on();
+        told
     }
 
     pub(crate) fn flush(

@@ -546,6 +546,7 @@ impl State {
                 sink(EventRef::Other(Event::Assigned(partitions.to_vec())))
             }
             Item::Outage(outage) => sink(EventRef::Other(Event::Outage(outage))),
+            Item::Incompatible(told) => sink(EventRef::Other(Event::Incompatible(told))),
         }
     }
 

@@ -126,6 +126,7 @@ pub(crate) fn event_json(event: &Event) -> Option<Value> {
             helio_bus::Outage::Lost { cause } => json!({"reachable": false, "cause": cause}),
             helio_bus::Outage::Restored => json!({"reachable": true}),
         }}),
+        Event::Incompatible(told) => json!({"incompatible": {"policy": told.policy}}),
         Event::Assigned(partitions) => json!({"assigned": partitions}),
         _ => return None,
     })

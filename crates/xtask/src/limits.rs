@@ -22,6 +22,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/transports/dds/src/entity/domain.rs", "domains and handles are Cyclone DDS's"),
     ("crates/transports/dds/src/entity/error.rs", "Cyclone DDS's texts are C's"),
     ("crates/transports/dds/src/entity/listener.rs", "Cyclone DDS calls closures of ours"),
+    ("crates/transports/dds/src/entity/log.rs", "Cyclone DDS complains to a function of ours"),
     ("crates/transports/dds/src/entity/participant.rs", "participants are Cyclone DDS's"),
     ("crates/transports/dds/src/entity/qos.rs", "policies are Cyclone DDS's"),
     ("crates/transports/dds/src/entity/reader.rs", "samples are taken from Cyclone DDS"),

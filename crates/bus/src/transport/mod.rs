@@ -33,7 +33,7 @@ pub use registry::{Connect, Opening, register, schemes};
 use crate::bell::Bell;
 pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
-use crate::event::{Gap, Outage};
+use crate::event::{Gap, Incompatible, Outage};
 use crate::publishing::PendingReceipt;
 use crate::topic::SchemaText;
 
@@ -262,6 +262,11 @@ pub trait Writer: Send {
     /// # Errors
     /// [`TransportError::Fenced`], or what the engine says.
     fn assert_alive(&mut self) -> Result<(), TransportError>;
+    /// The policies in which readers of the topic were found not to fit, each once: those get
+    /// nothing of what it takes.
+    fn incompatible(&self) -> Vec<Incompatible> {
+        Vec::new()
+    }
     /// A receipt for everything taken so far; `None` where the guarantee holds already.
     ///
     /// # Errors
@@ -366,6 +371,8 @@ pub enum Item<'a> {
     Assigned(&'a [u32]),
     /// The engine cannot be reached, or can again.
     Outage(Outage),
+    /// A writer does not fit.
+    Incompatible(Incompatible),
 }
 
 /// The visitor of a [`Reader::poll`] with its budget.

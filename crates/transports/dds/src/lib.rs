@@ -30,6 +30,7 @@ pub mod envelope;
 mod error;
 mod history;
 mod inbox;
+mod misfits;
 mod names;
 mod options;
 mod reader;
@@ -81,4 +82,14 @@ fn capabilities() -> Capabilities {
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }
+}
+
+/// Cyclone DDS's configuration, as XML, that a URL stands for: for participants beside the bus in
+/// its process, which has one configuration a domain.
+///
+/// # Errors
+/// [`ConnectError`], as connecting gives.
+pub fn configuration(url: &str) -> Result<String, ConnectError> {
+    let clock = Arc::new(helio_bus::SystemClock::new());
+    Ok(Options::parse(&Opening { url: url.parse()?, clock })?.config)
 }

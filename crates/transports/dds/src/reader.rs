@@ -18,6 +18,7 @@ use crate::envelope;
 use crate::error::{failed, unsupported};
 use crate::history;
 use crate::inbox::{Inbox, Queued};
+use crate::misfits::Misfits;
 use crate::options::PATIENCE;
 use crate::tables::{self, End, Opened, Stand};
 use crate::topic::TopicState;
@@ -41,6 +42,8 @@ struct Wake {
     rung: AtomicBool,
     /// Samples that have come since somebody looked.
     arrived: AtomicU64,
+    /// What did not fit, and was not told yet.
+    misfits: Mutex<Misfits>,
     armed: Mutex<Option<(Arc<dyn Bell>, u64)>>,
 }
 
@@ -147,6 +150,10 @@ impl DdsReader {
     }
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
+        let misfit = locked(&self.shared.wake.misfits).next();
+        if misfit.is_some_and(|misfit| visit.item(Item::Incompatible(misfit)).is_break()) {
+            return Ok(ControlFlow::Break(()));
+        }
         loop {
             let mut inbox = locked(&self.shared.inbox);
             if let Some(gap) = inbox.gaps.pop_front() {
@@ -212,6 +219,10 @@ fn subscribe(
     let wake = Arc::<Wake>::default();
     let (told, alarm) = (Arc::clone(&wake), connection.alarm());
     let listener: Listener = Box::new(move |news| {
+        if let News::Incompatible(policy) = news {
+            locked(&told.misfits).add(policy);
+            told.ring();
+        }
         if news == News::Data {
             told.ring();
             if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {

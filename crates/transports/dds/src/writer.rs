@@ -6,15 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use helio_bus::transport::{Published, Receipt, Record, Writer, WriterRequest, locked};
-use helio_bus::{Guarantee, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt};
+use helio_bus::{
+    Guarantee, Incompatible, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt,
+};
 use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
 use crate::connection::Connection;
-use crate::entity::{self, Refused};
+use crate::entity::{self, Listener, News, Refused};
 use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
+use crate::misfits::Misfits;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::tables::{self, Claim, End, Opened, Stand, Word, WriterWord};
 use crate::topic::TopicState;
@@ -39,6 +42,7 @@ pub(crate) struct Outgoing {
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
     waiting: Mutex<VecDeque<(Receipt, Ticket)>>,
+    misfits: Arc<Mutex<Misfits>>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
@@ -193,7 +197,14 @@ impl DdsWriter {
         let strength = claim.as_ref().map(|claim| claim.strength);
         let envelopes = connection.envelopes(&topic.name)?;
         let qos = topic.writer_qos(partition, strength)?;
-        let writer = entity::Writer::open(&envelopes, &qos, None);
+        let misfits = Arc::<Mutex<Misfits>>::default();
+        let found = Arc::clone(&misfits);
+        let listener: Listener = Box::new(move |news| {
+            if let News::Incompatible(policy) = news {
+                locked(&found).add(policy);
+            }
+        });
+        let writer = entity::Writer::open(&envelopes, &qos, Some(listener));
         let writer = writer.map_err(failed("open the writer"))?;
         let shared = Arc::new(Outgoing {
             topic: Arc::clone(topic),
@@ -205,6 +216,7 @@ impl DdsWriter {
             seen: Mutex::new(seen),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
+            misfits,
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
         });
@@ -317,6 +329,10 @@ impl Writer for DdsWriter {
             }
         }
         shared.check()
+    }
+
+    fn incompatible(&self) -> Vec<Incompatible> {
+        locked(&self.shared.misfits).all()
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {

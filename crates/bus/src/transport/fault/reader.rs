@@ -11,7 +11,7 @@ use super::super::{Armed, Item, Position, Reader, SampleRef};
 use super::{Dice, Faults};
 use crate::bell::{Bell, locked};
 use crate::error::TransportError;
-use crate::event::{Gap, Outage, Sample};
+use crate::event::{Gap, Incompatible, Outage, Sample};
 
 /// The longest delay or outage, in polls.
 const MOST_POLLS: u64 = 5;
@@ -36,6 +36,7 @@ enum Held {
     Gap(Gap),
     Assigned(Vec<u32>),
     Outage(Outage),
+    Incompatible(Incompatible),
     Pause(u64),
 }
 
@@ -96,6 +97,7 @@ impl Line<'_> {
             Item::Gap(gap) => self.queue.push_back(Held::Gap(gap)),
             Item::Assigned(own) => self.queue.push_back(Held::Assigned(own.to_vec())),
             Item::Outage(outage) => self.queue.push_back(Held::Outage(outage)),
+            Item::Incompatible(told) => self.queue.push_back(Held::Incompatible(told)),
         }
     }
 
@@ -187,6 +189,7 @@ impl Reader for FaultyReader {
                 Held::Gap(gap) => visit(Item::Gap(gap.clone())),
                 Held::Assigned(own) => visit(Item::Assigned(own)),
                 Held::Outage(outage) => visit(Item::Outage(outage.clone())),
+                Held::Incompatible(told) => visit(Item::Incompatible(told.clone())),
                 Held::Pause(polls) => {
                     self.pause = *polls;
                     break;

@@ -10,6 +10,7 @@ use super::super::{Published, Receipt, Record, Writer};
 use super::{Dice, Faults};
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
+use crate::event::Incompatible;
 use crate::publishing::{PendingReceipt, Ticket, pending_receipt};
 use crate::room::Kept;
 
@@ -170,6 +171,10 @@ impl Writer for FaultyWriter {
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         locked(&self.backlog).inner.assert_alive()
+    }
+
+    fn incompatible(&self) -> Vec<Incompatible> {
+        locked(&self.backlog).inner.incompatible()
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {

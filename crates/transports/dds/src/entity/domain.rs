@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::error::{checked, text};
-use super::{DdsError, Entity};
+use super::{DdsError, Entity, log};
 
 struct Open {
     config: String,
@@ -37,6 +37,7 @@ impl Domain {
             open.users += 1;
             return Ok(Self { id, new: false });
         }
+        log::take();
         let xml = text(config)?;
         // SAFETY: the text ends with a zero and outlives the call, which copies what it keeps.
         let made = unsafe { cyclors::dds_create_domain(id, xml.as_ptr()) };

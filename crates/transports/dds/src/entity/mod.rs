@@ -14,6 +14,7 @@ mod builtin;
 mod domain;
 mod error;
 mod listener;
+mod log;
 mod participant;
 mod qos;
 mod reader;

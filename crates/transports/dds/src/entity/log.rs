@@ -1,0 +1,50 @@
+//! What Cyclone DDS complains of, on standard error: a few lines a second, however many there are.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use cyclors::dds_log_data_t;
+
+/// A cable that is pulled makes a complaint of every packet.
+const LINES_A_SECOND: u64 = 10;
+
+/// How many lines there were in a second.
+struct Second {
+    since: Option<Instant>,
+    lines: u64,
+}
+
+static SECOND: Mutex<Second> = Mutex::new(Second { since: None, lines: 0 });
+
+/// Takes Cyclone's complaints from now on.
+pub(super) fn take() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the function has the type that Cyclone calls, and needs no data.
+    ONCE.call_once(|| unsafe { cyclors::dds_set_log_sink(Some(complain), std::ptr::null_mut()) });
+}
+
+unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
+    if data.is_null() {
+        return;
+    }
+    // SAFETY: Cyclone hands over a message that ends with a zero.
+    let message = unsafe { CStr::from_ptr((*data).message) }.to_string_lossy();
+    let mut second = SECOND.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let over = second.since.is_none_or(|since| now - since > Duration::from_secs(1));
+    let before = if over { std::mem::take(&mut second.lines) } else { 0 };
+    if over {
+        second.since = Some(now);
+    }
+    second.lines += 1;
+    let print = second.lines <= LINES_A_SECOND;
+    drop(second);
+    if before > LINES_A_SECOND {
+        eprintln!("Cyclone DDS: {} more lines like these", before - LINES_A_SECOND);
+    }
+    if print {
+        eprint!("Cyclone DDS: {message}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Ends of others in the domain, that are no bus.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{domain, url};
+use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
+use helio_core::qos::{Durability, History, Retention};
+use helio_core::{HeadersRef, SchemaId, Tai};
+use helio_dds::entity::{
+    self, Domain, Participant, Reader, Representation, Struct, Topic, Type, Writer,
+};
+use helio_dds::envelope::{self, Header};
+
+/// Ample on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn plain() -> Qos {
+    let retention = Retention { last_value: false, ..Qos::telemetry().retention };
+    let (durability, history) = (Durability::Volatile, History::None);
+    Qos { durability, history, retention, ..Qos::telemetry() }
+}
+
+/// A participant of its own, in a domain that the bus has opened in this process.
+fn participant(domain: u32) -> Arc<Participant> {
+    let config = helio_dds::configuration(&url(domain)).unwrap();
+    Participant::join(Domain::open(domain, &config).unwrap(), &entity::Qos::new()).unwrap()
+}
+
+fn envelopes(domain: u32, of: &Struct) -> Arc<Topic> {
+    Topic::create(&participant(domain), "shared", of, &entity::Qos::new()).unwrap()
+}
+
+fn qos() -> entity::Qos {
+    let qos = entity::Qos::new().keep_all().representations(&[Representation::Xcdr2]);
+    qos.partitions(&["0"]).unwrap()
+}
+
+fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + LONG;
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < until, "it never came");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_does_not_fit_is_told_on_both_sides_with_the_policy() {
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let topic = bus.topic(TopicSpec::new("shared").unwrap().qos(plain())).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let publisher = topic.publisher().unwrap();
+    assert!(publisher.incompatible().is_empty());
+    let foreign = envelopes(domain, &envelope::envelope_type());
+    // Offers less than is asked for, and asks for more than is offered.
+    let _writer = Writer::open(&foreign, &qos().best_effort(), None).unwrap();
+    let late = qos().reliable(Duration::ZERO).transient_local(Some(1));
+    let _reader = Reader::open(&foreign, &late, None).unwrap();
+    let told = until(|| match samples.next_timeout(LONG).unwrap().unwrap() {
+        Event::Incompatible(told) => Some(told),
+        _ => None,
+    });
+    assert_eq!(told.policy, "reliability");
+    let told = until(|| publisher.incompatible().pop());
+    assert_eq!(told.policy, "durability");
+}
+
+#[test]
+fn another_type_of_the_same_name_is_told_too() {
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let topic = bus.topic(TopicSpec::new("shared").unwrap().qos(plain())).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let mut other = envelope::envelope_type();
+    other.members[1].of = Type::Int64;
+    let foreign = envelopes(domain, &other);
+    let _writer = Writer::open(&foreign, &qos().reliable(Duration::ZERO), None).unwrap();
+    let told = until(|| match samples.next_timeout(LONG).unwrap().unwrap() {
+        Event::Incompatible(told) => Some(told),
+        _ => None,
+    });
+    assert_eq!(told.policy, "type consistency");
+}
+
+#[test]
+fn others_write_without_a_header_and_read_ours() {
+    let domain = domain();
+    let bus = Bus::builder().producer("Mount").connect(&url(domain)).unwrap();
+    let topic = bus.topic(TopicSpec::new("shared").unwrap().qos(plain())).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let foreign = envelopes(domain, &envelope::envelope_type());
+    let reliable = || qos().reliable(Duration::ZERO);
+    let writer = Writer::open(&foreign, &reliable(), None).unwrap();
+    let reader = Reader::open(&foreign, &reliable(), None).unwrap();
+    let empty = Header {
+        producer: "",
+        incarnation: 0,
+        sequence: 0,
+        time: Tai::from_nanos(0),
+        schema: SchemaId::BYTES,
+        partition: 0,
+        level: 0,
+        flags: 0,
+        trace: None,
+        key: b"k",
+        headers: HeadersRef::EMPTY,
+    };
+    let mut head = Vec::new();
+    for number in 1..=3_u64 {
+        envelope::write_head(&empty, 3, &mut head);
+        writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
+        let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+        assert_eq!((&sample.payload[..], &sample.key[..]), (&b"abc"[..], &b"k"[..]));
+        let header = &sample.header;
+        assert_eq!((header.producer.name.as_str(), header.producer.incarnation), ("dds", 1));
+        assert_eq!(header.sequence, number);
+        assert_eq!(header.time.unix_nanos(), 1_700_000_000_000_000_000);
+    }
+    assert_eq!(samples.stats().lost, 0);
+    publisher.publish(Message::new(b"ours").key(b"key").level(7)).wait().unwrap();
+    let mut taken = Vec::new();
+    let read = until(|| {
+        reader.take(&mut taken).unwrap();
+        let ours = taken.iter().filter_map(|sample| envelope::parse(sample.cdr()));
+        ours.filter(|(header, _)| header.sequence > 0).map(|(h, p)| (h.level, p.to_vec())).next()
+    });
+    assert_eq!(read, (7, b"ours".to_vec()));
+}
