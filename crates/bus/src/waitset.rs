@@ -14,8 +14,8 @@ use crate::event::Event;
 use crate::subscription::{Subscription, sooner};
 use crate::transport::Armed;
 
-/// Waits for many subscriptions of one bus. What is read costs what is ready; on the journal each
-/// wake-up looks at all that are waited for (0.1 microseconds each).
+/// Waits for many subscriptions of one bus. What is read costs what is ready, however many are
+/// waited for; on the journal a wake-up looks at one in 384 of the others as well.
 ///
 /// ```
 /// # use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};

@@ -2,7 +2,7 @@
 //!
 //! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
 //! counts rings, a word that says where the owner sleeps (on the futex, or on the slot's pipe in an
-//! event loop: see `pipes`), and the owner.
+//! event loop: see `pipes`), the owner, and hints of whom it was rung for (see `rings`).
 //!
 //! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by
 //! counting the word up, and calls the kernel only where someone sleeps. A bell remembers
@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::journal::Shared;
 use crate::partition::Partition;
 use crate::pipes;
 use crate::process::Token;
+use crate::rings::{self, Hint, RungFor};
 
 /// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
 pub(crate) const SLOTS: usize = 4096;
@@ -62,6 +63,10 @@ pub(crate) struct BellInner {
     answered: AtomicU32,
     /// In place of the slot's word where there is none.
     own: AtomicU32,
+    /// Whether this process has rung since the count was last read: once is enough.
+    poked: AtomicBool,
+    /// Whether somebody rang without a hint since [`Bell::rung_for`] was asked.
+    unhinted: AtomicBool,
     /// The slot's pipe, where it was asked for and could be had.
     pipe: OnceLock<Option<OwnedFd>>,
     watched: Mutex<HashMap<usize, (Weak<Partition>, u64)>>,
@@ -82,6 +87,8 @@ impl Bell {
             slot,
             answered,
             own: AtomicU32::new(0),
+            poked: AtomicBool::new(false),
+            unhinted: AtomicBool::new(false),
             pipe: OnceLock::new(),
             watched: Mutex::default(),
         });
@@ -99,6 +106,13 @@ impl Bell {
     /// where someone rang since the last wait. One thread waits at a time.
     pub fn wait(&self, timeout: Option<Duration>) -> Wake {
         self.inner.wait(timeout)
+    }
+
+    /// For which partitions it was rung since this was last asked: to be asked when a wait has told
+    /// of a ring, by who does not look at all its readers. Rings by [`Bell::ring`] are for none.
+    #[must_use]
+    pub fn rung_for(&self) -> RungFor {
+        self.inner.rung_for()
     }
 
     /// For event loops: a descriptor that becomes readable with the first ring after each
@@ -134,8 +148,11 @@ impl BellInner {
     }
 
     fn ring(&self) {
+        if self.poked.swap(true, SeqCst) {
+            return;
+        }
         match self.slot {
-            Some(slot) => ring(&self.shared, slot),
+            Some(slot) => ring(&self.shared, slot, None),
             None => {
                 self.own.fetch_add(1, SeqCst);
                 futex::wake(&self.own);
@@ -144,8 +161,21 @@ impl BellInner {
     }
 
     fn rung(&self) -> bool {
+        // Before the count is read: who pokes from here on counts anew.
+        self.poked.store(false, SeqCst);
         let now = self.word().load(SeqCst);
-        self.answered.swap(now, SeqCst) != now
+        let before = self.answered.swap(now, SeqCst);
+        if !rings::all_hinted(before, now) {
+            self.unhinted.store(true, SeqCst);
+        }
+        before != now
+    }
+
+    fn rung_for(&self) -> RungFor {
+        let Some(slot) = self.slot else { return RungFor::All };
+        let hints = rings::take(|word| self.shared.bell_hints(slot, word));
+        let unhinted = self.unhinted.swap(false, SeqCst);
+        if unhinted { RungFor::All } else { RungFor::Hinted(hints) }
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Wake {
@@ -165,7 +195,7 @@ impl BellInner {
                     let seen = self.answered.load(Relaxed);
                     futex::wait(&self.own, seen, Some(left.map_or(nap, |l| l.min(nap))));
                     nap = (nap * 2).min(POLL.1);
-                    if self.overlooked() {
+                    if !self.overlooked().is_empty() {
                         return Wake::Rung;
                     }
                 }
@@ -198,22 +228,32 @@ impl BellInner {
         sleeping.store(AWAKE, SeqCst);
     }
 
-    /// Whether a watched partition has moved on; forgets those.
-    fn overlooked(&self) -> bool {
+    /// The watched partitions that have moved on; forgets those, and those that are closed.
+    fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = watched.len();
-        watched.retain(|_, (p, tail)| p.upgrade().is_some_and(|p| p.tail() == *tail));
-        watched.len() != before
+        let mut moved = Vec::new();
+        watched.retain(|_, (partition, tail)| {
+            let Some(partition) = partition.upgrade() else { return false };
+            let still = partition.tail() == *tail;
+            if !still {
+                moved.push(partition.hint());
+            }
+            still
+        });
+        moved
     }
 
     /// Does what a killed writer has left undone: the whole ring where a watched partition has
-    /// moved on and nobody counted, or the waking alone where someone counted and no more.
+    /// moved on, for whatever was counted may have been for others, and the waking alone where
+    /// someone counted and no more.
     pub(crate) fn sweep(&self) {
         let Some(slot) = self.slot else { return };
         let counted = self.word().load(SeqCst) != self.answered.load(SeqCst);
-        if self.overlooked() && !counted {
-            ring(&self.shared, slot);
-        } else if counted {
+        let overlooked = self.overlooked();
+        if !overlooked.is_empty() {
+            ring(&self.shared, slot, overlooked);
+        }
+        if counted {
             // Whatever the flag says: it may be the killed writer that took it back.
             self.shared.bell_sleeping(slot).store(AWAKE, SeqCst);
             futex::wake(self.word());
@@ -233,9 +273,15 @@ impl Drop for BellInner {
     }
 }
 
-/// Rings a slot's bell: counts, and wakes only who sleeps.
-pub(crate) fn ring(shared: &Shared, slot: usize) {
-    shared.bell_word(slot).fetch_add(1, SeqCst);
+/// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
+pub(crate) fn ring(shared: &Shared, slot: usize, hints: impl IntoIterator<Item = Hint>) {
+    rings::ring(
+        |word| shared.bell_hints(slot, word),
+        hints,
+        |rung| {
+            shared.bell_word(slot).fetch_add(rung, SeqCst);
+        },
+    );
     match shared.bell_sleeping(slot).swap(AWAKE, SeqCst) {
         AWAKE => {}
         ON_PIPE => shared.pipes.wake(&shared.dir, slot),
@@ -269,8 +315,13 @@ pub(crate) const fn slot_at(slot: usize) -> usize {
 mod tests {
     use std::sync::mpsc;
 
+    use helio_core::{ProducerName, TopicName};
+
     use super::*;
-    use crate::{Journal, JournalOptions, Maintenance};
+    use crate::{
+        From, Journal, JournalOptions, Maintenance, Ownership, Reader, Record, TopicConfig, Writer,
+        WriterOptions,
+    };
 
     /// The longest that a test waits before it fails.
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -321,7 +372,7 @@ mod tests {
         let bell = journal.bell().unwrap();
         let far = Bell::new(other.shared()).unwrap();
         let slot = bell.slot().unwrap();
-        let ring = || ring(&far.inner.shared, slot);
+        let ring = || ring(&far.inner.shared, slot, None);
         ring();
         assert!(bell.listen() && !bell.listen() && !readable(&bell));
         for _ in 0..2 {
@@ -368,6 +419,119 @@ mod tests {
         half_a_ring(|shared, slot| {
             shared.bell_word(slot).fetch_add(1, SeqCst);
         });
+    }
+
+    /// Two armed readers of one bell whose partitions have different hints.
+    struct Two {
+        _dir: tempfile::TempDir,
+        journal: Journal,
+        bell: Bell,
+        writers: [Writer; 2],
+        readers: [Reader; 2],
+    }
+
+    impl Two {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let (maintenance, seed) = (Maintenance::Manual, Some(7));
+            let options = JournalOptions { maintenance, seed, ..JournalOptions::default() };
+            let journal = Journal::open(dir.path(), options).unwrap();
+            let bell = journal.bell().unwrap();
+            let topics = ["a", "b"].map(|name| {
+                let name = TopicName::new(name).unwrap();
+                journal.create_topic(&name, &TopicConfig::default()).unwrap()
+            });
+            let producer = ProducerName::new("writer").unwrap();
+            let options = WriterOptions { producer, ownership: Ownership::Shared };
+            let writers = topics.each_ref().map(|topic| topic.writer(0, &options).unwrap());
+            let mut readers = topics.each_ref().map(|topic| topic.reader(0, From::Latest).unwrap());
+            assert!(readers.iter_mut().all(|reader| !reader.arm(&bell)));
+            let [a, b] = readers.each_ref().map(|reader| reader.watch().hint());
+            assert_ne!(a, b, "another seed is needed");
+            Self { _dir: dir, journal, bell, writers, readers }
+        }
+
+        fn append(&mut self, which: usize) {
+            self.writers[which].append(&Record::default()).unwrap();
+        }
+
+        /// For whom the bell was rung.
+        fn rung_for(&self) -> Option<[bool; 2]> {
+            let rung = self.bell.wait(Some(Duration::ZERO)) == Wake::Rung;
+            let rung_for = rung.then(|| self.bell.rung_for())?;
+            Some(self.readers.each_ref().map(|reader| rung_for.includes(reader.watch().hint())))
+        }
+
+        /// What a writer leaves that is killed between its commit and its hint.
+        fn append_and_die(&mut self, which: usize) {
+            self.append(which);
+            assert!(self.rung_for().is_some(), "this ring is taken for one that never was");
+        }
+    }
+
+    #[test]
+    fn a_ring_says_for_whom_it_is() {
+        let mut two = Two::new();
+        two.append(1);
+        assert_eq!(two.rung_for(), Some([false, true]));
+        assert_eq!(two.rung_for(), None);
+        two.append(0);
+        two.append(1);
+        assert_eq!(two.rung_for(), Some([true, false]), "the second is not armed any more");
+        two.bell.ring();
+        two.bell.ring();
+        assert_eq!(two.rung_for(), Some([false, false]));
+        assert_eq!(two.rung_for(), None);
+    }
+
+    #[test]
+    fn a_ring_of_an_earlier_version_is_for_all() {
+        let mut two = Two::new();
+        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.slot().unwrap());
+        let earlier = |rings| inner.shared.bell_word(slot).fetch_add(rings, SeqCst);
+        for rings in [1, 2, 65_535] {
+            two.bell.ring();
+            earlier(rings);
+            assert_eq!(two.rung_for(), Some([true, true]));
+        }
+        // Who did not ask for whom is told of all when it asks.
+        earlier(1);
+        assert_eq!(two.bell.wait(None), Wake::Rung);
+        two.append(0);
+        assert_eq!(two.rung_for(), Some([true, true]));
+        two.bell.ring();
+        assert_eq!(two.rung_for(), Some([false, false]));
+    }
+
+    #[test]
+    fn the_sweep_says_for_whom_a_killed_writer_did_not_ring() {
+        let mut two = Two::new();
+        two.append_and_die(1);
+        two.journal.maintain();
+        assert_eq!(two.rung_for(), Some([false, true]));
+        two.journal.maintain();
+        assert_eq!(two.rung_for(), None);
+    }
+
+    #[test]
+    fn nor_where_another_ring_is_still_to_be_answered() {
+        let mut two = Two::new();
+        two.append_and_die(1);
+        two.append(0);
+        two.journal.maintain();
+        assert_eq!(two.rung_for(), Some([true, true]));
+    }
+
+    #[test]
+    fn the_sweep_rings_for_a_hint_that_was_left_and_not_counted() {
+        let mut two = Two::new();
+        two.append_and_die(1);
+        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.slot().unwrap());
+        let hint = two.readers[1].watch().hint();
+        rings::ring(|word| inner.shared.bell_hints(slot, word), [hint], |_| {});
+        assert_eq!(two.rung_for(), None);
+        two.journal.maintain();
+        assert_eq!(two.rung_for(), Some([false, true]));
     }
 
     #[test]

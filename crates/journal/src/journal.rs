@@ -16,7 +16,7 @@ use crate::error::At;
 use crate::groups::GroupInner;
 use crate::hash::{mix, random};
 use crate::maintenance::{self, Signal};
-use crate::map::{Map, Mode};
+use crate::map::{Bits, Map, Mode};
 use crate::partition::Partition;
 use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
@@ -85,6 +85,11 @@ impl Shared {
 
     pub(crate) fn bell_owner(&self, slot: usize) -> &AtomicU64 {
         self.doorbells.u64(bell::slot_at(slot) + 8)
+    }
+
+    /// A word of the hints that were left with a bell's rings.
+    pub(crate) fn bell_hints(&self, slot: usize, word: usize) -> Bits<'_> {
+        Bits(&self.doorbells, bell::slot_at(slot) + 16 + word * 8)
     }
 
     /// Has the partition looked after from now on.

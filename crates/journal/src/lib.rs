@@ -33,6 +33,7 @@ mod producers;
 mod reader;
 mod recovery;
 mod retention;
+mod rings;
 mod segment;
 mod sync;
 mod topic;
@@ -50,6 +51,7 @@ pub use options::{
     Maintenance, SyncHook, SyncPolicy, TopicConfig,
 };
 pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef, Watch};
+pub use rings::{Hint, Hints, RungFor};
 pub use sync::OnDurable;
 pub use topic::{
     Lease, Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions,

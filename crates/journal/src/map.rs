@@ -10,7 +10,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::waiters::Word;
 
 /// Bytes of a page of memory; populating and writing back work in these.
 pub(crate) const PAGE: usize = 4096;
@@ -180,6 +183,21 @@ pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
             libc::EINTR => {}
             code => return Err(io::Error::from_raw_os_error(code)),
         }
+    }
+}
+
+/// A shared word by its place, for the protocols of waiters and rings.
+pub(crate) struct Bits<'a>(pub(crate) &'a Map, pub(crate) usize);
+
+impl Word for Bits<'_> {
+    fn load(&self) -> u64 {
+        self.0.u64(self.1).load(SeqCst)
+    }
+    fn fetch_or(&self, bits: u64) {
+        self.0.u64(self.1).fetch_or(bits, SeqCst);
+    }
+    fn take(&self) -> u64 {
+        self.0.u64(self.1).swap(0, SeqCst)
     }
 }
 

@@ -23,9 +23,10 @@ use crate::error::At;
 use crate::hash::{KeyHash, mix};
 use crate::journal::Shared;
 use crate::lock::{self, Acquired, LockFailure};
-use crate::map::{Map, Mode, reserve};
+use crate::map::{Bits, Map, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
+use crate::rings::Hint;
 use crate::segment::{self, Head, Hold, Seal, Segment};
 use crate::sync::OnDurable;
 use crate::waiters;
@@ -449,8 +450,13 @@ impl Partition {
         let full = || fence(SeqCst);
         let shared = &*self.shared;
         waiters::collect(words, &Bits(map, control::SUMMARY), full, |slot| {
-            bell::ring(shared, slot)
+            bell::ring(shared, slot, [self.hint()]);
         });
+    }
+
+    /// What a ring for this partition says.
+    pub(crate) fn hint(&self) -> Hint {
+        Hint::of(self.control.seed())
     }
 
     /// Has the bell rung at the next commit. True where the tail is no longer at `pos`.
@@ -512,19 +518,4 @@ impl Drop for Partition {
 
 fn round_up(need: u64) -> u64 {
     need.div_ceil(4096) * 4096
-}
-
-/// A shared word by its place, for the waiters' protocol.
-struct Bits<'a>(&'a Map, usize);
-
-impl waiters::Word for Bits<'_> {
-    fn load(&self) -> u64 {
-        self.0.u64(self.1).load(SeqCst)
-    }
-    fn fetch_or(&self, bits: u64) {
-        self.0.u64(self.1).fetch_or(bits, SeqCst);
-    }
-    fn take(&self) -> u64 {
-        self.0.u64(self.1).swap(0, SeqCst)
-    }
 }

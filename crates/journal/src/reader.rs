@@ -19,6 +19,7 @@ use crate::frame::{self, Body, FrameHeader};
 use crate::partition::Partition;
 use crate::picks::{Pick, Picks};
 use crate::producers::Producers;
+use crate::rings::Hint;
 
 /// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +128,14 @@ impl Watch {
     #[must_use]
     pub fn arm(&self, bell: &Bell) -> bool {
         self.partition.arm(bell, self.pos)
+    }
+}
+
+impl Watch {
+    /// By what a ring for its partition is known, see [`Bell::rung_for`].
+    #[must_use]
+    pub fn hint(&self) -> Hint {
+        self.partition.hint()
     }
 }
 

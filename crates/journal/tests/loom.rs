@@ -1,4 +1,5 @@
-//! The waiters' protocol under a model checker: a reader that sleeps is always rung.
+//! The protocols of waiters and rings under a model checker: a reader that sleeps is always rung,
+//! and whoever was rung knows to look at the partition that rang.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p helio-journal --test loom` runs it; elsewhere there is
 //! nothing here.
@@ -9,8 +10,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use loom::sync::atomic::{AtomicU64, fence};
 
+#[allow(dead_code, unreachable_pub, reason = "the model needs a part of it")]
+#[path = "../src/rings.rs"]
+mod rings;
 #[path = "../src/waiters.rs"]
 mod waiters;
+
+use rings::{HINTED, Hint};
 
 /// A shared word of the model.
 #[derive(Clone)]
@@ -69,4 +75,102 @@ fn one_commit_never_leaves_a_sleeper() {
 #[test]
 fn nor_do_two() {
     model(2);
+}
+
+/// Two partitions of one bell, as its waiter and their writers see them.
+#[derive(Clone)]
+struct Shared {
+    waiters: [(Bits, Bits); 2],
+    tails: [Bits; 2],
+    hints: Bits,
+    count: Bits,
+}
+
+const SLOT: usize = 5;
+/// The partitions' seeds: their hints differ.
+const SEEDS: [u64; 2] = [3, 9];
+
+impl Shared {
+    fn new() -> Self {
+        let pair = || (Bits::new(), Bits::new());
+        Self {
+            waiters: [pair(), pair()],
+            tails: [Bits::new(), Bits::new()],
+            hints: Bits::new(),
+            count: Bits::new(),
+        }
+    }
+
+    /// A commit and its ring; a writer of an earlier version leaves no hint.
+    fn commit(&self, partition: usize, hinted: bool) {
+        self.tails[partition].0.store(1, Release);
+        let (word, summary) = &self.waiters[partition];
+        let count = |rung: u32| {
+            self.count.0.fetch_add(u64::from(rung), SeqCst);
+        };
+        let ring = |_| match hinted {
+            true => rings::ring(|_| self.hints.clone(), [Hint::of(SEEDS[partition])], count),
+            false => count(1),
+        };
+        waiters::collect(|_| word.clone(), summary, || fence(SeqCst), ring);
+    }
+
+    /// Arms a partition, and looks.
+    fn arm(&self, partition: usize) -> bool {
+        let (word, summary) = &self.waiters[partition];
+        waiters::arm(|_| word.clone(), summary, SLOT, || fence(SeqCst));
+        self.tails[partition].0.load(Acquire) == 1
+    }
+
+    /// What a waiter does when it was, perhaps, rung: it looks at those that the ring was for.
+    fn answer(&self, answered: &mut u64, seen: &mut [bool; 2]) {
+        let now = self.count.0.load(SeqCst);
+        let before = std::mem::replace(answered, now);
+        if now == before {
+            return;
+        }
+        let hinted = rings::all_hinted(before as u32, now as u32);
+        // The words beyond the first are not of this model's partitions.
+        let none = Bits::new();
+        let hints = rings::take(|word| if word == 0 { self.hints.clone() } else { none.clone() });
+        for partition in 0..2 {
+            if !seen[partition] && (!hinted || hints.contains(Hint::of(SEEDS[partition]))) {
+                seen[partition] = self.arm(partition);
+            }
+        }
+    }
+}
+
+/// Two writers, of two partitions, beside a waiter that answers while they commit and once more
+/// when they are done: then it has seen both commits. Every way of up to three preemptions is
+/// tried; all ways would take hours.
+fn two_writers(hinted: [bool; 2]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let shared = Shared::new();
+        let writers = [0, 1].map(|partition| {
+            let shared = shared.clone();
+            loom::thread::spawn(move || shared.commit(partition, hinted[partition]))
+        });
+        let (mut answered, mut seen) = (0, [false; 2]);
+        for partition in 0..2 {
+            seen[partition] = shared.arm(partition);
+        }
+        shared.answer(&mut answered, &mut seen);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        shared.answer(&mut answered, &mut seen);
+        assert_eq!(seen, [true; 2], "a sleeper was left asleep");
+        assert!(answered < u64::from(3 * HINTED), "each rings once for each time it was armed");
+    });
+}
+
+#[test]
+fn a_ring_is_known_by_its_hint() {
+    two_writers([true, true]);
+}
+
+#[test]
+fn a_ring_of_an_earlier_version_is_for_all() {
+    two_writers([true, false]);
 }

@@ -1,16 +1,17 @@
 //! The journal's doorbell, which says that something came, made into one that says for whom.
 //!
 //! A doorbell rings for all readers of a thread together, and a ring takes it off the partition
-//! that rang. So each armed reader leaves watches behind, and after a ring all of them are armed
-//! again: those that find something are ready, the others are sure to ring next time.
+//! that rang. It leaves a hint, which a few partitions share. So each armed reader leaves watches
+//! behind, found by their hints, and after a ring those that it may be for are armed again: those
+//! that find something are ready, the others are sure to ring next time.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use helio_journal::{Reader, Wake, Watch};
+use helio_journal::{Hint, Reader, RungFor, Wake, Watch};
 
 use crate::bell::{Bell, locked};
 
@@ -22,8 +23,40 @@ pub(super) struct JournalBell {
 #[derive(Default)]
 struct Armed {
     readers: HashMap<u64, Vec<Watch>>,
+    /// The tokens of `readers`, by their watches' hints.
+    by_hint: BTreeSet<(Hint, u64)>,
     /// Rung from this process.
     local: HashSet<u64>,
+}
+
+impl Armed {
+    fn add(&mut self, token: u64, watches: Vec<Watch>) {
+        self.by_hint.extend(watches.iter().map(|watch| (watch.hint(), token)));
+        self.readers.insert(token, watches);
+    }
+
+    fn remove(&mut self, token: u64) -> Vec<Watch> {
+        let watches = self.readers.remove(&token).unwrap_or_default();
+        for watch in &watches {
+            self.by_hint.remove(&(watch.hint(), token));
+        }
+        watches
+    }
+
+    /// The readers that a ring may be for, each once.
+    fn rung_for(&self, rung_for: &RungFor) -> Vec<u64> {
+        match rung_for {
+            RungFor::All => self.readers.keys().copied().collect(),
+            RungFor::Hinted(hints) => {
+                let of = |hint| self.by_hint.range((hint, 0)..=(hint, u64::MAX));
+                let mut tokens: Vec<u64> =
+                    hints.iter().flat_map(of).map(|(_, token)| *token).collect();
+                tokens.sort_unstable();
+                tokens.dedup();
+                tokens
+            }
+        }
+    }
 }
 
 impl JournalBell {
@@ -39,7 +72,7 @@ impl JournalBell {
     ) -> bool {
         // The lock is held over both, so that a ring in between finds the watches.
         let mut armed = locked(&self.armed);
-        let mut watches = armed.readers.remove(&token).unwrap_or_default();
+        let mut watches = armed.remove(token);
         watches.clear();
         for reader in readers {
             if reader.arm(&self.bell) {
@@ -47,12 +80,12 @@ impl JournalBell {
             }
             watches.push(reader.watch());
         }
-        armed.readers.insert(token, watches);
+        armed.add(token, watches);
         false
     }
 
     pub(super) fn disarm(&self, token: u64) {
-        locked(&self.armed).readers.remove(&token);
+        locked(&self.armed).remove(token);
     }
 
     /// Adds the tokens that were rung from this process, and after a ring of others those whose
@@ -63,25 +96,24 @@ impl JournalBell {
         if !rung {
             return;
         }
-        if armed.readers.len() == 1 {
-            // The usual case, a thread with one reader: it looks for itself.
-            ready.extend(armed.readers.drain().map(|(token, _)| token));
-            return;
-        }
-        armed.readers.retain(|token, watches| {
-            let something = watches.iter().any(|watch| watch.arm(&self.bell));
-            if something {
-                ready.push(*token);
+        let rung_for = self.bell.rung_for();
+        let alone = armed.readers.len() == 1;
+        for token in armed.rung_for(&rung_for) {
+            let found = |watch: &Watch| rung_for.includes(watch.hint()) && watch.arm(&self.bell);
+            // The usual case is a thread with one reader: it looks for itself.
+            if alone || armed.readers[&token].iter().any(found) {
+                armed.remove(token);
+                ready.push(token);
             }
-            !something
-        });
+        }
     }
 
     /// Rings for every armed reader.
     pub(super) fn ring_all(&self) {
         let mut armed = locked(&self.armed);
-        let tokens: Vec<u64> = armed.readers.drain().map(|(token, _)| token).collect();
-        armed.local.extend(tokens);
+        let Armed { readers, by_hint, local } = &mut *armed;
+        by_hint.clear();
+        local.extend(readers.drain().map(|(token, _)| token));
         drop(armed);
         self.bell.ring();
     }
@@ -114,5 +146,84 @@ impl Bell for JournalBell {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use helio_core::{ProducerName, TopicName};
+    use helio_journal::{
+        From, Journal, JournalOptions, Ownership, Record, Topic, TopicConfig, WriterOptions,
+    };
+
+    use super::*;
+
+    /// More topics than there are hints, so that many share one.
+    const MANY: u64 = 1_000;
+
+    fn append(topic: &Topic, partition: u32) {
+        let producer = ProducerName::new("writer").unwrap();
+        let options = WriterOptions { producer, ownership: Ownership::Shared };
+        topic.writer(partition, &options).unwrap().append(&Record::default()).unwrap();
+    }
+
+    fn ready(bell: &JournalBell) -> Vec<u64> {
+        let mut ready = Vec::new();
+        bell.wait(Some(Duration::ZERO), &mut ready);
+        ready.sort_unstable();
+        ready
+    }
+
+    #[test]
+    fn of_many_readers_those_are_ready_that_have_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(folder.path(), JournalOptions::default()).unwrap();
+        let bell = JournalBell::new(journal.bell().unwrap());
+        let open = |n| {
+            let name = TopicName::new(&format!("topic{n}")).unwrap();
+            let topic = journal.create_topic(&name, &TopicConfig::default()).unwrap();
+            let mut reader = topic.reader(0, From::Latest).unwrap();
+            assert!(!bell.arm(n, std::iter::once(&mut reader)));
+            (topic, reader)
+        };
+        let topics: Vec<_> = (0..MANY).map(open).collect();
+        let append = |which: u64| append(&topics[which as usize].0, 0);
+        // One after the other: those that share a hint with one that was rung stay armed.
+        for which in 0..MANY / 2 {
+            append(which);
+            assert_eq!(ready(&bell), [which]);
+            assert!(ready(&bell).is_empty());
+        }
+        // Together, with one from here; those that are ready are not armed any more.
+        (0..MANY).rev().for_each(append);
+        bell.ring(Some(MANY));
+        assert!(ready(&bell).into_iter().eq(MANY / 2..=MANY));
+        let armed = locked(&bell.armed);
+        assert!(armed.readers.is_empty() && armed.by_hint.is_empty());
+    }
+
+    #[test]
+    fn a_reader_is_armed_for_all_its_partitions_until_it_is_not_armed_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(folder.path(), JournalOptions::default()).unwrap();
+        let bell = JournalBell::new(journal.bell().unwrap());
+        let config = TopicConfig { partitions: 16, ..TopicConfig::default() };
+        let open = |name| journal.create_topic(&TopicName::new(name).unwrap(), &config).unwrap();
+        let [one, other] = ["one", "other"].map(open);
+        let readers = |topic: &Topic| -> Vec<Reader> {
+            (0..16).map(|partition| topic.reader(partition, From::Latest).unwrap()).collect()
+        };
+        let (mut first, mut second) = (readers(&one), readers(&other));
+        assert!(!bell.arm(1, first.iter_mut()) && !bell.arm(2, second.iter_mut()));
+        append(&one, 3);
+        append(&one, 15);
+        assert_eq!(ready(&bell), [1]);
+        assert!(bell.arm(1, first.iter_mut()), "there is something to read");
+        append(&other, 0);
+        assert_eq!(ready(&bell), [2]);
+        assert!(!bell.arm(2, second.iter_mut().skip(1)));
+        bell.disarm(2);
+        append(&other, 1);
+        assert!(ready(&bell).is_empty());
     }
 }
