@@ -173,6 +173,21 @@ impl Bus {
         &self.core.producer
     }
 
+    /// The engine's own name: the same from every connection to the same data, however its URL is
+    /// written. Where an engine has none it is made of the URL without its options.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn identity(&self) -> Result<String, TransportError> {
+        let named = self.core.transport.identity()?;
+        Ok(named.unwrap_or_else(|| {
+            let url = &self.core.url;
+            let legal = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+            let rest = url.rest().chars().map(|c| if legal(c) { c } else { '_' });
+            format!("{}-{}", url.scheme(), rest.collect::<String>())
+        }))
+    }
+
     /// The clock that it stamps with.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {

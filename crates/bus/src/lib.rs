@@ -37,6 +37,7 @@ pub mod conformance;
 mod error;
 mod event;
 mod evolution;
+mod forwarder;
 mod interfaces;
 mod partitioner;
 mod promise;
@@ -65,6 +66,7 @@ pub use event::{
     Undecodable,
 };
 pub use evolution::{Evolution, EvolutionError};
+pub use forwarder::Forwarder;
 pub use helio_core::qos::Guarantee;
 pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,

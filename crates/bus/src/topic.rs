@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use helio_core::qos::{History, Liveliness};
-use helio_core::{ProducerName, Qos, SchemaId, TopicName};
+use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
 
 use crate::bell::locked;
 use crate::bus::BusCore;
 use crate::error::TopicError;
 use crate::evolution::Evolution;
+use crate::forwarder::Forwarder;
 use crate::publisher::{Publisher, Writers};
 use crate::resolve::{Resolver, Telling};
 use crate::subscribe::Subscribe;
@@ -211,6 +212,18 @@ impl Topic {
         self.declare()?;
         let schema = self.schema.as_ref().map_or(SchemaId::BYTES, |schema| schema.id);
         Ok(Publisher::new(self.core.writers()?, Arc::clone(&self.core), schema))
+    }
+
+    /// Opens what publishes into a partition the samples that a producer has published on another
+    /// bus; the schemas that they have are to be [declared](Self::declare) before.
+    ///
+    /// # Errors
+    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
+    /// a live writer, or another process forwards that producer;
+    /// [`TransportError::Fenced`](crate::TransportError::Fenced) where the producer publishes here
+    /// itself; [`TransportError::Unsupported`](crate::TransportError::Unsupported).
+    pub fn forwarder(&self, producer: &Producer, partition: u32) -> Result<Forwarder, TopicError> {
+        Ok(Forwarder::open(&self.core, producer, partition)?)
     }
 
     /// Makes the handle's schema one of the topic's, as opening a publisher does: for who reads

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use helio_bridge::Override;
 use helio_bus::Start;
 use helio_core::container::Compression;
 use helio_core::qos::Guarantee;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Play(PlayArgs),
     /// Write a topic to an Avro container file.
     Record(RecordArgs),
+    /// Forward topics from one bus to another, whatever their transports.
+    Bridge(BridgeArgs),
     /// Run a small observatory in separate processes, and account for every sample.
     Demo(DemoArgs),
     /// Look at schemas and interface folders, check and export them.
@@ -319,6 +322,50 @@ pub(crate) struct RecordArgs {
     /// How blocks are compressed.
     #[arg(long, value_enum, default_value_t = CodecArg::Null)]
     pub(crate) codec: CodecArg,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Where `helio bridge` begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BeginArg {
+    /// As a late joiner: with the oldest sample, or with the next one of topics without a history.
+    AsPromised,
+    /// With the oldest sample that is kept.
+    Earliest,
+    /// With what is published from now on.
+    Latest,
+}
+
+/// `helio bridge`.
+#[derive(Debug, Args)]
+pub(crate) struct BridgeArgs {
+    /// The bus to read.
+    #[arg(value_name = "FROM-URL")]
+    pub(crate) from: String,
+    /// The bus to write.
+    #[arg(value_name = "TO-URL")]
+    pub(crate) to: String,
+    /// The topics; `*` stands for anything. New ones that fit are found within a second.
+    #[arg(long, required = true, num_args = 1.., value_name = "PATTERN")]
+    pub(crate) topics: Vec<String>,
+    /// Topics that are not forwarded though they fit.
+    #[arg(long, num_args = 1.., value_name = "PATTERN")]
+    pub(crate) not: Vec<String>,
+    /// Where to begin with a topic of which the target has nothing yet; else it goes on where it
+    /// stopped.
+    #[arg(long, value_enum, default_value_t = BeginArg::AsPromised)]
+    pub(crate) start: BeginArg,
+    /// A field of the quality of service that topics are created with on the target, if not the
+    /// source's, such as durability=transient_local or retention.age=30d; may be repeated.
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) qos: Vec<Override>,
+    /// End when all that is there has been forwarded.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// The time between two lines of figures.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) every: Duration,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -6,6 +6,7 @@
 mod args;
 mod base64;
 mod bench;
+mod bridge;
 mod clock;
 mod component;
 mod demo;
@@ -71,6 +72,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Hz(args) => hz::run(args, url, &stop),
         Command::Play(args) => play::run(args, url, &stop),
         Command::Record(args) => record::run(args, url, &stop),
+        Command::Bridge(args) => bridge::run(args, &stop),
         Command::Demo(args) => demo::run(args, url, &stop),
         Command::Schema(command) => schema::run(command, url),
         Command::Component(command) => component::run(command, url, &stop),

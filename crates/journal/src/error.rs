@@ -136,6 +136,19 @@ pub enum JournalError {
         /// Its process.
         pid: u32,
     },
+    /// A producer of elsewhere has a newer incarnation of its own here.
+    #[error(
+        "the producer {producer:?} has the incarnation {newer} here, which does not come from \
+         elsewhere: {own} is not newer"
+    )]
+    Newer {
+        /// Its name.
+        producer: String,
+        /// Its incarnation elsewhere.
+        own: u64,
+        /// Its incarnation here.
+        newer: u64,
+    },
     /// A table has no free place.
     #[error("{}: all {limit} places for {what} are taken", path.display())]
     TooMany {

@@ -384,6 +384,12 @@ impl Journal {
         Ok(found)
     }
 
+    /// The journal's own random number, which it keeps wherever its folder is moved.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.inner.shared.doorbells.u64(16).load(Relaxed)
+    }
+
     fn schema_path(&self, id: SchemaId) -> PathBuf {
         self.inner.shared.dir.join("schemas").join(format!("{id}.avsc"))
     }

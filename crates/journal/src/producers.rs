@@ -5,7 +5,8 @@
 //! partition's lock), so no reader gets an older incarnation's sample after a newer one's. A claim
 //! may be for a lease: then it ends where its holder asserts nothing for that long, as it does with
 //! the holder's process. Who takes an exclusive claim over from a holder that runs still, under
-//! whatever name, fences that one.
+//! whatever name, fences that one. Incarnations may also come from elsewhere, with the samples of a
+//! producer that publishes to another log: those given here afterwards are newer.
 //!
 //! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of
 //! the same size for each name: name, incarnation, claim, checksum over the name. A producer's id
@@ -16,7 +17,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use crate::journal::Shared;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
-use crate::{AppendError, JournalError, Lease, Ownership, ProducerInfo};
+use crate::{AppendError, JournalError, Lease, Ownership, ProducerInfo, WriterOptions};
 
 /// Bytes of the header and of each entry.
 const ENTRY: usize = 256;
@@ -55,6 +56,10 @@ const ASSERTED: usize = 240;
 const LEASE: usize = 248;
 /// Set in an incarnation whose claim was taken over by another name: its writers are fenced.
 const FENCED: u64 = 1 << 63;
+/// In the word of [`EXCLUSIVE`]: the claim is exclusive.
+const ALONE: u64 = 1;
+/// In the word of [`EXCLUSIVE`]: the newest incarnation was given elsewhere.
+const ELSEWHERE: u64 = 2;
 
 /// The file of a topic's producers.
 pub(crate) struct Producers {
@@ -69,10 +74,14 @@ pub(crate) struct Producers {
 pub(crate) struct Claim {
     pub(crate) producer: Producer,
     pub(crate) id: u32,
+    /// The incarnation that the name has while the claim holds: of a claim for samples of
+    /// elsewhere it grows.
+    newest: AtomicU64,
     producers: Arc<Producers>,
     map: Mutex<Arc<Map>>,
     token: Token,
     leased: bool,
+    pub(crate) adopted: bool,
     /// The last sequence number that this claim used, by partition.
     pub(crate) sequences: Mutex<HashMap<u32, u64>>,
 }
@@ -205,13 +214,14 @@ impl Producers {
         result
     }
 
-    /// Gives the name's next incarnation to the calling process.
+    /// Gives the name's next incarnation to the calling process, or the one that it has elsewhere.
     pub(crate) fn claim(
         self: &Arc<Self>,
-        name: &ProducerName,
-        ownership: Ownership,
+        WriterOptions { producer: name, ownership }: &WriterOptions,
         lease: Option<Lease>,
+        elsewhere: Option<u64>,
     ) -> Result<Claim, JournalError> {
+        let ownership = *ownership;
         if !self.shared.writable() {
             return Err(JournalError::ReadOnly);
         }
@@ -224,17 +234,21 @@ impl Producers {
             };
             self.fence(&map, &expired, lease)?;
             let at = entry(id);
-            let incarnation = incarnation(&map, id) + 1;
+            let incarnation = match elsewhere {
+                None => incarnation(&map, id) + 1,
+                Some(wanted) => self.adopt(&map, id, (wanted, lease))?,
+            };
             let token = Token::own(self.shared.boot);
             for id in expired {
                 map.u64(entry(id) + CLAIM).store(0, Release);
             }
             // Whoever looks meanwhile finds the lease before the claim that it is for.
             lease.unwrap_or_default().store(&map, at, incarnation);
+            let alone = if ownership == Ownership::Exclusive { ALONE } else { 0 };
+            let elsewhere = if elsewhere.is_some() { ELSEWHERE } else { 0 };
+            map.u64(at + EXCLUSIVE).store(alone | elsewhere, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
-            let exclusive = u64::from(ownership == Ownership::Exclusive);
-            map.u64(at + EXCLUSIVE).store(exclusive, Release);
             if let Err(e) = self.shared.sync_file(&self.path) {
                 // Nobody has it: the next try meets no live claim.
                 map.u64(at + CLAIM).store(0, Release);
@@ -243,8 +257,35 @@ impl Producers {
             let producer = Producer { name: name.clone(), incarnation };
             let (producers, map) = (Arc::clone(self), Mutex::new(map));
             let (leased, sequences) = (lease.is_some(), Mutex::default());
-            Ok(Claim { producer, id, producers, map, token, leased, sequences })
+            let (newest, adopted) = (AtomicU64::new(incarnation), elsewhere != 0);
+            Ok(Claim { producer, id, newest, producers, map, token, leased, adopted, sequences })
         })
+    }
+
+    /// The incarnation of a claim for samples of elsewhere. Where the name has one of elsewhere
+    /// already, the claim goes on with it, unless another process does; one that was given here
+    /// must be older.
+    fn adopt(
+        &self,
+        map: &Map,
+        id: u32,
+        (wanted, lease): (u64, Option<Lease>),
+    ) -> Result<u64, JournalError> {
+        let newest = incarnation(map, id);
+        if map.u64(entry(id) + EXCLUSIVE).load(Acquire) & ELSEWHERE == 0 {
+            let producer = || read_name(map, id).map_or_else(String::new, |name| name.to_string());
+            return match wanted > newest {
+                true => Ok(wanted),
+                false => {
+                    Err(JournalError::Newer { producer: producer(), own: wanted, newer: newest })
+                }
+            };
+        }
+        let over = lease.is_some_and(|lease| expired(map, id, lease.now));
+        match self.holder(map, id).filter(|_| !over) {
+            Some(pid) => Err(self.claimed(map, id, pid)),
+            None => Ok(newest.max(wanted)),
+        }
     }
 
     /// An exclusive claim meets no live one, and no claim meets a live exclusive one. Gives those
@@ -257,7 +298,7 @@ impl Producers {
     ) -> Result<Vec<u32>, JournalError> {
         let mut over = Vec::new();
         for id in 0..count(map) {
-            let exclusive = map.u64(entry(id) + EXCLUSIVE).load(Acquire) != 0;
+            let exclusive = map.u64(entry(id) + EXCLUSIVE).load(Acquire) & ALONE != 0;
             let matters = ownership == Ownership::Exclusive || exclusive;
             let Some(pid) = matters.then(|| self.holder(map, id)).flatten() else { continue };
             if lease.is_some_and(|lease| expired(map, id, lease.now)) {
@@ -419,7 +460,7 @@ impl Claim {
         let at = entry(self.id);
         let own = self.token.0;
         let release = |map: Arc<Map>| {
-            if map.u64(at + INCARNATION).load(Acquire) == self.producer.incarnation
+            if map.u64(at + INCARNATION).load(Acquire) == self.newest.load(Acquire)
                 && map.u64(at + CLAIM).load(Acquire) == own
             {
                 map.u64(at + CLAIM).store(0, Release);
@@ -450,11 +491,30 @@ impl Claim {
     #[inline]
     pub(crate) fn check_fence(&self, map: &Map) -> Result<(), AppendError> {
         let word = map.u64(entry(self.id) + INCARNATION).load(Acquire);
-        let own = self.producer.incarnation;
+        let own = self.newest.load(Acquire);
         if word == own {
             return Ok(());
         }
         let producer = self.producer.name.to_string();
         Err(AppendError::Fenced { producer, own, newer: word & !FENCED })
+    }
+
+    /// The producer has a newer incarnation elsewhere, which is the name's here from now on.
+    pub(crate) fn raise(&self, incarnation: u64) -> Result<(), AppendError> {
+        if incarnation <= self.newest.load(Acquire) {
+            return Ok(());
+        }
+        let raise = |map: Arc<Map>| {
+            if let Err(fenced) = self.check_fence(&map) {
+                return Ok(Err(fenced));
+            }
+            let at = entry(self.id);
+            let word = map.u64(at + LEASE).load(Acquire);
+            map.u64(at + LEASE).store((incarnation & HALF) << 32 | word & HALF, Release);
+            self.newest.store(incarnation, Release);
+            map.u64(at + INCARNATION).store(incarnation, Release);
+            self.producers.shared.sync_file(&self.producers.path).map(Ok)
+        };
+        self.producers.locked(raise)?
     }
 }

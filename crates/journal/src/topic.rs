@@ -259,6 +259,12 @@ impl std::fmt::Debug for ProducerClaim {
 }
 
 impl ProducerClaim {
+    /// Whether it is for samples of another log ([`Topic::adopt`]).
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.inner.adopted
+    }
+
     /// Who was claimed to be.
     #[must_use]
     pub fn producer(&self) -> &helio_core::Producer {
@@ -289,7 +295,7 @@ impl Topic {
     /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive
     /// and any is.
     pub fn claim(&self, options: &WriterOptions) -> Result<ProducerClaim, JournalError> {
-        self.claimed(options, None)
+        self.claimed(options, None, None)
     }
 
     /// The same for a lease: the claim is also over where nothing was asserted
@@ -303,16 +309,34 @@ impl Topic {
         options: &WriterOptions,
         lease: Lease,
     ) -> Result<ProducerClaim, JournalError> {
-        self.claimed(options, Some(lease))
+        self.claimed(options, Some(lease), None)
+    }
+
+    /// Claims a producer's name for samples that it has published to another log: its writers are
+    /// told by [`Writer::identify`] which incarnation and number each of them has. The first one's
+    /// incarnation is given; the name's next incarnation here will be newer than all of them.
+    ///
+    /// # Errors
+    /// As [`Topic::claim`]; [`JournalError::Claimed`] also where another process has such a claim
+    /// of that name, [`JournalError::Newer`] where the name has an incarnation of its own here that
+    /// is not older.
+    pub fn adopt(
+        &self,
+        options: &WriterOptions,
+        incarnation: u64,
+        lease: Option<Lease>,
+    ) -> Result<ProducerClaim, JournalError> {
+        self.claimed(options, lease, Some(incarnation))
     }
 
     fn claimed(
         &self,
         options: &WriterOptions,
         lease: Option<Lease>,
+        elsewhere: Option<u64>,
     ) -> Result<ProducerClaim, JournalError> {
         let producers = self.inner.producers()?;
-        let inner = Arc::new(producers.claim(&options.producer, options.ownership, lease)?);
+        let inner = Arc::new(producers.claim(options, lease, elsewhere)?);
         Ok(ProducerClaim { inner })
     }
 

@@ -86,6 +86,7 @@ pub struct Writer {
     table: Arc<Map>,
     segment: Option<Arc<Segment>>,
     keys: Option<Arc<Keys>>,
+    incarnation: u64,
     sequence: u64,
     /// The position behind this writer's last record.
     written: u64,
@@ -104,7 +105,19 @@ impl Writer {
         let sequence = claim.sequence(number);
         let table = claim.map();
         let (segment, keys, written, ready) = (None, None, 0, (0, 0));
-        Self { partition, number, claim, table, segment, keys, sequence, written, ready }
+        let incarnation = claim.producer.incarnation;
+        Self {
+            partition,
+            number,
+            claim,
+            table,
+            segment,
+            keys,
+            incarnation,
+            sequence,
+            written,
+            ready,
+        }
     }
 
     /// Who this writer publishes as.
@@ -117,6 +130,17 @@ impl Writer {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Says which incarnation and number the next record has: of a writer of samples that were
+    /// published elsewhere ([`Topic::adopt`](crate::Topic::adopt)).
+    ///
+    /// # Errors
+    /// [`AppendError::Fenced`] where another has claimed the name.
+    pub fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), AppendError> {
+        self.claim.raise(incarnation)?;
+        (self.incarnation, self.sequence) = (incarnation, sequence.saturating_sub(1));
+        Ok(())
     }
 
     /// Appends one record; gives its offset. It is *stored* then: it survives the death of any
@@ -198,7 +222,7 @@ impl Writer {
             time: record.time,
             sequence: self.sequence + 1,
             schema: record.schema,
-            incarnation: self.claim.producer.incarnation,
+            incarnation: self.incarnation,
             link,
             producer: self.claim.id,
             key_len: record.key.len() as u16,

@@ -17,6 +17,7 @@
 
 mod delivery;
 mod fencing;
+mod forwarding;
 mod groups;
 mod headers;
 mod history;
@@ -184,6 +185,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         receipts::CHECKS,
         overload::CHECKS,
         fencing::CHECKS,
+        forwarding::CHECKS,
         schemas::CHECKS,
         timing::CHECKS,
         lifecycle::CHECKS,

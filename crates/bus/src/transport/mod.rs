@@ -41,6 +41,14 @@ use crate::topic::SchemaText;
 pub trait Transport: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> &Capabilities;
+    /// The engine's own name: the same from every connection to the same data, however its URL is
+    /// written, and nobody else's. Letters, digits and `-._` only. `None` where it has none.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        Ok(None)
+    }
     /// Opens a topic as it is; `None` where there is none.
     ///
     /// # Errors
@@ -128,6 +136,22 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// [`TransportError::Owned`] where the topic is exclusive and has a live writer. One whose
     /// lease is over is no live one: it is fenced, whatever its name.
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError>;
+    /// Opens a writer of samples that a producer has published on another bus: they keep its name,
+    /// and the incarnations and numbers that [`Writer::identify`] says before each. It counts as
+    /// that producer's writer here. Incarnations that are allocated here afterwards are newer.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] where the transport cannot; [`TransportError::Owned`] as
+    /// [`writer`](Self::writer), and where another process has such a writer and the engine knows;
+    /// [`TransportError::Fenced`] where the producer was given an incarnation here that is not
+    /// older.
+    fn forwarder(
+        &self,
+        _request: &WriterRequest<'_>,
+        _incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        Err(no_forwarding())
+    }
     /// Opens a reader.
     ///
     /// # Errors
@@ -215,6 +239,14 @@ pub struct Receipt {
 pub trait Writer: Send {
     /// Who writes, with the incarnation that was allocated.
     fn producer(&self) -> &Producer;
+    /// Says which incarnation and number the next sample has: of writers that
+    /// [`TransportTopic::forwarder`] has opened.
+    ///
+    /// # Errors
+    /// [`TransportError::Fenced`] where the producer writes here itself by now.
+    fn identify(&mut self, _incarnation: u64, _sequence: u64) -> Result<(), TransportError> {
+        Err(no_forwarding())
+    }
     /// Takes one sample, without blocking.
     ///
     /// # Errors
@@ -514,6 +546,14 @@ pub fn first_difference(topic: &TopicName, existing: &Qos, asked: &Qos) -> Optio
     let asked = new.get(field).map_or_else(String::new, word);
     let (field, existing) = (field.clone(), word(value));
     Some(TransportError::Differs { topic: topic.clone(), field, existing, asked })
+}
+
+fn no_forwarding() -> TransportError {
+    TransportError::Unsupported {
+        transport: "the transport".to_owned(),
+        what: "keep the producers and numbers of samples that were published elsewhere".to_owned(),
+        remedy: "forward to another one".to_owned(),
+    }
 }
 
 /// The error of a partition that a reader does not have: for transports.

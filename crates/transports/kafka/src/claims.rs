@@ -13,7 +13,9 @@
 //! | `session`, session | `true`; taken back when it is closed |
 //!
 //! Operation. A writer begins with a word without an incarnation: its incarnation is that record's
-//! offset and one, so later ones are larger, whatever their names. A word that claims an exclusive
+//! offset and one, so later ones are larger, whatever their names. Samples of another bus keep the
+//! incarnations that their producers have there; what a producer is given here afterwards lies
+//! above. A word that claims an exclusive
 //! topic says how far its writer had read when it found the topic free; if others have said
 //! something of that topic in between it has lost, in everybody's eyes. A second word confirms it:
 //! only then others are fenced, so that a claim which was lost and never taken back fences nobody
@@ -56,6 +58,8 @@ const FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 const SWEEP: usize = 1_000;
 /// The attempt of those who share a topic: a producer's next word takes the place of its last.
 const SHARED: &str = "-";
+/// The attempt of those who forward a producer's samples of another bus to a shared topic.
+const FORWARDED: &str = "=";
 
 /// What a writer says of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,6 +74,13 @@ struct Word {
     /// When it last published or asserted, nanoseconds of TAI.
     seen: i64,
     session: String,
+    /// Of a forwarder: the newest incarnation that its producer has on the other bus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    elsewhere: Option<u64>,
+    /// The producer's newest incarnation before this, where the topic has samples of another bus:
+    /// this one's is larger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    above: Option<u64>,
 }
 
 /// A writer's place among the claims.
@@ -77,6 +88,11 @@ pub(crate) struct Claim {
     topic: TopicName,
     partition: u32,
     producer: Producer,
+    /// Its place among all claims; without other buses that is the incarnation.
+    order: u64,
+    /// Of a forwarder: the newest incarnation on the other bus; else 0.
+    elsewhere: AtomicU64,
+    above: Option<u64>,
     exclusive: bool,
     attempt: String,
     /// The incarnation that has taken over, as far as known; 0 is none.
@@ -90,6 +106,33 @@ impl Claim {
 
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive
+    }
+
+    /// Whether its samples come from another bus.
+    pub(crate) fn forwards(&self) -> bool {
+        self.elsewhere().is_some()
+    }
+
+    /// Whether it has to look who has taken over.
+    pub(crate) fn looks(&self) -> bool {
+        self.exclusive || self.forwards()
+    }
+
+    fn elsewhere(&self) -> Option<u64> {
+        Some(self.elsewhere.load(Ordering::Acquire)).filter(|elsewhere| *elsewhere != 0)
+    }
+
+    /// Of a forwarder: its producer was restarted on the other bus. This waits for the brokers.
+    pub(crate) fn raise(
+        &self,
+        connection: &Connection,
+        incarnation: u64,
+    ) -> Result<(), TransportError> {
+        if incarnation <= self.elsewhere.load(Ordering::Acquire) {
+            return self.check();
+        }
+        self.elsewhere.store(incarnation, Ordering::Release);
+        self.assert(connection)
     }
 
     /// Whether another has taken over, as far as known.
@@ -106,12 +149,14 @@ impl Claim {
 
     fn word(&self, connection: &Connection, open: bool) -> Word {
         Word {
-            incarnation: Some(self.producer.incarnation),
+            incarnation: Some(self.order),
             exclusive: self.exclusive,
             after: 0,
             open,
             seen: connection.clock.now().nanos(),
             session: connection.session.clone(),
+            elsewhere: self.elsewhere(),
+            above: self.above,
         }
     }
 
@@ -134,12 +179,16 @@ impl Claim {
 
     /// Looks whether another has taken over, by what was read.
     pub(crate) fn look(&self, connection: &Connection) -> Result<(), TransportError> {
-        let newest = connection.tables.claims.look(|claims| {
+        let (newest, own) = connection.tables.claims.look(|claims| {
             let place = claims.places.get(&(self.topic.clone(), self.partition));
-            place.map_or(0, Place::newest)
+            let name = &self.producer.name;
+            place.map_or((0, 0), |place| (place.newest(), place.incarnations(name).0))
         });
-        if self.exclusive && newest > self.producer.incarnation {
+        if self.exclusive && newest > self.order {
             self.fenced.store(newest, Ordering::Release);
+        }
+        if self.elsewhere().is_some_and(|elsewhere| own > elsewhere) {
+            self.fenced.store(own, Ordering::Release);
         }
         self.check()
     }
@@ -185,6 +234,14 @@ struct Held {
     incarnation: u64,
     confirmed: bool,
     word: Word,
+}
+
+impl Held {
+    /// The incarnation that samples carry.
+    fn shown(&self) -> u64 {
+        let above = self.word.above.map_or(0, |above| above + 1);
+        self.word.elsewhere.unwrap_or(self.incarnation.max(above))
+    }
 }
 
 impl Fold for Claims {
@@ -234,7 +291,8 @@ impl Claims {
         let words = self.places.iter().flat_map(|((topic, partition), place)| {
             let shared = place.writers.iter().filter(|(_, held)| {
                 let seen = Tai::from_nanos(held.word.seen).unix_nanos() / 1_000_000;
-                !held.word.exclusive && seen < long_ago && gone(&held.word.session)
+                let counts = held.word.elsewhere.or(held.word.above).is_some();
+                !held.word.exclusive && !counts && seen < long_ago && gone(&held.word.session)
             });
             shared.map(move |((name, attempt), _)| key(topic, *partition, name, attempt))
         });
@@ -272,6 +330,15 @@ impl Place {
             }
         }
         self.end = offset + 1;
+    }
+
+    /// A producer's newest incarnation that was given here, and its newest of another bus.
+    fn incarnations(&self, name: &ProducerName) -> (u64, u64) {
+        let of = self.writers.iter().filter(|((other, _), _)| other == name);
+        of.fold((0, 0), |(own, elsewhere), (_, held)| match held.word.elsewhere {
+            None => (own.max(held.shown()), elsewhere),
+            Some(newest) => (own, elsewhere.max(newest)),
+        })
     }
 
     /// The newest incarnation that fences others; 0 is none.
@@ -312,19 +379,57 @@ enum Found {
     Free(u64),
 }
 
-/// Opens a writer: allocates its incarnation and, where the topic is exclusive, takes it.
+/// A producer's incarnations so far, as [`Place::incarnations`] has them. Where no sample of
+/// another bus is in the topic nobody has to know them.
+fn incarnations(
+    topic: &TopicState,
+    partition: u32,
+    name: &ProducerName,
+) -> Result<(u64, u64), TransportError> {
+    let connection = &topic.connection;
+    if !connection.tables.is_forwarded(&topic.name) {
+        return Ok((0, 0));
+    }
+    connection.tables.claims.read(connection, PATIENCE, |claims| {
+        let place = claims.places.get(&(topic.name.clone(), partition));
+        place.map_or((0, 0), |place| place.incarnations(name))
+    })
+}
+
+/// What a claim has to say of its incarnation.
+#[derive(Clone, Copy)]
+struct Terms {
+    elsewhere: Option<u64>,
+    /// The newest before, of both kinds.
+    newest: u64,
+}
+
+/// Opens a writer: allocates its incarnation, unless it has one on the bus that its samples come
+/// from, and takes the topic where it is exclusive.
 pub(crate) fn claim(
     topic: &TopicState,
     partition: u32,
     name: &ProducerName,
+    elsewhere: Option<u64>,
 ) -> Result<Arc<Claim>, TransportError> {
     let connection = &topic.connection;
     let exclusive = topic.qos.ownership == Ownership::Exclusive;
+    if elsewhere.is_some() {
+        connection.tables.forwarded(connection, &topic.name)?;
+    }
+    let (own, forwarded) = incarnations(topic, partition, name)?;
+    if let Some(incarnation) = elsewhere.filter(|elsewhere| own >= *elsewhere) {
+        let producer = Producer { name: name.clone(), incarnation };
+        return Err(TransportError::Fenced { producer, newer: own });
+    }
+    let elsewhere = elsewhere.map(|elsewhere| elsewhere.max(forwarded));
+    let terms = Terms { elsewhere, newest: own.max(forwarded) };
+    let shared = if elsewhere.is_some() { FORWARDED } else { SHARED };
     for _ in 0..TRIES {
-        let attempt = if exclusive { tables::attempt() } else { SHARED.to_owned() };
+        let attempt = if exclusive { tables::attempt() } else { shared.to_owned() };
         let key = key(&topic.name, partition, name, &attempt);
         let after = if exclusive { free(topic, partition)? } else { 0 };
-        let said = say(topic, (partition, name), (attempt, after));
+        let said = say(topic, (partition, name), (attempt, after), terms);
         match said {
             Ok(Some(claim)) => {
                 let claim = Arc::new(claim);
@@ -351,9 +456,11 @@ fn say(
     topic: &TopicState,
     (partition, name): (u32, &ProducerName),
     (attempt, after): (String, u64),
+    Terms { elsewhere, newest }: Terms,
 ) -> Result<Option<Claim>, TransportError> {
     let connection = &topic.connection;
     let exclusive = topic.qos.ownership == Ownership::Exclusive;
+    let above = Some(newest).filter(|newest| elsewhere.is_none() && *newest != 0);
     let word = Word {
         incarnation: None,
         exclusive,
@@ -361,13 +468,24 @@ fn say(
         open: true,
         seen: connection.clock.now().nanos(),
         session: connection.session.clone(),
+        elsewhere,
+        above,
     };
     let key = key(&topic.name, partition, name, &attempt);
     let offset = tables::append(connection, PRODUCERS, &key, Some(&tables::json(&word)?))?;
-    let producer = Producer { name: name.clone(), incarnation: offset + 1 };
-    let fenced = AtomicU64::new(0);
-    let topic = topic.name.clone();
-    let claim = Claim { topic, partition, producer, exclusive, attempt, fenced };
+    let order = offset + 1;
+    let incarnation = elsewhere.unwrap_or(order.max(newest + 1));
+    let claim = Claim {
+        topic: topic.name.clone(),
+        partition,
+        producer: Producer { name: name.clone(), incarnation },
+        order,
+        elsewhere: AtomicU64::new(elsewhere.unwrap_or(0)),
+        above,
+        exclusive,
+        attempt,
+        fenced: AtomicU64::new(0),
+    };
     if exclusive {
         if !holds(connection, &claim)? {
             return Ok(None);
@@ -433,7 +551,7 @@ pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
         let info = |(partition, place, name, held): (u32, &Place, &ProducerName, &Held)| {
             let alive = claims.alive(place, held, now);
             WriterInfo {
-                producer: Producer { name: name.clone(), incarnation: held.incarnation },
+                producer: Producer { name: name.clone(), incarnation: held.shown() },
                 partition,
                 alive: Some(if alive { Alive::Yes } else { Alive::No }),
                 seen: Some(Tai::from_nanos(held.word.seen)),
@@ -487,7 +605,8 @@ mod tests {
 
     fn word(incarnation: Option<u64>, after: u64) -> Option<Word> {
         let (exclusive, open, seen) = (true, true, 0);
-        Some(Word { incarnation, exclusive, after, open, seen, session: "s".to_owned() })
+        let (session, elsewhere, above) = ("s".to_owned(), None, None);
+        Some(Word { incarnation, exclusive, after, open, seen, session, elsewhere, above })
     }
 
     fn place(claims: &Claims) -> &Place {
@@ -535,6 +654,25 @@ mod tests {
         say(&mut claims, 15, ("b", "2"), word(None, 12));
         say(&mut claims, 20, ("a", "1"), word(Some(11), 0));
         assert_eq!(place(&claims).newest(), 11);
+    }
+
+    #[test]
+    fn what_is_given_here_lies_above_what_came_from_elsewhere() {
+        let mut claims = Claims::default();
+        let name = ProducerName::new("a").unwrap();
+        let shared = |incarnation, elsewhere, above| {
+            let word = word(incarnation, 0).unwrap();
+            Some(Word { exclusive: false, elsewhere, above, ..word })
+        };
+        say(&mut claims, 10, ("a", "="), shared(None, Some(5_000), None));
+        assert_eq!(place(&claims).incarnations(&name), (0, 5_000));
+        say(&mut claims, 20, ("a", "-"), shared(None, None, Some(5_000)));
+        assert_eq!(place(&claims).incarnations(&name), (5_001, 5_000));
+        say(&mut claims, 30, ("a", "-"), shared(None, None, Some(5_001)));
+        assert_eq!(place(&claims).incarnations(&name), (5_002, 5_000));
+        say(&mut claims, 40, ("a", "="), shared(Some(11), Some(6_000), None));
+        assert_eq!(place(&claims).incarnations(&name), (5_002, 6_000));
+        assert!(claims.forgotten(i64::MAX).iter().all(|key| !key.starts_with("writer")));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     producer: OnceLock<Producer>,
     /// Of the tables, where the samples' one promises less than they need.
     tables_producer: OnceLock<Producer>,
+    /// Of samples of another bus.
+    forwarding: OnceLock<Producer>,
     producing: Mutex<()>,
     readers: Mutex<Vec<Told>>,
     claims: Mutex<Vec<Weak<Claim>>>,
@@ -74,6 +76,7 @@ impl Connection {
             client,
             producer: OnceLock::new(),
             tables_producer: OnceLock::new(),
+            forwarding: OnceLock::new(),
             producing: Mutex::default(),
             readers: Mutex::default(),
             claims: Mutex::default(),
@@ -111,6 +114,11 @@ impl Connection {
             Guarantee::Durable => self.producer(),
             _ => self.made(&self.tables_producer, || self.options.for_tables()),
         }
+    }
+
+    /// The producer that all forwarders share, made when first needed.
+    pub(crate) fn forwarding(&self) -> Result<&Producer, TransportError> {
+        self.made(&self.forwarding, || self.options.for_forwarding())
     }
 
     fn made<'a>(
@@ -192,7 +200,7 @@ impl Connection {
         // Where it cannot be said, others will take the writers for dead: that is so, then.
         let _ = claims::beat(self);
         // All look at what is read once: the brokers are not waited for by each.
-        if claims.iter().any(|claim| claim.is_exclusive()) && claims::read(self).is_ok() {
+        if claims.iter().any(|claim| claim.looks()) && claims::read(self).is_ok() {
             claims.iter().for_each(|claim| _ = claim.look(self));
         }
     }
@@ -223,9 +231,8 @@ impl Connection {
             // Where it cannot be said, the writers count as dead a little later.
             let _ = claims::end(self);
         }
-        for producer in
-            [&self.producer, &self.tables_producer].into_iter().filter_map(OnceLock::get)
-        {
+        let producers = [&self.producer, &self.tables_producer, &self.forwarding];
+        for producer in producers.into_iter().filter_map(OnceLock::get) {
             producer.close(self.health.is_lost());
         }
     }

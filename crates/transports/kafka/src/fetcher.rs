@@ -19,7 +19,7 @@ use rdkafka::metadata::Metadata;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
 use crate::context::{Consumer, Context};
-use crate::error::{engine, failed};
+use crate::error::{engine, failed, outage};
 use crate::group::Membership;
 use crate::monitor::Health;
 use crate::options::{Options, PATIENCE};
@@ -176,6 +176,12 @@ impl Fetcher {
         patience: Duration,
     ) -> Result<Metadata, KafkaError> {
         self.consumer.fetch_metadata(topic, patience)
+    }
+
+    /// What the brokers' cluster calls itself.
+    pub(crate) fn cluster(&self, patience: Duration) -> Result<String, TransportError> {
+        let named = self.consumer.client().fetch_cluster_id(patience);
+        named.ok_or_else(|| outage("the brokers do not say what they are called".to_owned()))
     }
 
     /// The first offset that a partition has, and its end, as its broker says.

@@ -191,6 +191,16 @@ impl Options {
         options
     }
 
+    /// The same for samples of another bus, which are tried for ever: one that was given up would
+    /// be a hole between others.
+    pub(crate) fn for_forwarding(&self) -> Self {
+        let mut options = self.clone();
+        let timeouts = ["message.timeout.ms", "delivery.timeout.ms"];
+        options.given.retain(|(name, _)| !timeouts.contains(&&**name));
+        options.given.push((timeouts[0].to_owned(), "0".to_owned()));
+        options
+    }
+
     pub(crate) fn admin(&self) -> ClientConfig {
         self.client(&[&PRODUCER[..], &CONSUMER[..]].concat())
     }

@@ -10,12 +10,13 @@
 //! | topic | key | value |
 //! | --- | --- | --- |
 //! | `_helio.topics` | topic, attempt | `{"qos":…,"origin":…}` |
+//! | `_helio.topics` | topic, `-`, `forwarded` | `true`: samples of another bus are in it |
 //! | `_helio.schemas` | `text`, schema | the schema |
 //! | `_helio.schemas` | `of`, topic, attempt | `{"schema":…,"after":…}` |
 //!
 //! Who writes is in `_helio.producers`; see `claims`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -269,7 +270,11 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, TransportError> {
 
 /// The qualities of service, by topic and by the offset of who named them: the first one holds.
 #[derive(Default)]
-pub(crate) struct Topics(HashMap<TopicName, BTreeMap<u64, (String, Description)>>);
+pub(crate) struct Topics {
+    named: HashMap<TopicName, BTreeMap<u64, (String, Description)>>,
+    /// Those that have samples of another bus.
+    forwarded: HashSet<TopicName>,
+}
 
 /// What is named of a topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -282,9 +287,14 @@ impl Fold for Topics {
     const NAME: &'static str = TOPICS;
 
     fn take(&mut self, Entry { offset, key, value, .. }: Entry<'_>) {
+        if let [topic, "-", "forwarded"] = key
+            && value.is_some()
+        {
+            self.forwarded.extend(TopicName::new(topic));
+        }
         let [topic, attempt] = key else { return };
         let Ok(topic) = TopicName::new(topic) else { return };
-        let named = self.0.entry(topic).or_default();
+        let named = self.named.entry(topic).or_default();
         match value.map(serde_json::from_slice::<Description>) {
             Some(Ok(description)) => {
                 named.insert(offset, ((*attempt).to_owned(), description));
@@ -297,7 +307,7 @@ impl Fold for Topics {
 
 impl Topics {
     fn first(&self, topic: &TopicName) -> Option<(&str, &Description)> {
-        let (attempt, description) = self.0.get(topic)?.values().next()?;
+        let (attempt, description) = self.named.get(topic)?.values().next()?;
         Some((attempt, description))
     }
 }
@@ -391,6 +401,24 @@ impl Tables {
             append(connection, TOPICS, &format!("{topic} {attempt}"), None)?;
         }
         Ok(())
+    }
+
+    /// Whether a topic has samples of another bus, as far as was read when topics were opened.
+    pub(crate) fn is_forwarded(&self, topic: &TopicName) -> bool {
+        self.topics.look(|topics| topics.forwarded.contains(topic))
+    }
+
+    /// Says that a topic has samples of another bus.
+    pub(crate) fn forwarded(
+        &self,
+        connection: &Connection,
+        topic: &TopicName,
+    ) -> Result<(), TransportError> {
+        if self.is_forwarded(topic) {
+            return Ok(());
+        }
+        append(connection, TOPICS, &format!("{topic} - forwarded"), Some(b"true"))?;
+        self.topics.read(connection, PATIENCE, |_| ())
     }
 
     /// A topic's schemas, oldest first.

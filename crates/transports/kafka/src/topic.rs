@@ -81,6 +81,14 @@ impl Transport for Kafka {
         &self.capabilities
     }
 
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        self.connection.check_open()?;
+        let cluster = self.connection.client.cluster(PATIENCE)?;
+        let legal = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
+        let cluster: String = cluster.chars().map(legal).collect();
+        Ok(Some(format!("{SCHEME}-{cluster}.{}", self.connection.options.prefix)))
+    }
+
     fn open_topic(
         &self,
         name: &TopicName,
@@ -193,6 +201,30 @@ impl TopicState {
     }
 }
 
+impl KafkaTopic {
+    /// A writer; of samples of another bus with the incarnation that their producer has there.
+    fn opened(
+        &self,
+        request: &WriterRequest<'_>,
+        elsewhere: Option<u64>,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        let topic = &self.0;
+        let connection = &topic.connection;
+        connection.check_open()?;
+        topic.partitions(&[request.partition])?;
+        let producer = match elsewhere {
+            None => connection.producer()?,
+            Some(_) => connection.forwarding()?,
+        };
+        for name in [Some(&topic.kafka), topic.companion.as_ref()].into_iter().flatten() {
+            let learned = producer.learn(name, PATIENCE);
+            learned.map_err(failed("have the producer know the topic"))?;
+        }
+        let claim = claims::claim(topic, request.partition, request.producer, elsewhere)?;
+        Ok(Box::new(KafkaWriter::new(topic, request.partition, claim)))
+    }
+}
+
 impl TransportTopic for KafkaTopic {
     fn qos(&self) -> &Qos {
         &self.0.qos
@@ -211,16 +243,15 @@ impl TransportTopic for KafkaTopic {
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        let topic = &self.0;
-        let connection = &topic.connection;
-        connection.check_open()?;
-        topic.partitions(&[request.partition])?;
-        for name in [Some(&topic.kafka), topic.companion.as_ref()].into_iter().flatten() {
-            let learned = connection.producer()?.learn(name, PATIENCE);
-            learned.map_err(failed("have the producer know the topic"))?;
-        }
-        let claim = claims::claim(topic, request.partition, request.producer)?;
-        Ok(Box::new(KafkaWriter::new(topic, request.partition, claim)))
+        self.opened(request, None)
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.opened(request, Some(incarnation))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {

@@ -32,6 +32,8 @@ pub(crate) struct KafkaWriter {
     claim: Arc<Claim>,
     /// How often a publish says that the writer lives, and when it did; none without a lease.
     lease: Option<(Duration, Tai)>,
+    /// Who publishes, as the next sample says.
+    producer: Producer,
     sequence: u64,
     tally: Arc<Tally>,
     notify: Option<Notify>,
@@ -52,6 +54,7 @@ impl KafkaWriter {
         Self {
             topic: Arc::clone(topic),
             partition,
+            producer: claim.producer().clone(),
             claim,
             lease,
             sequence: 0,
@@ -74,7 +77,10 @@ impl KafkaWriter {
         self.claim.check()?;
         check_size(record)?;
         let topic = Arc::clone(&self.topic);
-        let producer = topic.connection.producer()?;
+        let producer = match self.claim.forwards() {
+            false => topic.connection.producer()?,
+            true => topic.connection.forwarding()?,
+        };
         let Some(frame) = topic.wire.frame(record, self.notify.as_ref(), &mut self.framed)? else {
             let queued = producer.under_way();
             return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
@@ -93,7 +99,7 @@ impl KafkaWriter {
             let queued = producer.under_way();
             return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
         }
-        header::write((record, frame), self.claim.producer(), self.sequence + 1, &mut self.header);
+        header::write((record, frame), &self.producer, self.sequence + 1, &mut self.header);
         let timestamp = Some(self.utc.millis(record.time).max(1));
         let receipt = Receipt {
             sequence: self.sequence + 1,
@@ -190,6 +196,13 @@ fn check_size(record: &Record<'_>) -> Result<(), TransportError> {
 impl Writer for KafkaWriter {
     fn producer(&self) -> &Producer {
         self.claim.producer()
+    }
+
+    fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
+        self.claim.raise(&self.topic.connection, incarnation)?;
+        self.producer.incarnation = incarnation;
+        self.sequence = sequence.saturating_sub(1);
+        Ok(())
     }
 
     fn publish(

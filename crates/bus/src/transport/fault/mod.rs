@@ -333,6 +333,10 @@ impl Transport for FaultTransport {
         &self.capabilities
     }
 
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        self.inner.identity()
+    }
+
     fn open_topic(
         &self,
         name: &TopicName,
@@ -398,6 +402,17 @@ impl TransportTopic for FaultyTopic {
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         self.faults.check(&self.name)?;
         let inner = self.inner.writer(request)?;
+        let of = (self.name.clone(), request.partition);
+        Ok(Box::new(FaultyWriter::new(inner, &self.faults, of)))
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.faults.check(&self.name)?;
+        let inner = self.inner.forwarder(request, incarnation)?;
         let of = (self.name.clone(), request.partition);
         Ok(Box::new(FaultyWriter::new(inner, &self.faults, of)))
     }

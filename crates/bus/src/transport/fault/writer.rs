@@ -22,20 +22,25 @@ pub(super) struct FaultyWriter {
     topic: TopicName,
     partition: u32,
     taken: u64,
+    /// What the next sample is to be, of one that was published on another bus.
+    identity: Option<Identity>,
 }
+
+/// Incarnation and number.
+type Identity = (u64, u64);
 
 /// The writer behind, and what queued up for it while the engine was frozen.
 pub(super) struct Backlog {
     inner: Box<dyn Writer>,
-    queue: VecDeque<(Kept, Guarantee, Ticket)>,
+    queue: VecDeque<(Kept, Option<Identity>, Guarantee, Ticket)>,
     pub(super) notify: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Backlog {
     /// Publishes what queued up.
     pub(super) fn catch_up(&mut self) {
-        for (kept, guarantee, ticket) in self.queue.drain(..) {
-            match self.inner.publish(&kept.record(), guarantee) {
+        for (kept, identity, guarantee, ticket) in std::mem::take(&mut self.queue) {
+            match self.publish(&kept.record(), identity, guarantee) {
                 Ok(Published::Done(receipt)) => ticket.complete(Ok(receipt)),
                 // The queue stands still until the engine behind has answered, as an engine's own
                 // does.
@@ -50,6 +55,18 @@ impl Backlog {
 }
 
 impl Backlog {
+    fn publish(
+        &mut self,
+        record: &Record<'_>,
+        identity: Option<Identity>,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError> {
+        if let Some((incarnation, sequence)) = identity {
+            self.inner.identify(incarnation, sequence)?;
+        }
+        self.inner.publish(record, guarantee)
+    }
+
     /// Says of what queued up that nobody knows what became of it.
     pub(super) fn give_up(&mut self) {
         self.queue.clear();
@@ -70,7 +87,7 @@ impl FaultyWriter {
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&backlog));
         drop(all);
-        Self { backlog, producer, faults, dice, topic, partition, taken: 0 }
+        Self { backlog, producer, faults, dice, topic, partition, taken: 0, identity: None }
     }
 
     fn check(&mut self) -> Result<(), PublishError> {
@@ -96,7 +113,7 @@ impl FaultyWriter {
             return Err(PublishError::Full { transport: "fault".to_owned(), queued });
         }
         let (ticket, pending) = pending_receipt();
-        backlog.queue.push_back((Kept::of(record), guarantee, ticket));
+        backlog.queue.push_back((Kept::of(record), self.identity, guarantee, ticket));
         Ok(Published::Pending(pending))
     }
 
@@ -139,6 +156,11 @@ impl Writer for FaultyWriter {
         &self.producer
     }
 
+    fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
+        self.identity = Some((incarnation, sequence));
+        Ok(())
+    }
+
     fn publish(
         &mut self,
         record: &Record<'_>,
@@ -147,7 +169,7 @@ impl Writer for FaultyWriter {
         if let Some(published) = self.instead(record, guarantee)? {
             return Ok(published);
         }
-        let published = locked(&self.backlog).inner.publish(record, guarantee)?;
+        let published = locked(&self.backlog).publish(record, self.identity, guarantee)?;
         self.after(published)
     }
 

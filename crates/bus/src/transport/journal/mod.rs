@@ -166,6 +166,10 @@ impl Transport for JournalTransport {
         &self.capabilities
     }
 
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        Ok(Some(format!("journal-{:016x}", self.shared.journal.id())))
+    }
+
     fn open_topic(
         &self,
         name: &TopicName,

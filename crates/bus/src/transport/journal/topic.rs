@@ -15,7 +15,7 @@ use super::reader::JournalReader;
 use super::writer::JournalWriter;
 use super::{Description, SCHEME, Shared, failed};
 use crate::bell::locked;
-use crate::error::TransportError;
+use crate::error::{TransportError, holder};
 
 pub(super) struct JournalTopic {
     topic: Topic,
@@ -49,9 +49,19 @@ impl JournalTopic {
         }
     }
 
-    fn claim(&self, name: &ProducerName) -> Result<ProducerClaim, TransportError> {
+    /// The claim that this connection has, or a new one; `elsewhere` is the incarnation that the
+    /// producer has on the bus where its samples come from.
+    fn claim(
+        &self,
+        name: &ProducerName,
+        elsewhere: Option<u64>,
+    ) -> Result<ProducerClaim, TransportError> {
         let mut claims = locked(&self.claims);
         if let Some((claim, writers)) = claims.get_mut(name) {
+            if claim.is_adopted() != elsewhere.is_some() {
+                let holder = holder(name, claim.producer().incarnation);
+                return Err(TransportError::Owned { topic: self.topic.name().clone(), holder });
+            }
             *writers += 1;
             return Ok(claim.clone());
         }
@@ -60,19 +70,43 @@ impl JournalTopic {
             Policy::Exclusive => Ownership::Exclusive,
         };
         let options = WriterOptions { producer: name.clone(), ownership };
-        let claim = match self.qos.liveliness {
-            Liveliness::Automatic => self.topic.claim(&options),
-            Liveliness::Lease(time) => {
-                self.topic.claim_for(&options, Lease { time, now: self.shared.clock.uptime() })
-            }
+        let lease = match self.qos.liveliness {
+            Liveliness::Automatic => None,
+            Liveliness::Lease(time) => Some(Lease { time, now: self.shared.clock.uptime() }),
         };
-        let claim = claim.map_err(|error| self.claimed(error))?;
+        let claim = match (elsewhere, lease) {
+            (Some(incarnation), lease) => self.topic.adopt(&options, incarnation, lease),
+            (None, None) => self.topic.claim(&options),
+            (None, Some(lease)) => self.topic.claim_for(&options, lease),
+        };
+        let claim = claim.map_err(|error| self.claimed(name, error))?;
         claims.insert(name.clone(), (claim.clone(), 1));
         Ok(claim)
     }
 
-    fn claimed(&self, error: JournalError) -> TransportError {
+    /// A writer under the producer's claim.
+    fn opened(
+        &self,
+        request: &WriterRequest<'_>,
+        elsewhere: Option<u64>,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.shared.check_open()?;
+        let claim = self.claim(request.producer, elsewhere)?;
+        let writer = self.topic.writer_with(request.partition, &claim);
+        let writer = writer.map_err(failed("open a writer"));
+        let writer = writer.inspect_err(|_| unclaim(&self.claims, request.producer))?;
+        let lease = matches!(self.qos.liveliness, Liveliness::Lease(_));
+        let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
+        let place = (self.topic.clone(), request.partition);
+        Ok(Box::new(JournalWriter::new(writer, place, (claim, lease), (shared, claims))))
+    }
+
+    fn claimed(&self, name: &ProducerName, error: JournalError) -> TransportError {
         match error {
+            JournalError::Newer { own, newer, .. } => {
+                let producer = Producer { name: name.clone(), incarnation: own };
+                TransportError::Fenced { producer, newer }
+            }
             JournalError::Claimed { .. } => {
                 let holder = error.to_string();
                 TransportError::Owned { topic: self.topic.name().clone(), holder }
@@ -116,15 +150,15 @@ impl TransportTopic for JournalTopic {
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        self.shared.check_open()?;
-        let claim = self.claim(request.producer)?;
-        let writer = self.topic.writer_with(request.partition, &claim);
-        let writer = writer.map_err(failed("open a writer"));
-        let writer = writer.inspect_err(|_| unclaim(&self.claims, request.producer))?;
-        let lease = matches!(self.qos.liveliness, Liveliness::Lease(_));
-        let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
-        let place = (self.topic.clone(), request.partition);
-        Ok(Box::new(JournalWriter::new(writer, place, (claim, lease), (shared, claims))))
+        self.opened(request, None)
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.opened(request, Some(incarnation))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {

@@ -149,6 +149,10 @@ impl Writer for JournalWriter {
         self.writer.producer()
     }
 
+    fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
+        self.writer.identify(incarnation, sequence).map_err(|error| self.why(error))
+    }
+
     fn publish(
         &mut self,
         sample: &Record<'_>,

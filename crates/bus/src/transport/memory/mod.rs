@@ -16,7 +16,7 @@ mod reader;
 mod topic;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use helio_core::qos::{Durability, Guarantee, Reliability};
@@ -43,8 +43,19 @@ const SCHEME: &str = "memory";
 /// What all connections of one name share.
 #[derive(Default)]
 struct Engine {
+    number: Number,
     topics: Mutex<BTreeMap<TopicName, Arc<MemoryTopic>>>,
     schemas: Mutex<HashMap<SchemaId, String>>,
+}
+
+/// Tells the process's engines apart.
+struct Number(u64);
+
+impl Default for Number {
+    fn default() -> Self {
+        static ENGINES: AtomicU64 = AtomicU64::new(0);
+        Self(ENGINES.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 fn engines() -> &'static Mutex<HashMap<String, Arc<Engine>>> {
@@ -122,6 +133,10 @@ impl Memory {
 impl Transport for Memory {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        Ok(Some(format!("memory-{}-{}", std::process::id(), self.engine.number.0)))
     }
 
     fn open_topic(

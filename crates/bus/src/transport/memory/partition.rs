@@ -61,6 +61,8 @@ struct Writing {
     producer: Arc<Producer>,
     sequence: u64,
     released: bool,
+    /// Its samples were published on another bus.
+    elsewhere: bool,
     /// Its lease ran out, and another producer took the exclusive topic over.
     fenced: bool,
     /// Its connection: a writer dies with it.
@@ -156,27 +158,94 @@ impl Partition {
         ownership: Ownership,
         (now, closed): (Now, &Arc<AtomicBool>),
     ) -> Result<Arc<Producer>, TransportError> {
-        if ownership == Ownership::Exclusive {
-            let lease = self.lease;
-            if let Some(live) = self.producers.values().find(|w| w.alive(lease, now)) {
-                let holder = holder(&live.producer.name, live.producer.incarnation);
+        self.take_over(topic, ownership, now)?;
+        let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
+        let producer = Producer { name: name.clone(), incarnation: last + 1 };
+        Ok(self.begin(producer, false, (now, closed)))
+    }
+
+    /// The same for samples of another bus, with the incarnation that they have there.
+    pub(super) fn adopt(
+        &mut self,
+        topic: &TopicName,
+        mut producer: Producer,
+        ownership: Ownership,
+        (now, closed): (Now, &Arc<AtomicBool>),
+    ) -> Result<Arc<Producer>, TransportError> {
+        if let Some(known) = self.producers.get(&producer.name) {
+            let newer = known.producer.incarnation;
+            if known.elsewhere && known.alive(self.lease, now) {
+                let holder = holder(&producer.name, newer);
                 return Err(TransportError::Owned { topic: topic.clone(), holder });
             }
-            // Of those that run still the leases are over.
-            self.producers.values_mut().filter(|w| w.runs()).for_each(|w| w.fenced = true);
+            if !known.elsewhere && producer.incarnation <= newer {
+                return Err(TransportError::Fenced { producer, newer });
+            }
+            producer.incarnation = producer.incarnation.max(newer);
         }
-        let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
-        let producer = Arc::new(Producer { name: name.clone(), incarnation: last + 1 });
+        self.take_over(topic, ownership, now)?;
+        Ok(self.begin(producer, true, (now, closed)))
+    }
+
+    /// Whose next sample has which incarnation and number.
+    pub(super) fn identify(
+        &mut self,
+        producer: &mut Arc<Producer>,
+        (incarnation, sequence): (u64, u64),
+    ) -> Result<(), TransportError> {
+        let writing = self.writing(producer)?;
+        if incarnation < producer.incarnation {
+            let zombie = Producer { name: producer.name.clone(), incarnation };
+            let newer = producer.incarnation;
+            return Err(TransportError::Fenced { producer: zombie, newer });
+        }
+        if incarnation > producer.incarnation {
+            let newest = Arc::new(Producer { name: producer.name.clone(), incarnation });
+            writing.producer = Arc::clone(&newest);
+            *producer = newest;
+        }
+        writing.sequence = sequence.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Makes sure that an exclusive topic has no live writer, and fences those that run on.
+    fn take_over(
+        &mut self,
+        topic: &TopicName,
+        ownership: Ownership,
+        now: Now,
+    ) -> Result<(), TransportError> {
+        if ownership != Ownership::Exclusive {
+            return Ok(());
+        }
+        let lease = self.lease;
+        if let Some(live) = self.producers.values().find(|w| w.alive(lease, now)) {
+            let holder = holder(&live.producer.name, live.producer.incarnation);
+            return Err(TransportError::Owned { topic: topic.clone(), holder });
+        }
+        // Of those that run still the leases are over.
+        self.producers.values_mut().filter(|w| w.runs()).for_each(|w| w.fenced = true);
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        producer: Producer,
+        elsewhere: bool,
+        (now, closed): (Now, &Arc<AtomicBool>),
+    ) -> Arc<Producer> {
+        let producer = Arc::new(producer);
         let writing = Writing {
             producer: Arc::clone(&producer),
             sequence: 0,
             released: false,
+            elsewhere,
             fenced: false,
             closed: Arc::clone(closed),
             seen: now,
         };
-        self.producers.insert(name.clone(), writing);
-        Ok(producer)
+        self.producers.insert(producer.name.clone(), writing);
+        producer
     }
 
     fn writing(&mut self, producer: &Producer) -> Result<&mut Writing, TransportError> {

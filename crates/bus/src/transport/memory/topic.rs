@@ -96,23 +96,22 @@ impl TransportTopic for Connected {
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        let topic = &self.topic;
-        let now = Now::by(&*self.clock, &topic.qos);
-        let mut partition = locked(topic.partition(request.partition)?);
-        let producer = partition.claim(
-            &topic.name,
-            request.producer,
-            topic.qos.ownership,
-            (now, &self.closed),
-        )?;
-        drop(partition);
-        Ok(Box::new(MemoryWriter {
-            topic: Arc::clone(topic),
-            partition: request.partition,
-            producer,
-            clock: Arc::clone(&self.clock),
-            closed: Arc::clone(&self.closed),
-        }))
+        self.opened(request.partition, |partition, now| {
+            let (topic, name) = (&self.topic, request.producer);
+            partition.claim(&topic.name, name, topic.qos.ownership, (now, &self.closed))
+        })
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.opened(request.partition, |partition, now| {
+            let (topic, name) = (&self.topic, request.producer.clone());
+            let producer = Producer { name, incarnation };
+            partition.adopt(&topic.name, producer, topic.qos.ownership, (now, &self.closed))
+        })
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
@@ -142,6 +141,25 @@ impl TransportTopic for Connected {
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         Ok(locked(&self.topic.groups).get(group).map_or_else(Vec::new, |g| g.all_committed()))
+    }
+}
+
+impl Connected {
+    /// A writer of what was claimed in its partition.
+    fn opened(
+        &self,
+        partition: u32,
+        claim: impl FnOnce(&mut Partition, Now) -> Result<Arc<Producer>, TransportError>,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        let now = Now::by(&*self.clock, &self.topic.qos);
+        let producer = claim(&mut locked(self.topic.partition(partition)?), now)?;
+        Ok(Box::new(MemoryWriter {
+            topic: Arc::clone(&self.topic),
+            partition,
+            producer,
+            clock: Arc::clone(&self.clock),
+            closed: Arc::clone(&self.closed),
+        }))
     }
 }
 
@@ -212,6 +230,11 @@ impl MemoryWriter {
 impl Writer for MemoryWriter {
     fn producer(&self) -> &Producer {
         &self.producer
+    }
+
+    fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
+        let place = &self.topic.partitions[self.partition as usize];
+        locked(place).identify(&mut self.producer, (incarnation, sequence))
     }
 
     fn publish(

@@ -1,0 +1,180 @@
+//! Samples of another bus keep their producers, incarnations and numbers.
+
+use std::time::Instant;
+
+use helio_core::{
+    Header, Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TraceId,
+};
+
+use super::support::{
+    Outcome, ensure, gather, named, number, open, process, publish_numbers, unique,
+};
+use super::{Check, Failure, Harness};
+use crate::error::{PublishError, TopicError, TransportError};
+use crate::event::Sample;
+use crate::forwarder::Forwarder;
+use crate::subscribe::{Lagging, Start, Subscribe};
+use crate::topic::Topic;
+use crate::transport::Origin;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        name: "forwarding_as_it_is",
+        promise: "what is forwarded from another bus keeps its producer, incarnation, number, \
+                  time, key, level, trace and headers",
+        run: as_it_is,
+    },
+    Check {
+        name: "forwarding_goes_on",
+        promise: "who forwards a producer goes on with its incarnation, and what comes twice is \
+                  read once",
+        run: goes_on,
+    },
+    Check {
+        name: "forwarding_is_fenced",
+        promise: "a producer that moves to the bus is newer than what was forwarded of it, and \
+                  replaces it",
+        run: is_fenced,
+    },
+];
+
+/// An incarnation that no transport allocates by counting: engines count in different ways.
+const FAR: u64 = 1_790_000_000_000_000_000;
+
+fn sample(topic: &Topic, (incarnation, sequence): (u64, u64)) -> Result<Sample, Failure> {
+    let time = Tai::from_nanos(1_000_000_000_000_000_007);
+    Ok(Sample {
+        topic: topic.name().clone(),
+        partition: 0,
+        offset: 0,
+        key: "k".into(),
+        header: Header {
+            producer: Producer { name: ProducerName::new("Far")?, incarnation },
+            sequence,
+            time,
+            schema: SchemaId::BYTES,
+            level: 3,
+            trace: Some(TraceId([7; 16])),
+        },
+        headers: Headers::new().with("note", b"far").unwrap_or_default(),
+        payload: sequence.to_le_bytes().to_vec().into(),
+        origin: Origin::Log,
+    })
+}
+
+fn stream() -> Qos {
+    Qos { durability: helio_core::qos::Durability::Volatile, ..Qos::stream() }
+}
+
+fn forwarder(topic: &Topic, incarnation: u64) -> Result<Forwarder, Failure> {
+    let producer = sample(topic, (incarnation, 1))?.header.producer;
+    match topic.forwarder(&producer, 0) {
+        Err(TopicError::Transport(error @ TransportError::Unsupported { .. })) => {
+            Err(Failure::Refused(error.to_string()))
+        }
+        other => Ok(other?),
+    }
+}
+
+fn forward(
+    harness: &dyn Harness,
+    forwarder: &mut Forwarder,
+    sample: &Sample,
+) -> Result<(), Failure> {
+    let until = Instant::now() + harness.patience();
+    loop {
+        match forwarder.forward(&sample.as_ref(), sample.headers.as_ref()) {
+            Err(PublishError::Full { .. }) if Instant::now() < until => std::thread::yield_now(),
+            other => return Ok(other?.wait_timeout(harness.patience()).map(drop)?),
+        }
+    }
+}
+
+fn everything(topic: &Topic) -> Result<crate::subscription::Subscription, Failure> {
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    Ok(topic.subscribe(options)?)
+}
+
+fn as_it_is(harness: &dyn Harness) -> Outcome {
+    let (bridge, reader) = (process(harness)?, process(harness)?);
+    let name = unique("forwarding");
+    let topic = open(&bridge, &name, &stream())?;
+    let mut far = forwarder(&topic, FAR)?;
+    let mut sent = Vec::new();
+    // Numbers begin where they do, and a hole is the source's.
+    for (incarnation, sequence) in [(FAR, 5), (FAR, 6), (FAR, 8), (FAR + 10, 1), (FAR + 10, 2)] {
+        let sample = sample(&topic, (incarnation, sequence))?;
+        forward(harness, &mut far, &sample)?;
+        sent.push(sample);
+    }
+    let mut samples = everything(&open(&reader, &name, &stream())?)?;
+    let came = gather(harness, &mut samples, sent.len())?;
+    for (came, sent) in came.samples.iter().zip(&sent) {
+        let same = came.header == sent.header
+            && (&came.key, &came.payload, &came.headers)
+                == (&sent.key, &sent.payload, &sent.headers);
+        ensure!(same, "{came:?} came, {sent:?} was forwarded");
+    }
+    let lost = samples.stats().lost;
+    ensure!(lost == 1, "{lost} were told to be lost, number 7 of the source is");
+    Ok(())
+}
+
+fn goes_on(harness: &dyn Harness) -> Outcome {
+    let (first, second, reader) = (process(harness)?, process(harness)?, process(harness)?);
+    let name = unique("forwarding");
+    let topic = open(&first, &name, &stream())?;
+    let mut far = forwarder(&topic, FAR)?;
+    for sequence in 1..=5 {
+        forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
+    }
+    drop(far);
+    first.close();
+    let topic = open(&second, &name, &stream())?;
+    let mut far = forwarder(&topic, FAR)?;
+    for sequence in 4..=9 {
+        forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
+    }
+    let mut samples = everything(&open(&reader, &name, &stream())?)?;
+    let came = gather(harness, &mut samples, 9)?;
+    let numbers: Vec<_> = came.samples.iter().map(|sample| sample.header.sequence).collect();
+    ensure!(numbers.iter().copied().eq(1..=9), "{numbers:?} came");
+    let stats = samples.stats();
+    ensure!(stats.duplicates >= 2 && stats.lost == 0, "{stats:?}");
+    Ok(())
+}
+
+fn is_fenced(harness: &dyn Harness) -> Outcome {
+    let (bridge, reader) = (process(harness)?, process(harness)?);
+    let name = unique("forwarding");
+    let topic = open(&bridge, &name, &stream())?;
+    let mut far = forwarder(&topic, FAR)?;
+    forward(harness, &mut far, &sample(&topic, (FAR, 1))?)?;
+    forward(harness, &mut far, &sample(&topic, (FAR + 5, 1))?)?;
+    let listed = topic.writers()?;
+    let listed = listed.iter().any(|writer| {
+        writer.producer.name.as_str() == "Far" && writer.producer.incarnation == FAR + 5
+    });
+    ensure!(listed, "it is not among the topic's writers: {:?}", topic.writers()?);
+    // The producer moves.
+    let moved = named(harness, "Far")?;
+    let own = open(&moved, &name, &stream())?.publisher()?;
+    let incarnation = own.producer().incarnation;
+    ensure!(incarnation > FAR + 5, "incarnation {incarnation} is not newer than what came before");
+    publish_numbers(&own, "k", 100..110)?;
+    // What is left of it there may be refused, and is read by nobody.
+    let late = sample(&topic, (FAR + 5, 2))?;
+    let _ = far
+        .forward(&late.as_ref(), HeadersRef::EMPTY)
+        .map(|late| late.wait_timeout(harness.patience()));
+    publish_numbers(&own, "k", 110..120)?;
+    drop(far);
+    let opened = topic.forwarder(&late.header.producer, 0);
+    let told = matches!(&opened, Err(TopicError::Transport(TransportError::Fenced { .. })));
+    ensure!(told, "an incarnation that is older than the producer's own got {opened:?}");
+    let mut samples = everything(&open(&reader, &name, &stream())?)?;
+    let came = gather(harness, &mut samples, 22)?;
+    let numbers: Vec<_> = came.samples[2..].iter().map(number).collect::<Result<_, _>>()?;
+    ensure!(numbers.iter().copied().eq(100..120), "{numbers:?} came");
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Forwards topics from one bus to another, whatever their transports, and goes on where it
+//! stopped.
+//!
+//! It knows the bus and nothing of any transport. Mirrors and copies for audit are to be built on
+//! it as the command `helio bridge` is.
+//!
+//! Constraints. Nothing is decoded. A sample keeps its topic, partition, producer, incarnation,
+//! number, time, key, level, trace, schema and headers, and gets one header more ([`hops`]).
+//! Samples of a partition are forwarded in its order. Of each topic at most [`MAX_UNDER_WAY`]
+//! samples or [`MAX_UNDER_WAY_BYTES`] are under way; where the target takes no more, nothing is
+//! read. A sample that was on the target before does not go back to it.
+//!
+//! Operation. The position is kept where the samples are: the newest forwarded one in each
+//! partition of the target says where it comes from, and so where to go on. Nothing else is
+//! written, so that there is nothing that could disagree after a crash, and every failure is
+//! handled like one: the topic is opened anew, and its position read again. Where the target cannot
+//! be read again, a group on the source keeps the position, behind what was acknowledged.
+
+mod bridge;
+pub mod hops;
+mod lane;
+mod overrides;
+mod position;
+mod report;
+mod target;
+
+pub use bridge::{Bridge, BridgeError, Options, Turn};
+pub use lane::{MAX_FORWARDERS, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES};
+pub use overrides::{Override, OverrideError};
+pub use position::Begin;
+pub use report::{Figures, Notice, NoticeKind, TopicState};

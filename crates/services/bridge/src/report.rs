@@ -1,0 +1,101 @@
+//! What a bridge tells: figures of each topic, and what somebody may have to know.
+
+use helio_core::TopicName;
+use serde::{Serialize, Serializer};
+
+/// What a topic's way over the bridge is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopicState {
+    /// It cannot be forwarded at the moment, and is tried again.
+    Waiting,
+    /// Samples are under way, or lie ahead.
+    Forwarding,
+    /// Everything that was there has been acknowledged by the target.
+    CaughtUp,
+}
+
+/// What became of a topic's samples, since the bridge was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Figures {
+    /// The topic.
+    #[serde(serialize_with = "name")]
+    pub topic: TopicName,
+    /// What it is doing.
+    pub state: TopicState,
+    /// Samples that the target has acknowledged.
+    pub forwarded: u64,
+    /// Their payloads, in bytes.
+    pub bytes: u64,
+    /// Samples that the source no longer had, or that its producers' numbers say are missing.
+    pub lost: u64,
+    /// Samples that had been on the target before.
+    pub returned: u64,
+    /// Samples that the target will never take: too large, or of a producer that writes there
+    /// itself.
+    pub skipped: u64,
+    /// Samples of replaced incarnations on the source.
+    pub fenced: u64,
+    /// Samples that the source handed out twice.
+    pub repeated: u64,
+    /// Samples on their way to the target.
+    pub under_way: usize,
+    /// Samples that lie ahead on the source.
+    pub lag: u64,
+}
+
+impl Figures {
+    pub(crate) fn new(topic: &TopicName) -> Self {
+        Self {
+            topic: topic.clone(),
+            state: TopicState::Waiting,
+            forwarded: 0,
+            bytes: 0,
+            lost: 0,
+            returned: 0,
+            skipped: 0,
+            fenced: 0,
+            repeated: 0,
+            under_way: 0,
+            lag: 0,
+        }
+    }
+}
+
+/// What kind of thing a [`Notice`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// A topic is being forwarded.
+    Opened,
+    /// The target refuses a topic; somebody has to decide.
+    Refused,
+    /// A topic cannot be forwarded at the moment; it is tried again.
+    Failed,
+    /// Samples are lost.
+    Gap,
+    /// A sample will never be taken by the target. Told once for each reason.
+    Skipped,
+    /// A bus cannot be reached, or can again.
+    Outage,
+}
+
+/// What somebody may have to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// What kind of thing it is.
+    pub kind: NoticeKind,
+    /// The topic; none where it is about all.
+    #[serde(serialize_with = "optional_name")]
+    pub topic: Option<TopicName>,
+    /// The cause, and the remedy where there is one.
+    pub text: String,
+}
+
+fn name<S: Serializer>(name: &TopicName, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(name.as_str())
+}
+
+fn optional_name<S: Serializer>(name: &Option<TopicName>, to: S) -> Result<S::Ok, S::Error> {
+    name.as_ref().map(TopicName::as_str).serialize(to)
+}
