@@ -206,7 +206,7 @@ impl Connection {
         opened: Opened,
         met: impl Fn() -> Vec<String>,
     ) -> Result<Vec<Answer>, TransportError> {
-        let holders = self.tables.look(|state| state.holders(&opened.topic));
+        let holders = self.tables.fresh(|state| state.holders(&opened.topic));
         let answers = self.tables.ask(Some(holders), Some(opened))?;
         let until = Instant::now() + MEETING;
         let theirs: Vec<_> = answers.iter().flat_map(|answer| &answer.met).collect();

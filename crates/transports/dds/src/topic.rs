@@ -241,7 +241,7 @@ impl TopicState {
         }
         let tables = &self.connection.tables;
         // What others have said before must have been heard.
-        let holders = || tables.look(|state| state.holders(&self.name));
+        let holders = || tables.fresh(|state| state.holders(&self.name));
         tables.ask(Some(holders()), None)?;
         let (fences, strength) = tables.look(|state| {
             let others: Vec<_> = self.claims(state, partition).collect();
@@ -338,7 +338,7 @@ impl TransportTopic for DdsTopic {
 
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
         self.0.connection.check_open()?;
-        let all = self.0.connection.tables.look(|state| state.schemas(&self.0.name));
+        let all = self.0.connection.tables.fresh(|state| state.schemas(&self.0.name));
         Ok(all.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -379,7 +379,7 @@ impl TransportTopic for DdsTopic {
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         let topic = &self.0;
         topic.connection.check_open()?;
-        Ok(topic.connection.tables.look(|state| {
+        Ok(topic.connection.tables.fresh(|state| {
             let info = |(session, w): (&str, &WriterWord)| WriterInfo {
                 producer: Producer { name: w.producer.clone(), incarnation: w.incarnation },
                 partition: w.partition,

@@ -47,6 +47,8 @@ pub(crate) struct Tables {
     changed: Condvar,
     asked: AtomicU64,
     heard: Mutex<HashMap<String, Answer>>,
+    /// What was heard, and nothing was done about yet. Whoever takes words in holds it.
+    undone: Mutex<Vec<(String, Heard)>>,
 }
 
 struct Writers {
@@ -103,6 +105,7 @@ impl Tables {
             changed: Condvar::new(),
             asked: AtomicU64::new(0),
             heard: Mutex::default(),
+            undone: Mutex::default(),
         })
     }
 
@@ -176,9 +179,20 @@ impl Tables {
         }
     }
 
-    /// Hears what has come; gives what is to be done about it, with who said it.
+    /// Hears what has come; gives what is to be done about it, with who said it. For one thread.
     pub(crate) fn hear(&self) -> Vec<(String, Heard)> {
-        let mut done = Vec::new();
+        let mut undone = locked(&self.undone);
+        self.take(&mut undone);
+        std::mem::take(&mut *undone)
+    }
+
+    /// Hears what has come, and looks: what there is to be done is left to who hears.
+    pub(crate) fn fresh<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        self.take(&mut locked(&self.undone));
+        self.look(look)
+    }
+
+    fn take(&self, undone: &mut Vec<(String, Heard)>) {
         let mut samples = Vec::new();
         let taken = self.table.take(&mut samples);
         // Behind the words: whoever has said one is known then, unless it has gone again.
@@ -194,7 +208,7 @@ impl Tables {
                 let word: Option<Word> = serde_json::from_slice(payload).unwrap_or_default();
                 match state.hear(session, key, word) {
                     Heard::Nothing => {}
-                    heard => done.push((session.to_owned(), heard)),
+                    heard => undone.push((session.to_owned(), heard)),
                 }
             }
         }
@@ -213,7 +227,6 @@ impl Tables {
         // Whoever looks at the answers holds the state: it must not miss the ring.
         drop(locked(&self.state));
         self.changed.notify_all();
-        done
     }
 
     fn look_who_lives(&self) {
