@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -44,6 +45,38 @@ class Scripted:
         self.reopened += 1
 
 
+class Receipts:
+    """Receipts that come, or fail, when the test says so."""
+
+    def __init__(self) -> None:
+        self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def poll(self) -> None:
+        raise AssertionError("they are waited for")
+
+
+class Late(Scripted):
+    """A raw topic that takes everything at once; its first receipt comes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = True
+        self.receipts = Receipts()
+
+    def publish(self, value: Any) -> Any:
+        super().publish(value)
+        return self.receipts if len(self.said) == 1 else "receipt"
+
+
+async def finish(receipts: Any) -> None:
+    await receipts.come
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 def send(sender: Sender, topic: Any, value: int, terms: Terms) -> None:
     sender.send(topic, value, terms=terms)
 
@@ -51,7 +84,7 @@ def send(sender: Sender, topic: Any, value: int, terms: Terms) -> None:
 @asynchronous
 async def test_what_passes_goes_at_the_first_failure() -> None:
     ended: list[Line] = []
-    sender = Sender(ended.append)
+    sender = Sender(finish, ended.append)
     topic = Scripted(helio.StorageError("no space left"))
     for value, terms in ((1, PASSING), (2, KEPT), (3, PASSING), (4, KEPT)):
         send(sender, topic, value, terms)
@@ -62,7 +95,7 @@ async def test_what_passes_goes_at_the_first_failure() -> None:
 
 @asynchronous
 async def test_what_somebody_waits_for_is_tried_and_told_one_by_one() -> None:
-    sender = Sender()
+    sender = Sender(finish)
     topic = Scripted(helio.StorageError("no space left"))
     told: list[str] = []
     for value in (1, 2):
@@ -89,7 +122,7 @@ async def test_what_somebody_waits_for_is_tried_and_told_one_by_one() -> None:
 async def test_all_but_what_is_lost_is_tried_again(
     failures: list[helio.HelioError], said: list[int], free: bool
 ) -> None:
-    sender, topic = Sender(), Scripted(*failures)
+    sender, topic = Sender(finish), Scripted(*failures)
     topic.free = free
     terms = Terms(keep=True, refusal=lambda: None)
     send(sender, topic, 1, terms)
@@ -104,7 +137,7 @@ async def test_all_but_what_is_lost_is_tried_again(
 @pytest.mark.parametrize("free", [True, False])
 @asynchronous
 async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
-    sender, topic = Sender(), Scripted(helio.Fenced("taken"))
+    sender, topic = Sender(finish), Scripted(helio.Fenced("taken"))
     topic.free = free
     terms = Terms(keep=True, rank=Rank.AUDIT, refusal=lambda: "another instance runs")
     send(sender, topic, 1, terms)
@@ -118,7 +151,7 @@ async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
 async def test_patience_begins_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_send, "PATIENCE_S", 0.01)
     lines: list[Line] = []
-    sender = Sender(lines.append)
+    sender = Sender(finish, lines.append)
     go_on = threading.Event()
 
     class Held(Scripted):
@@ -136,3 +169,42 @@ async def test_patience_begins_with_the_line(monkeypatch: pytest.MonkeyPatch) ->
     go_on.set()
     await sender.drained()
     assert before.said == [1]
+
+
+@asynchronous
+async def test_nothing_is_done_before_its_receipt() -> None:
+    sender, topic = Sender(finish), Late()
+    send(sender, topic, 1, KEPT)
+    drained = asyncio.ensure_future(sender.drained())
+    await settle()
+    assert topic.said == [1]
+    assert sender.holds(topic)  # type: ignore[arg-type]
+    assert not drained.done()
+    topic.receipts.come.set_result(None)
+    await asyncio.wait_for(drained, PATIENCE_S)
+    # Who does not wait to hear of it does not.
+    send(sender, topic, 2, PASSING)
+    assert not sender.holds(topic)  # type: ignore[arg-type]
+
+
+@asynchronous
+async def test_what_has_no_receipt_in_the_end_is_tried_again() -> None:
+    sender, topic = Sender(finish), Late()
+    send(sender, topic, 1, KEPT)
+    await settle()
+    topic.receipts.come.set_exception(helio.PublishError("nobody took it in time"))
+    await asyncio.wait_for(sender.drained(), PATIENCE_S)
+    assert topic.said == [1, 1]
+
+
+@asynchronous
+async def test_an_acknowledgement_comes_after_the_receipt_of_the_audit() -> None:
+    sender, audit, acks = Sender(finish), Late(), Scripted()
+    audit.name, acks.free = "Probe/audit", True
+    send(sender, audit, 1, Terms(keep=True, rank=Rank.AUDIT))
+    send(sender, acks, 1, Terms(keep=True, rank=Rank.ACKS))
+    await settle()
+    assert acks.said == []
+    audit.receipts.come.set_result(None)
+    await asyncio.wait_for(sender.drained(), PATIENCE_S)
+    assert acks.said == [1]

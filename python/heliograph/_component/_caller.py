@@ -61,7 +61,7 @@ class Calling:
         name = f"{interface.name}:{index}" if interface.indexed else interface.name
         self.name = name
         self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
-        self._sender = Sender()
+        self._sender = Sender(bus._finish)
         self._watch: Watch | None = None
         self._acks: Pumps | None = None
         self._topics: dict[str, RawTopic] = {}

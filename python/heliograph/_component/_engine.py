@@ -111,7 +111,7 @@ class Engine:
         self.bus = bus
         self.interface = interface
         self.who = who
-        self.sender = Sender(self._line)
+        self.sender = Sender(bus._finish, self._line)
         self.lease: Lease | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Whoever does not ask for it must not be told by the garbage collector.

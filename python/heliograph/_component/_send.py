@@ -6,9 +6,11 @@ bounded. What passes (progress, log messages) goes first, and at the first failu
 but of the audit the newest: what was done counts more there than what was refused since.
 
 Operation: a line has a task, which publishes what stands in it, in threads, and after a failure
-tries again each second. Acknowledgements alone wait for other topics: for what was said there
-before them, until that is published or has failed, or patience is over. A topic that another
-process has taken is taken back, as long as it is the component's to write.
+tries again each second. What the bus has taken and has no receipt for yet begins a line as well,
+unless it passes: it is published when the receipt has come. Acknowledgements alone wait for other
+topics: for what was said there before them, until that is published or has failed, or patience is
+over. A topic that another process has taken is taken back, as long as it is the component's to
+write.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ from heliograph._errors import (
 from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from heliograph._heliograph import Choices, RawTopic
+    from heliograph._heliograph import Pending as Receipts
+
+    Finish = Callable[[Receipts], Awaitable[object]]
 
 _LOG = logging.getLogger("heliograph.send")
 
@@ -101,6 +106,11 @@ class Terms:
 _NONE = Terms()
 
 
+def _to_come(given: Any) -> Receipts | None:
+    """Return the receipts that have not come yet, if they have not."""
+    return given if hasattr(given, "poll") else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Item:
     topic: RawTopic
@@ -109,9 +119,14 @@ class _Item:
     terms: Terms
     doubted: bool = False
     """Whether it was perhaps published already."""
+    underway: Receipts | None = None
+    """Its receipts to come, where the bus has taken it."""
 
-    def offer(self) -> bool:
-        """Publish at once, unless the loop would be held up; say whether it was published."""
+    def offer(self) -> Receipts | bool:
+        """Publish at once, unless the loop would be held up; say whether it was published.
+
+        Of what somebody waits to hear of, the receipts that have not come yet are returned.
+        """
         self._check()
         topic, value, beside = self.topic, self.value, self.beside
         try:
@@ -121,24 +136,30 @@ class _Item:
                 raise
             # To take the topic back takes its time.
             return False
-        return given is not None
+        to_come = None if self.terms.passes else _to_come(given)
+        return to_come or given is not None
 
-    async def publish(self) -> None:
-        """Publish in a thread; a topic that was taken is taken back once."""
+    async def publish(self, finish: Finish) -> None:
+        """Publish in a thread, until the receipt; a topic that was taken is taken back once."""
+        if self.underway is not None:
+            await finish(self.underway)
+            return
         self._check()
         try:
-            await in_thread(self._publish)
+            given = await in_thread(self._publish)
         except Fenced:
             if not self._owns():
                 raise
             await in_thread(self.topic.reopen)
-            await in_thread(self._publish)
+            given = await in_thread(self._publish)
+        to_come = _to_come(given)
+        if to_come is not None:
+            await finish(to_come)
 
-    def _publish(self) -> None:
+    def _publish(self) -> Any:
         if self.beside is None:
-            self.topic.publish(self.value)
-        else:
-            self.topic.publish_with(self.value, self.beside)
+            return self.topic.publish(self.value)
+        return self.topic.publish_with(self.value, self.beside)
 
     def _check(self) -> None:
         if self.terms.rank is Rank.AUDIT or self.terms.refusal is None:
@@ -220,10 +241,12 @@ class Line:
 class Sender:
     """Sends without waiting; an error is logged, for nobody waits for it either.
 
-    ``on_line`` is told of each line, when it begins and when it ends.
+    ``finish`` waits for receipts, as the bus does. ``on_line`` is told of each line, when it begins
+    and when it ends.
     """
 
-    def __init__(self, on_line: Callable[[Line], object] | None = None) -> None:
+    def __init__(self, finish: Finish, on_line: Callable[[Line], object] | None = None) -> None:
+        self._finish = finish
         self._lines: dict[str, Line] = {}
         self._on_line = on_line
         self._told: dict[str, str] = {}
@@ -240,19 +263,22 @@ class Sender:
         item = _Item(topic, value, beside, terms)
         line = self._lines.get(topic.name)
         trouble: HelioError | None = None
+        underway: Receipts | None = None
         if line is None and not (terms.rank is Rank.ACKS and self._before()):
             try:
-                if item.offer():
+                offered = item.offer()
+                if offered is True:
                     return
+                underway = offered or None
             except HelioError as error:
                 if not terms.keep or item.is_lost(error):
                     self._tell(item, error)
                     return
                 trouble = error
-        if self._closed:
+        if self._closed and underway is None:
             self._tell(item, trouble or OverloadError("nothing is kept any more"))
             return
-        later = _Item(topic, copy.copy(value), beside, terms)
+        later = _Item(topic, copy.copy(value), beside, terms, underway=underway)
         if line is None:
             self._begin(later, trouble)
         else:
@@ -288,7 +314,8 @@ class Sender:
             self._tell(item, error)
         elif line.trouble is None:
             _LOG.error("what goes to %s is kept: %s", line.topic.name, error)
-        line.fail(replace(item, doubted=type(error) is PublishError or item.doubted), error)
+        doubted = type(error) is PublishError or item.doubted
+        line.fail(replace(item, doubted=doubted, underway=None), error)
 
     def _tell(self, item: _Item, error: HelioError) -> None:
         """Say that something is not published; in the log once for each reason."""
@@ -308,7 +335,7 @@ class Sender:
                 item = line.waiting.popleft()
                 try:
                     line.busy = 1
-                    await item.publish()
+                    await item.publish(self._finish)
                     line.busy = 0
                 except HelioError as error:
                     line.busy = 0

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, Guarantee, Outage, TransportError};
@@ -17,8 +17,12 @@ use crate::names::Names;
 use crate::options::{Options, PATIENCE};
 use crate::producer::Producer;
 use crate::registry::Registry;
+use crate::security;
 use crate::tables::{self, Tables};
 use crate::writer::Tally;
+
+/// How long an answer is waited for before it is looked whether there is a refusal.
+const REACHED: Duration = Duration::from_secs(1);
 
 /// A reader that is to be told of outages and of the end, and of the partitions that others add to
 /// the topic that it reads all of.
@@ -85,14 +89,32 @@ impl Connection {
             health,
             options,
         });
-        let topic = connection.names.internal(tables::TOPICS);
-        if let Err(error) = connection.client.fetch_metadata(Some(&topic), PATIENCE) {
-            let complaint = connection.health.complaint();
-            let brokers = &connection.options.brokers;
-            return Err(outage(format!("{brokers}: {error} ({complaint})")));
-        }
+        connection.reach()?;
         monitor::start(&connection).map_err(|error| engine("start a thread", error))?;
         Ok(connection)
+    }
+
+    /// Waits until a broker answers; not where they do not let this client in.
+    fn reach(&self) -> Result<(), TransportError> {
+        let topic = self.names.internal(tables::TOPICS);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let Err(error) = self.client.fetch_metadata(Some(&topic), REACHED) else {
+                return Ok(());
+            };
+            let refusal = self.health.refusal();
+            if refusal.is_none() && Instant::now() < until {
+                continue;
+            }
+            let brokers = &self.options.brokers;
+            return Err(match refusal {
+                Some((code, reason)) => security::refused(&self.options, (code, &reason)),
+                None => outage(format!(
+                    "{brokers}: {error} ({}); is security.protocol the brokers'?",
+                    self.health.complaint()
+                )),
+            });
+        }
     }
 
     pub(crate) fn check_open(&self) -> Result<(), TransportError> {

@@ -10,10 +10,59 @@ use crate::options::MAX_PAYLOAD_BYTES;
 
 /// The error of something that was tried.
 pub(crate) fn failed(what: &str) -> impl Fn(KafkaError) -> TransportError + '_ {
-    move |error| match error.rdkafka_error_code() {
+    // The crate's does not know this one's.
+    let code = |error: &KafkaError| match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
+    };
+    move |error| match code(&error) {
         Some(code) if is_outage(code) => outage(format!("{what}: {error}")),
-        _ => engine(what, error),
+        Some(code) => match remedy(code) {
+            Some(remedy) => engine(what, Refused { code, remedy }),
+            None => engine(what, error),
+        },
+        None => engine(what, error),
     }
+}
+
+/// What the brokers do not let this user do.
+#[derive(Debug)]
+struct Refused {
+    code: Code,
+    remedy: &'static str,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.code, self.remedy)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What to do about a refusal.
+fn remedy(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::TopicAuthorizationFailed => {
+            "the brokers' access control lists must allow the user of this URL to DESCRIBE and \
+             READ topics that it reads, _helio.* included, to WRITE those that it writes, \
+             _helio.producers, _helio.schemas and _helio.last.* included, and to CREATE new ones"
+        }
+        Code::GroupAuthorizationFailed => {
+            "the brokers' access control lists must allow the user of this URL to READ groups \
+             whose names begin with the topic's"
+        }
+        Code::ClusterAuthorizationFailed => {
+            "the brokers' access control lists must allow the user of this URL to WRITE its \
+             topics (before Kafka 2.8, IDEMPOTENT_WRITE on the cluster), and to CREATE new ones; \
+             then connect again"
+        }
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            "look at sasl.mechanism, sasl.username and sasl.password of the URL"
+        }
+        Code::Fatal => "the producer cannot go on: connect again",
+        _ => return None,
+    })
 }
 
 pub(crate) fn outage(cause: String) -> TransportError {

@@ -43,6 +43,7 @@ mod producer;
 mod reader;
 pub mod registry;
 mod sample;
+mod security;
 mod tables;
 mod topic;
 mod topic_config;

@@ -30,6 +30,8 @@ pub(crate) struct Health {
 struct State {
     /// What librdkafka complained of last.
     complaint: String,
+    /// Why brokers do not let this client in.
+    refusal: Option<(RDKafkaErrorCode, String)>,
     /// It says that all brokers are down.
     suspected: bool,
     lost: bool,
@@ -66,11 +68,28 @@ impl Health {
     /// Remembers what librdkafka says.
     pub(crate) fn complained(&self, error: &KafkaError, reason: &str) {
         let mut state = locked(&self.state);
-        state.complaint = reason.to_owned();
+        let is_sum = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
+        // That all are down says less than why one is.
+        if !is_sum || state.complaint.is_empty() {
+            reason.clone_into(&mut state.complaint);
+        }
+        if let Some(
+            code @ (RDKafkaErrorCode::Authentication
+            | RDKafkaErrorCode::SaslAuthenticationFailed
+            | RDKafkaErrorCode::SSL),
+        ) = error.rdkafka_error_code()
+        {
+            state.refusal = Some((code, reason.to_owned()));
+        }
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
             state.suspected = true;
             self.changed.notify_all();
         }
+    }
+
+    /// Why brokers do not let this client in, as far as they do not.
+    pub(crate) fn refusal(&self) -> Option<(RDKafkaErrorCode, String)> {
+        locked(&self.state).refusal.clone()
     }
 
     /// What librdkafka complained of last; nothing where it did not.
@@ -124,6 +143,7 @@ impl Health {
             (Some(cause), _) | (None, Some(cause)) => cause,
             (None, None) => {
                 state.complaint.clear();
+                state.refusal = None;
                 return before.then_some(Outage::Restored);
             }
         };

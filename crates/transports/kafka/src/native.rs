@@ -1,9 +1,12 @@
 //! What librdkafka's Rust crate does not offer, or only by a panic.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString};
-use std::time::Duration;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
+use rdkafka::ClientConfig;
 use rdkafka::bindings;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -129,4 +132,78 @@ impl<'a> Iterator for RawHeaders<'a> {
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), size) };
         Some((name, value))
     }
+}
+
+/// How long it is waited for.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Connects once more, to hear what is wrong with a broker's certificate: librdkafka itself says
+/// only that it could not be verified. Gives OpenSSL's number of it, none where nothing is wrong.
+pub(crate) fn verification(config: &ClientConfig) -> Option<i32> {
+    let found: Mutex<Option<i32>> = Mutex::default();
+    let native = config.create_native_config().ok()?;
+    let mut reason = [0; 512];
+    // SAFETY: the configuration is the new client's own from `rd_kafka_new` on, or is dropped where
+    // there is none. `found` outlives the client, which is destroyed, with all threads that could
+    // call back, before this returns. The topic list is destroyed by its own function, once.
+    unsafe {
+        let opaque = (&raw const found).cast_mut().cast();
+        bindings::rd_kafka_conf_set_opaque(native.ptr(), opaque);
+        bindings::rd_kafka_conf_set_log_cb(native.ptr(), None);
+        bindings::rd_kafka_conf_set_ssl_cert_verify_cb(native.ptr(), Some(verify));
+        let client = bindings::rd_kafka_new(
+            bindings::rd_kafka_type_t::RD_KAFKA_PRODUCER,
+            native.ptr(),
+            reason.as_mut_ptr(),
+            reason.len(),
+        );
+        if client.is_null() {
+            return None;
+        }
+        std::mem::forget(native);
+        let until = Instant::now() + PROBE;
+        while locked(&found).is_none() && Instant::now() < until {
+            let mut metadata = std::ptr::null();
+            let code = bindings::rd_kafka_metadata(
+                client,
+                0,
+                std::ptr::null_mut(),
+                &raw mut metadata,
+                200,
+            );
+            if RDKafkaErrorCode::from(code) == RDKafkaErrorCode::NoError {
+                bindings::rd_kafka_metadata_destroy(metadata);
+                break;
+            }
+        }
+        bindings::rd_kafka_destroy(client);
+    }
+    found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what is wrong with a certificate, and changes nothing.
+unsafe extern "C" fn verify(
+    _: *mut bindings::rd_kafka_t,
+    _: *const c_char,
+    _: i32,
+    code: *mut c_int,
+    _: c_int,
+    _: *const c_char,
+    _: usize,
+    reason: *mut c_char,
+    size: usize,
+    opaque: *mut c_void,
+) -> c_int {
+    // SAFETY: librdkafka gives places that are alive for the call; `opaque` is the mutex of
+    // `verification`, which waits for this thread's end.
+    let (code, found) = unsafe { (*code, &*opaque.cast::<Mutex<Option<i32>>>()) };
+    if code == 0 {
+        return 1;
+    }
+    locked(found).get_or_insert(code);
+    if size > 0 {
+        // SAFETY: so many bytes may be written there.
+        unsafe { reason.write(0) };
+    }
+    0
 }

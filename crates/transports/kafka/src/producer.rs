@@ -206,7 +206,9 @@ impl Producer {
         base.timestamp = record.timestamp;
         self.inner().send(base).map_err(|(error, _)| {
             self.no_room_needed(1, bytes);
-            error
+            // Why it cannot go on says more than that it cannot.
+            let fatal = self.inner().client().fatal_error();
+            fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
         })
     }
 

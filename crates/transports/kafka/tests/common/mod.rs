@@ -18,6 +18,8 @@ const SKIPPED: i32 = 3;
 pub(crate) struct Broker {
     url: String,
     folder: String,
+    /// All that the engine's program tells.
+    pub(crate) told: serde_json::Value,
 }
 
 /// The test binary's broker; none where this machine has no Java, which is said.
@@ -35,10 +37,15 @@ fn program() -> PathBuf {
 impl Broker {
     /// Brokers that end with the process; none where this machine has no Java, which is said.
     pub(crate) fn start(nodes: u8) -> Option<Self> {
+        Self::start_with(&["--nodes", &nodes.to_string()])
+    }
+
+    /// The same with options of the engine's program.
+    pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
         helio_kafka::register();
         let owner = std::process::id().to_string();
         let mut start = Command::new(program());
-        start.args(["start", "--json", "--owner", &owner, "--nodes", &nodes.to_string()]);
+        start.args(["start", "--json", "--owner", &owner]).args(options);
         // What is over a topic's limits is looked for often, so that no test waits for minutes.
         start.args(["--set", "log.retention.check.interval.ms=500"]);
         let output = start.output().expect("tests/engines/kafka runs");
@@ -50,7 +57,8 @@ impl Broker {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
         let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
-        Some(Self { url: text("url"), folder: text("dir") })
+        let (url, folder) = (text("url"), text("dir"));
+        Some(Self { url, folder, told })
     }
 
     /// Its URL, with options.
