@@ -16,7 +16,8 @@ venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/tests
-engines_python := tests/engines tests/engines/kafka tests/engines/apicurio
+engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
+  crates/transports/dds/tests/others crates/core/tests/golden/cdr
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
@@ -34,7 +35,8 @@ demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go 
 
 test: test-rust test-python test-engines ## All tests: Rust, its documentation's examples, Python.
 
-test-rust: $(venv)/.rust
+# The tools are for a DDS participant of others, Eclipse Cyclone's Python package.
+test-rust: $(venv)/.tools
 	cargo test --locked --workspace
 
 test-python: python

@@ -249,7 +249,10 @@ impl<'a> Compiler<'a> {
     fn item(&mut self, id: NodeId, sal: Option<SalType>) -> Compiled<Kind> {
         self.path.push("[]".to_owned());
         let kind = match self.kind(id, sal)? {
-            Kind::Fixed(_) => return self.refuse("an array of `fixed`, without a name for it"),
+            // Cyclone's runtime types and its Python package take it for different types.
+            Kind::Sequence(_) | Kind::Bytes | Kind::Fixed(_) => {
+                return self.refuse("an array of arrays or bytes");
+            }
             kind => kind,
         };
         self.path.pop();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::names::{escaped, scoped, split};
-use super::{Enum, Kind, Member, Struct, TopicType};
+use super::{Enum, Form, Kind, Member, Struct, TopicType};
 
 /// The widest line of comments.
 const COLUMNS: usize = 100;
@@ -13,8 +13,12 @@ const COLUMNS: usize = 100;
 /// before what uses it. Definitions of one name that differ are all printed, which IDL compilers
 /// refuse: put such topics into files of their own.
 pub fn document<'a>(types: impl IntoIterator<Item = &'a TopicType>) -> String {
-    let mut out = Document { text: String::from(HEAD), printed: HashMap::new() };
+    let mut out = Document { text: String::from(HEAD), open: Vec::new(), printed: HashMap::new() };
     for of in types {
+        // Our header first, so that the modules of the rest stay open.
+        if of.form != Form::Foreign {
+            out.define(&of.structs[0].name, definition_of_struct(of, &of.structs[0], false));
+        }
         for one in &of.enums {
             out.define(&one.name, definition_of_enum(one));
         }
@@ -23,6 +27,7 @@ pub fn document<'a>(types: impl IntoIterator<Item = &'a TopicType>) -> String {
             out.define(&one.name, definition_of_struct(of, one, topic));
         }
     }
+    out.enter(&[]);
     out.text
 }
 
@@ -30,6 +35,8 @@ const HEAD: &str = "// Made by `helio schema idl`: OMG IDL 4.2.\n";
 
 struct Document {
     text: String,
+    /// The modules that are open.
+    open: Vec<String>,
     /// The definitions of each name.
     printed: HashMap<String, Vec<String>>,
 }
@@ -37,26 +44,33 @@ struct Document {
 impl Document {
     /// Prints a definition in its modules, unless it was.
     fn define(&mut self, name: &str, definition: String) {
-        let (modules, _) = split(name);
         let before = self.printed.entry(name.to_owned()).or_default();
         if before.contains(&definition) {
             return;
         }
+        before.push(definition.clone());
+        let modules: Vec<&str> =
+            split(name).0.split("::").filter(|module| !module.is_empty()).collect();
+        self.enter(&modules);
         self.text.push('\n');
-        let modules: Vec<&str> = modules.split("::").filter(|module| !module.is_empty()).collect();
-        for module in &modules {
-            self.text.push_str(&format!("module {} {{ ", escaped(module)));
-        }
-        if !modules.is_empty() {
-            self.text.truncate(self.text.trim_end().len());
-            self.text.push('\n');
-        }
         self.text.push_str(&definition);
-        if !modules.is_empty() {
-            self.text.push_str(&vec!["};"; modules.len()].join(" "));
+    }
+
+    /// Closes and opens modules. What is open stays so: the compiler of Eclipse Cyclone's Python
+    /// package does not survive a module that is opened again with another one in it.
+    fn enter(&mut self, modules: &[&str]) {
+        let same = self.open.iter().zip(modules).take_while(|(open, module)| open == module);
+        let same = same.count();
+        for module in self.open.drain(same..).rev() {
+            let _ = writeln!(self.text, "}}; // {module}");
+        }
+        if same < modules.len() {
             self.text.push('\n');
         }
-        before.push(definition);
+        for module in &modules[same..] {
+            let _ = writeln!(self.text, "module {} {{", escaped(module));
+            self.open.push((*module).to_owned());
+        }
     }
 }
 

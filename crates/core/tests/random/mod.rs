@@ -127,9 +127,10 @@ impl Made<'_> {
                 let array = depth > 0 && self.random.chance(3);
                 let optional = self.random.chance(4);
                 let (kind, sal) = self.sayable(if array { depth - 1 } else { depth });
-                let mut field = json!({"name": format!("f{i}"), "type": kind, "salType": sal});
-                if array && field["type"]["type"] != "fixed" {
-                    field["type"] = json!({"type": "array", "items": field["type"]});
+                let mut field =
+                    json!({"name": format!("f{i}"), "type": kind.clone(), "salType": sal});
+                if array && kind != "bytes" && kind["type"] != "fixed" {
+                    field["type"] = json!({"type": "array", "items": kind});
                     if self.random.chance(2) {
                         field["length"] = json!(self.random.below(4) + 1);
                     }

@@ -117,8 +117,7 @@ pub(crate) const SAYABLE: [&str; 3] = [
             {"type": "record", "name": "I", "fields": [
                 {"name": "x", "type": "double", "default": 2},
                 {"name": "y", "type": {"type": "array", "items": "long"}, "length": 1000},
-                {"name": "z", "type":
-                    {"type": "array", "items": {"type": "array", "items": "int"}}}]}}},
+                {"name": "z", "type": {"type": "array", "items": "int"}}]}}},
         {"name": "huge", "type": {"type": "array", "items": "double"}, "length": 1000000000},
         {"name": "b", "type": "string"}]}"#,
     r#"{"type": "record", "name": "T", "fields": [{"name": "o", "type": ["int", "null"]}]}"#,

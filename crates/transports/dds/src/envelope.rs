@@ -2,7 +2,7 @@
 //!
 //! ```idl
 //! module helio {
-//!   @final @nested struct Header {
+//!   @final struct Header {
 //!     unsigned long long incarnation;
 //!     unsigned long long sequence;   // 0: written by others than a bus
 //!     long long time;                // nanoseconds of TAI since 1970
@@ -26,9 +26,11 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use helio_bus::transport::Record;
+use helio_core::idl::TopicType;
 use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
-use crate::entity::{Extensibility, Member, Struct, Type};
+use crate::entity::Struct;
+use crate::typed::runtime_type;
 
 /// XCDR2, plain, little-endian.
 const ENCAPSULATION: [u8; 2] = [0, 7];
@@ -92,42 +94,10 @@ impl<'a> Header<'a> {
     }
 }
 
-/// The header's type.
-#[must_use]
-pub fn header_type() -> Arc<Struct> {
-    let octets = || Type::Sequence(Box::new(Type::Octet), None);
-    Arc::new(Struct {
-        name: "helio::Header".to_owned(),
-        extensibility: Extensibility::Final,
-        nested: true,
-        members: vec![
-            Member::new("incarnation", Type::UInt64),
-            Member::new("sequence", Type::UInt64),
-            Member::new("time", Type::Int64),
-            Member::new("schema", Type::UInt64),
-            Member::new("partition", Type::UInt32),
-            Member::new("level", Type::Octet),
-            Member::new("flags", Type::Octet),
-            Member::new("producer", Type::String(None)),
-            Member::new("trace", octets()),
-            Member::new("key", octets()).key(),
-            Member::new("headers", octets()),
-        ],
-    })
-}
-
-/// The envelope's type.
+/// The envelope's type: the one that `helio schema idl` prints.
 #[must_use]
 pub fn envelope_type() -> Struct {
-    Struct {
-        name: "helio::Envelope".to_owned(),
-        extensibility: Extensibility::Final,
-        nested: false,
-        members: vec![
-            Member::new("helio", Type::Struct(header_type())).key(),
-            Member::new("payload", Type::Sequence(Box::new(Type::Octet), None)),
-        ],
-    }
+    Arc::unwrap_or_clone(runtime_type(&TopicType::envelope()))
 }
 
 /// Writes everything before the payload over what is in `into`. What follows is in [`pieces`].
@@ -287,6 +257,18 @@ mod tests {
             \x03\0\0\0\x09\x01\0\0\x0a\0\0\0Script:12\0\0\0\
             \0\0\0\0\x01\0\0\0k\0\0\0\0\0\0\0\x03\0\0\0abc\0";
         assert_eq!(written(&header(b"k", None), b"abc"), golden);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_printed_type() {
+        let (of, trace) = (TopicType::envelope(), TraceId([3; 16]));
+        let written = written(&header(b"key", Some(trace)), b"payload");
+        let (mut payload, mut key, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        let head = of.from_cdr(&written, &mut payload, &mut key).unwrap();
+        assert_eq!((head.producer, head.partition, head.time), ("Script:12", 3, -5));
+        assert_eq!((&payload[..], &key[..]), (&b"payload"[..], &b"key"[..]));
+        of.to_cdr(&head, &payload, &mut again).unwrap();
+        assert_eq!(again, written);
     }
 
     #[test]

@@ -20,9 +20,9 @@
 //! Format. A sample is a `helio::Envelope`: a header of ours and the payload. What a broker would
 //! know is said by each session on `_helio/table` and held by all. docs/formats/dds.md has it.
 //!
-//! Operation, bottom up: [`entity`] has Cyclone's entities as safe values; [`envelope`] is the
-//! sample on the wire; `tables` say who has which topics, schemas and writers; `writer` and
-//! `reader` are the ways in and out.
+//! Operation, bottom up: [`entity`] has Cyclone's entities as safe values; [`typed`] makes types
+//! for them; [`envelope`] is the sample on the wire; `tables` say who has which topics, schemas and
+//! writers; `writer` and `reader` are the ways in and out.
 
 mod connection;
 pub mod entity;
@@ -36,6 +36,7 @@ mod options;
 mod reader;
 mod tables;
 mod topic;
+pub mod typed;
 mod writer;
 
 use std::sync::Arc;

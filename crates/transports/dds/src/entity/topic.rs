@@ -14,6 +14,7 @@ use super::{DdsError, Entity, Participant, Qos, Struct, types};
 pub struct Topic {
     entity: Entity,
     participant: Arc<Participant>,
+    information: Vec<u8>,
 }
 
 impl Topic {
@@ -40,13 +41,21 @@ impl Topic {
             )
         };
         let entity = Entity::made("make the topic", made)?;
-        Ok(Arc::new(Self { entity, participant: Arc::clone(participant) }))
+        let information = descriptor.information();
+        Ok(Arc::new(Self { entity, participant: Arc::clone(participant), information }))
     }
 
     /// Whose it is.
     #[must_use]
     pub fn participant(&self) -> &Arc<Participant> {
         &self.participant
+    }
+
+    /// What others know its type by: XTypes' `TypeInformation` in XCDR2, the identities of the type
+    /// and of its parts.
+    #[must_use]
+    pub fn type_information(&self) -> &[u8] {
+        &self.information
     }
 
     pub(super) fn handle(&self) -> dds_entity_t {

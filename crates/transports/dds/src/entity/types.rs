@@ -147,6 +147,18 @@ impl Descriptor {
     pub(super) fn native(&self) -> *const dds_topic_descriptor_t {
         self.0
     }
+
+    /// The type's identities, minimal and complete, and those of its parts.
+    pub(super) fn information(&self) -> Vec<u8> {
+        // SAFETY: the description is whole, and its bytes live as long as it does.
+        unsafe {
+            let information = (*self.0).type_information;
+            if information.data.is_null() {
+                return Vec::new();
+            }
+            std::slice::from_raw_parts(information.data, information.sz as usize).to_vec()
+        }
+    }
 }
 
 impl Drop for Descriptor {
@@ -160,33 +172,52 @@ impl Drop for Descriptor {
 pub(super) fn describe(participant: dds_entity_t, of: &Struct) -> Result<Descriptor, DdsError> {
     let mut building = Building { participant, known: BTreeMap::new() };
     let mut made = building.structure(of)?;
-    let mut info: *mut dds_typeinfo_t = null_mut();
-    // SAFETY: the type is whole; the place is written where the call succeeds.
-    let registered = unsafe { cyclors::dds_dynamic_type_register(&raw mut made, &raw mut info) };
-    let registered = checked("register the type", registered);
-    let described = registered.and_then(|_| {
+    let described = registered(&mut made).and_then(|info| {
         let mut descriptor = null_mut();
         let scope = cyclors::dds_find_scope_DDS_FIND_SCOPE_LOCAL_DOMAIN;
         // SAFETY: the type's information was just made; the place is written on success.
         let code = unsafe {
-            cyclors::dds_create_topic_descriptor(scope, participant, info, 0, &raw mut descriptor)
+            let (info, to) = (info.0, &raw mut descriptor);
+            cyclors::dds_create_topic_descriptor(scope, participant, info, 0, to)
         };
         checked("describe the type", code).map(|_| Descriptor(descriptor))
     });
-    // SAFETY: what was made is given back once; the topic descriptor has copies.
-    unsafe {
-        if !info.is_null() {
-            cyclors::dds_free_typeinfo(info);
-        }
-        cyclors::dds_dynamic_type_unref(&raw mut made);
-    }
+    // SAFETY: given back once; the topic descriptor has copies.
+    unsafe { cyclors::dds_dynamic_type_unref(&raw mut made) };
     described
+}
+
+/// What a registered type is known by. Given back when dropped.
+struct Information(*mut dds_typeinfo_t);
+
+impl Drop for Information {
+    fn drop(&mut self) {
+        // SAFETY: made in `registered`, given back once.
+        unsafe { cyclors::dds_free_typeinfo(self.0) };
+    }
+}
+
+/// Makes a type whole.
+fn registered(made: &mut dds_dynamic_type_t) -> Result<Information, DdsError> {
+    let mut info = null_mut();
+    // SAFETY: the place is written where the call succeeds.
+    let code = unsafe { cyclors::dds_dynamic_type_register(made, &raw mut info) };
+    checked("register the type", code).map(|_| Information(info))
 }
 
 struct Building {
     participant: dds_entity_t,
     /// Named types that were made already: one name is one type.
     known: BTreeMap<String, dds_dynamic_type_t>,
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        for known in self.known.values_mut() {
+            // SAFETY: what was made is given back once; who uses it has references.
+            unsafe { cyclors::dds_dynamic_type_unref(known) };
+        }
+    }
 }
 
 impl Building {
@@ -310,22 +341,26 @@ impl Building {
         Ok(made)
     }
 
-    /// A named type: made once, referred to again.
+    /// A named type: made once, referred to again. It is registered at once: a type that is known
+    /// in the domain already takes the place of the one that was made, which is gone then.
     fn named(
         &mut self,
         name: &str,
         make: impl FnOnce(&mut Self) -> Result<dds_dynamic_type_t, DdsError>,
     ) -> Result<dds_dynamic_type_t, DdsError> {
-        let mut made = match self.known.get(name) {
+        let known = match self.known.get(name) {
             Some(known) => *known,
             None => {
-                let made = make(self)?;
+                let mut made = make(self)?;
+                registered(&mut made)?;
                 self.known.insert(name.to_owned(), made);
-                return Ok(made);
+                made
             }
         };
-        // SAFETY: the type lives with the one that it is a part of, which is being built.
-        let again = unsafe { cyclors::dds_dynamic_type_ref(&raw mut made) };
+        // Who gets it takes the one reference of the complete type, and none of the minimal one.
+        let mut complete = dds_dynamic_type_t { x: [known.x[0], null_mut()], ret: known.ret };
+        // SAFETY: `known` holds the type until all is built.
+        let again = unsafe { cyclors::dds_dynamic_type_ref(&raw mut complete) };
         checked("use a type again", again.ret).map(|_| again)
     }
 
