@@ -55,6 +55,12 @@ impl SalNaming {
         Ok(Self { prefix: format!("lsst.{subname}.") })
     }
 
+    /// What names on Kafka begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     pub(super) fn kafka_name(&self, component: &str, kind: TopicKind, name: &str) -> String {
         format!("{}{component}.{}{name}", self.prefix, kind.sal_prefix())
     }
@@ -103,7 +109,8 @@ pub(super) fn is_component(name: &str) -> bool {
     is_part(name) && !name.contains('_')
 }
 
-fn parse_bus(topic: &str) -> Option<(&str, TopicKind, &str)> {
+/// Component, kind and short name of a topic on the bus.
+pub(super) fn parse_bus(topic: &str) -> Option<(&str, TopicKind, &str)> {
     let (component, rest) = topic.split_once('/').filter(|parts| is_component(parts.0))?;
     if rest == TopicKind::Ack.segment() {
         return Some((component, TopicKind::Ack, rest));

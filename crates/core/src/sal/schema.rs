@@ -20,6 +20,9 @@ use crate::schema::{Schema, SchemaError};
 use super::field::{PRIVATE, SAL_INDEX};
 use super::{Field, FieldType, SalNaming, SalType, Topic};
 
+/// The attributes of fields that our schemas have and SAL's do not.
+pub(super) const OURS: [&str; 3] = ["length", "enumeration", "salType"];
+
 /// A topic with its SAL schema and what SAL derives from it, one line of
 /// `helio schema export FOLDER --naming sal --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -180,12 +180,7 @@ impl Topic {
     /// broker compacts; telemetry has none.
     #[must_use]
     pub fn kafka_key(&self, index: Option<i32>) -> String {
-        if self.kind == TopicKind::Telemetry {
-            return String::new();
-        }
-        // Both names are of letters, digits and '_': nothing to escape.
-        let (name, index, topic) = (&self.component, index.unwrap_or(0), self.sal_name());
-        format!("{{\"name\": \"{name}\", \"index\": {index}, \"topic\": \"{topic}\"}}")
+        super::kafka::key(&self.component, self.kind, &self.sal_name(), index.unwrap_or(0))
     }
 
     /// Its quality of service.

@@ -67,7 +67,7 @@ impl Connection {
     ) -> Result<Arc<Self>, TransportError> {
         let health = Arc::<Health>::default();
         let client = Arc::new(Fetcher::start(&options, &health, (NO_GROUP, None))?);
-        let names = Names::new(&options.prefix);
+        let names = options.names.clone();
         let connection = Arc::new(Self {
             admin: Admin::new(&options),
             session: tables::attempt(),

@@ -7,7 +7,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0 | version: 1 |
-//! | 1 | flags: bit 0, there is a trace; bit 1, the payload is framed |
+//! | 1 | flags, below |
 //! | 2 | level |
 //! | 3 | 0 |
 //! | 4–11 | incarnation |
@@ -17,8 +17,10 @@
 //! | 16 more, by the flag | trace |
 //! | the rest | the producer's name |
 //!
-//! A framed payload has five bytes before the sample's own, Confluent's: a zero, and the number
-//! that a registry has for the schema.
+//! Flags: bit 0, there is a trace. Bit 1, the payload is framed: five bytes stand before the
+//! sample's own, Confluent's: a zero, and the number that a registry has for the schema. Bit 2, the
+//! record's key is SAL's, and the sample's is the number that its datum begins with: `salIndex`.
+//! Bit 3, the record's key is SAL's, and the sample has none. Others are 0.
 
 use helio_bus::transport::Record;
 use helio_core::headers::MAX_HEADERS_BYTES;
@@ -31,6 +33,9 @@ pub(crate) const NAME: &str = "helio";
 const VERSION: u8 = 1;
 const TRACED: u8 = 1;
 const FRAMED: u8 = 2;
+const INDEXED: u8 = 4;
+const KEYLESS: u8 = 8;
+const KNOWN: u8 = TRACED | FRAMED | INDEXED | KEYLESS;
 const FIXED: usize = 36;
 const TRACE: usize = 16;
 
@@ -45,6 +50,18 @@ pub(crate) struct Fixed<'a> {
     pub(crate) level: u8,
     pub(crate) trace: Option<TraceId>,
     pub(crate) frame: Frame,
+    pub(crate) key: Key,
+}
+
+/// Where the key of a sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// It is the record's.
+    Own,
+    /// The datum begins with it, and the record's is SAL's.
+    Index,
+    /// There is none, and the record's is SAL's.
+    Without,
 }
 
 /// Whether there is something before a payload.
@@ -60,7 +77,7 @@ impl<'a> Fixed<'a> {
     /// Reads a header; none where it is no such header.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
-        if fixed[0] != VERSION || fixed[1] & !(TRACED | FRAMED) != 0 {
+        if fixed[0] != VERSION || fixed[1] & !KNOWN != 0 {
             return None;
         }
         let word = |at: usize| -> [u8; 8] { std::array::from_fn(|n| fixed[at + n]) };
@@ -79,20 +96,31 @@ impl<'a> Fixed<'a> {
             level: fixed[2],
             trace,
             frame: if fixed[1] & FRAMED == 0 { Frame::Plain } else { Frame::Framed },
+            key: match fixed[1] & (INDEXED | KEYLESS) {
+                0 => Key::Own,
+                INDEXED => Key::Index,
+                _ => Key::Without,
+            },
         })
     }
 }
 
 /// Writes the header of a sample over what is in `into`.
 pub(crate) fn write(
-    (record, frame): (&Record<'_>, Frame),
-    producer: &Producer,
-    sequence: u64,
+    record: &Record<'_>,
+    (frame, key): (Frame, Key),
+    (producer, sequence): (&Producer, u64),
     into: &mut Vec<u8>,
 ) {
     into.clear();
     let traced = if record.trace.is_some() { TRACED } else { 0 };
-    let flags = traced | if frame == Frame::Framed { FRAMED } else { 0 };
+    let framed = if frame == Frame::Framed { FRAMED } else { 0 };
+    let keyed = match key {
+        Key::Own => 0,
+        Key::Index => INDEXED,
+        Key::Without => KEYLESS,
+    };
+    let flags = traced | framed | keyed;
     into.extend_from_slice(&[VERSION, flags, record.level, 0]);
     into.extend_from_slice(&producer.incarnation.to_le_bytes());
     into.extend_from_slice(&sequence.to_le_bytes());
@@ -139,11 +167,11 @@ mod tests {
         }
     }
 
-    fn written(trace: Option<TraceId>, frame: Frame) -> Vec<u8> {
+    fn written(trace: Option<TraceId>, (frame, key): (Frame, Key)) -> Vec<u8> {
         let producer =
             Producer { name: ProducerName::new("Script:12").unwrap(), incarnation: 0x11 };
         let mut bytes = vec![7; 3];
-        write((&record(trace), frame), &producer, 0x22, &mut bytes);
+        write(&record(trace), (frame, key), (&producer, 0x22), &mut bytes);
         bytes
     }
 
@@ -152,14 +180,18 @@ mod tests {
         let golden = b"\x01\x01\x09\0\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
             \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
             TTTTTTTTTTTTTTTTScript:12";
-        assert_eq!(written(Some(TraceId([b'T'; 16])), Frame::Plain), golden);
-        assert_eq!(written(None, Frame::Framed)[..4], *b"\x01\x02\x09\0");
+        assert_eq!(written(Some(TraceId([b'T'; 16])), (Frame::Plain, Key::Own)), golden);
+        assert_eq!(written(None, (Frame::Framed, Key::Index))[..4], *b"\x01\x06\x09\0");
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for (trace, frame) in [(None, Frame::Framed), (Some(TraceId([3; 16])), Frame::Plain)] {
-            let bytes = written(trace, frame);
+        for (trace, frame, key) in [
+            (None, Frame::Framed, Key::Own),
+            (Some(TraceId([3; 16])), Frame::Plain, Key::Index),
+            (None, Frame::Framed, Key::Without),
+        ] {
+            let bytes = written(trace, (frame, key));
             let fixed = Fixed::parse(&bytes).unwrap();
             let same = Fixed {
                 producer: "Script:12",
@@ -170,6 +202,7 @@ mod tests {
                 level: 9,
                 trace,
                 frame,
+                key,
             };
             assert_eq!(fixed, same);
         }
@@ -177,13 +210,13 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_no_header() {
-        let bytes = written(None, Frame::Plain);
+        let bytes = written(None, (Frame::Plain, Key::Own));
         for length in 0..FIXED {
             assert_eq!(Fixed::parse(&bytes[..length]), None);
         }
         assert_eq!(Fixed::parse(&[&[2], &bytes[1..]].concat()), None);
         assert_eq!(Fixed::parse(&[&bytes[..FIXED], &[0xff]].concat()), None);
-        assert_eq!(Fixed::parse(&[&[1, 4], &bytes[2..]].concat()), None);
+        assert_eq!(Fixed::parse(&[&[1, 16], &bytes[2..]].concat()), None);
         let traced = [&[1, TRACED], &bytes[2..FIXED + 5]].concat();
         assert_eq!(Fixed::parse(&traced), None);
     }

@@ -55,7 +55,7 @@ impl Newest {
             return;
         }
         *newest = order.max(*newest);
-        let of_key = self.keys.entry(kept.key.clone()).or_default();
+        let of_key = self.keys.entry(kept.key().to_vec()).or_default();
         of_key.push_back(kept);
         if of_key.len() > n {
             of_key.pop_front();
@@ -67,7 +67,7 @@ impl Newest {
     fn with(mut self, companion: Self) -> Vec<Kept> {
         let mut all = Vec::new();
         for copy in companion.keys.into_values().flatten() {
-            let Some(of_key) = self.keys.get_mut(&copy.key) else {
+            let Some(of_key) = self.keys.get_mut(copy.key()) else {
                 all.push(copy);
                 continue;
             };

@@ -13,8 +13,12 @@
 //!
 //! What a URL's `prefix` says stands before all of it, and the transport's own topics begin with
 //! `_helio.` behind the prefix.
+//!
+//! With `naming=sal` the topics that SAL has are called as SAL calls them
+//! ([`helio_core::sal::SalNaming`]), and `lsst.SUBNAME.` is the prefix of all others.
 
 use helio_bus::{TopicName, TransportError};
+use helio_core::sal::{SalKeys, SalNaming};
 
 use crate::SCHEME;
 
@@ -29,16 +33,38 @@ const LAST: &str = "_helio.last.";
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
+    sal: Option<SalNaming>,
 }
 
 impl Names {
     pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+        Self { prefix: prefix.to_owned(), sal: None }
+    }
+
+    /// SAL's, and others beside them.
+    pub(crate) fn sal(naming: SalNaming) -> Self {
+        Self { prefix: naming.prefix().to_owned(), sal: Some(naming) }
+    }
+
+    /// The keys of a topic that is called as SAL calls it.
+    pub(crate) fn sal_keys(&self, topic: &TopicName) -> Option<SalKeys> {
+        self.sal.as_ref().and_then(|_| SalKeys::of(topic).ok())
     }
 
     /// The Kafka topic of a topic.
     pub(crate) fn kafka(&self, topic: &TopicName) -> Result<String, TransportError> {
-        self.fitting(topic, format!("{}{}", self.prefix, encode(topic.as_str())))
+        if let Some(name) = self.sal.as_ref().and_then(|sal| sal.to_kafka(topic).ok()) {
+            return self.fitting(topic, name);
+        }
+        let name = format!("{}{}", self.prefix, encode(topic.as_str()));
+        match self.sal.as_ref().and_then(|sal| sal.from_kafka(&name).ok()) {
+            None => self.fitting(topic, name),
+            Some(other) => Err(TransportError::Unsupported {
+                transport: SCHEME.to_owned(),
+                what: format!("name the topic {topic}: {name} is {other} by naming=sal"),
+                remedy: "use another name, with a slash".to_owned(),
+            }),
+        }
     }
 
     /// The companion of a topic, which has the last values by key.
@@ -54,6 +80,9 @@ impl Names {
     /// The topic that a Kafka topic is; none where it is internal, has another prefix, or a name
     /// that the bus cannot have.
     pub(crate) fn bus(&self, kafka: &str) -> Option<TopicName> {
+        if let Some(topic) = self.sal.as_ref().and_then(|sal| sal.from_kafka(kafka).ok()) {
+            return Some(topic);
+        }
         let name = kafka.strip_prefix(self.prefix.as_str())?;
         if name.starts_with(INTERNAL) || name.starts_with("__") {
             return None;
@@ -149,6 +178,27 @@ mod tests {
             assert_eq!(names().bus(&kafka), Some(topic), "{kafka}");
             assert_eq!(seen.insert(kafka, name.clone()), None, "{name}");
         }
+    }
+
+    #[test]
+    fn sal_s_topics_are_called_as_sal_calls_them() {
+        let names = Names::sal(SalNaming::new("site").unwrap());
+        for (bus, kafka) in [
+            ("MTMount/event/summaryState", "lsst.site.MTMount.logevent_summaryState"),
+            ("MTMount/ackcmd", "lsst.site.MTMount.ackcmd"),
+            ("MTMount/lease/0", "lsst.site.MTMount..lease..0"),
+            ("MTMount/control", "lsst.site.MTMount..control"),
+        ] {
+            let topic = TopicName::new(bus).unwrap();
+            assert_eq!(names.kafka(&topic).unwrap(), kafka);
+            assert_eq!(names.bus(kafka), Some(topic.clone()));
+            assert_eq!(names.sal_keys(&topic).is_some(), !kafka.contains(".."));
+        }
+        let twin = TopicName::new("MTMount.elevation").unwrap();
+        let told = names.kafka(&twin).unwrap_err().to_string();
+        assert!(told.contains("MTMount/telemetry/elevation"), "{told}");
+        assert_eq!(names.bus("lsst.site._helio.topics"), None);
+        assert_eq!(names.bus("lsst.other.MTMount.elevation"), None);
     }
 
     #[test]

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use helio_bus::transport::Opening;
 use helio_bus::{BusUrl, ConnectError, Guarantee};
+use helio_core::sal::SalNaming;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
+use crate::names::Names;
 use crate::registry;
 
 /// Options of the transport itself. All others are librdkafka's.
-const OWN: [&str; 2] = ["prefix", "replication"];
+const OWN: [&str; 4] = ["prefix", "replication", "naming", "subname"];
 
 /// Options that belong to producers only. librdkafka warns of them elsewhere.
 const PRODUCER: [&str; 17] = [
@@ -89,7 +91,7 @@ pub(crate) struct Options {
     pub(crate) brokers: String,
     /// What the brokers' lists call the clients.
     pub(crate) client_id: String,
-    pub(crate) prefix: String,
+    pub(crate) names: Names,
     /// Copies of each partition; none is what the brokers have by default.
     pub(crate) replication: Option<i32>,
     pub(crate) limits: Limits,
@@ -122,16 +124,10 @@ impl Options {
         if let Some((name, value)) = given.iter().find(|(name, _)| RESERVED.contains(&&**name)) {
             return Err(url.bad_option(name, value, "the transport sets it by itself"));
         }
-        let prefix = url.option("prefix").unwrap_or_default();
-        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if !prefix.chars().all(legal) {
-            let reason = "a prefix is made of letters, digits, '.', '_' and '-'";
-            return Err(url.bad_option("prefix", prefix, reason));
-        }
         let options = Self {
             brokers,
             client_id: "heliograph".to_owned(),
-            prefix: prefix.to_owned(),
+            names: names(url)?,
             replication: url.number("replication")?,
             limits: limits(url)?,
             guarantee: guarantee(url)?,
@@ -258,6 +254,34 @@ impl Options {
     }
 }
 
+fn names(url: &BusUrl) -> Result<Names, ConnectError> {
+    match url.option("naming") {
+        None => {}
+        Some("sal") => {
+            if let Some(prefix) = url.option("prefix") {
+                let reason = "naming=sal has its own: lsst.SUBNAME.";
+                return Err(url.bad_option("prefix", prefix, reason));
+            }
+            let subname = url.option("subname").unwrap_or("sal");
+            let naming = SalNaming::new(subname);
+            let naming =
+                naming.map_err(|error| url.bad_option("subname", subname, &error.to_string()))?;
+            return Ok(Names::sal(naming));
+        }
+        Some(other) => return Err(url.bad_option("naming", other, "there is: sal")),
+    }
+    if let Some(subname) = url.option("subname") {
+        return Err(url.bad_option("subname", subname, "it says nothing without naming=sal"));
+    }
+    let prefix = url.option("prefix").unwrap_or_default();
+    let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if !prefix.chars().all(legal) {
+        let reason = "a prefix is made of letters, digits, '.', '_' and '-'";
+        return Err(url.bad_option("prefix", prefix, reason));
+    }
+    Ok(Names::new(prefix))
+}
+
 fn brokers(url: &BusUrl) -> Result<String, ConnectError> {
     let rest = url.rest().strip_prefix("//").unwrap_or(url.rest()).trim_end_matches('/');
     let wrong =
@@ -309,7 +333,10 @@ mod tests {
         let options =
             parse("kafka://a:1,b:2?acks=1&prefix=x.&replication=3&fetch.min.bytes=7").unwrap();
         assert_eq!(options.brokers, "a:1,b:2");
-        assert_eq!((options.prefix.as_str(), options.replication), ("x.", Some(3)));
+        assert_eq!(
+            (options.names.internal("t"), options.replication),
+            ("x._helio.t".into(), Some(3))
+        );
         assert_eq!(options.guarantee, Guarantee::Stored);
         let (producer, consumer) = (options.producer(), options.consumer("g"));
         assert_eq!(producer.get("acks"), Some("1"));
@@ -345,6 +372,10 @@ mod tests {
             ("kafka://a:1?group.id=g", "by itself"),
             ("kafka://a:1?prefix=a/b", "prefix"),
             ("kafka://a:1?replication=many", "replication"),
+            ("kafka://a:1?naming=dds", "there is: sal"),
+            ("kafka://a:1?naming=sal&subname=a-b", "sub-name"),
+            ("kafka://a:1?naming=sal&prefix=x", "lsst.SUBNAME."),
+            ("kafka://a:1?subname=sal", "without naming"),
         ];
         for (url, named) in cases {
             let error = parse(url).unwrap_err().to_string();

@@ -2,17 +2,28 @@
 
 use std::sync::Arc;
 
-use helio_bus::transport::{Origin, Producers, SampleRef};
+use helio_bus::transport::{Origin, Producers, SampleRef, WriterInfo};
 use helio_core::confluent::FRAME_BYTES;
-use helio_core::{Headers, HeadersRef, Producer, SchemaId, Tai, TraceId};
+use helio_core::sal::index_key;
+use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use crate::header::{self, Fixed, Frame};
+use crate::header::{self, Fixed, Frame, Key};
 use crate::native::RawHeaders;
 
 /// Who wrote what has no header of ours.
 const FOREIGN: &str = "kafka";
+
+/// Those who write without a word, each partition: nobody knows whether they live.
+pub(crate) fn unknown_writer(partitions: u32) -> impl Iterator<Item = WriterInfo> {
+    let name = ProducerName::new(FOREIGN).expect("it is a name");
+    let producer = Producer { name, incarnation: 1 };
+    (0..partitions).map(move |partition| {
+        let producer = producer.clone();
+        WriterInfo { producer, partition, alive: None, seen: None }
+    })
+}
 
 /// What a record is as a sample, beside its key and payload.
 #[derive(Debug, Clone)]
@@ -27,11 +38,11 @@ pub(crate) struct Meta {
     pub(crate) form: Form,
 }
 
-/// How the payload of a record is that of a sample.
+/// How the key and the payload of a record are those of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As the header says, behind so many bytes.
-    Behind(usize),
+    /// The payload lies behind so many bytes, and the key is there.
+    Known(usize, Key),
     /// It is of others, and was not looked at yet.
     Foreign,
 }
@@ -64,10 +75,10 @@ impl Meta {
             level: fixed.level,
             trace: fixed.trace,
             headers: header::own(headers),
-            form: Form::Behind(match fixed.frame {
-                Frame::Plain => 0,
-                Frame::Framed => FRAME_BYTES,
-            }),
+            form: match fixed.frame {
+                Frame::Plain => Form::Known(0, fixed.key),
+                Frame::Framed => Form::Known(FRAME_BYTES, fixed.key),
+            },
         }
     }
 
@@ -102,6 +113,7 @@ impl Meta {
         (key, payload): (&'a [u8], &'a [u8]),
         origin: Origin,
     ) -> SampleRef<'a> {
+        let (key, payload) = self.form.parts(key, payload);
         SampleRef {
             partition,
             offset,
@@ -113,10 +125,7 @@ impl Meta {
             level: self.level,
             trace: self.trace,
             headers: self.headers(),
-            payload: match self.form {
-                Form::Behind(bytes) => payload.get(bytes..).unwrap_or_default(),
-                Form::Foreign => payload,
-            },
+            payload,
             origin,
         }
     }
@@ -126,12 +135,25 @@ impl Meta {
     }
 }
 
+impl Form {
+    /// Key and payload of a sample, of those of its record.
+    fn parts<'a>(self, key: &'a [u8], payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let datum = |behind: usize| payload.get(behind..).unwrap_or_default();
+        match self {
+            Self::Known(behind, Key::Own) => (key, datum(behind)),
+            Self::Known(behind, Key::Index) => (index_key(datum(behind)), datum(behind)),
+            Self::Known(behind, Key::Without) => (&[], datum(behind)),
+            Self::Foreign => (key, payload),
+        }
+    }
+}
+
 /// A sample that owns what it carries: out of a scan.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
-    pub(crate) key: Vec<u8>,
+    key: Vec<u8>,
     pub(crate) payload: Vec<u8>,
     pub(crate) meta: Meta,
 }
@@ -159,6 +181,11 @@ impl Kept {
     pub(crate) fn sample(&self, origin: Origin) -> SampleRef<'_> {
         let place = (self.partition, self.offset);
         self.meta.sample(place, (&self.key, &self.payload), origin)
+    }
+
+    /// The sample's key, which may not be the record's.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.meta.form.parts(&self.key, &self.payload).0
     }
 
     /// Incarnation and sequence: the order of one producer's samples.

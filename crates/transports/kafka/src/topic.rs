@@ -16,6 +16,7 @@ use crate::error::failed;
 use crate::group;
 use crate::options::PATIENCE;
 use crate::reader::KafkaReader;
+use crate::sample;
 use crate::tables::Description;
 use crate::topic_config;
 use crate::wire::Wire;
@@ -32,7 +33,7 @@ pub(crate) struct Kafka {
 pub(crate) enum Origin {
     /// A bus: its writers keep the companion.
     Bus,
-    /// Others: there is no companion.
+    /// Others, or it is written by others too: there is no companion.
     Foreign,
 }
 
@@ -56,7 +57,7 @@ impl Kafka {
         let has_companion = origin == Origin::Bus && topic_config::has_companion(&qos);
         let companion = has_companion.then(|| self.connection.names.companion(name)).transpose()?;
         let connection = Arc::clone(&self.connection);
-        let wire = Wire::new(&connection, &kafka);
+        let wire = Wire::new(&connection, &kafka, connection.names.sal_keys(name));
         let name = name.clone();
         let state = TopicState { connection, name, kafka, companion, qos, wire };
         Ok(Arc::new(KafkaTopic(Arc::new(state))))
@@ -65,6 +66,10 @@ impl Kafka {
     /// Makes what a topic with this quality of service consists of, as far as it is not there.
     fn make(&self, name: &TopicName, kafka: &str, qos: &Qos) -> Result<(), TransportError> {
         let admin = &self.connection.admin;
+        if let Some(keys) = self.connection.names.sal_keys(name) {
+            admin.create(kafka, qos.partitions, &topic_config::sal(keys.kind()))?;
+            return self.connection.settled(kafka);
+        }
         if topic_config::has_companion(qos) {
             let companion = self.connection.names.companion(name)?;
             admin.create(&companion, qos.partitions, &topic_config::companion())?;
@@ -137,7 +142,8 @@ impl Transport for Kafka {
             Some(named) => named,
             None => {
                 // What others have made keeps its retention, and has no companion.
-                let origin = if there.is_some() { Origin::Foreign } else { Origin::Bus };
+                let others = there.is_some() || self.connection.names.sal_keys(name).is_some();
+                let origin = if others { Origin::Foreign } else { Origin::Bus };
                 let description = Description { qos: qos.clone(), origin };
                 tables.describe(&self.connection, name, &description)?
             }
@@ -272,7 +278,11 @@ impl TransportTopic for KafkaTopic {
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         self.0.connection.check_open()?;
-        Ok(claims::writers(&self.0))
+        let mut writers = claims::writers(&self.0);
+        if self.0.wire.is_sal() {
+            writers.extend(sample::unknown_writer(self.0.qos.partitions));
+        }
+        Ok(writers)
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

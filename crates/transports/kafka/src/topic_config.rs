@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use helio_bus::Qos;
 use helio_core::qos::{Durability, Guarantee, History, Overload, Retention};
+use helio_core::sal::TopicKind;
 
 use crate::options::MAX_RECORD_BYTES;
 
@@ -37,6 +38,15 @@ pub(crate) fn of(qos: &Qos) -> Config {
         config.push(("segment.ms", roll.to_string()));
     }
     config
+}
+
+/// The configuration of a topic that SAL has, as SAL makes it: the newest event of each key stays,
+/// everything else is the brokers' default.
+pub(crate) fn sal(kind: TopicKind) -> Config {
+    match kind {
+        TopicKind::Event => vec![("cleanup.policy", "compact".to_owned())],
+        _ => Vec::new(),
+    }
 }
 
 /// The configuration of a topic's companion.

@@ -14,7 +14,7 @@ use rdkafka::error::KafkaError;
 use crate::SCHEME;
 use crate::claims::Claim;
 use crate::error::{failed, undelivered};
-use crate::header::{self, Frame};
+use crate::header;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::producer::{Delivered, Notify, Outgoing, Part, Producer as Shared};
 use crate::tables::PRODUCERS;
@@ -81,14 +81,9 @@ impl KafkaWriter {
             false => topic.connection.producer()?,
             true => topic.connection.forwarding()?,
         };
-        let Some(frame) = topic.wire.frame(record, self.notify.as_ref(), &mut self.framed)? else {
-            let queued = producer.under_way();
-            return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
-        };
-        let payload = match frame {
-            Frame::Plain => record.payload,
-            Frame::Framed => &self.framed,
-        };
+        let written = topic.wire.write(record, self.notify.as_ref(), &mut self.framed)?;
+        let Some(written) = written else { return Err(full(producer)) };
+        let payload = written.payload(record, &self.framed);
         let word = self.word()?;
         let copies = 1 + usize::from(topic.companion.is_some()) + usize::from(word.is_some());
         let bytes = record.key.len()
@@ -96,10 +91,10 @@ impl KafkaWriter {
             + record.headers.as_bytes().len()
             + RECORD_OVERHEAD_BYTES;
         if !producer.room(copies, copies * bytes, self.notify.as_ref()) {
-            let queued = producer.under_way();
-            return Err(PublishError::Full { transport: SCHEME.to_owned(), queued });
+            return Err(full(producer));
         }
-        header::write((record, frame), &self.producer, self.sequence + 1, &mut self.header);
+        let producing = (&self.producer, self.sequence + 1);
+        header::write(record, written.forms(record), producing, &mut self.header);
         let timestamp = Some(self.utc.millis(record.time).max(1));
         let receipt = Receipt {
             sequence: self.sequence + 1,
@@ -122,7 +117,7 @@ impl KafkaWriter {
         // What a report may come of before this returns has to be counted before.
         self.tally.sent();
         // In the log there is a difference between no key and one, in the companion there is none.
-        let key = Some(record.key).filter(|key| !key.is_empty());
+        let key = written.key(record);
         let told = || Arc::<Underway>::clone(&underway) as Arc<dyn Delivered>;
         let sent = producer.send(outgoing(&topic.kafka, key), (bytes, Part::Topic), told());
         if let Err(error) = sent {
@@ -178,6 +173,10 @@ impl KafkaWriter {
         let (key, value) = self.claim.record(connection)?;
         Ok(Some((key, value, now)))
     }
+}
+
+fn full(producer: &Shared) -> PublishError {
+    PublishError::Full { transport: SCHEME.to_owned(), queued: producer.under_way() }
 }
 
 fn check_size(record: &Record<'_>) -> Result<(), TransportError> {

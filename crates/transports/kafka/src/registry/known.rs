@@ -9,6 +9,8 @@ use helio_core::Schema;
 
 use super::Look;
 
+/// What SAL calls the number of one of several components.
+const INDEX: &str = "salIndex";
 /// The most numbers that are remembered.
 pub(super) const MAX_NUMBERS: usize = 16_384;
 /// The most bytes of their texts.
@@ -19,14 +21,18 @@ pub(super) const MAX_TEXT_BYTES: usize = 64 << 20;
 pub(crate) struct Known {
     /// Its identity on the bus.
     pub(crate) id: SchemaId,
+    /// Whether its records begin with a `salIndex`.
+    pub(crate) indexed: bool,
     text: Arc<str>,
 }
 
 impl Known {
     /// A schema by its text; none where it is no schema that the bus can have.
     pub(super) fn of(text: &str) -> Option<Self> {
-        let id = Schema::parse(text).ok()?.id();
-        Some(Self { id, text: text.into() })
+        let schema = Schema::parse(text).ok()?;
+        let first = schema.fields().first();
+        let indexed = first.is_some_and(|field| &*field.name == INDEX);
+        Some(Self { id: schema.id(), indexed, text: text.into() })
     }
 }
 

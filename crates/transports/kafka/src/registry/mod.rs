@@ -167,7 +167,7 @@ impl Registry {
         topic: &str,
         id: SchemaId,
         notify: Option<&Notify>,
-        text: impl FnOnce() -> Option<String>,
+        text: impl FnOnce() -> Option<Arc<str>>,
     ) -> Result<Option<u32>, TransportError> {
         let mut state = locked(&self.0.state);
         match state.ids.get(&of(topic, id)) {
@@ -184,7 +184,7 @@ impl Registry {
                 remedy: "put it (Bus::put_schema) before its first sample".to_owned(),
             });
         };
-        let job = Job::Number { topic: topic.to_owned(), id, text: text.into() };
+        let job = Job::Number { topic: topic.to_owned(), id, text };
         let notify = notify.cloned().unwrap_or_else(|| Arc::new(|| {}));
         self.ask(&mut state, job, Waiter::Publisher(notify));
         Ok(None)

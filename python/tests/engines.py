@@ -1,0 +1,112 @@
+"""Real servers for tests: Kafka and a schema registry, each started once and ended with the tests.
+
+Where this machine cannot run one, the test is skipped and says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import confluent_kafka
+import pytest
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+with warnings.catch_warnings():
+    # A library of a library warns of a third one.
+    warnings.simplefilter("ignore")
+    import confluent_kafka.schema_registry as registry
+    import confluent_kafka.schema_registry.avro as registry_avro
+
+_PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "engines"
+_SKIPPED = 3
+PATIENCE_S = 60.0
+
+
+@functools.cache
+def engine(name: str) -> dict[str, Any] | str:
+    """What an engine says of itself, or why it cannot be had."""
+    command = [str(_PROGRAMS / name), "start", "--json", "--owner", str(os.getpid())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == _SKIPPED:
+        return done.stderr.strip()
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def url(name: str) -> str:
+    """An engine's URL; the test is skipped without it."""
+    told = engine(name)
+    if isinstance(told, str):
+        # tidy: allow(ignored-test): the engine wants a Java that is not everywhere
+        pytest.skip(told)
+    found: str = told["url"]
+    return found
+
+
+class Plain:
+    """A program that has Confluent's Python client and nothing of ours."""
+
+    def __init__(self, brokers: str, registry_url: str) -> None:
+        self.servers = brokers.removeprefix("kafka://")
+        self.registry = registry.SchemaRegistryClient({"url": registry_url})
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
+
+    def __enter__(self) -> Self:
+        self.registry.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.registry.__exit__(*error)
+
+    def register(self, topic: str, schema: Any) -> int:
+        """Register a schema as salobj does, with the text that Python makes of it."""
+        known = registry.Schema(json.dumps(schema), "AVRO")
+        return self.registry.register_schema(f"{topic}-value", known)
+
+    def write(self, topic: str, schema: Any, value: Any, key: str | None = None) -> None:
+        """Write a value, and wait until the broker has it."""
+        serialize = registry_avro.AvroSerializer(self.registry, json.dumps(schema))
+        context = SerializationContext(topic, MessageField.VALUE)
+        told: list[Any] = []
+        self.producer.produce(
+            topic,
+            value=serialize(value, context),
+            key=key,
+            on_delivery=lambda error, _: told.append(error),
+        )
+        self.producer.flush(PATIENCE_S)
+        assert told == [None]
+
+    def read(self, topic: str, count: int) -> list[tuple[bytes | None, Any]]:
+        """The first keys and values of a topic."""
+        deserialize = registry_avro.AvroDeserializer(self.registry)
+        context = SerializationContext(topic, MessageField.VALUE)
+        return [
+            (message.key(), deserialize(message.value(), context))
+            for message in self.messages(topic, count)
+        ]
+
+    def messages(self, topic: str, count: int) -> list[Any]:
+        """The first messages of a topic, as they are."""
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "plain", "enable.auto.commit": False}
+        )
+        place = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
+        consumer.assign([place])
+        found: list[Any] = []
+        until = time.monotonic() + PATIENCE_S
+        while len(found) < count and time.monotonic() < until:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message)
+        consumer.close()
+        assert len(found) == count, f"{topic}: {len(found)} of {count} came"
+        return found
