@@ -18,6 +18,10 @@ const MAX_PROCESSES: u32 = 119;
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
 /// The largest key, in bytes: as the journal's.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// How soon a writer asks for the acknowledgement of what it wrote last: receipts wait for it.
+/// Cyclone's own 100 ms are for writers that nobody waits for.
+const HEARTBEATS: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
+    </HeartbeatInterval></Internal>";
 /// How long a process that is new in a domain waits for others to be found: nobody tells how many
 /// there are.
 const DISCOVERY_MS: u64 = 300;
@@ -61,13 +65,14 @@ impl Options {
     }
 }
 
-/// Cyclone's configuration: the file, if one is named, and what the other options say over it.
+/// Cyclone's configuration: what we need, over it the file, if one is named, and over that what the
+/// other options say.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
-    let mut xml = String::new();
+    let mut xml = HEARTBEATS.to_owned();
     if let Some(file) = url.option("config") {
         std::fs::metadata(file)
             .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
-        let _ = write!(xml, "file://{file},");
+        let _ = write!(xml, ",file://{file},");
     }
     let multicast = multicast(url)?;
     let peers = peers(url)?;
@@ -152,7 +157,7 @@ mod tests {
         assert_eq!((options.domain, &*options.prefix), (7, "sim."));
         assert!(options.config.contains("<Peer address=\"summit\"/>"), "{}", options.config);
         assert!(options.config.contains("3 s"), "{}", options.config);
-        assert_eq!(parse("dds://0").unwrap().config, "");
+        assert_eq!(parse("dds://0").unwrap().config, HEARTBEATS);
         let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
         assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
         assert!(local.contains("<Peer address=\"127.0.0.1\"/>"), "{local}");

@@ -6,7 +6,7 @@ mod common;
 use helio_bus::conformance::{self, Connecting, Verdict};
 
 /// What DDS refuses by name, without a durability service.
-const REFUSED: [&str; 14] = [
+const REFUSED: [&str; 17] = [
     "start_earliest",
     "start_offset",
     "start_time",
@@ -21,6 +21,9 @@ const REFUSED: [&str; 14] = [
     "receipt_batch",
     "overload_drop_oldest",
     "overload_shed",
+    "forwarding_as_it_is",
+    "forwarding_goes_on",
+    "forwarding_is_fenced",
 ];
 
 #[test]
