@@ -15,7 +15,7 @@ ARGS ?=
 venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
-bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/tests
+bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
   crates/transports/dds/tests/others crates/core/tests/golden/cdr
 

@@ -6,6 +6,7 @@ and `machine`. Figures are named by dotted paths into it, such as `latency_us.p5
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import tomllib
@@ -33,6 +34,7 @@ class Goal:
     limit: float
     other_case: str | None = None
     other_figure: str | None = None
+    plus: float = 0
 
     @classmethod
     def parse(cls, table: Mapping[str, Any]) -> Goal:
@@ -40,7 +42,8 @@ class Goal:
         (sense,) = {"at_most", "at_least"} & table.keys()
         limit = table[sense]
         if isinstance(limit, Mapping):
-            return cls(table["figure"], sense, limit["factor"], limit["case"], limit["figure"])
+            other = (limit["factor"], limit["case"], limit["figure"], limit.get("plus", 0))
+            return cls(table["figure"], sense, *other)
         return cls(table["figure"], sense, limit)
 
     def text(self) -> str:
@@ -48,14 +51,15 @@ class Goal:
         words = f"{self.figure} {self.sense.replace('_', ' ')} {self.limit:g}"
         if self.other_case is None:
             return words
-        return f"{words} × {self.other_case}'s {self.other_figure}"
+        plus = f" + {self.plus:g}" if self.plus else ""
+        return f"{words} × {self.other_case}'s {self.other_figure}{plus}"
 
     def bound(self, results: Results) -> float | None:
         """The number to hold the figure against; none where the other case was not measured."""
         if self.other_case is None or self.other_figure is None:
             return self.limit
         other = results.median(self.other_case, self.other_figure)
-        return None if other is None else self.limit * other
+        return None if other is None else self.limit * other + self.plus
 
     def met(self, value: float, bound: float) -> bool:
         """Whether the figure is on the right side of the bound."""
@@ -64,7 +68,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """A command line of `helio bench` or bench/python_speed.py, or a builtin; and its goals.
+    """A command line of one of the programs that measure, or a builtin; and its goals.
+
+    `command` is one of `helio bench`, `python` of bench/python_speed.py, `peer` of bench/compare's
+    program, `confluent` of bench/confluent_speed.py. `engine` is a command line of tests/engines,
+    without its `start`: what is to run meanwhile.
 
     Where `beside` names another command line of `helio bench`, the two are run in turn `pairs`
     times, and the line has under `ratio` the medians of what each pair's figures are to each other:
@@ -74,23 +82,56 @@ class Case:
     name: str
     command: str | None
     python: str | None
+    peer: str | None
+    confluent: str | None
     builtin: str | None
+    engine: str | None
     beside: str | None
     pairs: int
     interfaces: bool
     runs: int
     goals: tuple[Goal, ...]
 
+    @property
+    def can_run(self) -> bool:
+        """Whether there is something to run: some cases are goals of figures of others."""
+        programs = (self.command, self.python, self.peer, self.confluent, self.builtin)
+        return any(program is not None for program in programs)
+
+
+def put_in(value: Any, names: Mapping[str, Any]) -> Any:
+    """A case's table, or a part of it, with values where it has `{NAME}`; other names stay."""
+    if isinstance(value, str):
+        for name, known in names.items():
+            value = value.replace(f"{{{name}}}", str(known))
+        return value
+    if isinstance(value, list):
+        return [put_in(item, names) for item in value]
+    if isinstance(value, dict):
+        return {key: put_in(item, names) for key, item in value.items()}
+    return value
+
+
+def expanded(table: Line, values: Mapping[str, list[Line]]) -> Iterable[Line]:
+    """A case for each combination of the values that its `each` names."""
+    for combination in itertools.product(*(values[name] for name in table.get("each", []))):
+        yield put_in(table, {name: value for part in combination for name, value in part.items()})
+
 
 def cases(path: Path) -> list[Case]:
     """The cases of a file, in its order."""
-    tables = tomllib.loads(path.read_text())["case"]
+    file = tomllib.loads(path.read_text())
+    values = file.get("values", {})
+    tables = [one for table in file["case"] for one in expanded(table, values)]
     return [
         Case(
             name=table["name"],
             command=table.get("command"),
             python=table.get("python"),
+            peer=table.get("peer"),
+            confluent=table.get("confluent"),
             builtin=table.get("builtin"),
+            engine=table.get("engine"),
             beside=table.get("beside"),
             pairs=table.get("pairs", PAIRS),
             interfaces=table.get("interfaces", False),

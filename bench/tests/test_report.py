@@ -12,7 +12,7 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 
-from figures import Goal, Results, all_cases, derived, figure, ratios  # noqa: E402
+from figures import Goal, Results, all_cases, cases, derived, figure, ratios  # noqa: E402
 
 
 def latency(case: str, p50: float, date: str = "2026-01-02") -> dict[str, object]:
@@ -61,6 +61,31 @@ def test_comparisons_are_the_medians_of_pairs() -> None:
 
     pairs = [(line(1.0), line(2.0)), (line(30.0), line(30.0)), (line(9.0), line(10.0))]
     assert ratios(pairs) == {"write_per_s": 0.9, "cpu_us_publisher": 1.111}
+
+
+def test_a_goal_may_be_a_sum() -> None:
+    limit = {"case": "raw", "figure": "latency_us.p50", "factor": 1, "plus": 50}
+    goal = Goal.parse({"figure": "latency_us.p50", "at_most": limit})
+    assert goal.bound(Results([latency("raw", 800.0)])) == 850.0
+    assert goal.text() == "latency_us.p50 at most 1 × raw's latency_us.p50 + 50"
+
+
+def test_a_case_is_put_together_of_values(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        'values.size = [{ size = 1, word = "one" }, { size = 2, word = "two" }]\n'
+        'values.acks = [{ acks = "0" }, { acks = "all" }]\n'
+        '[[case]]\nname = "{word}-{acks}"\neach = ["size", "acks"]\nengine = "kafka"\n'
+        'peer = "x --payload {size} --url {url}"\n'
+        'goals = [{ figure = "lost", at_most = { case = "raw-{acks}", '
+        'figure = "lost", factor = 1 } }]\n'
+        '[[case]]\nname = "alone"\ncommand = "floor"\n'
+    )
+    found = cases(file)
+    assert [case.name for case in found] == ["one-0", "one-all", "two-0", "two-all", "alone"]
+    assert found[3].peer == "x --payload 2 --url {url}"
+    assert found[3].goals[0].other_case == "raw-all"
+    assert all(case.can_run for case in found)
 
 
 def test_goals_name_cases_that_exist() -> None:

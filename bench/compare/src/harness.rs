@@ -4,7 +4,8 @@
 //! machine's monotonic clock (8 bytes, little-endian nanoseconds) and its number (8 bytes). The
 //! sender sleeps to just before the time and then spins, so that a sleep's overshoot is not taken
 //! for latency. Throughput: one writer as fast as the mechanism takes it without loss, one reader;
-//! rates by the reader's and the writer's own clocks from the first to the last message.
+//! rates by the reader's and the writer's own clocks from the first message to the last one, which
+//! for the writer has been taken when its engine says so.
 
 use std::time::Duration;
 
@@ -37,6 +38,32 @@ pub struct Work {
     pub count: u64,
     /// A name for this run's topic, unique on the machine.
     pub topic: String,
+    /// How many messages may be without their engine's report (Kafka only); one is waited for each
+    /// time.
+    pub window: Option<u64>,
+    /// Where the engine's servers are, `HOST:PORT,…`; empty for engines that have none.
+    pub brokers: String,
+    /// Settings by the engine's own names.
+    pub settings: Vec<(String, String)>,
+    /// How many copies the servers keep.
+    pub replication: i32,
+}
+
+impl Work {
+    /// That much of it, without servers.
+    pub fn new(kind: Kind, payload_bytes: usize, count: u64) -> Self {
+        Self {
+            kind,
+            payload_bytes,
+            rate_hz: 20.0,
+            count,
+            topic: format!("helio_compare_{}_{}", std::process::id(), now()),
+            window: None,
+            brokers: String::new(),
+            settings: Vec::new(),
+            replication: 1,
+        }
+    }
 }
 
 /// Which of the two measurements.
@@ -138,8 +165,8 @@ pub fn publish(work: &Work, publisher: &mut dyn Publish) -> End {
         body[8..16].copy_from_slice(&number.to_le_bytes());
         publisher.send(&body);
     }
-    let seconds = now().saturating_sub(start) as f64 * 1e-9;
     publisher.finish();
+    let seconds = now().saturating_sub(start) as f64 * 1e-9;
     let cpu_s = cpu_seconds() - cpu;
     End { count: work.count, seconds, cpu_s, rss_mb: peak_mb(), ..End::default() }
 }

@@ -5,11 +5,20 @@
 //! turn, over and over (A B A B), and prints the median of the runs. Heliograph and the floor are
 //! measured by `helio bench`, the peers here, all by the method of `src/harness.rs`. Outside CI:
 //! its peers take minutes to build.
+//!
+//! `compare peer NAME latency|throughput --payload BYTES --count N [--rate HZ] [--url kafka://HOST:PORT,…]
+//! [--set NAME=VALUE]… [--window N] [--replication N]` measures one of them, once, and prints its
+//! figures as a line of JSON: what `bench/run` takes turns with.
 
+#[cfg(feature = "cyclonedds")]
 mod cyclone;
 mod harness;
+#[cfg(feature = "iceoryx2")]
 mod iceoryx;
+#[cfg(feature = "librdkafka")]
+mod librdkafka;
 mod table;
+#[cfg(feature = "zenoh")]
 mod zenoh_peer;
 
 use std::io::Write as _;
@@ -19,7 +28,7 @@ use std::process::{Command, Stdio};
 use harness::{End, Kind, Work};
 use serde_json::{Value, json};
 
-/// The peers that are measured in this program, by name.
+/// The peers of the table, by name; librdkafka needs brokers, and is measured with them alone.
 const PEERS: [&str; 3] = ["cyclonedds", "iceoryx2", "zenoh"];
 
 /// Payload sizes in bytes, as in the reference tables.
@@ -66,7 +75,11 @@ fn main() {
     if first.as_deref() == Some("--role") {
         return role(&args.collect::<Vec<_>>());
     }
-    let result = options(first.into_iter().chain(args)).and_then(|options| compare(&options));
+    let result = if first.as_deref() == Some("peer") {
+        peer(args)
+    } else {
+        options(first.into_iter().chain(args)).and_then(|options| compare(&options))
+    };
     if let Err(message) = result {
         eprintln!("compare: {message}");
         std::process::exit(2);
@@ -78,14 +91,60 @@ fn role(args: &[String]) {
     let [peer, end, work] = args else { panic!("--role takes a peer, an end and the work") };
     let work: Work = serde_json::from_str(work).expect("the parent writes legal work");
     let report = match (peer.as_str(), end.as_str()) {
+        #[cfg(feature = "iceoryx2")]
         ("iceoryx2", "pub") => harness::publish(&work, &mut iceoryx::Sender::open(&work)),
+        #[cfg(feature = "iceoryx2")]
         ("iceoryx2", _) => harness::subscribe(&work, &mut iceoryx::Receiver::open(&work)),
+        #[cfg(feature = "zenoh")]
         ("zenoh", "pub") => harness::publish(&work, &mut zenoh_peer::Sender::open(&work)),
+        #[cfg(feature = "zenoh")]
         ("zenoh", _) => harness::subscribe(&work, &mut zenoh_peer::Receiver::open(&work)),
-        (_, "pub") => harness::publish(&work, &mut cyclone::Sender::open(&work)),
-        (_, _) => harness::subscribe(&work, &mut cyclone::Receiver::open(&work)),
+        #[cfg(feature = "librdkafka")]
+        ("librdkafka", "pub") => harness::publish(&work, &mut librdkafka::Sender::open(&work)),
+        #[cfg(feature = "librdkafka")]
+        ("librdkafka", _) => harness::subscribe(&work, &mut librdkafka::Receiver::open(&work)),
+        #[cfg(feature = "cyclonedds")]
+        ("cyclonedds", "pub") => harness::publish(&work, &mut cyclone::Sender::open(&work)),
+        #[cfg(feature = "cyclonedds")]
+        ("cyclonedds", _) => harness::subscribe(&work, &mut cyclone::Receiver::open(&work)),
+        (other, _) => {
+            eprintln!("compare: {other} is no peer, or was left out when this was built");
+            std::process::exit(2);
+        }
     };
     println!("{}", serde_json::to_string(&report).expect("figures are JSON"));
+}
+
+/// Measures one peer, once.
+fn peer(mut args: impl Iterator<Item = String>) -> Result<(), String> {
+    const USAGE: &str = "usage: compare peer NAME latency|throughput [--payload BYTES] [--count N] \
+        [--rate HZ] [--url kafka://HOST:PORT,…] [--set NAME=VALUE]… [--window N] [--replication N]";
+    let (Some(name), Some(kind)) = (args.next(), args.next()) else { return Err(USAGE.to_owned()) };
+    let kind = match kind.as_str() {
+        "latency" => Kind::Latency,
+        "throughput" => Kind::Throughput,
+        _ => return Err(USAGE.to_owned()),
+    };
+    let mut work = Work::new(kind, 256, 1_000);
+    while let Some(option) = args.next() {
+        let value = args.next().ok_or(USAGE)?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{option} needs a number"));
+        match option.as_str() {
+            "--payload" => work.payload_bytes = number()? as usize,
+            "--count" => work.count = number()?.max(1),
+            "--rate" => work.rate_hz = number()?.max(1) as f64,
+            "--window" => work.window = Some(number()?.max(1)),
+            "--replication" => work.replication = number()? as i32,
+            "--url" => work.brokers = value.trim_start_matches("kafka://").to_owned(),
+            "--set" => {
+                let (name, value) = value.split_once('=').ok_or("--set takes NAME=VALUE")?;
+                work.settings.push((name.to_owned(), value.to_owned()));
+            }
+            _ => return Err(format!("{option} is no option; {USAGE}")),
+        }
+    }
+    println!("{}", run(&name, &work)?);
+    Ok(())
 }
 
 fn throughput_count(payload: usize) -> u64 {
@@ -158,9 +217,12 @@ fn heliograph(options: &Options, kind: Kind, payload: usize) -> Result<Value, St
 fn measure(options: &Options, peer: &str, kind: Kind, payload: usize) -> Result<Value, String> {
     let count =
         if kind == Kind::Latency { options.latency_count } else { throughput_count(payload) };
-    let topic = format!("helio_compare_{}_{}", std::process::id(), harness::now());
-    let work = Work { kind, payload_bytes: payload, rate_hz: 20.0, count, topic };
-    let text = serde_json::to_string(&work).expect("work is JSON");
+    run(peer, &Work::new(kind, payload, count))
+}
+
+/// Runs both ends of a peer in processes of their own.
+fn run(peer: &str, work: &Work) -> Result<Value, String> {
+    let text = serde_json::to_string(work).expect("work is JSON");
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
     let start = |end: &str| {
         let mut command = Command::new(&this);
@@ -173,7 +235,7 @@ fn measure(options: &Options, peer: &str, kind: Kind, payload: usize) -> Result<
     let [sub, publ] = ends.map(|o| {
         o.and_then(|o| serde_json::from_slice::<End>(&o.stdout).map_err(|e| format!("{peer}: {e}")))
     });
-    Ok(report(&work, peer, &sub?, &publ?, load.split(' ').next().unwrap_or_default()))
+    Ok(report(work, peer, &sub?, &publ?, load.split(' ').next().unwrap_or_default()))
 }
 
 fn report(work: &Work, peer: &str, sub: &End, publ: &End, load: &str) -> Value {
@@ -194,6 +256,8 @@ fn report(work: &Work, peer: &str, sub: &End, publ: &End, load: &str) -> Value {
         "read_per_s": sub.count as f64 / sub.seconds,
         "cpu_s": { "publisher": publ.cpu_s, "subscriber": sub.cpu_s },
         "rss_mb": { "publisher": publ.rss_mb, "subscriber": sub.rss_mb },
-        "load": load,
+        "load": load.parse::<f64>().unwrap_or_default(),
+        "window": work.window,
+        "settings": work.settings,
     })
 }
