@@ -4,7 +4,7 @@
 
 mod common;
 #[cfg(feature = "kafka")]
-#[path = "../../transports/kafka/tests/common/mod.rs"]
+#[path = "../../transports/kafka/tests/common/broker.rs"]
 mod kafka;
 
 use std::collections::BTreeMap;

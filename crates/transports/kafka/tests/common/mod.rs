@@ -1,96 +1,21 @@
-//! A real broker, started and hurt by `tests/engines/kafka`.
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! What the tests on real brokers share: the brokers, and plain clients of them.
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod broker;
 
-use helio_bus::Bus;
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 
-/// Exit code of an engine's program where this machine lacks what it needs.
-const SKIPPED: i32 = 3;
-
-/// A broker of this test binary's own. It ends with the process.
-pub(crate) struct Broker {
-    url: String,
-    folder: String,
-    /// All that the engine's program tells.
-    pub(crate) told: serde_json::Value,
-}
-
-/// The test binary's broker; none where this machine has no Java, which is said.
-pub(crate) fn broker() -> Option<&'static Broker> {
-    static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
-    BROKER.get_or_init(|| Broker::start(1)).as_ref()
-}
-
-fn program() -> PathBuf {
-    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    let program = above.map(|folder| folder.join("tests/engines/kafka")).find(|path| path.exists());
-    program.expect("the repository has it")
-}
+pub(crate) use broker::{Broker, broker, unique};
 
 impl Broker {
-    /// Brokers that end with the process; none where this machine has no Java, which is said.
-    pub(crate) fn start(nodes: u8) -> Option<Self> {
-        Self::start_with(&["--nodes", &nodes.to_string()])
-    }
-
-    /// The same with options of the engine's program.
-    pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
-        helio_kafka::register();
-        let owner = std::process::id().to_string();
-        let mut start = Command::new(program());
-        start.args(["start", "--json", "--owner", &owner]).args(options);
-        // What is over a topic's limits is looked for often, so that no test waits for minutes.
-        start.args(["--set", "log.retention.check.interval.ms=500"]);
-        let output = start.output().expect("tests/engines/kafka runs");
-        if output.status.code() == Some(SKIPPED) {
-            // Not by `eprintln!`, which a test that passes keeps to itself.
-            std::io::stderr().write_all(&output.stderr).expect("there is standard error");
-            return None;
-        }
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-        let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
-        let (url, folder) = (text("url"), text("dir"));
-        Some(Self { url, folder, told })
-    }
-
-    /// Its URL, with options.
-    pub(crate) fn url(&self, options: &str) -> String {
-        format!("{}?{options}", self.url)
-    }
-
-    /// A connection of its own.
-    pub(crate) fn bus(&self, producer: &str) -> Bus {
-        Bus::builder().producer(producer).connect(&self.url).expect("the broker answers")
-    }
-
     /// Sets a topic's property.
     pub(crate) fn set(&self, topic: &str, name: &str, value: &str) {
         let config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
         let altered = done(admin(self).alter_configs([&config], &AdminOptions::new()));
         let altered = altered.expect("the broker answers");
         assert!(altered.iter().all(Result::is_ok), "{altered:?}");
-    }
-
-    /// Does something to the only broker: `kill`, `restart`, `freeze`, `thaw`.
-    pub(crate) fn does(&self, what: &str) {
-        self.does_to(what, "1");
-    }
-
-    /// The same to one of several.
-    pub(crate) fn does_to(&self, what: &str, node: &str) {
-        let Output { status, stderr, .. } = Command::new(program())
-            .args([what, node, "--dir", &self.folder])
-            .output()
-            .expect("tests/engines/kafka runs");
-        assert!(status.success(), "{what}: {}", String::from_utf8_lossy(&stderr));
     }
 }
 
@@ -118,10 +43,4 @@ pub(crate) fn done<T>(future: impl Future<Output = T>) -> T {
         }
         std::thread::yield_now();
     }
-}
-
-/// A topic's name that no other test has.
-pub(crate) fn unique(base: &str) -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    format!("{base}/{:x}", since.expect("it is later").as_nanos())
 }
