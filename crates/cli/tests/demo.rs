@@ -91,3 +91,43 @@ fn it_plays_twice_on_one_bus() {
     assert_eq!(report["restarted"]["incarnations"], json!([3, 4]), "{report}");
     assert_eq!(report["lost"], 0, "{report}");
 }
+
+/// A broker of this test's own, ended with the process; none where this machine has no Java, which
+/// is said.
+#[cfg(feature = "kafka")]
+fn broker() -> Option<String> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
+    let owner = std::process::id().to_string();
+    let mut start = std::process::Command::new(program);
+    let output = start.args(["start", "--json", "--owner", &owner]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        use std::io::Write as _;
+        std::io::stderr().write_all(said.as_bytes()).unwrap();
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    Some(told["url"].as_str().unwrap().to_owned())
+}
+
+/// The same night with the same table, but for figures of time and for incarnations, which on Kafka
+/// are places in a log.
+#[cfg(feature = "kafka")]
+#[test]
+fn kafka_has_the_same_night() {
+    let Some(url) = broker() else { return };
+    let report = run(&["demo", "--url", &url, "--seconds", "3", "--json"]).json();
+    for requirement in report["requirements"].as_array().unwrap() {
+        let fulfilled = requirement["met"] == true || requirement["must"] == false;
+        assert!(fulfilled, "{requirement} of\n{report}");
+    }
+    assert_eq!((&report["lost"], &report["duplicated"]), (&json!(0), &json!(0)), "{report}");
+    assert_eq!(report["late_joiner"]["missing"], 0, "{report}");
+    let lives = report["restarted"]["incarnations"].as_array().unwrap();
+    assert!(lives.len() == 2 && lives[0].as_u64() < lives[1].as_u64(), "{report}");
+    for fault in ["unexpected", "unrecorded", "unacknowledged", "unaudited"] {
+        assert_eq!(report["commands"][fault], 0, "{fault} of {report}");
+    }
+    assert_eq!(report["states"].as_object().unwrap().len(), 5, "{report}");
+}

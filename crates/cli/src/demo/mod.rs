@@ -77,7 +77,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let (recorder, broker, notes) = cast.drain()?;
     let (states, story) = (stage.states()?, stage.close()?);
     let play = Play { events, recorder, broker, notes, story, states };
-    let report = Report::of(&scene, play, site.url());
+    let report = Report::of(&scene, play, (site.url(), bus.capabilities().reach));
     let mut out = Out::new();
     if args.run.output.json {
         out.json(&report)?;

@@ -4,6 +4,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use helio_bus::Bus;
+use helio_bus::transport::Reach;
 use helio_component::protocol::caller::Cause;
 use helio_component::protocol::{AckCode, SummaryState, path};
 
@@ -31,7 +32,8 @@ pub(crate) fn run(task: &ScriptTask) -> CliResult {
     let camera = task.camera.as_ref().and_then(place);
     say(&Word::Ready)?;
     let (exposure_s, orders) = (task.exposure_s, orders());
-    Script { all, mount, camera, exposure_s, orders, ends: false, images: 0 }.play()?;
+    let reach = bus.capabilities().reach;
+    Script { all, mount, camera, exposure_s, orders, reach, ends: false, images: 0 }.play()?;
     say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
 }
 
@@ -41,6 +43,7 @@ struct Script {
     camera: Option<usize>,
     exposure_s: f64,
     orders: Receiver<Order>,
+    reach: Reach,
     ends: bool,
     images: i32,
 }
@@ -157,7 +160,9 @@ impl Script {
     /// Commands the mount, which is not there.
     fn told_gone(&self) -> CliResult {
         let Ended { called, cause, text } = self.all[self.mount].ask("stop");
-        let (after_ns, met) = (called.took_ns, cause == Some(Cause::NobodyThere));
+        // Where the engine is told of a death by the lease only, the command may have been sent.
+        let gone = matches!(cause, Some(Cause::WentAway)) && self.reach == Reach::Network;
+        let (after_ns, met) = (called.took_ns, gone || cause == Some(Cause::NobodyThere));
         story(format!("stop of the mount ends after {:.1} ms: {text}", after_ns as f64 * 1e-6))?;
         Ended { called, cause, text }.account(met)?;
         say(&Word::Came(Step::ToldGone { after_ns }))
