@@ -77,6 +77,11 @@ impl Names {
         format!("{}{INTERNAL}{what}", self.prefix)
     }
 
+    /// What stands before every name.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// The topic that a Kafka topic is; none where it is internal, has another prefix, or a name
     /// that the bus cannot have.
     pub(crate) fn bus(&self, kafka: &str) -> Option<TopicName> {

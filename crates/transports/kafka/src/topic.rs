@@ -91,7 +91,7 @@ impl Transport for Kafka {
         let cluster = self.connection.client.cluster(PATIENCE)?;
         let legal = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
         let cluster: String = cluster.chars().map(legal).collect();
-        Ok(Some(format!("{SCHEME}-{cluster}.{}", self.connection.options.prefix)))
+        Ok(Some(format!("{SCHEME}-{cluster}.{}", self.connection.options.names.prefix())))
     }
 
     fn open_topic(
