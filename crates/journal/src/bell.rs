@@ -161,9 +161,10 @@ impl BellInner {
     }
 
     fn rung(&self) -> bool {
-        // Before the count is read: who pokes from here on counts anew.
-        self.poked.store(false, SeqCst);
         let now = self.word().load(SeqCst);
+        // After the count was read: who poked before and did not count is behind one who did, and
+        // is answered with it. A swap, because what those have left must be seen.
+        self.poked.swap(false, SeqCst);
         let before = self.answered.swap(now, SeqCst);
         if !rings::all_hinted(before, now) {
             self.unhinted.store(true, SeqCst);
