@@ -43,7 +43,7 @@ use crate::topic::TopicState;
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a question about writers waits for the brokers; then the answer is what was read
 /// before.
-const GLANCE: Duration = Duration::from_millis(200);
+const GLANCE: Duration = Duration::from_secs(1);
 /// How long those wait who do so every second.
 const PROMPT: Duration = Duration::from_secs(1);
 /// How long nobody asks again after that.

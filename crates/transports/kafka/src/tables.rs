@@ -43,6 +43,9 @@ pub(crate) const SCHEMAS: &str = "schemas";
 /// Who writes.
 pub(crate) const PRODUCERS: &str = "producers";
 
+/// How long between two looks whether another has read to the end.
+const TURN: Duration = Duration::from_millis(1);
+
 /// All tables of a connection.
 #[derive(Default)]
 pub(crate) struct Tables {
@@ -104,23 +107,32 @@ impl<F: Fold> Table<F> {
         Ok(self.look(look))
     }
 
-    /// The same for those who must not wait: within `glance`, and not at all where another reads.
-    /// The first time, which opens the table, takes its time.
+    /// The same for those who must not wait long: within `glance`, also where another reads. The
+    /// first time, which opens the table, takes its time.
     pub(crate) fn glance<R>(
         &self,
         connection: &Connection,
         glance: Duration,
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
-        let log = match self.log.try_lock() {
-            Ok(log) => Some(log),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+        let until = Instant::now() + glance;
+        let mut log = loop {
+            match self.log.try_lock() {
+                Ok(log) => break log,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                // What another has read may be from before the question.
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(TURN);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(outage(format!("{} is being read by another", F::NAME)));
+                }
+            }
         };
-        if let Some(mut log) = log {
-            let patience = if log.is_some() { glance } else { PATIENCE };
-            self.read_on(connection, &mut log, patience)?;
-        }
+        let left = until.saturating_duration_since(Instant::now());
+        let patience = if log.is_some() { left.max(TURN) } else { PATIENCE };
+        self.read_on(connection, &mut log, patience)?;
+        drop(log);
         Ok(self.look(look))
     }
 
