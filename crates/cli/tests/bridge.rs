@@ -252,7 +252,7 @@ fn a_migration_ends_by_itself_and_tells_what_it_did() {
 mod with_kafka {
     use super::*;
 
-    /// A broker that is killed and comes back in the second round.
+    /// The test's own broker is killed and comes back in the second round.
     fn hurt(broker: &kafka::Broker, n: u64) {
         if n == 1 {
             broker.does("kill");
@@ -262,17 +262,17 @@ mod with_kafka {
 
     #[test]
     fn killed_from_a_journal_to_kafka_nothing_is_lost_or_comes_twice() {
-        let Some(broker) = kafka::broker() else { return };
+        let Some(broker) = kafka::Broker::start(1) else { return };
         let from = Site::new();
         let name = kafka::unique("to-kafka");
-        storm(&from.url, &broker.url(""), &name, 4, |n| hurt(broker, n));
+        storm(&from.url, &broker.url(""), &name, 4, |n| hurt(&broker, n));
     }
 
     #[test]
     fn killed_from_kafka_to_a_journal_nothing_is_lost_or_comes_twice() {
-        let Some(broker) = kafka::broker() else { return };
+        let Some(broker) = kafka::Broker::start(1) else { return };
         let to = Site::new();
         let name = kafka::unique("from-kafka");
-        storm(&broker.url(""), &to.url, &name, 4, |n| hurt(broker, n));
+        storm(&broker.url(""), &to.url, &name, 4, |n| hurt(&broker, n));
     }
 }
