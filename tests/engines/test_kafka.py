@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,8 +112,13 @@ def test_a_killed_leader_costs_nothing_that_was_acknowledged(cluster: Engine) ->
 
 
 def leader(engine: Engine, topic: str) -> int:
-    metadata = AdminClient(engine.client()).list_topics(topic, timeout=SECONDS)
-    number: int = metadata.topics[topic].partitions[0].leader
+    """Who leads its partition, as soon as the broker that answers has heard of the topic."""
+    admin = AdminClient(engine.client())
+    until = time.monotonic() + SECONDS
+    while not (partitions := admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions):
+        assert time.monotonic() < until, f"no broker knows {topic}"
+        time.sleep(0.05)
+    number: int = partitions[0].leader
     return number
 
 

@@ -109,7 +109,9 @@ def _look(pid: int) -> tuple[str, str]:
             return "", ""
         # The name before the last parenthesis may hold anything; see proc(5) for the fields.
         fields = stat.rpartition(")")[2].split()
-        return fields[0], fields[19]
+        # The first thread is a zombie before the others have let go of files and ports.
+        ending = fields[0] == "Z" and int(fields[17]) > 1
+        return "R" if ending else fields[0], fields[19]
     ps = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     shown = subprocess.run(ps, capture_output=True, text=True, check=False).stdout
     letters, _, born = shown.strip().partition(" ")
