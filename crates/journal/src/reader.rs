@@ -129,9 +129,7 @@ impl Watch {
     pub fn arm(&self, bell: &Bell) -> bool {
         self.partition.arm(bell, self.pos)
     }
-}
 
-impl Watch {
     /// By what a ring for its partition is known, see [`Bell::rung_for`].
     #[must_use]
     pub fn hint(&self) -> Hint {

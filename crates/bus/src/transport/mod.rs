@@ -213,6 +213,31 @@ pub struct Record<'a> {
     pub headers: HeadersRef<'a>,
 }
 
+impl Record<'_> {
+    /// Compares payload and key with a transport's limits, in bytes: for transports.
+    ///
+    /// # Errors
+    /// [`TransportError::TooLarge`] with the limit.
+    pub fn check_size(
+        &self,
+        transport: &str,
+        max_payload: usize,
+        max_key: usize,
+    ) -> Result<(), TransportError> {
+        let limits = [
+            ("the payload", self.payload.len(), max_payload),
+            ("the key", self.key.len(), max_key),
+        ];
+        match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
+            None => Ok(()),
+            Some((what, bytes, limit)) => {
+                let transport = transport.to_owned();
+                Err(TransportError::TooLarge { what, bytes, limit, transport })
+            }
+        }
+    }
+}
+
 /// What a transport says when it took a sample.
 #[derive(Debug)]
 pub enum Published {

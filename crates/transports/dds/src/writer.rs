@@ -237,7 +237,7 @@ impl DdsWriter {
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
-        check_size(record)?;
+        record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         shared.live_by_publishing()?;
         let sequence = shared.sequence.load(Ordering::Relaxed) + 1;
         let header = Header::of(record, &shared.producer, (shared.partition, sequence));
@@ -274,19 +274,6 @@ impl DdsWriter {
         drop(waiting);
         self.shared.connection().ring();
         Ok(Published::Pending(pending))
-    }
-}
-
-fn check_size(record: &Record<'_>) -> Result<(), TransportError> {
-    let limits = [
-        ("the payload", record.payload.len(), MAX_PAYLOAD_BYTES),
-        ("the key", record.key.len(), MAX_KEY_BYTES),
-    ];
-    match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
-        None => Ok(()),
-        Some((what, bytes, limit)) => {
-            Err(TransportError::TooLarge { what, bytes, limit, transport: SCHEME.to_owned() })
-        }
     }
 }
 

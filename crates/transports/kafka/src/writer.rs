@@ -75,7 +75,7 @@ impl KafkaWriter {
     fn send(&mut self, record: &Record<'_>, ticket: Option<Ticket>) -> Result<(), PublishError> {
         self.topic.connection.check_open()?;
         self.claim.check()?;
-        check_size(record)?;
+        record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let topic = Arc::clone(&self.topic);
         let producer = match self.claim.forwards() {
             false => topic.connection.producer()?,
@@ -177,19 +177,6 @@ impl KafkaWriter {
 
 fn full(producer: &Shared) -> PublishError {
     PublishError::Full { transport: SCHEME.to_owned(), queued: producer.under_way() }
-}
-
-fn check_size(record: &Record<'_>) -> Result<(), TransportError> {
-    let limits = [
-        ("the payload", record.payload.len(), MAX_PAYLOAD_BYTES),
-        ("the key", record.key.len(), MAX_KEY_BYTES),
-    ];
-    match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
-        None => Ok(()),
-        Some((what, bytes, limit)) => {
-            Err(TransportError::TooLarge { what, bytes, limit, transport: SCHEME.to_owned() })
-        }
-    }
 }
 
 impl Writer for KafkaWriter {

@@ -184,17 +184,7 @@ impl MemoryWriter {
         if self.closed.load(Ordering::Acquire) {
             return Err(TransportError::Closed);
         }
-        let limits = [
-            ("the payload", record.payload.len(), MAX_PAYLOAD_BYTES),
-            ("the key", record.key.len(), MAX_KEY_BYTES),
-        ];
-        match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
-            None => Ok(()),
-            Some((what, bytes, limit)) => {
-                let transport = SCHEME.to_owned();
-                Err(TransportError::TooLarge { what, bytes, limit, transport })
-            }
-        }
+        record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)
     }
 
     fn append(
