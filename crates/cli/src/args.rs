@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use helio_bridge::Override;
 use helio_bus::Start;
+#[cfg(feature = "kafka")]
+use helio_core::confluent::Compatibility;
 use helio_core::container::Compression;
 use helio_core::qos::Guarantee;
 
@@ -63,6 +65,8 @@ pub(crate) enum Command {
     /// Look at schemas and interface folders, check and export them.
     #[command(subcommand)]
     Schema(SchemaCommand),
+    /// Serve a schema registry with Confluent's API, kept in a topic of the bus.
+    Registry(RegistryArgs),
     /// Look at components, command them, simulate them.
     #[command(subcommand)]
     Component(ComponentCommand),
@@ -412,6 +416,43 @@ pub(crate) enum SchemaCommand {
     Export(ExportArgs),
     /// Print the DDS types of topics as OMG IDL, for participants of other programs.
     Idl(IdlArgs),
+    /// Show or set which schemas a registry lets follow which.
+    #[cfg(feature = "kafka")]
+    Compatibility(CompatibilityArgs),
+}
+
+/// `helio schema compatibility`.
+#[cfg(feature = "kafka")]
+#[derive(Debug, Args)]
+pub(crate) struct CompatibilityArgs {
+    /// The registry, such as `http://localhost:8081`.
+    pub(crate) registry: String,
+    /// A subject, such as `wind-value`; what holds for all others unless given.
+    pub(crate) subject: Option<String>,
+    /// Set it: NONE, BACKWARD, FORWARD, FULL, or the last three with _TRANSITIVE.
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) set: Option<Compatibility>,
+    /// `USER:PASSWORD`, for registries that ask who it is.
+    #[arg(long, env = "HELIO_REGISTRY_USER", hide_env_values = true, value_name = "USER")]
+    pub(crate) user: Option<String>,
+    /// Certificates that are trusted instead of the system's, a file of PEM.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio registry`.
+#[derive(Debug, Args)]
+pub(crate) struct RegistryArgs {
+    /// Where it listens.
+    #[arg(long, default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// The bus that keeps it, instead of --url.
+    #[arg(value_name = "BUS")]
+    pub(crate) bus: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `helio schema show`.

@@ -23,6 +23,7 @@ mod publish;
 mod receipts;
 mod record;
 mod recording;
+mod registry;
 mod sal;
 mod schema;
 mod screen;
@@ -75,6 +76,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Bridge(args) => bridge::run(args, &stop),
         Command::Demo(args) => demo::run(args, url, &stop),
         Command::Schema(command) => schema::run(command, url),
+        Command::Registry(args) => registry::run(args, url, &stop),
         Command::Component(command) => component::run(command, url, &stop),
         Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),
         Command::Bench(Bench::Latency(args)) => bench::load::latency(args, url, &stop),

@@ -1,5 +1,7 @@
 //! `helio schema`: looks at schemas and interface folders, checks, compares and exports them.
 
+#[cfg(feature = "kafka")]
+mod compatibility;
 mod idl;
 mod show;
 
@@ -21,6 +23,8 @@ pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
         SchemaCommand::Check(args) => check(args),
         SchemaCommand::Diff(args) => diff(args),
         SchemaCommand::Export(args) => export(args),
+        #[cfg(feature = "kafka")]
+        SchemaCommand::Compatibility(args) => compatibility::run(args),
         SchemaCommand::Idl(args) => idl::run(args, url),
     }
 }

@@ -1,0 +1,34 @@
+//! `helio registry`: serves a schema registry that is kept in a topic of the bus.
+
+use helio_registry::{Keeper, OpenError, serve};
+
+use crate::args::RegistryArgs;
+use crate::error::{CliError, CliResult};
+use crate::open;
+use crate::out::Out;
+use crate::stop::{LOOK, Stop};
+
+/// Serves until a signal ends it.
+pub(crate) fn run(args: &RegistryArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let url = open::url(args.bus.as_deref().or(url))?;
+    let bus = open::connect(Some(&url), None)?;
+    let keeper = Keeper::open(&bus).map_err(|error| match error {
+        OpenError::Topic(error) => error.into(),
+        OpenError::Read(error) => error.into(),
+        error @ OpenError::Foreign { .. } => CliError::Refused(error.to_string()),
+    })?;
+    let serving = serve(keeper, &args.listen)
+        .map_err(|error| CliError::Failure(format!("cannot listen at {}: {error}", args.listen)))?;
+    let at = format!("http://{}", serving.address());
+    let mut out = Out::new();
+    if args.output.json {
+        out.json(&serde_json::json!({ "url": at, "bus": url }))?;
+    } else {
+        out.line(&format!("the schemas of {url} are served at {at}"))?;
+    }
+    out.flush()?;
+    while !stop.asked() {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

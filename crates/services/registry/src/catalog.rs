@@ -1,0 +1,480 @@
+//! The registry as a value: changes in, answers out; no I/O, no clock.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use helio_core::Schema;
+use helio_core::confluent::Compatibility;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::Refusal;
+
+/// The most schemas of a registry, those that were deleted included: of a large observatory, twenty
+/// times over.
+pub const MAX_SCHEMAS: usize = 100_000;
+/// The longest name of a subject, in bytes.
+const MAX_SUBJECT_BYTES: usize = 1_024;
+
+/// What happened to the registry: a sample of its topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub(crate) enum Change {
+    /// A subject has a schema more, or again.
+    Registered {
+        /// The subject.
+        subject: String,
+        /// The schema's number in the subject.
+        version: u32,
+        /// The schema's number in the registry.
+        id: u32,
+        /// Its text.
+        schema: Arc<str>,
+    },
+    /// Versions of a subject were deleted.
+    Deleted {
+        /// The subject.
+        subject: String,
+        /// Which.
+        versions: Vec<u32>,
+        /// Whether they are gone: they can be asked for otherwise.
+        permanent: bool,
+    },
+    /// A level of compatibility was set, or taken back.
+    Level {
+        /// Whose; none is that of all others.
+        subject: Option<String>,
+        /// The level's word.
+        level: Option<String>,
+    },
+    /// A mode was set, or taken back.
+    Mode {
+        /// Whose; none is that of all others.
+        subject: Option<String>,
+        /// The mode.
+        mode: Option<Mode>,
+    },
+}
+
+/// Whether schemas are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum Mode {
+    /// They are.
+    #[default]
+    Readwrite,
+    /// They are not, but by subjects whose own mode is another.
+    Readonly,
+    /// They are not, whatever a subject's mode is.
+    ReadonlyOverride,
+}
+
+impl FromStr for Mode {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        match text {
+            "READWRITE" => Ok(Self::Readwrite),
+            "READONLY" => Ok(Self::Readonly),
+            "READONLY_OVERRIDE" => Ok(Self::ReadonlyOverride),
+            other => Err(Refusal::Mode(other.chars().take(40).collect())),
+        }
+    }
+}
+
+/// One version of a subject.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) number: u32,
+    pub(crate) id: u32,
+    pub(crate) deleted: bool,
+}
+
+/// A version that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Latest,
+    Number(u32),
+}
+
+impl FromStr for Wanted {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        match text {
+            "latest" | "-1" => Ok(Self::Latest),
+            text => match text.parse() {
+                Ok(number @ 1..=0x7fff_ffff) => Ok(Self::Number(number)),
+                _ => Err(Refusal::Version(text.chars().take(40).collect())),
+            },
+        }
+    }
+}
+
+/// Whether what was deleted, and is not gone, counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    Counts,
+    DoesNot,
+}
+
+impl From<bool> for Deleted {
+    fn from(counts: bool) -> Self {
+        if counts { Self::Counts } else { Self::DoesNot }
+    }
+}
+
+/// What there is.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    subjects: BTreeMap<String, Vec<Version>>,
+    texts: BTreeMap<u32, Arc<str>>,
+    /// Numbers by the schema's text without what means nothing, so that one schema has one number.
+    ids: BTreeMap<String, u32>,
+    level: Option<Compatibility>,
+    levels: BTreeMap<String, Compatibility>,
+    mode: Option<Mode>,
+    modes: BTreeMap<String, Mode>,
+    newest_id: u32,
+}
+
+/// What a text means: its JSON without spaces.
+fn normal(text: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    Some(value.to_string())
+}
+
+fn parse(text: &str) -> Result<(Schema, String), Refusal> {
+    let schema = Schema::parse(text).map_err(|error| Refusal::Schema(error.to_string()))?;
+    let normal = normal(text).ok_or_else(|| Refusal::Schema("it is no JSON".to_owned()))?;
+    Ok((schema, normal))
+}
+
+impl Catalog {
+    /// Makes a change that is durable.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Registered { subject, version, id, schema } => {
+                let versions = self.subjects.entry(subject.clone()).or_default();
+                versions.retain(|old| old.number != *version);
+                versions.push(Version { number: *version, id: *id, deleted: false });
+                self.newest_id = self.newest_id.max(*id);
+                self.texts.entry(*id).or_insert_with(|| Arc::clone(schema));
+                self.ids.entry(normal(schema).unwrap_or_default()).or_insert(*id);
+            }
+            Change::Deleted { subject, versions, permanent } => {
+                self.delete(subject, versions, *permanent)
+            }
+            Change::Level { subject, level } => {
+                let level = level.as_deref().and_then(|word| word.parse().ok());
+                set(&mut self.level, &mut self.levels, (subject, level));
+            }
+            Change::Mode { subject, mode } => {
+                set(&mut self.mode, &mut self.modes, (subject, *mode))
+            }
+        }
+    }
+
+    fn delete(&mut self, subject: &str, numbers: &[u32], permanent: bool) {
+        let Some(versions) = self.subjects.get_mut(subject) else { return };
+        let named = |version: &Version| numbers.contains(&version.number);
+        if permanent {
+            versions.retain(|version| !named(version));
+        } else {
+            versions.iter_mut().filter(|v| named(v)).for_each(|version| version.deleted = true);
+        }
+        if versions.is_empty() {
+            self.subjects.remove(subject);
+            self.levels.remove(subject);
+            self.modes.remove(subject);
+        }
+    }
+
+    pub(crate) fn subjects(&self, deleted: Deleted, prefix: &str) -> Vec<&str> {
+        let counts = |versions: &[Version]| {
+            deleted == Deleted::Counts || versions.iter().any(|version| !version.deleted)
+        };
+        let of = self
+            .subjects
+            .iter()
+            .filter(|(name, versions)| name.starts_with(prefix) && counts(versions));
+        of.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The versions of a subject, oldest first.
+    pub(crate) fn versions(
+        &self,
+        subject: &str,
+        deleted: Deleted,
+    ) -> Result<Vec<&Version>, Refusal> {
+        let missing = || Refusal::NoSubject(subject.to_owned());
+        let versions = self.subjects.get(subject).ok_or_else(missing)?;
+        let counts = |version: &&Version| deleted == Deleted::Counts || !version.deleted;
+        let found: Vec<_> = versions.iter().filter(counts).collect();
+        if found.is_empty() { Err(missing()) } else { Ok(found) }
+    }
+
+    pub(crate) fn version(
+        &self,
+        subject: &str,
+        wanted: Wanted,
+        deleted: Deleted,
+    ) -> Result<&Version, Refusal> {
+        let versions = self.versions(subject, deleted)?;
+        match wanted {
+            Wanted::Latest => versions.last().copied().ok_or(Refusal::NoSchema),
+            Wanted::Number(number) => {
+                let found = versions.into_iter().find(|version| version.number == number);
+                found.ok_or(Refusal::NoVersion(number))
+            }
+        }
+    }
+
+    pub(crate) fn text(&self, id: u32) -> Result<&Arc<str>, Refusal> {
+        self.texts.get(&id).ok_or(Refusal::NoId(id))
+    }
+
+    /// The places of a schema: subjects and versions.
+    pub(crate) fn places(&self, id: u32, deleted: Deleted) -> Vec<(&str, u32)> {
+        let all = self.subjects.iter().flat_map(|(subject, versions)| {
+            versions.iter().map(move |version| (subject.as_str(), version))
+        });
+        let counts = |version: &Version| deleted == Deleted::Counts || !version.deleted;
+        let its = all.filter(|(_, version)| version.id == id && counts(version));
+        its.map(|(subject, version)| (subject, version.number)).collect()
+    }
+
+    /// The version of a subject that has a schema.
+    pub(crate) fn look_up(
+        &self,
+        subject: &str,
+        text: &str,
+        deleted: Deleted,
+    ) -> Result<&Version, Refusal> {
+        let versions = self.versions(subject, deleted)?;
+        let (_, normal) = parse(text)?;
+        let id = self.ids.get(&normal).ok_or(Refusal::NoSchema)?;
+        versions.into_iter().rev().find(|version| version.id == *id).ok_or(Refusal::NoSchema)
+    }
+
+    /// What registering a schema changes, and its number; nothing where the subject has it.
+    pub(crate) fn register(
+        &self,
+        subject: &str,
+        text: &str,
+    ) -> Result<(u32, Option<Change>), Refusal> {
+        if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES {
+            let reason = format!("a subject's name has 1 to {MAX_SUBJECT_BYTES} bytes");
+            return Err(Refusal::Request(reason));
+        }
+        let (schema, normal) = parse(text)?;
+        let known = self.ids.get(&normal).copied();
+        let versions = self.versions(subject, Deleted::DoesNot).unwrap_or_default();
+        if let Some(id) = known.filter(|id| versions.iter().any(|version| version.id == *id)) {
+            return Ok((id, None));
+        }
+        if self.mode(subject) != Mode::Readwrite {
+            return Err(Refusal::ReadOnly(subject.to_owned()));
+        }
+        if known.is_none() && self.texts.len() >= MAX_SCHEMAS {
+            return Err(Refusal::Request(format!("there are {MAX_SCHEMAS} schemas: it is full")));
+        }
+        let objections = self.level(subject).objections(&self.schemas(&versions), &schema);
+        if !objections.is_empty() {
+            return Err(Refusal::Incompatible(subject.to_owned(), objections.join("; ")));
+        }
+        let all = self.subjects.get(subject).map_or(&[][..], Vec::as_slice);
+        // A version that was deleted, and is not gone, keeps its number.
+        let version = all.iter().map(|version| version.number).max().unwrap_or(0) + 1;
+        let id = known.unwrap_or(self.newest_id + 1);
+        let (subject, schema) = (subject.to_owned(), text.into());
+        Ok((id, Some(Change::Registered { subject, version, id, schema })))
+    }
+
+    /// What keeps a schema from being registered: held against one version, or all that the level
+    /// asks for.
+    pub(crate) fn objections(
+        &self,
+        subject: &str,
+        wanted: Option<Wanted>,
+        text: &str,
+    ) -> Result<Vec<String>, Refusal> {
+        let (schema, _) = parse(text)?;
+        let held = match wanted {
+            Some(wanted) => vec![self.version(subject, wanted, Deleted::DoesNot)?],
+            None => self.versions(subject, Deleted::DoesNot).unwrap_or_default(),
+        };
+        Ok(self.level(subject).objections(&self.schemas(&held), &schema))
+    }
+
+    fn schemas(&self, versions: &[&Version]) -> Vec<Schema> {
+        let texts = versions.iter().filter_map(|version| self.texts.get(&version.id));
+        texts.filter_map(|text| Schema::parse(text).ok()).collect()
+    }
+
+    /// What deleting versions changes.
+    pub(crate) fn deletion(
+        &self,
+        subject: &str,
+        wanted: Option<Wanted>,
+        permanent: bool,
+    ) -> Result<Change, Refusal> {
+        let name = || subject.to_owned();
+        if self.mode(subject) != Mode::Readwrite {
+            return Err(Refusal::ReadOnly(name()));
+        }
+        let all = self.versions(subject, Deleted::Counts)?;
+        let numbers: Vec<u32> = match wanted {
+            None => {
+                let live = all.iter().any(|version| !version.deleted);
+                match (permanent, live) {
+                    (true, true) => return Err(Refusal::SubjectNotDeleted(name())),
+                    (false, false) => return Err(Refusal::SubjectDeleted(name())),
+                    _ => {}
+                }
+                let chosen = all.iter().filter(|version| permanent || !version.deleted);
+                chosen.map(|version| version.number).collect()
+            }
+            Some(wanted) => {
+                let version = self.version(subject, wanted, Deleted::Counts)?;
+                match (permanent, version.deleted) {
+                    (true, false) => {
+                        return Err(Refusal::VersionNotDeleted(name(), version.number));
+                    }
+                    (false, true) => return Err(Refusal::VersionDeleted(name(), version.number)),
+                    _ => vec![version.number],
+                }
+            }
+        };
+        Ok(Change::Deleted { subject: name(), versions: numbers, permanent })
+    }
+
+    /// The level that holds for a subject.
+    pub(crate) fn level(&self, subject: &str) -> Compatibility {
+        self.levels.get(subject).copied().unwrap_or_else(|| self.common_level())
+    }
+
+    pub(crate) fn own_level(&self, subject: &str) -> Option<Compatibility> {
+        self.levels.get(subject).copied()
+    }
+
+    /// That of all who have none of their own: backward, as Confluent's.
+    pub(crate) fn common_level(&self) -> Compatibility {
+        self.level.unwrap_or(Compatibility::Backward)
+    }
+
+    /// The mode that holds for a subject.
+    pub(crate) fn mode(&self, subject: &str) -> Mode {
+        match self.common_mode() {
+            Mode::ReadonlyOverride => Mode::ReadonlyOverride,
+            common => self.modes.get(subject).copied().unwrap_or(common),
+        }
+    }
+
+    pub(crate) fn own_mode(&self, subject: &str) -> Option<Mode> {
+        self.modes.get(subject).copied()
+    }
+
+    pub(crate) fn common_mode(&self) -> Mode {
+        self.mode.unwrap_or_default()
+    }
+}
+
+fn set<T>(
+    common: &mut Option<T>,
+    own: &mut BTreeMap<String, T>,
+    (subject, value): (&Option<String>, Option<T>),
+) {
+    match (subject, value) {
+        (None, value) => *common = value,
+        (Some(subject), Some(value)) => _ = own.insert(subject.clone(), value),
+        (Some(subject), None) => _ = own.remove(subject),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = r#"{"type": "record", "name": "W", "fields": [
+        {"name": "a", "type": "int", "default": 0}]}"#;
+    const B: &str = r#"{"type": "record", "name": "W", "fields": [
+        {"name": "a", "type": "double", "default": 0}]}"#;
+
+    fn registered(catalog: &mut Catalog, subject: &str, text: &str) -> u32 {
+        let (id, change) = catalog.register(subject, text).unwrap();
+        // As it comes back from the topic.
+        let change = change.map(|change| serde_json::to_string(&change).unwrap());
+        change.iter().for_each(|text| catalog.apply(&serde_json::from_str(text).unwrap()));
+        id
+    }
+
+    #[test]
+    fn one_schema_has_one_number_and_a_subject_has_it_once() {
+        let mut catalog = Catalog::default();
+        assert_eq!(registered(&mut catalog, "s", A), 1);
+        assert_eq!(registered(&mut catalog, "s", &A.replace([' ', '\n'], "")), 1);
+        assert_eq!(registered(&mut catalog, "t", A), 1);
+        assert_eq!(registered(&mut catalog, "s", B), 2);
+        assert_eq!(catalog.places(1, Deleted::DoesNot), [("s", 1), ("t", 1)]);
+        assert_eq!(catalog.subjects(Deleted::DoesNot, ""), ["s", "t"]);
+        assert_eq!(catalog.look_up("s", A, Deleted::DoesNot).unwrap().number, 1);
+        assert_eq!(catalog.look_up("t", B, Deleted::DoesNot).unwrap_err(), Refusal::NoSchema);
+        assert!(matches!(catalog.register("s", "{}"), Err(Refusal::Schema(_))));
+        assert!(matches!(catalog.register("", A), Err(Refusal::Request(_))));
+    }
+
+    #[test]
+    fn levels_are_held_to_and_modes_too() {
+        let mut catalog = Catalog::default();
+        registered(&mut catalog, "s", B);
+        assert!(matches!(catalog.register("s", A), Err(Refusal::Incompatible(..))));
+        assert_eq!(catalog.objections("s", None, A).unwrap().len(), 1);
+        let level =
+            |word: &str| Change::Level { subject: Some("s".into()), level: Some(word.into()) };
+        catalog.apply(&level("NONE"));
+        registered(&mut catalog, "s", A);
+        catalog.apply(&level("FULL_TRANSITIVE"));
+        assert_eq!(catalog.objections("s", Some(Wanted::Latest), A).unwrap().len(), 0);
+        catalog.apply(&Change::Level { subject: Some("s".into()), level: None });
+        assert_eq!(catalog.level("s"), Compatibility::Backward);
+        catalog.apply(&Change::Mode { subject: None, mode: Some(Mode::Readonly) });
+        assert!(matches!(catalog.register("u", A), Err(Refusal::ReadOnly(_))));
+        assert_eq!(registered(&mut catalog, "s", A), 2);
+        catalog.apply(&Change::Mode { subject: Some("u".into()), mode: Some(Mode::Readwrite) });
+        registered(&mut catalog, "u", A);
+        catalog.apply(&Change::Mode { subject: None, mode: Some(Mode::ReadonlyOverride) });
+        assert!(matches!(catalog.register("u", B), Err(Refusal::ReadOnly(_))));
+    }
+
+    #[test]
+    fn what_is_deleted_is_there_until_it_is_gone() {
+        let mut catalog = Catalog::default();
+        registered(&mut catalog, "s", A);
+        registered(&mut catalog, "s", B);
+        let delete = |catalog: &mut Catalog, wanted, permanent| {
+            let change = catalog.deletion("s", wanted, permanent)?;
+            catalog.apply(&change);
+            Ok::<_, Refusal>(())
+        };
+        let one = Wanted::Number(1);
+        let first = Some(one);
+        let refused = delete(&mut catalog, first, true).unwrap_err();
+        assert_eq!(refused, Refusal::VersionNotDeleted("s".into(), 1));
+        delete(&mut catalog, first, false).unwrap();
+        assert_eq!(catalog.version("s", one, Deleted::DoesNot).unwrap_err(), Refusal::NoVersion(1));
+        assert_eq!(catalog.versions("s", Deleted::Counts).unwrap().len(), 2);
+        delete(&mut catalog, first, true).unwrap();
+        assert_eq!(catalog.versions("s", Deleted::Counts).unwrap().len(), 1);
+        delete(&mut catalog, None, false).unwrap();
+        assert_eq!(
+            delete(&mut catalog, None, false).unwrap_err(),
+            Refusal::SubjectDeleted("s".into())
+        );
+        assert!(catalog.subjects(Deleted::DoesNot, "").is_empty());
+        // Its number goes on, and its old schema is still found by its own.
+        assert_eq!(registered(&mut catalog, "s", A), 1);
+        assert_eq!(catalog.version("s", Wanted::Latest, Deleted::DoesNot).unwrap().number, 3);
+        assert_eq!(&**catalog.text(2).unwrap(), B);
+    }
+}

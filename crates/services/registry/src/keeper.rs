@@ -1,0 +1,159 @@
+//! The registry's topic: changes are durable before they are made.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use helio_bus::transport::{Position, locked};
+use helio_bus::{
+    Bus, Event, Message, Publisher, ReadError, Start, Subscribe, Topic, TopicError, TopicSpec,
+};
+use helio_core::Qos;
+use helio_core::qos::Guarantee;
+use thiserror::Error;
+
+use crate::answer::Refusal;
+use crate::catalog::{Catalog, Change};
+
+/// The topic that the registry is kept in.
+pub const TOPIC: &str = "_schemas";
+/// The longest that a change waits for being durable.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the registry cannot be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The topic cannot be.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A sample of it is no change.
+    #[error("sample {offset} of {TOPIC} is no change of a registry: {reason}; keep it elsewhere")]
+    Foreign {
+        /// Its place.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A registry that is kept in a bus's topic.
+pub struct Keeper {
+    topic: Topic,
+    publisher: Publisher,
+    state: Mutex<State>,
+}
+
+struct State {
+    catalog: Catalog,
+    /// Whether it may have missed a change: what became of a publish is not known.
+    doubtful: bool,
+}
+
+impl Keeper {
+    /// Opens the registry of a bus, and makes it where there is none. It is this one's until it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`OpenError`]; [`TransportError::Owned`](helio_bus::TransportError::Owned) where another
+    /// registry has it.
+    pub fn open(bus: &Bus) -> Result<Self, OpenError> {
+        let spec = TopicSpec::new(TOPIC)?.qos(Qos::state());
+        let topic = bus.topic(spec)?;
+        // Whoever had it before writes no more, from here on.
+        let publisher = topic.publisher()?;
+        let catalog = read(&topic)?;
+        let state = Mutex::new(State { catalog, doubtful: false });
+        Ok(Self { topic, publisher, state })
+    }
+
+    /// Looks at what there is.
+    pub(crate) fn look<R>(
+        &self,
+        look: impl FnOnce(&Catalog) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        look(&locked(&self.state).catalog)
+    }
+
+    /// Decides on a change, and makes it: it is durable when this returns.
+    pub(crate) fn change<R>(
+        &self,
+        decide: impl FnOnce(&Catalog) -> Result<(R, Option<Change>), Refusal>,
+    ) -> Result<R, Refusal> {
+        let mut state = locked(&self.state);
+        if state.doubtful {
+            state.catalog = read(&self.topic).map_err(|error| Refusal::Store(error.to_string()))?;
+            state.doubtful = false;
+        }
+        let (result, change) = decide(&state.catalog)?;
+        if let Some(change) = change {
+            let failed = |error: &dyn std::fmt::Display| Refusal::Store(error.to_string());
+            let text = serde_json::to_vec(&change).map_err(|error| failed(&error))?;
+            let message = Message::new(&text).guarantee(Guarantee::Durable);
+            let published = self.publisher.publish(message).wait_timeout(PATIENCE);
+            if let Err(error) = published {
+                // It may have arrived nevertheless.
+                state.doubtful = true;
+                return Err(failed(&error));
+            }
+            state.catalog.apply(&change);
+        }
+        Ok(result)
+    }
+}
+
+/// What all changes so far make.
+fn read(topic: &Topic) -> Result<Catalog, OpenError> {
+    let mut catalog = Catalog::default();
+    let ends: Vec<u64> = topic.partitions()?.iter().map(|partition| partition.end).collect();
+    let end: u64 = ends.iter().sum();
+    let mut changes = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    let next = |positions: &[Position]| positions.iter().map(|at| at.next).sum::<u64>();
+    while next(&changes.positions()) < end {
+        let Some(event) = changes.next_timeout(PATIENCE)? else { break };
+        if let Event::Sample(sample) = event {
+            let change: Change = serde_json::from_slice(&sample.payload).map_err(|error| {
+                OpenError::Foreign { offset: sample.offset, reason: error.to_string() }
+            })?;
+            catalog.apply(&change);
+        }
+    }
+    Ok(catalog)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = r#"{"type": "record", "name": "W", "fields": []}"#;
+
+    #[test]
+    fn what_was_answered_is_there_again_and_one_has_it_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("journal:{}", folder.path().display());
+        let bus = |name: &str| Bus::builder().producer(name).connect(&url).unwrap();
+        let first = bus("one");
+        let keeper = Keeper::open(&first).unwrap();
+        assert_eq!(keeper.change(|catalog| catalog.register("s", A)), Ok(1));
+        let second = bus("two");
+        let refused = Keeper::open(&second).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("has a live writer"), "{refused}");
+        drop(keeper);
+        drop(first);
+        let keeper = Keeper::open(&second).unwrap();
+        assert_eq!(
+            keeper.look(|catalog| catalog.text(1).map(|text| text.to_string())),
+            Ok(A.to_owned())
+        );
+    }
+
+    #[test]
+    fn a_topic_of_somebody_else_s_is_refused() {
+        let bus = Bus::builder().producer("x").connect("memory:").unwrap();
+        let topic = bus.topic(TopicSpec::new(TOPIC).unwrap().qos(Qos::state())).unwrap();
+        topic.publisher().unwrap().publish(Message::new(b"7")).wait().unwrap();
+        let refused = Keeper::open(&bus).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("sample 0 of _schemas is no change"), "{refused}");
+    }
+}
