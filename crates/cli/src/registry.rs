@@ -15,7 +15,9 @@ pub(crate) fn run(args: &RegistryArgs, url: Option<&str>, stop: &Stop) -> CliRes
     let keeper = Keeper::open(&bus).map_err(|error| match error {
         OpenError::Topic(error) => error.into(),
         OpenError::Read(error) => error.into(),
-        error @ OpenError::Foreign { .. } => CliError::Refused(error.to_string()),
+        error @ (OpenError::Foreign { .. } | OpenError::Incomplete { .. }) => {
+            CliError::Refused(error.to_string())
+        }
     })?;
     let serving = serve(keeper, &args.listen)
         .map_err(|error| CliError::Failure(format!("cannot listen at {}: {error}", args.listen)))?;

@@ -36,6 +36,14 @@ pub enum OpenError {
         /// What is wrong.
         reason: String,
     },
+    /// Not all of it can be read: numbers would be given twice.
+    #[error("{missing} samples of {TOPIC} cannot be read: {reason}")]
+    Incomplete {
+        /// How many.
+        missing: u64,
+        /// What is wrong.
+        reason: &'static str,
+    },
 }
 
 /// A registry that is kept in a bus's topic.
@@ -111,12 +119,25 @@ fn read(topic: &Topic) -> Result<Catalog, OpenError> {
     let mut changes = topic.subscribe(Subscribe::from(Start::Earliest))?;
     let next = |positions: &[Position]| positions.iter().map(|at| at.next).sum::<u64>();
     while next(&changes.positions()) < end {
-        let Some(event) = changes.next_timeout(PATIENCE)? else { break };
-        if let Event::Sample(sample) = event {
-            let change: Change = serde_json::from_slice(&sample.payload).map_err(|error| {
-                OpenError::Foreign { offset: sample.offset, reason: error.to_string() }
-            })?;
-            catalog.apply(&change);
+        match changes.next_timeout(PATIENCE)? {
+            Some(Event::Sample(sample)) => {
+                let change: Change = serde_json::from_slice(&sample.payload).map_err(|error| {
+                    OpenError::Foreign { offset: sample.offset, reason: error.to_string() }
+                })?;
+                catalog.apply(&change);
+            }
+            Some(Event::Gap(gap)) => {
+                let reason = "they were removed or are damaged";
+                return Err(OpenError::Incomplete { missing: gap.lost, reason });
+            }
+            Some(_) => {}
+            None => {
+                let missing = end - next(&changes.positions());
+                return Err(OpenError::Incomplete {
+                    missing,
+                    reason: "the bus does not hand them out",
+                });
+            }
         }
     }
     Ok(catalog)
@@ -124,6 +145,9 @@ fn read(topic: &Topic) -> Result<Catalog, OpenError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     const A: &str = r#"{"type": "record", "name": "W", "fields": []}"#;
@@ -155,5 +179,35 @@ mod tests {
         topic.publisher().unwrap().publish(Message::new(b"7")).wait().unwrap();
         let refused = Keeper::open(&bus).map(drop).unwrap_err().to_string();
         assert!(refused.contains("sample 0 of _schemas is no change"), "{refused}");
+    }
+
+    #[test]
+    fn numbers_are_not_given_where_a_change_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("journal:{}", folder.path().display());
+        let bus = || Bus::builder().producer("x").connect(&url).unwrap();
+        let keeper = Keeper::open(&bus()).unwrap();
+        for subject in ["first", "second"] {
+            keeper.change(|catalog| catalog.register(subject, A)).unwrap();
+        }
+        drop(keeper);
+        let damaged = segments(folder.path()).into_iter().filter(|path| damage(path)).count();
+        assert_eq!(damaged, 1);
+        let refused = Keeper::open(&bus()).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::Incomplete { missing: 1, .. }), "{refused}");
+    }
+
+    fn segments(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        folders.iter().flat_map(|folder| segments(folder)).chain(files).collect()
+    }
+
+    /// Changes a byte of the first change, where the file has it.
+    fn damage(path: &Path) -> bool {
+        let Ok(mut bytes) = fs::read(path) else { return false };
+        let Some(at) = bytes.windows(5).position(|at| at == b"first") else { return false };
+        bytes[at] = b'g';
+        fs::write(path, bytes).is_ok()
     }
 }
