@@ -1,4 +1,5 @@
-//! What everything of one connection shares, and the one thread that does what may wait.
+//! What everything of one connection shares, and the two threads that do what may wait: one hears
+//! and answers, the other waits for acknowledgements.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, TransportError};
-use helio_core::TopicName;
+use helio_core::{ProducerName, TopicName};
 
 use crate::entity::{Domain, Participant, Qos, Topic};
 use crate::envelope;
@@ -15,16 +16,20 @@ use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::Options;
 use crate::reader::Incoming;
-use crate::tables::{Answer, Ask, End, Heard, Opened, Tables, Word, hex};
+use crate::tables::{About, Answer, Ask, End, Heard, Opened, Tables, Word, hex};
 use crate::topic::TopicState;
 use crate::writer::Outgoing;
 
 /// How long an end that was opened is given to meet those of its topic.
 const MEETING: Duration = Duration::from_secs(2);
-/// How long the thread waits for acknowledgements before it looks at what else there is.
+/// How soon a question whose ends have not met is looked at again.
 const TURN: Duration = Duration::from_millis(1);
-/// The thread's longest rest.
+/// A thread's longest rest.
 const REST: Duration = Duration::from_secs(1);
+/// How long acknowledgements are waited for in one round of all writers, and of one writer at
+/// least: longer than they take, since each wait is for all that was written when it began.
+const ROUND: Duration = Duration::from_millis(50);
+const ONE: Duration = Duration::from_millis(20);
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -38,10 +43,11 @@ pub(crate) struct Connection {
     writers: Mutex<Vec<Weak<Outgoing>>>,
     readers: Mutex<Vec<Weak<Incoming>>>,
     alarm: Arc<Alarm>,
+    receipts: Arc<Alarm>,
     closed: AtomicBool,
 }
 
-/// What wakes the thread.
+/// What wakes a thread.
 #[derive(Default)]
 pub(crate) struct Alarm {
     rung: Mutex<bool>,
@@ -86,7 +92,7 @@ impl Connection {
         let rung = Arc::clone(&alarm);
         let news: Arc<dyn Fn() + Send + Sync> = Arc::new(move || rung.ring());
         let connection = Arc::new(Self {
-            tables: Tables::open(&participant, &names, &news)?,
+            tables: Tables::open(&participant, &names, clock, &news)?,
             domain: options.domain,
             names,
             clock: Arc::clone(clock),
@@ -96,18 +102,18 @@ impl Connection {
             writers: Mutex::default(),
             readers: Mutex::default(),
             alarm,
+            receipts: Arc::default(),
             closed: AtomicBool::new(false),
         });
         let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.alarm));
-        std::thread::Builder::new()
-            .name("helio-dds".to_owned())
-            .spawn(move || run(&weak, &alarm))
-            .map_err(|error| engine("start a thread", error))?;
+        start("helio-dds", move || hear_all(&weak, &alarm))?;
+        let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.receipts));
+        start("helio-dds-acks", move || wait_for_all(&weak, &alarm))?;
         if alone {
             std::thread::sleep(options.discovery);
         }
         // What the others have said by now is known.
-        connection.tables.ask(None, None)?;
+        connection.tables.ask(None, About::Joining)?;
         Ok(connection)
     }
 
@@ -119,9 +125,14 @@ impl Connection {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Wakes the thread: there is something to hear, to be acknowledged or to be told.
+    /// Wakes the thread that hears: there is something to hear or to say.
     pub(crate) fn ring(&self) {
         self.alarm.ring();
+    }
+
+    /// Wakes the thread that waits: there is something to be acknowledged.
+    pub(crate) fn await_receipts(&self) {
+        self.receipts.ring();
     }
 
     pub(crate) fn alarm(&self) -> Arc<Alarm> {
@@ -143,15 +154,19 @@ impl Connection {
         Ok(topic)
     }
 
-    /// A topic that somebody has open here.
-    pub(crate) fn held(&self, name: &TopicName) -> Option<Arc<TopicState>> {
-        locked(&self.held).get(name).and_then(Weak::upgrade)
-    }
-
-    pub(crate) fn hold(&self, topic: &Arc<TopicState>) {
+    /// A topic that is open here, or is opened.
+    pub(crate) fn hold(
+        &self,
+        name: &TopicName,
+        open: impl FnOnce() -> Result<Arc<TopicState>, TransportError>,
+    ) -> Result<Arc<TopicState>, TransportError> {
         let mut held = locked(&self.held);
-        held.retain(|_, topic| topic.strong_count() > 0);
-        held.insert(topic.name.clone(), Arc::downgrade(topic));
+        if let Some(topic) = held.get(name).and_then(Weak::upgrade) {
+            return Ok(topic);
+        }
+        let topic = open()?;
+        held.insert(name.clone(), Arc::downgrade(&topic));
+        Ok(topic)
     }
 
     /// Says what is known of the schemas of a topic that this session has, so that it does not end
@@ -205,11 +220,11 @@ impl Connection {
         &self,
         opened: Opened,
         met: impl Fn() -> Vec<String>,
-    ) -> Result<Vec<Answer>, TransportError> {
+    ) -> Result<Vec<(String, Answer)>, TransportError> {
         let holders = self.tables.fresh(|state| state.holders(&opened.topic));
-        let answers = self.tables.ask(Some(holders), Some(opened))?;
+        let answers = self.tables.ask(Some(holders), About::Opened(opened))?;
         let until = Instant::now() + MEETING;
-        let theirs: Vec<_> = answers.iter().flat_map(|answer| &answer.met).collect();
+        let theirs: Vec<_> = answers.iter().flat_map(|(_, answer)| &answer.met).collect();
         while !theirs.is_empty() && Instant::now() < until {
             let ours = met();
             if theirs.iter().all(|end| ours.contains(end)) {
@@ -245,41 +260,68 @@ impl Connection {
     /// Answers a question, if its end has met ours or there was time enough.
     fn answered(&self, Owed { to, ask, until }: &Owed) -> bool {
         let mut answer = Answer { number: ask.number, ..Answer::default() };
-        if let Some(opened) = &ask.opened {
-            let all_met = match opened.end {
+        let all_met = match &ask.about {
+            About::Nothing => true,
+            About::Joining => {
+                self.writers().iter().for_each(|writer| writer.say_again());
+                true
+            }
+            About::Producer { topic, producer } => {
+                answer.newest = self.newest(topic, producer);
+                true
+            }
+            About::Opened(opened) => match opened.end {
                 End::Reader => self.met_by_writers(opened, &mut answer),
                 End::Writer => self.met_by_readers(opened, &mut answer),
-            };
-            if !all_met && Instant::now() < *until {
-                return false;
-            }
+            },
+        };
+        if !all_met && Instant::now() < *until {
+            return false;
         }
         // Where it cannot be said, the other waits its time.
-        let _ = self.tables.answer(to, &answer);
+        let _ = self.tables.answer(to, answer);
         true
     }
 
+    /// What an incarnation that starts now would be, if there was none before.
+    pub(crate) fn start_nanos(&self) -> u64 {
+        u64::try_from(self.clock.now().unix_nanos()).unwrap_or(0)
+    }
+
+    /// The newest incarnation of a producer that this session knows: from words, or from samples.
+    pub(crate) fn newest(&self, topic: &TopicName, producer: &ProducerName) -> u64 {
+        let readers = self.readers();
+        let readers = readers.iter().filter(|reader| reader.topic.name == *topic);
+        let read = readers.map(|reader| reader.newest(producer)).max().unwrap_or(0);
+        read.max(self.tables.look(|state| state.newest(topic, producer)))
+    }
+
+    /// Each of ours is asked, so that the answer is whole where one has not met the other yet.
     fn met_by_writers(&self, opened: &Opened, answer: &mut Answer) -> bool {
         let wanted = |writer: &&Arc<Outgoing>| {
             writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
         };
-        self.writers().iter().filter(wanted).all(|writer| {
-            answer.stands.push(writer.stand());
+        let mut all = true;
+        for writer in self.writers().iter().filter(wanted) {
+            answer.stands.extend(writer.stand());
             let met = writer.has_met(&opened.guid);
             answer.met.extend(met.then(|| writer.guid()));
-            met
-        })
+            all &= met;
+        }
+        all
     }
 
     fn met_by_readers(&self, opened: &Opened, answer: &mut Answer) -> bool {
         let wanted = |reader: &&Arc<Incoming>| {
             reader.topic.name == opened.topic && overlap(&opened.partitions, &reader.partitions)
         };
-        self.readers().iter().filter(wanted).all(|reader| {
+        let mut all = true;
+        for reader in self.readers().iter().filter(wanted) {
             let met = reader.met().contains(&opened.guid);
             answer.met.extend(met.then(|| reader.guid()));
-            met
-        })
+            all &= met;
+        }
+        all
     }
 
     /// Ends everything: readers and pending receipts are told, and others that this session ends.
@@ -291,6 +333,7 @@ impl Connection {
         self.writers().iter().for_each(|writer| writer.end());
         self.tables.close();
         self.ring();
+        self.await_receipts();
     }
 }
 
@@ -305,25 +348,44 @@ impl Drop for Connection {
     }
 }
 
-/// The thread: hears what is said, answers, and waits for acknowledgements and for room, so that
-/// nobody else has to.
-fn run(connection: &Weak<Connection>, alarm: &Alarm) {
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), TransportError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).map_err(|error| engine("start a thread", error))
+}
+
+/// Hears what is said, answers, and says what publishers must not wait for.
+fn hear_all(connection: &Weak<Connection>, alarm: &Alarm) {
     let mut owed = Vec::new();
     loop {
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_closed() {
             return;
         }
+        connection.writers().iter().for_each(|writer| writer.say_what_is_due());
         connection.hear(&mut owed);
         connection.readers().iter().for_each(|reader| reader.attend());
-        let waiting: Vec<_> =
-            connection.writers().into_iter().filter(|writer| writer.is_waiting()).collect();
-        for writer in &waiting {
-            writer.wait(TURN / u32::try_from(waiting.len()).unwrap_or(u32::MAX));
-        }
         drop(connection);
-        let turn = if owed.is_empty() { REST } else { TURN };
-        alarm.rest(if waiting.is_empty() { turn } else { Duration::ZERO });
+        alarm.rest(if owed.is_empty() { REST } else { TURN });
+    }
+}
+
+/// Waits for acknowledgements and for room, so that nobody else has to.
+fn wait_for_all(connection: &Weak<Connection>, alarm: &Alarm) {
+    loop {
+        let Some(connection) = connection.upgrade() else { return };
+        if connection.is_closed() {
+            return;
+        }
+        let mut waiting = connection.writers();
+        waiting.retain(|writer| writer.is_waiting());
+        let one = ROUND / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
+        waiting.iter().for_each(|writer| writer.wait(one.max(ONE)));
+        let idle = waiting.is_empty();
+        // The last of them may be gone meanwhile, and the connection with it.
+        drop((waiting, connection));
+        if idle {
+            alarm.rest(REST);
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Queued {
     pub(crate) sequence: u64,
     pub(crate) origin: Origin,
     time: Tai,
-    incarnation: u64,
+    pub(crate) incarnation: u64,
     foreign: bool,
 }
 
@@ -115,7 +115,7 @@ impl Inbox {
         let first = taken.first().map(|sample| sample.instance);
         let one_key = taken.iter().all(|sample| Some(sample.instance) == first);
         let known = taken.drain(..).filter(|sample| sample.valid);
-        let mut come: Vec<_> = known.filter_map(|sample| self.sorted_in(sample)).collect();
+        let mut come: Vec<_> = known.filter_map(|sample| self.sorted_in(sample, reader)).collect();
         self.taken = taken;
         if !one_key {
             come.sort_by_key(|queued| queued.time);
@@ -127,10 +127,21 @@ impl Inbox {
     }
 
     /// A sample that was taken, unless it is known or nobody's.
-    fn sorted_in(&mut self, sample: Sample) -> Option<Queued> {
+    fn sorted_in(&mut self, sample: Sample, reader: &Reader) -> Option<Queued> {
         let (header, _) = envelope::parse(sample.cdr())?;
         let foreign = header.sequence == 0;
-        let partition = header.partition;
+        let partition = if foreign {
+            // Others leave the header empty; they write where their writer does.
+            match self.places[..] {
+                [Place { partition, .. }] => partition,
+                _ => {
+                    let there = reader.publication(sample.writer).map(|writer| writer.partitions);
+                    self.partition_of(&there.unwrap_or_default())
+                }
+            }
+        } else {
+            header.partition
+        };
         self.place(partition)?;
         let (sequence, incarnation, time) = if foreign {
             self.foreign += 1;
@@ -151,6 +162,19 @@ impl Inbox {
             }
         }
         Some(Queued { sample, partition, offset: 0, sequence, origin, time, incarnation, foreign })
+    }
+
+    /// The partition of the topic that DDS partitions stand for: the first that is one and is read.
+    fn partition_of(&self, names: &[String]) -> u32 {
+        let numbers = names.iter().filter_map(|name| name.parse().ok());
+        let mut read = numbers.filter(|n| self.places.iter().any(|place| place.partition == *n));
+        read.next().unwrap_or(0)
+    }
+
+    /// The newest incarnation of a producer; 0 is none.
+    pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
+        let own = self.seen.iter().filter(|seen| seen.producer == producer.as_str());
+        own.map(|seen| seen.order.0).max().unwrap_or(0)
     }
 
     /// Remembers a producer's newest number; gives the one before.
@@ -201,20 +225,28 @@ impl Inbox {
         Some(first)
     }
 
-    /// Passes over the oldest where there are too many.
+    /// Passes over the oldest where there are too many. What is not told yet of a partition is one
+    /// gap, however much is passed over.
     fn keep_bounds(&mut self) {
-        let mut passed: Vec<(u32, u64, u64)> = Vec::new();
         while self.queue.len() > MAX_SAMPLES || (self.bytes > MAX_BYTES && self.queue.len() > 1) {
             let Some(Queued { partition, offset, .. }) = self.pop() else { break };
-            match passed.iter_mut().find(|(of, ..)| *of == partition) {
-                Some((.., to)) => *to = offset + 1,
-                None => passed.push((partition, offset, offset + 1)),
+            self.missed(partition, offset);
+        }
+    }
+
+    fn missed(&mut self, of: u32, offset: u64) {
+        for Gap { partition, lost, cause } in self.gaps.iter_mut().rev() {
+            if let GapCause::Overload { to, .. } = cause
+                && *partition == of
+                && *to == offset
+            {
+                *to += 1;
+                *lost += 1;
+                return;
             }
         }
-        for (partition, from, to) in passed {
-            let cause = GapCause::Overload { from, to };
-            self.gaps.push_back(Gap { partition, lost: to - from, cause });
-        }
+        let cause = GapCause::Overload { from: offset, to: offset + 1 };
+        self.gaps.push_back(Gap { partition: of, lost: 1, cause });
     }
 
     pub(crate) fn positions(&self, visit: &mut dyn FnMut(Position)) {
@@ -249,5 +281,33 @@ impl Inbox {
     /// Puts samples in.
     pub(crate) fn put(&mut self, queued: impl IntoIterator<Item = Queued>) {
         queued.into_iter().for_each(|queued| self.push(queued));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_passed_over_is_one_gap_of_a_partition_until_it_is_told() {
+        let mut inbox = Inbox::new(&[0, 1], false);
+        for offset in 0..5 {
+            inbox.missed(0, offset);
+            inbox.missed(1, offset + 7);
+        }
+        let gap = |partition, from| {
+            let cause = GapCause::Overload { from, to: from + 5 };
+            Gap { partition, lost: 5, cause }
+        };
+        assert_eq!(inbox.gaps, [gap(0, 0), gap(1, 7)]);
+    }
+
+    #[test]
+    fn others_write_the_partitions_that_their_writer_names() {
+        let inbox = Inbox::new(&[1, 3], false);
+        let of = |names: &[&str]| {
+            inbox.partition_of(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!([of(&["3"]), of(&["site", "2", "1"]), of(&["*"]), of(&[])], [3, 1, 0, 0]);
     }
 }

@@ -19,9 +19,12 @@ pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
 /// The largest key, in bytes: as the journal's.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// How soon a writer asks for the acknowledgement of what it wrote last: receipts wait for it.
-/// Cyclone's own 100 ms are for writers that nobody waits for.
-const HEARTBEATS: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
-    </HeartbeatInterval></Internal>";
+/// Cyclone's own 100 ms are for writers that nobody waits for. And how much a writer's readers may
+/// owe it: the same from the first sample on. Cyclone itself begins with 30 kB and lowers it with
+/// each repetition, so that a burst would be refused.
+const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
+    </HeartbeatInterval><Watermarks><WhcHigh>500 kB</WhcHigh><WhcHighInit>500 kB</WhcHighInit>\
+    <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal>";
 /// How long a process that is new in a domain waits for others to be found: nobody tells how many
 /// there are.
 const DISCOVERY_MS: u64 = 300;
@@ -68,7 +71,7 @@ impl Options {
 /// Cyclone's configuration: what we need, over it the file, if one is named, and over that what the
 /// other options say.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
-    let mut xml = HEARTBEATS.to_owned();
+    let mut xml = INTERNAL.to_owned();
     if let Some(file) = url.option("config") {
         std::fs::metadata(file)
             .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!((options.domain, &*options.prefix), (7, "sim."));
         assert!(options.config.contains("<Peer address=\"summit\"/>"), "{}", options.config);
         assert!(options.config.contains("3 s"), "{}", options.config);
-        assert_eq!(parse("dds://0").unwrap().config, HEARTBEATS);
+        assert_eq!(parse("dds://0").unwrap().config, INTERNAL);
         let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
         assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
         assert!(local.contains("<Peer address=\"127.0.0.1\"/>"), "{local}");

@@ -10,6 +10,7 @@ use helio_bus::transport::{
     not_ours,
 };
 use helio_bus::{Bell, TransportError};
+use helio_core::ProducerName;
 
 use crate::SCHEME;
 use crate::connection::Connection;
@@ -23,7 +24,8 @@ use crate::options::PATIENCE;
 use crate::tables::{self, End, Opened, Stand};
 use crate::topic::TopicState;
 
-/// A reader that is behind by so many has the connection's thread look after its bounds.
+/// A reader that is behind by so many has the connection's thread look after its bounds at once,
+/// and not at its next turn.
 const UNATTENDED: u64 = 256;
 
 /// What a connection knows of a reader.
@@ -72,9 +74,14 @@ impl Incoming {
         self.wake.ring();
     }
 
+    /// The newest incarnation of a producer that was read; 0 is none.
+    pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
+        locked(&self.inbox).newest(producer)
+    }
+
     /// Takes what has come, within bounds, where nobody else does.
     pub(crate) fn attend(&self) {
-        if self.wake.arrived.load(Ordering::Relaxed) >= UNATTENDED {
+        if self.wake.arrived.load(Ordering::Relaxed) > 0 {
             // What fails here fails for who reads, too.
             let _ = self.pull(&mut locked(&self.inbox));
         }
@@ -118,23 +125,37 @@ impl DdsReader {
         if let Some(n) = last {
             let own = connection.writers();
             let own = own.iter().filter(|writer| writer.topic.name == topic.name);
-            let stands = answers.into_iter().flat_map(|answer| answer.stands);
-            let stands: Vec<_> = stands.chain(own.map(|writer| writer.stand())).collect();
-            reader.begin_with_history(&stands, n)?;
+            let session = || connection.tables.session.clone();
+            let own = own.filter_map(|writer| Some((session(), writer.stand()?)));
+            let stands = answers.into_iter().flat_map(|(session, answer)| {
+                answer.stands.into_iter().map(move |stand| (session.clone(), stand))
+            });
+            reader.begin_with_history(stands.chain(own).collect(), n)?;
         }
         Ok(reader)
     }
 
     /// Waits until all has come that writers have kept, and begins with the newest `n` of each key.
-    fn begin_with_history(&mut self, stands: &[Stand], n: usize) -> Result<(), TransportError> {
+    /// What cannot come is not waited for: what has expired, and that of writers that have gone.
+    fn begin_with_history(
+        &mut self,
+        mut stands: Vec<(String, Stand)>,
+        n: usize,
+    ) -> Result<(), TransportError> {
         let partitions = self.shared.partitions.clone();
-        let read = |stand: &&Stand| partitions.is_empty() || partitions.contains(&stand.partition);
-        let stands: Vec<_> = stands.iter().filter(read).filter(|s| s.sequence > 0).collect();
-        let until = Instant::now() + PATIENCE;
+        let read = |stand: &Stand| partitions.is_empty() || partitions.contains(&stand.partition);
+        stands.retain(|(_, stand)| stand.sequence > 0 && read(stand));
+        let lifespan = self.shared.topic.qos.lifespan.unwrap_or(PATIENCE);
+        let until = Instant::now() + PATIENCE.min(lifespan);
         loop {
             let mut inbox = locked(&self.shared.inbox);
             self.shared.pull(&mut inbox)?;
-            if stands.iter().all(|stand| inbox.has_seen(stand)) || Instant::now() >= until {
+            let come = |(session, stand): &(String, Stand)| {
+                let lives = || self.connection().tables.fresh(|s| s.live.contains(session));
+                inbox.has_seen(stand) || !lives()
+            };
+            if stands.iter().all(come) || Instant::now() >= until {
+                let stands: Vec<_> = stands.iter().map(|(_, stand)| stand).collect();
                 history::begin(&mut inbox, &stands, n);
                 return Ok(());
             }
@@ -150,9 +171,12 @@ impl DdsReader {
     }
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
-        let misfit = locked(&self.shared.wake.misfits).next();
-        if misfit.is_some_and(|misfit| visit.item(Item::Incompatible(misfit)).is_break()) {
-            return Ok(ControlFlow::Break(()));
+        loop {
+            let misfit = locked(&self.shared.wake.misfits).next();
+            let Some(misfit) = misfit else { break };
+            if visit.item(Item::Incompatible(misfit)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
         loop {
             let mut inbox = locked(&self.shared.inbox);
@@ -183,7 +207,7 @@ fn hand_out(next: &Queued, producers: &mut Producers, visit: &mut Visit<'_>) -> 
     let Some((header, payload)) = envelope::parse(next.sample.cdr()) else {
         return ControlFlow::Continue(());
     };
-    let Some(producer) = producers.of(next.producer(&header), header.incarnation.max(1)) else {
+    let Some(producer) = producers.of(next.producer(&header), next.incarnation) else {
         return ControlFlow::Continue(());
     };
     visit.item(Item::Sample(SampleRef {

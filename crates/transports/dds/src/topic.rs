@@ -15,7 +15,7 @@ use crate::connection::{Connection, unsay};
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
 use crate::reader::DdsReader;
-use crate::tables::{self, Claim, Origin, State, Word, WriterWord};
+use crate::tables::{self, About, Claim, Fenced, Heeded, Origin, State, Word, WriterWord};
 use crate::writer::DdsWriter;
 
 /// The newest samples of each key that a writer keeps of a topic that keeps all.
@@ -40,18 +40,16 @@ impl Dds {
         name: &TopicName,
         (origin, qos): (Origin, Qos),
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        if let Some(open) = self.connection.held(name) {
-            return Ok(Arc::new(DdsTopic(open)));
-        }
         let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
         // While this session lives it says what it knows of the topic, so that that outlives who
         // has made it.
-        self.connection.tables.say(word)?;
-        let connection = Arc::clone(&self.connection);
-        let state = Arc::new(TopicState { connection, name: name.clone(), qos });
-        self.connection.hold(&state);
+        let open = self.connection.hold(name, || {
+            self.connection.tables.say(word)?;
+            let connection = Arc::clone(&self.connection);
+            Ok(Arc::new(TopicState { connection, name: name.clone(), qos }))
+        })?;
         self.connection.keep_schemas(name);
-        Ok(Arc::new(DdsTopic(state)))
+        Ok(Arc::new(DdsTopic(open)))
     }
 
     fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
@@ -73,7 +71,7 @@ impl Transport for Dds {
         self.connection.check_open()?;
         if self.known(name).is_none() {
             // Somebody may be saying so.
-            self.connection.tables.ask(None, None)?;
+            self.connection.tables.ask(None, About::Nothing)?;
         }
         self.known(name).map(|known| self.hold(name, known)).transpose()
     }
@@ -89,7 +87,7 @@ impl Transport for Dds {
             let origin = self.connection.tables.origin();
             let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
             self.connection.tables.say(word.clone())?;
-            self.connection.tables.ask(None, None)?;
+            self.connection.tables.ask(None, About::Nothing)?;
             known = self.known(name);
             let lost = known.as_ref().is_some_and(|(_, holds)| holds != qos);
             if lost {
@@ -105,7 +103,7 @@ impl Transport for Dds {
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.connection.check_open()?;
-        self.connection.tables.ask(None, None)?;
+        self.connection.tables.ask(None, About::Nothing)?;
         Ok(self.connection.tables.look(|state| state.topics()))
     }
 
@@ -124,7 +122,7 @@ impl Transport for Dds {
             return Ok(Some(text));
         }
         // It is on its way where its topic's schemas are known.
-        tables.ask(None, None)?;
+        tables.ask(None, About::Nothing)?;
         Ok(known())
     }
 
@@ -242,11 +240,15 @@ impl TopicState {
         let tables = &self.connection.tables;
         // What others have said before must have been heard.
         let holders = || tables.fresh(|state| state.holders(&self.name));
-        tables.ask(Some(holders()), None)?;
+        tables.ask(Some(holders()), About::Nothing)?;
         let (fences, strength) = tables.look(|state| {
             let others: Vec<_> = self.claims(state, partition).collect();
             let over = others.iter().filter(|(_, session, w)| !self.lives(state, session, w));
-            let fences = over.map(|(.., w)| w.incarnation).collect();
+            let fences = over.map(|(.., Heeded { word, .. })| Fenced {
+                producer: word.producer.clone(),
+                incarnation: word.incarnation,
+            });
+            let fences = fences.collect();
             let strongest = others.iter().map(|(claim, ..)| claim.strength).max();
             (fences, strongest.unwrap_or(0).saturating_add(1))
         });
@@ -259,6 +261,7 @@ impl TopicState {
                 incarnation: producer.incarnation,
                 open: true,
                 seen: now,
+                quiet: 0,
                 claim: Some(claim.clone()),
             },
         };
@@ -272,7 +275,7 @@ impl TopicState {
             return Err(self.owned(&holder));
         }
         tables.say(word)?;
-        tables.ask(Some(holders()), None)?;
+        tables.ask(Some(holders()), About::Nothing)?;
         let holder = tables.look(|state| self.holder(state, partition, Some(&claim.origin)));
         let Some(holder) = holder else { return Ok(Some(claim)) };
         // Somebody was earlier: ours is taken back.
@@ -282,6 +285,7 @@ impl TopicState {
             incarnation: producer.incarnation,
             open: false,
             seen: now,
+            quiet: 0,
             claim: None,
         };
         let writer = before.unwrap_or(gone);
@@ -296,38 +300,44 @@ impl TopicState {
     }
 
     /// The claims of a partition, each with its session and writer.
-    fn claims<'a>(
+    pub(crate) fn claims<'a>(
         &'a self,
         state: &'a State,
         partition: u32,
-    ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a WriterWord)> {
-        let writers = state.writers(&self.name).filter(move |(_, w)| w.partition == partition);
-        writers.filter_map(|(session, w)| w.claim.as_ref().map(|claim| (claim, session, w)))
+    ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a Heeded)> {
+        let writers = state.heeded(&self.name).filter(move |(_, w)| w.word.partition == partition);
+        writers.filter_map(|(session, w)| w.word.claim.as_ref().map(|claim| (claim, session, w)))
     }
 
     /// The live writer that has claimed a partition, before whoever is named.
-    fn holder(&self, state: &State, partition: u32, before: Option<&Origin>) -> Option<Producer> {
+    pub(crate) fn holder(
+        &self,
+        state: &State,
+        partition: u32,
+        before: Option<&Origin>,
+    ) -> Option<Producer> {
         let live = self.claims(state, partition).filter(|(claim, session, w)| {
-            let fenced = self
-                .claims(state, partition)
-                .any(|(other, _, o)| o.open && other.fences.contains(&w.incarnation));
+            let fenced = self.claims(state, partition).any(|(other, _, by)| {
+                by.word.open && other.fences(&w.word.producer, w.word.incarnation)
+            });
             let earlier = before.is_none_or(|before| claim.origin < *before);
             earlier && !fenced && self.lives(state, session, w)
         });
         let first = live.min_by_key(|(claim, ..)| &claim.origin);
-        first.map(|(.., w)| Producer { name: w.producer.clone(), incarnation: w.incarnation })
+        first.map(|(.., Heeded { word, .. })| Producer {
+            name: word.producer.clone(),
+            incarnation: word.incarnation,
+        })
     }
 
-    /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease.
-    fn lives(&self, state: &State, session: &str, writer: &WriterWord) -> bool {
+    /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease, as
+    /// the clock of this host has it.
+    fn lives(&self, state: &State, session: &str, writer: &Heeded) -> bool {
         let within = match self.qos.liveliness {
             Liveliness::Automatic => true,
-            Liveliness::Lease(lease) => {
-                let since = self.connection.clock.now().nanos().saturating_sub(writer.seen);
-                u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
-            }
+            Liveliness::Lease(lease) => writer.silence(self.connection.clock.uptime()) <= lease,
         };
-        writer.open && within && state.live.contains(session)
+        writer.word.open && within && state.live.contains(session)
     }
 }
 
@@ -353,7 +363,7 @@ impl TransportTopic for DdsTopic {
         let word = Word::Of { topic: name, schema, after, origin: tables.origin() };
         tables.say(word.clone())?;
         let holders = tables.look(|state| state.holders(&topic.name));
-        tables.ask(Some(holders), None)?;
+        tables.ask(Some(holders), About::Nothing)?;
         if self.schemas()?.get(after) == Some(&id) {
             return Ok(Declared::Yes);
         }
@@ -380,13 +390,16 @@ impl TransportTopic for DdsTopic {
         let topic = &self.0;
         topic.connection.check_open()?;
         Ok(topic.connection.tables.fresh(|state| {
-            let info = |(session, w): (&str, &WriterWord)| WriterInfo {
-                producer: Producer { name: w.producer.clone(), incarnation: w.incarnation },
-                partition: w.partition,
+            let info = |(session, w): (&str, &Heeded)| WriterInfo {
+                producer: Producer {
+                    name: w.word.producer.clone(),
+                    incarnation: w.word.incarnation,
+                },
+                partition: w.word.partition,
                 alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
-                seen: Some(Tai::from_nanos(w.seen)),
+                seen: Some(Tai::from_nanos(w.word.seen)),
             };
-            state.writers(&topic.name).map(info).collect()
+            state.heeded(&topic.name).map(info).collect()
         }))
     }
 

@@ -1,7 +1,7 @@
 //! One producer of the bus in one partition.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
 use crate::misfits::Misfits;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::tables::{self, Claim, End, Opened, Stand, Word, WriterWord};
+use crate::tables::{self, About, Claim, End, Opened, Stand, Word, WriterWord};
 use crate::topic::TopicState;
 
 /// Who is told of room.
@@ -37,22 +37,52 @@ pub(crate) struct Outgoing {
     /// How many samples it has written.
     sequence: AtomicU64,
     claim: Option<Claim>,
-    /// When it last said that it lives: nanoseconds of TAI by the bus's clock.
-    seen: Mutex<i64>,
+    /// The strength of its ownership.
+    strength: AtomicI32,
+    life: Mutex<Life>,
+    /// Held while a word of it is said, so that an older one is not said behind a newer one.
+    saying: Mutex<()>,
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
-    waiting: Mutex<VecDeque<(Receipt, Ticket)>>,
+    waiting: Mutex<Waiting>,
     misfits: Arc<Mutex<Misfits>>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
 
+/// Whether and when it lived.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    open: bool,
+    /// When it last showed that it lives, by the bus's clock: the time of day and the uptime.
+    seen: (Tai, Duration),
+    /// That of the last one that was said.
+    said: Duration,
+    /// When it last wrote, of the uptime.
+    wrote: Duration,
+}
+
+/// Receipts that wait for acknowledgements.
+#[derive(Debug, Default)]
+struct Waiting {
+    receipts: VecDeque<(Receipt, Ticket)>,
+    /// No more are completed.
+    ended: bool,
+}
+
 impl Outgoing {
-    /// Where it stands.
-    pub(crate) fn stand(&self) -> Stand {
+    /// Where it stands; none where late joiners get nothing of it: others own what it wrote, or its
+    /// last sample has expired.
+    pub(crate) fn stand(&self) -> Option<Stand> {
+        let now = self.connection().clock.uptime();
+        let wrote = locked(&self.life).wrote;
+        let expired = self.topic.qos.lifespan.is_some_and(|span| now.saturating_sub(wrote) >= span);
+        if expired || self.fenced_by.load(Ordering::Acquire) != 0 {
+            return None;
+        }
         let Producer { name, incarnation } = self.producer.clone();
         let sequence = self.sequence.load(Ordering::Acquire);
-        Stand { partition: self.partition, producer: name, incarnation, sequence }
+        Some(Stand { partition: self.partition, producer: name, incarnation, sequence })
     }
 
     pub(crate) fn guid(&self) -> String {
@@ -74,26 +104,43 @@ impl Outgoing {
         &self.topic.connection
     }
 
-    /// Looks whether others have taken over.
+    /// Looks whether others have taken over, or were there first.
     pub(crate) fn look(&self) {
-        let newer = self.connection().tables.look(|state| {
+        let own = &self.producer;
+        let (newer, later) = self.connection().tables.look(|state| {
             let others = state.writers(&self.topic.name);
             let others = others.filter(|(_, other)| other.partition == self.partition);
-            let takes_over = |other: &WriterWord| {
-                let same = other.producer == self.producer.name;
-                let fences = |claim: &Claim| claim.fences.contains(&self.producer.incarnation);
-                (same && other.incarnation > self.producer.incarnation)
-                    || (!same && other.claim.as_ref().is_some_and(fences))
-            };
-            let over = others.filter(|(_, other)| takes_over(other));
-            over.map(|(_, other)| {
-                let same = other.producer == self.producer.name;
-                if same { other.incarnation } else { self.producer.incarnation }
-            })
-            .max()
+            let newer = others.filter_map(|(_, other)| match other.producer == own.name {
+                true => (other.incarnation > own.incarnation).then_some(other.incarnation),
+                false => {
+                    let fences = |claim: &Claim| claim.fences(&own.name, own.incarnation);
+                    other.claim.as_ref().is_some_and(fences).then_some(own.incarnation)
+                }
+            });
+            let newer = newer.max();
+            let Some(claim) = &self.claim else { return (newer, None) };
+            // Both sides of a network that was cut may have let one in: the earlier one holds.
+            let earlier = self.topic.holder(state, self.partition, Some(&claim.origin));
+            let later = self.topic.claims(state, self.partition);
+            let later = later.filter(|(other, ..)| other.origin > claim.origin);
+            let strength = later.map(|(other, ..)| other.strength).max();
+            (newer.or(earlier.map(|_| own.incarnation)), strength)
         });
-        if let Some(newer) = newer {
-            self.fenced_by.store(newer, Ordering::Release);
+        match (newer, later) {
+            (Some(newer), _) => self.fenced_by.store(newer, Ordering::Release),
+            (None, Some(strength)) => self.outweigh(strength),
+            (None, None) => {}
+        }
+    }
+
+    /// Owns what a later one of that strength has written, who was let in while neither was known
+    /// to the other: readers keep to the stronger.
+    fn outweigh(&self, later: i32) {
+        let stronger = later.saturating_add(1);
+        if self.strength.fetch_max(stronger, Ordering::AcqRel) <= later {
+            // Where that fails, readers keep to the other until it closes.
+            let _ = self.writer.strengthen(stronger);
+            let _ = self.say();
         }
     }
 
@@ -105,39 +152,74 @@ impl Outgoing {
         }
     }
 
-    fn word(&self, open: bool) -> Word {
-        Word::Writer {
+    /// Says how it is.
+    fn say(&self) -> Result<(), TransportError> {
+        let _alone = locked(&self.saying);
+        let Life { open, seen: (seen, at), .. } = *locked(&self.life);
+        let quiet = self.connection().clock.uptime().saturating_sub(at);
+        let strength = self.strength.load(Ordering::Acquire);
+        let word = Word::Writer {
             topic: self.topic.name.clone(),
             writer: WriterWord {
                 partition: self.partition,
                 producer: self.producer.name.clone(),
                 incarnation: self.producer.incarnation,
                 open,
-                seen: *locked(&self.seen),
-                claim: self.claim.clone(),
+                seen: seen.nanos(),
+                quiet: u64::try_from(quiet.as_nanos()).unwrap_or(u64::MAX),
+                claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },
+        };
+        self.connection().tables.say(word)?;
+        locked(&self.life).said = at;
+        Ok(())
+    }
+
+    /// Says again how long it has been quiet, where that matters.
+    pub(crate) fn say_again(&self) {
+        if matches!(self.topic.qos.liveliness, Liveliness::Lease(_)) && locked(&self.life).open {
+            // Where it cannot be said, who asks takes it for as lively as its last word.
+            let _ = self.say();
         }
     }
 
-    /// Says that it lives.
-    fn live(&self) -> Result<(), TransportError> {
-        *locked(&self.seen) = self.connection().clock.now().nanos();
-        self.connection().tables.say(self.word(true))
+    /// Says that it lives, where it has published a quarter of the lease after it last said so.
+    /// Publishers do not say so themselves: a participant that takes no words would hold them up.
+    pub(crate) fn say_what_is_due(&self) {
+        if self.is_due() {
+            // Where it cannot be said, it stays due.
+            let _ = self.say();
+        }
     }
 
-    /// Says so with a publish, where a quarter of the lease has passed since it last did.
-    fn live_by_publishing(&self) -> Result<(), TransportError> {
-        let Liveliness::Lease(lease) = self.topic.qos.liveliness else { return Ok(()) };
-        let since = self.connection().clock.now().nanos().saturating_sub(*locked(&self.seen));
-        if u128::try_from(since).unwrap_or(0) < (lease / 4).as_nanos() {
-            return Ok(());
+    fn is_due(&self) -> bool {
+        let Liveliness::Lease(lease) = self.topic.qos.liveliness else { return false };
+        let Life { open, seen: (_, seen), said, .. } = *locked(&self.life);
+        open && seen.saturating_sub(said) >= lease / 4
+    }
+
+    fn lives(&self) {
+        let clock = &self.connection().clock;
+        locked(&self.life).seen = (clock.now(), clock.uptime());
+    }
+
+    /// A publish shows that it lives, and is remembered where that counts.
+    fn wrote(&self) {
+        let leased = matches!(self.topic.qos.liveliness, Liveliness::Lease(_));
+        if leased || self.topic.qos.lifespan.is_some() {
+            self.lives();
+            let mut life = locked(&self.life);
+            life.wrote = life.seen.1;
+            drop(life);
+            if self.is_due() {
+                self.connection().ring();
+            }
         }
-        self.live()
     }
 
     /// Whether the thread has something to wait for here.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.wants_room.load(Ordering::Acquire) || !locked(&self.waiting).is_empty()
+        self.wants_room.load(Ordering::Acquire) || !locked(&self.waiting).receipts.is_empty()
     }
 
     /// Waits for acknowledgements, and tells who waits for them or for room.
@@ -147,8 +229,9 @@ impl Outgoing {
         if matches!(all, Ok(true)) {
             let mut told = Vec::new();
             let mut waiting = locked(&self.waiting);
-            while waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= written) {
-                told.extend(waiting.pop_front());
+            let receipts = &mut waiting.receipts;
+            while receipts.front().is_some_and(|(receipt, _)| receipt.sequence <= written) {
+                told.extend(receipts.pop_front());
             }
             drop(waiting);
             told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
@@ -162,8 +245,11 @@ impl Outgoing {
 
     /// No more receipts will come.
     pub(crate) fn end(&self) {
-        let waiting = std::mem::take(&mut *locked(&self.waiting));
-        waiting
+        let mut waiting = locked(&self.waiting);
+        waiting.ended = true;
+        let receipts = std::mem::take(&mut waiting.receipts);
+        drop(waiting);
+        receipts
             .into_iter()
             .for_each(|(_, ticket)| ticket.complete(Err(TransportError::Closed.into())));
         let notify = locked(&self.room).take();
@@ -186,14 +272,17 @@ impl DdsWriter {
         let connection = &topic.connection;
         topic.partitions(&[request.partition])?;
         let partition = request.partition;
-        let incarnation = connection.tables.look(|state| {
-            let same = |(_, other): &(&str, &WriterWord)| other.producer == *request.producer;
-            let newest = state.writers(&topic.name).filter(same).map(|(_, w)| w.incarnation).max();
-            tables::unix_nanos().max(newest.map_or(1, |newest| newest + 1))
-        });
+        // What was read of it here may be known to others only, and their clock be ahead.
+        let about =
+            About::Producer { topic: topic.name.clone(), producer: request.producer.clone() };
+        let holders = connection.tables.fresh(|state| state.holders(&topic.name));
+        let answers = connection.tables.ask(Some(holders), about)?;
+        let newest = answers.iter().map(|(_, answer)| answer.newest).max().unwrap_or(0);
+        let newest = newest.max(connection.newest(&topic.name, request.producer));
+        let incarnation = connection.start_nanos().max(newest + 1);
         let producer = Producer { name: request.producer.clone(), incarnation };
-        let seen = connection.clock.now().nanos();
-        let claim = topic.claim(partition, &producer, seen)?;
+        let (seen, up) = (connection.clock.now(), connection.clock.uptime());
+        let claim = topic.claim(partition, &producer, seen.nanos())?;
         let strength = claim.as_ref().map(|claim| claim.strength);
         let envelopes = connection.envelopes(&topic.name)?;
         let qos = topic.writer_qos(partition, strength)?;
@@ -213,7 +302,9 @@ impl DdsWriter {
             writer,
             sequence: AtomicU64::new(0),
             claim,
-            seen: Mutex::new(seen),
+            strength: AtomicI32::new(strength.unwrap_or(0)),
+            life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
+            saying: Mutex::default(),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
             misfits,
@@ -221,7 +312,7 @@ impl DdsWriter {
             room: Mutex::default(),
         });
         connection.add_writer(&shared);
-        connection.tables.say(shared.word(true))?;
+        shared.say()?;
         // Those of this connection that were replaced hear of it as others do.
         connection.writers().iter().for_each(|writer| writer.look());
         let opened = Opened {
@@ -238,7 +329,6 @@ impl DdsWriter {
         let shared = &self.shared;
         shared.check()?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
-        shared.live_by_publishing()?;
         let sequence = shared.sequence.load(Ordering::Relaxed) + 1;
         let header = Header::of(record, &shared.producer, (shared.partition, sequence));
         envelope::write_head(&header, record.payload.len(), &mut self.head);
@@ -247,12 +337,13 @@ impl DdsWriter {
             Ok(()) => {}
             Err(Refused::Full) => {
                 shared.wants_room.store(true, Ordering::Release);
-                shared.connection().ring();
+                shared.connection().await_receipts();
                 return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
             }
             Err(Refused::Failed(error)) => return Err(engine("publish", error).into()),
         }
         shared.sequence.store(sequence, Ordering::Release);
+        shared.wrote();
         let (partition, guarantee) = (shared.partition, Guarantee::Accepted);
         Ok(Receipt { partition, offset: None, sequence, guarantee })
     }
@@ -270,9 +361,12 @@ impl DdsWriter {
         }
         let (ticket, pending) = pending_receipt();
         let mut waiting = locked(&self.shared.waiting);
-        waiting.push_back((receipt, ticket));
+        if waiting.ended {
+            return Err(TransportError::Closed.into());
+        }
+        waiting.receipts.push_back((receipt, ticket));
         drop(waiting);
-        self.shared.connection().ring();
+        self.shared.connection().await_receipts();
         Ok(Published::Pending(pending))
     }
 }
@@ -287,9 +381,11 @@ impl Writer for DdsWriter {
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
-        if guarantee > Guarantee::Accepted && locked(&self.shared.waiting).len() >= MAX_WAITING {
+        if guarantee > Guarantee::Accepted
+            && locked(&self.shared.waiting).receipts.len() >= MAX_WAITING
+        {
             self.shared.wants_room.store(true, Ordering::Release);
-            self.shared.connection().ring();
+            self.shared.connection().await_receipts();
             return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: MAX_WAITING });
         }
         let receipt = self.send(record)?;
@@ -307,11 +403,12 @@ impl Writer for DdsWriter {
         shared.check()?;
         let leased = matches!(shared.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
-            shared.live()?;
+            shared.lives();
+            shared.say()?;
             shared.writer.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
                 let holders = shared.connection().tables.look(|s| s.holders(&shared.topic.name));
-                shared.connection().tables.ask(Some(holders), None)?;
+                shared.connection().tables.ask(Some(holders), About::Nothing)?;
                 shared.look();
             }
         }
@@ -338,7 +435,8 @@ impl Drop for DdsWriter {
     fn drop(&mut self) {
         if !self.shared.connection().is_closed() {
             // Where it cannot be said, the writer is gone with its session.
-            let _ = self.shared.connection().tables.say(self.shared.word(false));
+            locked(&self.shared.life).open = false;
+            let _ = self.shared.say();
         }
     }
 }

@@ -35,8 +35,29 @@ fn envelopes(domain: u32, of: &Struct) -> Arc<Topic> {
 }
 
 fn qos() -> entity::Qos {
+    qos_in("0")
+}
+
+fn qos_in(partition: &str) -> entity::Qos {
     let qos = entity::Qos::new().keep_all().representations(&[Representation::Xcdr2]);
-    qos.partitions(&["0"]).unwrap()
+    qos.partitions(&[partition]).unwrap()
+}
+
+/// What others leave empty.
+fn empty() -> Header<'static> {
+    Header {
+        producer: "",
+        incarnation: 0,
+        sequence: 0,
+        time: Tai::from_nanos(0),
+        schema: SchemaId::BYTES,
+        partition: 0,
+        level: 0,
+        flags: 0,
+        trace: None,
+        key: b"k",
+        headers: HeadersRef::EMPTY,
+    }
 }
 
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
@@ -100,22 +121,9 @@ fn others_write_without_a_header_and_read_ours() {
     let reliable = || qos().reliable(Duration::ZERO);
     let writer = Writer::open(&foreign, &reliable(), None).unwrap();
     let reader = Reader::open(&foreign, &reliable(), None).unwrap();
-    let empty = Header {
-        producer: "",
-        incarnation: 0,
-        sequence: 0,
-        time: Tai::from_nanos(0),
-        schema: SchemaId::BYTES,
-        partition: 0,
-        level: 0,
-        flags: 0,
-        trace: None,
-        key: b"k",
-        headers: HeadersRef::EMPTY,
-    };
     let mut head = Vec::new();
     for number in 1..=3_u64 {
-        envelope::write_head(&empty, 3, &mut head);
+        envelope::write_head(&empty(), 3, &mut head);
         writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
         let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
         assert_eq!((&sample.payload[..], &sample.key[..]), (&b"abc"[..], &b"k"[..]));
@@ -133,4 +141,28 @@ fn others_write_without_a_header_and_read_ours() {
         ours.filter(|(header, _)| header.sequence > 0).map(|(h, p)| (h.level, p.to_vec())).next()
     });
     assert_eq!(read, (7, b"ours".to_vec()));
+}
+
+#[test]
+fn others_write_the_partition_that_their_writer_is_in() {
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let qos = Qos { partitions: 4, ..plain() };
+    let topic = bus.topic(TopicSpec::new("shared").unwrap().qos(qos)).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let foreign = envelopes(domain, &envelope::envelope_type());
+    let mut head = Vec::new();
+    for partition in [3, 1] {
+        let qos = qos_in(&partition.to_string()).reliable(Duration::ZERO);
+        let writer = Writer::open(&foreign, &qos, None).unwrap();
+        until(|| (!writer.readers().unwrap().is_empty()).then_some(()));
+        // An incarnation that is not theirs to have fences nobody.
+        for incarnation in [9, 0] {
+            envelope::write_head(&Header { incarnation, ..empty() }, 3, &mut head);
+            writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
+            let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+            assert_eq!(sample.partition, partition);
+            assert_eq!(sample.header.producer.incarnation, 1);
+        }
+    }
 }

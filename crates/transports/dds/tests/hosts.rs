@@ -6,11 +6,15 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::domain;
-use helio_bus::{Alive, Bus, Event, Lagging, Message, Qos, Start, Subscribe, Topic, TopicSpec};
-use helio_core::qos::Overload;
+use helio_bus::{
+    Alive, Bus, Event, Lagging, Message, PublishError, Qos, Start, Subscribe, Topic, TopicSpec,
+    TransportError,
+};
+use helio_core::qos::{Durability, History, Overload, Ownership, Retention};
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -21,8 +25,12 @@ const LONG: Duration = Duration::from_secs(60);
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
     helio_dds::register();
-    let bus = Bus::builder().producer("Mount");
+    let producer = role.strip_prefix("owner-").unwrap_or("Mount");
+    let bus = Bus::builder().producer(producer);
     let bus = bus.connect(&std::env::var("HELIO_TEST_URL").unwrap()).unwrap();
+    if role.starts_with("owner-") {
+        return own(&bus);
+    }
     let topic = track(&bus);
     match role.as_str() {
         "writer" => {
@@ -54,6 +62,58 @@ fn child() {
     }
 }
 
+/// Meets the other by what both read, claims the topic when it has lost the other, and publishes
+/// until it is fenced. It reads the topic itself, too.
+fn own(bus: &Bus) {
+    let (mut out, topic) = (std::io::stdout(), owned(bus));
+    let mut say = |line: &str| writeln!(out, "{line}").unwrap();
+    let _greeting = track(bus).publisher().unwrap();
+    let watching = Subscribe::from(Start::Latest).watch_writers();
+    let mut others = track(bus).subscribe(watching).unwrap();
+    let of_others = |event: Event| match event {
+        Event::Liveliness(told) if told.producer.name != *bus.producer() => Some(told.alive),
+        _ => None,
+    };
+    for wanted in [Alive::Yes, Alive::No] {
+        while of_others(others.next_blocking().unwrap()) != Some(wanted) {}
+        say(if wanted == Alive::Yes { "met" } else { "alone" });
+    }
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let publisher = topic.publisher().unwrap();
+    say("owns");
+    for number in 0_u64.. {
+        let message = number.to_le_bytes();
+        match publisher.publish(Message::new(&message).key(b"k")).wait() {
+            Err(PublishError::Transport(TransportError::Fenced { .. })) => break,
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+        while let Some(event) = samples.try_next().unwrap() {
+            if let Event::Sample(sample) = event {
+                let own = u8::from(sample.header.producer.name == *bus.producer());
+                say(&format!("sample {} {own}", sample.header.sequence));
+            }
+        }
+    }
+    say("fenced");
+    loop {
+        if let Event::Sample(sample) = samples.next_blocking().unwrap() {
+            let own = u8::from(sample.header.producer.name == *bus.producer());
+            say(&format!("sample {} {own}", sample.header.sequence));
+        }
+    }
+}
+
+fn owned(bus: &Bus) -> Topic {
+    let qos = Qos { ownership: Ownership::Exclusive, overload: Overload::DropNewest, ..plain() };
+    bus.topic(TopicSpec::new("mount/owned").unwrap().qos(qos)).unwrap()
+}
+
+fn plain() -> Qos {
+    let retention = Retention { last_value: false, ..Qos::telemetry().retention };
+    let (durability, history) = (Durability::Volatile, History::None);
+    Qos { durability, history, retention, ..Qos::telemetry() }
+}
+
 fn track(bus: &Bus) -> Topic {
     let qos = Qos { overload: Overload::DropNewest, ..Qos::telemetry() };
     bus.topic(TopicSpec::new("mount/track").unwrap().qos(qos)).unwrap()
@@ -64,13 +124,19 @@ fn ip(arguments: &str) -> bool {
     run.is_ok_and(|status| status.success())
 }
 
+/// Not by `eprintln!`, which a test that passes keeps to itself.
+fn skip(reason: &str) {
+    std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes()).unwrap();
+}
+
 /// Two hosts with a cable, taken down when it goes out of scope.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// None where this machine does not let us.
+    /// None where this machine does not let us: then it is said.
     fn new() -> Option<Self> {
-        let id = std::process::id();
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let id = format!("{}-{}", std::process::id(), TURN.fetch_add(1, Ordering::Relaxed));
         let hosts = Self([format!("helio-{id}-a"), format!("helio-{id}-b")]);
         let [a, b] = &hosts.0;
         let up = ip(&format!("netns add {a}"))
@@ -82,6 +148,9 @@ impl Hosts {
                 ip(&format!("-n {host} link set lo up"))
                     && ip(&format!("-n {host} link set cable up"))
             });
+        if !up {
+            skip("no network namespaces here (root, `ip netns` and veth are wanted)");
+        }
         up.then_some(hosts)
     }
 
@@ -157,10 +226,7 @@ fn flows(reader: &mut Running) -> u64 {
 
 #[test]
 fn a_cable_is_pulled_and_put_back() {
-    let Some(hosts) = Hosts::new() else {
-        eprintln!("SKIPPED: no network namespaces here (root, `ip netns` and veth are wanted)");
-        return;
-    };
+    let Some(hosts) = Hosts::new() else { return };
     let domain = domain();
     for options in ["peers=10.231.7.1,10.231.7.2&multicast=false", "multicast=true"] {
         let url = format!("dds://{domain}?interface=cable&lease_s=2&{options}");
@@ -178,6 +244,30 @@ fn a_cable_is_pulled_and_put_back() {
 }
 
 #[test]
+fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
+    let Some(hosts) = Hosts::new() else { return };
+    let options = "peers=10.231.7.1,10.231.7.2&multicast=false&lease_s=2";
+    let url = format!("dds://{}?interface=cable&{options}", domain());
+    let (mut first, mut second) = (hosts.run(0, "owner-a", &url), hosts.run(1, "owner-b", &url));
+    let word = |wanted: &'static str| move |word: &str, _: &[u64]| word == wanted;
+    let numbered = |own| move |word: &str, n: &[u64]| word == "sample" && n.get(1) == Some(&own);
+    first.until(word("met"));
+    second.until(word("met"));
+    hosts.cable("down");
+    // Each side lets one in, of which the other cannot know.
+    first.until(word("owns"));
+    first.until(numbered(1));
+    second.until(word("owns"));
+    second.until(numbered(1));
+    hosts.cable("up");
+    second.until(word("fenced"));
+    let taken = second.until(numbered(0))[0];
+    first.until(|w, n| numbered(1)(w, n) && n[0] > taken + 50);
+    let later = second.until(|w, n| numbered(0)(w, n) && n[0] > taken + 50)[0];
+    assert!(later > taken, "the one that holds is read on both sides");
+}
+
+#[test]
 fn participants_find_each_other_by_multicast_on_one_host() {
     let url = format!("dds://{}?interface=lo&multicast=true", domain());
     let start = |role| Running::start(Command::new(std::env::current_exe().unwrap()), role, &url);
@@ -187,8 +277,7 @@ fn participants_find_each_other_by_multicast_on_one_host() {
         })
         .is_err()
     {
-        eprintln!("SKIPPED: the loopback takes no multicast here");
-        return;
+        return skip("the loopback takes no multicast here");
     }
     let _writer = start("writer");
     flows(&mut start("reader"));

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::ptr::null_mut;
 
-use cyclors::{dds_builtintopic_endpoint, dds_guid_t, dds_return_t};
+use cyclors::{dds_builtintopic_endpoint, dds_guid_t, dds_qos_t, dds_return_t};
 
 use super::error::checked;
 use super::{DdsError, Entity};
@@ -48,6 +48,8 @@ pub struct Endpoint {
     pub type_name: String,
     /// What it says of itself (the policy USER_DATA).
     pub user_data: Vec<u8>,
+    /// Its DDS partitions; none is the one without a name.
+    pub partitions: Vec<String>,
 }
 
 pub(super) fn guid_of(entity: &Entity) -> Result<Guid, DdsError> {
@@ -107,9 +109,29 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
             topic: owned((*data).topic_name),
             type_name: owned((*data).type_name),
             user_data,
+            partitions: partitions((*data).qos),
         };
         cyclors::dds_builtintopic_free_endpoint(data);
         Some(found)
+    }
+}
+
+/// Copies the names of partitions, and gives them back.
+///
+/// # Safety
+/// A live set of policies.
+unsafe fn partitions(qos: *const dds_qos_t) -> Vec<String> {
+    let (mut count, mut names): (u32, *mut *mut std::ffi::c_char) = (0, null_mut());
+    // SAFETY: the caller's; so many names come back, and are ours with their list.
+    unsafe {
+        if !cyclors::dds_qget_partition(qos, &raw mut count, &raw mut names) || names.is_null() {
+            return Vec::new();
+        }
+        let list = std::slice::from_raw_parts(names, count as usize);
+        let copies = list.iter().map(|name| owned(*name)).collect();
+        list.iter().for_each(|name| cyclors::dds_free(name.cast::<c_void>()));
+        cyclors::dds_free(names.cast::<c_void>());
+        copies
     }
 }
 

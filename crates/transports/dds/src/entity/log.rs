@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
+use std::io::Write;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,10 +42,13 @@ unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
     second.lines += 1;
     let print = second.lines <= LINES_A_SECOND;
     drop(second);
+    // Where nobody reads them any more they are lost: a panic in Cyclone's thread would end all.
+    let mut to = std::io::stderr().lock();
     if before > LINES_A_SECOND {
-        eprintln!("Cyclone DDS: {} more lines like these", before - LINES_A_SECOND);
+        let more = before - LINES_A_SECOND;
+        let _ = writeln!(to, "Cyclone DDS: {more} more lines like these");
     }
     if print {
-        eprint!("Cyclone DDS: {message}");
+        let _ = write!(to, "Cyclone DDS: {message}");
     }
 }

@@ -193,10 +193,15 @@ impl Qos {
     pub fn exclusive(self, strength: i32) -> Self {
         let kind = cyclors::dds_ownership_kind_DDS_OWNERSHIP_EXCLUSIVE;
         // SAFETY: the pointer is ours.
-        unsafe {
-            cyclors::dds_qset_ownership(self.0, kind);
-            cyclors::dds_qset_ownership_strength(self.0, strength);
-        }
+        unsafe { cyclors::dds_qset_ownership(self.0, kind) };
+        self.strength(strength)
+    }
+
+    /// How strong a writer of that kind is.
+    #[must_use]
+    pub(super) fn strength(self, strength: i32) -> Self {
+        // SAFETY: the pointer is ours.
+        unsafe { cyclors::dds_qset_ownership_strength(self.0, strength) };
         self
     }
 

@@ -133,6 +133,17 @@ impl Writer {
         checked("assert liveliness", code).map(drop)
     }
 
+    /// Changes the strength of its ownership: see [`Qos::exclusive`].
+    ///
+    /// # Errors
+    /// What Cyclone says.
+    pub fn strengthen(&self, strength: i32) -> Result<(), DdsError> {
+        let qos = Qos::new().strength(strength);
+        // SAFETY: what is handed over outlives the call, which changes what is set in it.
+        let code = unsafe { cyclors::dds_set_qos(self.entity.handle(), qos.native()) };
+        checked("change the ownership's strength", code).map(drop)
+    }
+
     /// The readers that it is matched with now.
     ///
     /// # Errors

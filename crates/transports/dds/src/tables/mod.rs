@@ -8,22 +8,25 @@
 //! question ([`Tables::ask`]); each other session answers when it has heard all before it. Samples
 //! of one DDS writer come in order, so after the answer nothing is missing that was said before.
 
+mod asking;
 mod state;
 mod words;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use helio_bus::TransportError;
 use helio_bus::transport::locked;
+use helio_bus::{Clock, TransportError};
 use helio_core::{HeadersRef, SchemaId, Tai};
 
-pub(crate) use state::{Heard, State};
+pub(crate) use state::{Heard, Heeded, State};
 pub(crate) use words::{
-    Answer, Ask, Claim, End, Opened, Origin, Stand, Word, WriterWord, guid, hex,
+    About, Answer, Ask, Claim, End, Fenced, Opened, Origin, Stand, Word, WriterWord, guid, hex,
 };
+
+use asking::Asking;
 
 use crate::entity::{
     Listener, News, Participant, Qos, Reader, Refused, Representation, Sample, Topic, Writer,
@@ -45,8 +48,9 @@ pub(crate) struct Tables {
     answers: Reader,
     state: Mutex<State>,
     changed: Condvar,
-    asked: AtomicU64,
-    heard: Mutex<HashMap<String, Answer>>,
+    asking: Asking,
+    closed: AtomicBool,
+    clock: Arc<dyn Clock>,
     /// What was heard, and nothing was done about yet. Whoever takes words in holds it.
     undone: Mutex<Vec<(String, Heard)>>,
 }
@@ -54,7 +58,10 @@ pub(crate) struct Tables {
 struct Writers {
     table: Writer,
     answers: Writer,
-    words: u64,
+    /// How many samples both have written.
+    count: u64,
+    /// The number of the newest word.
+    said: u64,
     head: Vec<u8>,
 }
 
@@ -67,6 +74,7 @@ impl Tables {
     pub(crate) fn open(
         participant: &Arc<Participant>,
         names: &Names,
+        clock: &Arc<dyn Clock>,
         news: &Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, TransportError> {
         let of = envelope::envelope_type();
@@ -87,7 +95,8 @@ impl Tables {
                 Writers {
                     table: Writer::open(&topics[0], &durable(), None)?,
                     answers: Writer::open(&topics[1], &reliable().keep_all(), None)?,
-                    words: 0,
+                    count: 0,
+                    said: 0,
                     head: Vec::new(),
                 },
             ))
@@ -103,8 +112,9 @@ impl Tables {
             answers,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            asked: AtomicU64::new(0),
-            heard: Mutex::default(),
+            asking: Asking::default(),
+            closed: AtomicBool::new(false),
+            clock: Arc::clone(clock),
             undone: Mutex::default(),
         })
     }
@@ -124,7 +134,7 @@ impl Tables {
         let value = serde_json::to_vec(&word).map_err(|error| engine("write a word", error))?;
         let key = word.key();
         self.write(&key, &value)?;
-        self.look(|state| state.hear(&self.session, &key, Some(word)));
+        self.look(|state| state.hear(&self.session, &key, Some(word), self.clock.uptime()));
         Ok(())
     }
 
@@ -132,51 +142,17 @@ impl Tables {
     pub(crate) fn take_back(&self, word: &Word) -> Result<(), TransportError> {
         let key = word.key();
         self.write(&key, b"null")?;
-        self.look(|state| state.hear(&self.session, &key, None));
+        self.look(|state| state.hear(&self.session, &key, None, self.clock.uptime()));
         Ok(())
     }
 
     fn write(&self, key: &str, value: &[u8]) -> Result<(), TransportError> {
         let full = format!("{key} {}", self.session);
-        self.put(&full, value, |writers| &writers.table)
-    }
-
-    fn put(
-        &self,
-        key: &str,
-        value: &[u8],
-        which: impl Fn(&Writers) -> &Writer,
-    ) -> Result<(), TransportError> {
         let mut writers = locked(&self.writers);
         let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
-        writers.words += 1;
-        let header = Header {
-            producer: &self.session,
-            incarnation: 1,
-            sequence: writers.words,
-            time: Tai::from_nanos(0),
-            schema: SchemaId::BYTES,
-            partition: 0,
-            level: 0,
-            flags: 0,
-            trace: None,
-            key: key.as_bytes(),
-            headers: HeadersRef::EMPTY,
-        };
-        let mut head = std::mem::take(&mut writers.head);
-        envelope::write_head(&header, value.len(), &mut head);
-        let pieces = envelope::pieces(&head, value);
-        let now = i64::try_from(unix_nanos()).unwrap_or(0);
-        let written = which(writers).write(&pieces, now);
-        writers.head = head;
-        match written {
-            Ok(()) => Ok(()),
-            Err(Refused::Failed(error)) => Err(engine("write a word", error)),
-            Err(Refused::Full) => Err(TransportError::Outage {
-                transport: crate::SCHEME.to_owned(),
-                cause: "a participant takes no words of the tables".to_owned(),
-            }),
-        }
+        writers.put(&self.session, &full, value, |writers| &writers.table)?;
+        writers.said = writers.count;
+        Ok(())
     }
 
     /// Hears what has come; gives what is to be done about it, with who said it. For one thread.
@@ -198,7 +174,7 @@ impl Tables {
         // Behind the words: whoever has said one is known then, unless it has gone again.
         self.look_who_lives();
         if taken.is_ok() {
-            let mut state = locked(&self.state);
+            let (mut state, now) = (locked(&self.state), self.clock.uptime());
             for (header, payload) in in_order(&samples) {
                 let text = std::str::from_utf8(header.key).unwrap_or_default();
                 let Some((key, session)) = text.rsplit_once(' ') else { continue };
@@ -206,21 +182,21 @@ impl Tables {
                     continue;
                 }
                 let word: Option<Word> = serde_json::from_slice(payload).unwrap_or_default();
-                match state.hear(session, key, word) {
+                match state.hear(session, key, word, now) {
                     Heard::Nothing => {}
                     heard => undone.push((session.to_owned(), heard)),
                 }
+                state.heard_up_to(session, header.sequence);
             }
         }
         samples.clear();
         if self.answers.take(&mut samples).is_ok() {
-            let mut heard = locked(&self.heard);
             for (header, payload) in in_order(&samples) {
                 if header.key != self.session.as_bytes() {
                     continue;
                 }
                 if let Ok(answer) = serde_json::from_slice::<Answer>(payload) {
-                    heard.insert(header.producer.to_owned(), answer);
+                    self.asking.hear(header.producer, answer);
                 }
             }
         }
@@ -229,27 +205,26 @@ impl Tables {
         self.changed.notify_all();
     }
 
+    /// Two who look at once must not put an older list over a newer one: what a session has said
+    /// would be forgotten for good.
     fn look_who_lives(&self) {
+        let mut state = locked(&self.state);
         let Ok(handles) = self.table.writers() else { return };
         let ends = handles.into_iter().filter_map(|handle| self.table.publication(handle));
         let mut live: HashSet<_> = ends.map(|end| guid(end.participant)).collect();
         live.insert(self.session.clone());
-        let mut state = locked(&self.state);
         let ended: Vec<_> = state.live.difference(&live).cloned().collect();
         ended.iter().for_each(|session| state.end(session));
         state.live = live;
-        drop(state);
-        let mut heard = locked(&self.heard);
-        ended.iter().for_each(|session| _ = heard.remove(session));
     }
 
-    /// Asks, and waits until those of `of` who live have answered; gives their answers. Not for the
-    /// thread that hears.
+    /// Asks, and waits until those of `of` who live have answered, all if nobody is named; gives
+    /// their answers, each with who has given it. Not for the thread that hears.
     pub(crate) fn ask(
         &self,
         of: Option<Vec<String>>,
-        opened: Option<Opened>,
-    ) -> Result<Vec<Answer>, TransportError> {
+        about: About,
+    ) -> Result<Vec<(String, Answer)>, TransportError> {
         self.look_who_lives();
         let others: Vec<_> = match of {
             Some(of) => of,
@@ -259,36 +234,87 @@ impl Tables {
         if others.is_empty() {
             return Ok(Vec::new());
         }
-        let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        self.say(Word::Ask(Ask { number, opened }))?;
+        let question = self.asking.question();
+        let (slot, number) = (question.slot(), question.number());
+        self.say(Word::Ask(Ask { slot, number, about }))?;
         let until = Instant::now() + PATIENCE;
         let mut state = locked(&self.state);
         loop {
-            let heard = locked(&self.heard);
-            let answered = |other: &String| heard.get(other).is_some_and(|a| a.number >= number);
-            let waiting = others.iter().any(|other| state.live.contains(other) && !answered(other));
+            if self.closed.load(Ordering::Acquire) {
+                return Err(TransportError::Closed);
+            }
+            let answered = |other: &String| {
+                question.answer(other).filter(|answer| state.said(other) >= answer.said)
+            };
+            let waiting =
+                others.iter().any(|other| state.live.contains(other) && answered(other).is_none());
             let left = until.saturating_duration_since(Instant::now());
             if !waiting || left.is_zero() {
-                let own = |other| heard.get(other).filter(|answer| answer.number >= number);
-                return Ok(others.iter().filter_map(own).cloned().collect());
+                let answer = |other: &String| answered(other).map(|answer| (other.clone(), answer));
+                return Ok(others.iter().filter_map(answer).collect());
             }
-            drop(heard);
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Answers a session.
-    pub(crate) fn answer(&self, to: &str, answer: &Answer) -> Result<(), TransportError> {
-        let value = serde_json::to_vec(answer).map_err(|error| engine("write an answer", error))?;
-        self.put(to, &value, |writers| &writers.answers)
+    pub(crate) fn answer(&self, to: &str, mut answer: Answer) -> Result<(), TransportError> {
+        let mut writers = locked(&self.writers);
+        let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
+        answer.said = writers.said;
+        let value =
+            serde_json::to_vec(&answer).map_err(|error| engine("write an answer", error))?;
+        writers.put(&self.session, to, &value, |writers| &writers.answers)
     }
 
     /// Says no more: others take this session for ended.
     pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         let writers = locked(&self.writers).take();
         drop(writers);
+        // Whoever waits for answers holds the state: it must not miss the ring.
+        drop(locked(&self.state));
         self.changed.notify_all();
+    }
+}
+
+impl Writers {
+    fn put(
+        &mut self,
+        session: &str,
+        key: &str,
+        value: &[u8],
+        which: impl Fn(&Self) -> &Writer,
+    ) -> Result<(), TransportError> {
+        self.count += 1;
+        let header = Header {
+            producer: session,
+            incarnation: 1,
+            sequence: self.count,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: key.as_bytes(),
+            headers: HeadersRef::EMPTY,
+        };
+        let mut head = std::mem::take(&mut self.head);
+        envelope::write_head(&header, value.len(), &mut head);
+        let pieces = envelope::pieces(&head, value);
+        let now = i64::try_from(unix_nanos()).unwrap_or(0);
+        let written = which(self).write(&pieces, now);
+        self.head = head;
+        match written {
+            Ok(()) => Ok(()),
+            Err(Refused::Failed(error)) => Err(engine("write a word", error)),
+            Err(Refused::Full) => Err(TransportError::Outage {
+                transport: crate::SCHEME.to_owned(),
+                cause: "a participant takes no words of the tables".to_owned(),
+            }),
+        }
     }
 }
 

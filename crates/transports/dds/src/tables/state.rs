@@ -5,6 +5,7 @@
 //! its writers, which stay as gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
@@ -18,6 +19,8 @@ const MAX_GONE: usize = 1_024;
 pub(crate) struct State {
     /// The sessions that live.
     pub(crate) live: HashSet<String>,
+    /// The number of the newest word of each session.
+    said: HashMap<String, u64>,
     topics: HashMap<TopicName, Topic>,
     texts: HashMap<SchemaId, String>,
 }
@@ -29,7 +32,22 @@ struct Topic {
     /// By session and schema.
     schemas: HashMap<(String, SchemaId), (usize, Origin)>,
     /// By session, partition and producer.
-    writers: BTreeMap<(String, u32, ProducerName), WriterWord>,
+    writers: BTreeMap<(String, u32, ProducerName), Heeded>,
+}
+
+/// A writer, as it was heard of.
+#[derive(Debug, Clone)]
+pub(crate) struct Heeded {
+    pub(crate) word: WriterWord,
+    /// When it was heard, by [`helio_bus::Clock::uptime`] of who has heard it.
+    heard: Duration,
+}
+
+impl Heeded {
+    /// How long it has shown no life.
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.heard) + Duration::from_nanos(self.word.quiet)
+    }
 }
 
 /// What a word brings about.
@@ -43,8 +61,14 @@ pub(crate) enum Heard {
 }
 
 impl State {
-    /// Takes a word of a session, or takes one back by its key.
-    pub(crate) fn hear(&mut self, session: &str, key: &str, word: Option<Word>) -> Heard {
+    /// Takes a word of a session, or takes one back by its key; `now` is the hearer's uptime.
+    pub(crate) fn hear(
+        &mut self,
+        session: &str,
+        key: &str,
+        word: Option<Word>,
+        now: Duration,
+    ) -> Heard {
         match word {
             None => self.take_back(session, key),
             Some(Word::Topic { topic, qos, origin }) => {
@@ -67,7 +91,11 @@ impl State {
             Some(Word::Writer { topic, writer }) => {
                 let of = self.topics.entry(topic.clone()).or_default();
                 let place = (session.to_owned(), writer.partition, writer.producer.clone());
-                of.writers.insert(place, writer);
+                let gone = !writer.open;
+                of.writers.insert(place, Heeded { word: writer, heard: now });
+                if gone {
+                    of.forget();
+                }
                 Heard::Writers(topic)
             }
             Some(Word::Ask(ask)) => Heard::Asked(ask),
@@ -100,11 +128,12 @@ impl State {
     /// A session has ended, or was lost.
     pub(crate) fn end(&mut self, session: &str) {
         self.live.remove(session);
+        self.said.remove(session);
         for topic in self.topics.values_mut() {
             topic.holders.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
             let gone = topic.writers.iter_mut().filter(|((by, ..), _)| by == session);
-            gone.for_each(|(_, writer)| writer.open = false);
+            gone.for_each(|(_, writer)| writer.word.open = false);
             topic.forget();
         }
         self.topics.retain(|_, topic| !topic.holders.is_empty());
@@ -161,10 +190,34 @@ impl State {
     }
 
     /// A topic's writers, with their sessions.
-    pub(crate) fn writers(&self, name: &TopicName) -> impl Iterator<Item = (&str, &WriterWord)> {
+    pub(crate) fn heeded(&self, name: &TopicName) -> impl Iterator<Item = (&str, &Heeded)> {
         let topic = self.topics.get(name);
         let writers = topic.into_iter().flat_map(|topic| &topic.writers);
         writers.map(|((session, ..), writer)| (session.as_str(), writer))
+    }
+
+    /// What they say.
+    pub(crate) fn writers(&self, name: &TopicName) -> impl Iterator<Item = (&str, &WriterWord)> {
+        self.heeded(name).map(|(session, writer)| (session, &writer.word))
+    }
+
+    /// A producer's newest incarnation on a topic; 0 is none.
+    pub(crate) fn newest(&self, topic: &TopicName, producer: &ProducerName) -> u64 {
+        let own = self.writers(topic).filter(|(_, writer)| writer.producer == *producer);
+        own.map(|(_, writer)| writer.incarnation).max().unwrap_or(0)
+    }
+
+    /// A session has said so many words.
+    pub(crate) fn heard_up_to(&mut self, session: &str, number: u64) {
+        match self.said.get_mut(session) {
+            Some(said) => *said = number.max(*said),
+            None => _ = self.said.insert(session.to_owned(), number),
+        }
+    }
+
+    /// The number of a session's newest word.
+    pub(crate) fn said(&self, session: &str) -> u64 {
+        self.said.get(session).copied().unwrap_or(0)
     }
 }
 
@@ -174,8 +227,8 @@ impl Topic {
         let mut gone: Vec<_> = self
             .writers
             .iter()
-            .filter(|(_, writer)| !writer.open)
-            .map(|(place, writer)| (writer.incarnation, place.clone()))
+            .filter(|(_, writer)| !writer.word.open)
+            .map(|(place, writer)| (writer.word.incarnation, place.clone()))
             .collect();
         if gone.len() > MAX_GONE {
             gone.sort_unstable_by_key(|(incarnation, _)| *incarnation);

@@ -59,8 +59,13 @@ pub(crate) struct WriterWord {
     pub(crate) producer: ProducerName,
     pub(crate) incarnation: u64,
     pub(crate) open: bool,
-    /// When it last published or asserted that it lives, nanoseconds of TAI by its bus's clock.
+    /// When it last published or asserted that it lives, nanoseconds of TAI by its bus's clock: for
+    /// lists that people read.
     pub(crate) seen: i64,
+    /// How long ago that was when the word was said, in nanoseconds. Leases run by it and by the
+    /// clock of who hears it: two hosts' times of day are not compared.
+    #[serde(default)]
+    pub(crate) quiet: u64,
     /// When it has claimed an exclusive topic; none where the topic is shared.
     pub(crate) claim: Option<Claim>,
 }
@@ -71,18 +76,58 @@ pub(crate) struct Claim {
     pub(crate) origin: Origin,
     /// The ownership's strength: above that of every writer before it.
     pub(crate) strength: i32,
-    /// The incarnations that it has taken over from.
-    pub(crate) fences: Vec<u64>,
+    /// Those that it has taken over from.
+    pub(crate) fences: Vec<Fenced>,
+}
+
+/// A writer that was replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fenced {
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+}
+
+impl Claim {
+    /// Whether it has taken over from a writer.
+    pub(crate) fn fences(&self, producer: &ProducerName, incarnation: u64) -> bool {
+        self.fences.iter().any(|f| f.producer == *producer && f.incarnation == incarnation)
+    }
 }
 
 /// A question: an answer says that everything said before has been heard, and what was said before
 /// it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ask {
-    /// Grows with each question of a session: an answer is to all up to its number.
+    /// Which of a session's open questions it is: each is a word of its own, so that one does not
+    /// replace another that was not heard yet.
+    #[serde(default)]
+    pub(crate) slot: usize,
+    /// Grows with each question of a session.
     pub(crate) number: u64,
+    /// What is wanted besides.
+    #[serde(default)]
+    pub(crate) about: About,
+}
+
+/// What a question is about, besides what was said before.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum About {
+    #[default]
+    Nothing,
+    /// The session is new: writers with a lease say again how long they have been quiet.
+    Joining,
+    /// A producer's newest incarnation on a topic: what ended sessions have said is repeated by
+    /// nobody.
+    Producer {
+        #[serde(with = "name")]
+        topic: TopicName,
+        #[serde(with = "name")]
+        producer: ProducerName,
+    },
     /// An end that was opened: the answer comes when those of the same topic have met it.
-    pub(crate) opened: Option<Opened>,
+    Opened(Opened),
 }
 
 /// A reader or writer that was opened.
@@ -106,8 +151,14 @@ pub(crate) enum End {
 
 /// An answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Answer {
     pub(crate) number: u64,
+    /// The number of the session's newest word. Words and answers come by two DDS writers: the
+    /// answer counts when that word has come.
+    pub(crate) said: u64,
+    /// The producer's newest incarnation, of a question about one; 0 is none.
+    pub(crate) newest: u64,
     /// The ends of the other kind that the opened one has met.
     pub(crate) met: Vec<String>,
     /// Where their writers stand, so that a late joiner knows when its history is whole.
@@ -134,7 +185,7 @@ impl Word {
             Self::Writer { topic, writer } => {
                 format!("writer {topic} {} {}", writer.partition, writer.producer)
             }
-            Self::Ask(_) => "ask".to_owned(),
+            Self::Ask(Ask { slot, .. }) => format!("ask {slot}"),
         }
     }
 }
