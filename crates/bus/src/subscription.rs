@@ -318,12 +318,10 @@ impl Subscription {
             Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
         }
         let now = Instant::now();
-        if until.is_some_and(|until| until <= now) {
-            return Ok(false);
-        }
         let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
+        // Also where no time is left: who arms answers.
         bell.sleep(left);
-        Ok(true)
+        Ok(until.is_none_or(|until| now < until))
     }
 
     /// When something is due by the clock, though nothing comes.

@@ -15,7 +15,8 @@ use crate::subscription::{Subscription, sooner};
 use crate::transport::Armed;
 
 /// Waits for many subscriptions of one bus. What is read costs what is ready, however many are
-/// waited for; on the journal a wake-up looks at one in 384 of the others as well.
+/// waited for; on a journal a wake-up looks at one in 384 of the others as well, and at all of them
+/// where the journal may only be read.
 ///
 /// ```
 /// # use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};

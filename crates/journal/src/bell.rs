@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use crate::partition::Partition;
 use crate::pipes;
 use crate::process::Token;
 use crate::rings::{self, Hint, RungFor};
+use crate::waiters::Word;
 
 /// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
 pub(crate) const SLOTS: usize = 4096;
@@ -64,12 +65,35 @@ pub(crate) struct BellInner {
     /// In place of the slot's word where there is none.
     own: AtomicU32,
     /// Whether this process has rung since the count was last read: once is enough.
-    poked: AtomicBool,
+    poked: Flag,
     /// Whether somebody rang without a hint since [`Bell::rung_for`] was asked.
     unhinted: AtomicBool,
     /// The slot's pipe, where it was asked for and could be had.
     pipe: OnceLock<Option<OwnedFd>>,
-    watched: Mutex<HashMap<usize, (Weak<Partition>, u64)>>,
+    watched: Mutex<HashMap<u64, Watched>>,
+}
+
+/// The tail that a reader saw; others of the partition may have seen another.
+struct Watched {
+    reader: Weak<u64>,
+    partition: Weak<Partition>,
+    tail: u64,
+}
+
+/// A word of this process alone.
+#[derive(Default)]
+struct Flag(AtomicU64);
+
+impl Word for &Flag {
+    fn load(&self) -> u64 {
+        self.0.load(SeqCst)
+    }
+    fn fetch_or(&self, bits: u64) -> u64 {
+        self.0.fetch_or(bits, SeqCst)
+    }
+    fn take(&self) -> u64 {
+        self.0.swap(0, SeqCst)
+    }
 }
 
 impl fmt::Debug for Bell {
@@ -87,7 +111,7 @@ impl Bell {
             slot,
             answered,
             own: AtomicU32::new(0),
-            poked: AtomicBool::new(false),
+            poked: Flag::default(),
             unhinted: AtomicBool::new(false),
             pipe: OnceLock::new(),
             watched: Mutex::default(),
@@ -134,11 +158,14 @@ impl Bell {
         self.inner.slot
     }
 
-    /// Remembers which tail the waiter saw, for the sweep.
-    pub(crate) fn watch(&self, partition: &Arc<Partition>, tail: u64) {
+    /// Remembers which tail a reader saw, for the sweep.
+    pub(crate) fn watch(&self, reader: &Arc<u64>, partition: &Arc<Partition>, tail: u64) {
         let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = watched.entry(Arc::as_ptr(partition) as usize);
-        entry.or_insert_with(|| (Arc::downgrade(partition), tail)).1 = tail;
+        let new = || {
+            let (reader, partition) = (Arc::downgrade(reader), Arc::downgrade(partition));
+            Watched { reader, partition, tail }
+        };
+        watched.entry(**reader).or_insert_with(new).tail = tail;
     }
 }
 
@@ -148,23 +175,17 @@ impl BellInner {
     }
 
     fn ring(&self) {
-        if self.poked.swap(true, SeqCst) {
-            return;
-        }
-        match self.slot {
-            Some(slot) => ring(&self.shared, slot, None),
+        rings::poke(&&self.poked, |rung| match self.slot {
+            Some(slot) => count(&self.shared, slot, rung),
             None => {
-                self.own.fetch_add(1, SeqCst);
+                self.own.fetch_add(rung, SeqCst);
                 futex::wake(&self.own);
             }
-        }
+        });
     }
 
     fn rung(&self) -> bool {
-        let now = self.word().load(SeqCst);
-        // After the count was read: who poked before and did not count is behind one who did, and
-        // is answered with it. A swap, because what those have left must be seen.
-        self.poked.swap(false, SeqCst);
+        let now = rings::answer(&&self.poked, || self.word().load(SeqCst));
         let before = self.answered.swap(now, SeqCst);
         if !rings::all_hinted(before, now) {
             self.unhinted.store(true, SeqCst);
@@ -229,12 +250,13 @@ impl BellInner {
         sleeping.store(AWAKE, SeqCst);
     }
 
-    /// The watched partitions that have moved on; forgets those, and those that are closed.
+    /// The watched partitions that have moved on; forgets those, and who is closed.
     fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moved = Vec::new();
-        watched.retain(|_, (partition, tail)| {
-            let Some(partition) = partition.upgrade() else { return false };
+        watched.retain(|_, Watched { reader, partition, tail }| {
+            let partition = partition.upgrade().filter(|_| reader.strong_count() > 0);
+            let Some(partition) = partition else { return false };
             let still = partition.tail() == *tail;
             if !still {
                 moved.push(partition.hint());
@@ -255,8 +277,7 @@ impl BellInner {
             ring(&self.shared, slot, overlooked);
         }
         if counted {
-            // Whatever the flag says: it may be the killed writer that took it back.
-            self.shared.bell_sleeping(slot).store(AWAKE, SeqCst);
+            // Whatever the word says where it sleeps: the killed writer may have taken that back.
             futex::wake(self.word());
             if let Some(Some(pipe)) = self.pipe.get() {
                 pipes::poke(pipe);
@@ -276,13 +297,11 @@ impl Drop for BellInner {
 
 /// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
 pub(crate) fn ring(shared: &Shared, slot: usize, hints: impl IntoIterator<Item = Hint>) {
-    rings::ring(
-        |word| shared.bell_hints(slot, word),
-        hints,
-        |rung| {
-            shared.bell_word(slot).fetch_add(rung, SeqCst);
-        },
-    );
+    rings::ring(|word| shared.bell_hints(slot, word), hints, |rung| count(shared, slot, rung));
+}
+
+fn count(shared: &Shared, slot: usize, rung: u32) {
+    shared.bell_word(slot).fetch_add(rung, SeqCst);
     match shared.bell_sleeping(slot).swap(AWAKE, SeqCst) {
         AWAKE => {}
         ON_PIPE => shared.pipes.wake(&shared.dir, slot),
@@ -512,6 +531,22 @@ mod tests {
         assert_eq!(two.rung_for(), Some([false, true]));
         two.journal.maintain();
         assert_eq!(two.rung_for(), None);
+    }
+
+    #[test]
+    fn the_sweep_says_so_though_another_reader_of_the_partition_has_seen_it() {
+        let mut two = Two::new();
+        let topic = two.journal.topic(&TopicName::new("b").unwrap()).unwrap().unwrap();
+        two.append_and_die(1);
+        let mut late = topic.reader(0, From::Latest).unwrap();
+        assert!(!late.arm(&two.bell), "it begins behind that record");
+        two.journal.maintain();
+        assert_eq!(two.rung_for(), Some([false, true]));
+        drop(late);
+        two.append(1);
+        two.journal.maintain();
+        let watched = two.bell.inner.watched.lock().unwrap();
+        assert_eq!(watched.len(), 1, "of those that are closed nothing is left");
     }
 
     #[test]

@@ -193,8 +193,8 @@ impl Word for Bits<'_> {
     fn load(&self) -> u64 {
         self.0.u64(self.1).load(SeqCst)
     }
-    fn fetch_or(&self, bits: u64) {
-        self.0.u64(self.1).fetch_or(bits, SeqCst);
+    fn fetch_or(&self, bits: u64) -> u64 {
+        self.0.u64(self.1).fetch_or(bits, SeqCst)
     }
     fn take(&self) -> u64 {
         self.0.u64(self.1).swap(0, SeqCst)

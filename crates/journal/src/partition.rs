@@ -55,6 +55,7 @@ pub(crate) struct Partition {
     pub(crate) control: Control,
     /// The hash of no key, which is most topics' only one.
     pub(crate) unkeyed: KeyHash,
+    hint: Hint,
     current: Mutex<Option<Arc<Segment>>>,
     waiting: Mutex<Vec<(u64, OnDurable)>>,
     /// The durable position that was last brought to the disk itself.
@@ -134,6 +135,7 @@ impl Partition {
             dir,
             config,
             unkeyed: KeyHash::of(&[], control.seed()),
+            hint: Hint::of(control.seed()),
             control,
             current: Mutex::default(),
             waiting: Mutex::default(),
@@ -456,17 +458,17 @@ impl Partition {
 
     /// What a ring for this partition says.
     pub(crate) fn hint(&self) -> Hint {
-        Hint::of(self.control.seed())
+        self.hint
     }
 
-    /// Has the bell rung at the next commit. True where the tail is no longer at `pos`.
-    pub(crate) fn arm(self: &Arc<Self>, bell: &Bell, pos: u64) -> bool {
+    /// Has the bell rung for a reader at the next commit. True where the tail is no longer at `pos`.
+    pub(crate) fn arm(self: &Arc<Self>, bell: &Bell, reader: &Arc<u64>, pos: u64) -> bool {
         if let Some(slot) = bell.slot().filter(|_| self.control.map.mode() == Mode::Write) {
             let map = &self.control.map;
             let words = |word: usize| Bits(map, control::BITMAP + word * 8);
             waiters::arm(words, &Bits(map, control::SUMMARY), slot, || fence(SeqCst));
         }
-        bell.watch(self, pos);
+        bell.watch(reader, self, pos);
         self.log_end().0 > pos
     }
 

@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use helio_core::{Header, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 
@@ -114,12 +116,15 @@ pub struct Reader {
     names: Names,
     cursor: Cursor,
     picks: Option<Picks>,
+    /// Which of this process's readers, for the bells that it is armed with.
+    id: Arc<u64>,
 }
 
 /// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions
 /// that rang, so a thread with many readers arms the others again through their watches.
 pub struct Watch {
     partition: Arc<Partition>,
+    reader: Arc<u64>,
     pos: u64,
 }
 
@@ -127,7 +132,7 @@ impl Watch {
     /// As [`Reader::arm`], for the place where the reader was.
     #[must_use]
     pub fn arm(&self, bell: &Bell) -> bool {
-        self.partition.arm(bell, self.pos)
+        self.partition.arm(bell, &self.reader, self.pos)
     }
 
     /// By what a ring for its partition is known, see [`Bell::rung_for`].
@@ -191,7 +196,9 @@ impl Reader {
                 picks = Some(found);
             }
         }
-        Ok(Self { partition, names, cursor, picks })
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let id = Arc::new(IDS.fetch_add(1, Relaxed));
+        Ok(Self { partition, names, cursor, picks, id })
     }
 
     /// The offset of the next record.
@@ -228,14 +235,15 @@ impl Reader {
             return true;
         }
         self.cursor.warm();
-        self.partition.arm(bell, self.cursor.pos)
+        self.partition.arm(bell, &self.id, self.cursor.pos)
     }
 
     /// What this reader waits for, to be looked at by whoever holds its bell. Good where
     /// [`Reader::arm`] has just found nothing.
     #[must_use]
     pub fn watch(&self) -> Watch {
-        Watch { partition: Arc::clone(&self.partition), pos: self.cursor.pos }
+        let (partition, reader) = (Arc::clone(&self.partition), Arc::clone(&self.id));
+        Watch { partition, reader, pos: self.cursor.pos }
     }
 
     /// The next record or gap; `None` where everything has been read.

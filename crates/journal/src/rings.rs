@@ -9,15 +9,19 @@
 //! Format: each partition has one of [`HINTS`] hints, drawn by its random seed; several may share
 //! one. A doorbell's slot has a bit for each. A ring that leaves hints counts [`HINTED`] up, one of
 //! an earlier version 1, so the lower half of the difference between two counts tells whether all
-//! were hinted. A partition rings a bell once for each time that it was armed, so the halves wrap
-//! around behind nobody's back while a bell is armed with less than 65,536 partitions (a process
-//! cannot map more by the kernel's default), and the sweep would find even that.
+//! were hinted. A partition rings a bell once for each time that it was armed, and who arms reads
+//! the count next, so the halves wrap around behind nobody's back while a bell is armed with less
+//! than 65,536 partitions (a process cannot map more by the kernel's default), and the sweep would
+//! find even that.
 //!
 //! Operation: who rings has committed before; it leaves the hint, then counts ([`ring`]). Who is
 //! rung reads the count, then takes the hints ([`take`]). So a hint that is taken belongs to a
 //! commit that can be seen, and one that comes later is followed by a count. A ringer that is
 //! killed between the two leaves a hint that nobody was rung for: the sweep's work, as a ringer
 //! that is killed before.
+//!
+//! A process that rings a bell of its own leaves no hint, only a flag that it has counted: it need
+//! not count again before the count was read ([`poke`], [`answer`]).
 
 use crate::waiters::Word;
 
@@ -99,6 +103,22 @@ pub(crate) fn ring<W: Word>(
         words(word).fetch_or(bit);
     }
     count(HINTED);
+}
+
+/// Counts, unless this process has since the count was last read: that one is answered with it.
+pub(crate) fn poke<W: Word>(poked: &W, count: impl FnOnce(u32)) {
+    if poked.fetch_or(1) == 0 {
+        count(HINTED);
+    }
+}
+
+/// Reads the count, and lets the process count again. In this order: who finds the flag is behind
+/// one whose count is read here or later.
+pub(crate) fn answer<W: Word>(poked: &W, count: impl FnOnce() -> u32) -> u32 {
+    let now = count();
+    // Not a store: what those who found the flag have left before must be seen.
+    poked.take();
+    now
 }
 
 /// Whether all rings between two counts have left their hints.

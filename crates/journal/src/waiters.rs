@@ -12,7 +12,8 @@
 /// What the protocol needs of a shared word; the standard library's, or a model checker's.
 pub(crate) trait Word {
     fn load(&self) -> u64;
-    fn fetch_or(&self, bits: u64);
+    /// Gives what was there before.
+    fn fetch_or(&self, bits: u64) -> u64;
     fn take(&self) -> u64;
 }
 

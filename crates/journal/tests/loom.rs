@@ -1,10 +1,6 @@
 //! The protocols of waiters and rings under a model checker: a reader that sleeps is always rung,
 //! and whoever was rung knows to look at the partition that rang.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p helio-journal --test loom` runs it; elsewhere there is
-//! nothing here.
-
-#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -32,8 +28,8 @@ impl waiters::Word for Bits {
     fn load(&self) -> u64 {
         self.0.load(SeqCst)
     }
-    fn fetch_or(&self, bits: u64) {
-        self.0.fetch_or(bits, SeqCst);
+    fn fetch_or(&self, bits: u64) -> u64 {
+        self.0.fetch_or(bits, SeqCst)
     }
     fn take(&self) -> u64 {
         self.0.swap(0, SeqCst)
@@ -173,4 +169,36 @@ fn a_ring_is_known_by_its_hint() {
 #[test]
 fn a_ring_of_an_earlier_version_is_for_all() {
     two_writers([true, false]);
+}
+
+/// Two threads of the owner's process that leave something and ring, beside an owner that answers
+/// while they do and once more when they are done: then it has found what both left.
+#[test]
+fn what_a_thread_of_its_own_left_is_found() {
+    loom::model(|| {
+        let (poked, count) = (Bits::new(), Bits::new());
+        let left = [Bits::new(), Bits::new()];
+        let ringers = left.clone().map(|left| {
+            let (poked, count) = (poked.clone(), count.clone());
+            loom::thread::spawn(move || {
+                left.0.store(1, Release);
+                rings::poke(&poked, |rung| {
+                    count.0.fetch_add(u64::from(rung), SeqCst);
+                });
+            })
+        });
+        let (mut answered, mut found) = (0, [false; 2]);
+        let mut answer = || {
+            let now = rings::answer(&poked, || count.0.load(SeqCst) as u32);
+            if std::mem::replace(&mut answered, now) != now {
+                for (found, left) in found.iter_mut().zip(&left) {
+                    *found |= left.0.load(Acquire) == 1;
+                }
+            }
+        };
+        answer();
+        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
+        answer();
+        assert_eq!(found, [true; 2], "a ring was lost");
+    });
 }
