@@ -461,7 +461,7 @@ impl Partition {
         self.hint
     }
 
-    /// Has the bell rung for a reader at the next commit. True where the tail is no longer at `pos`.
+    /// Has the bell rung for a reader at the next commit. True where the tail is past `pos`.
     pub(crate) fn arm(self: &Arc<Self>, bell: &Bell, reader: &Arc<u64>, pos: u64) -> bool {
         if let Some(slot) = bell.slot().filter(|_| self.control.map.mode() == Mode::Write) {
             let map = &self.control.map;

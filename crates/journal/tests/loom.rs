@@ -150,8 +150,8 @@ fn two_writers(hinted: [bool; 2]) {
             loom::thread::spawn(move || shared.commit(partition, hinted[partition]))
         });
         let (mut answered, mut seen) = (0, [false; 2]);
-        for partition in 0..2 {
-            seen[partition] = shared.arm(partition);
+        for (partition, seen) in seen.iter_mut().enumerate() {
+            *seen = shared.arm(partition);
         }
         shared.answer(&mut answered, &mut seen);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
