@@ -14,6 +14,7 @@
 //! | `headers` | map of bytes | beside the value; earlier programs' files lack the field |
 //! | `value` | the topic's schema, or bytes | last: the rest of a datum is the value |
 
+use helio_bridge::hops;
 use helio_bus::{Sample, Tai, TraceId};
 use helio_core::Headers;
 use helio_core::codec::wire::{Reader, put_bytes, put_long};
@@ -165,8 +166,12 @@ fn headers(reader: &mut Reader<'_>) -> Result<Headers, Box<dyn std::error::Error
         };
         // Each entry adds to the headers, which are bounded.
         for _ in 0..count {
-            let name = reader.string()?;
-            headers = headers.with(name, reader.bytes()?)?;
+            let (name, value) = (reader.string()?, reader.bytes()?);
+            // Where the recorded sample had been, one that is played has not: a bridge would not
+            // forward it there, and would go on from a place that it does not come from.
+            if name != hops::NAME {
+                headers = headers.with(name, value)?;
+            }
         }
     }
 }

@@ -248,6 +248,26 @@ fn a_migration_ends_by_itself_and_tells_what_it_did() {
     assert_eq!(same.code, Some(2), "{same:?}");
 }
 
+#[test]
+fn what_was_forwarded_and_is_played_has_been_nowhere() {
+    let sites = [(); 3].map(|()| Site::new());
+    let [first, second, third] = &sites;
+    first.run(&["pub", "t", "1", "2", "--profile", "event", "--json"]).ok();
+    let once = |from: &Site, to: &Site, topic: &str| {
+        let ran = run(&["bridge", &from.url, &to.url, "--topics", topic, "--once", "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        let last: serde_json::Value =
+            serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+        ["forwarded", "returned"].map(|what| last["total"][what].as_u64().unwrap())
+    };
+    assert_eq!(once(first, second, "t"), [2, 0]);
+    let file = second.path("t.avro");
+    let from = ["--from", "earliest", "--count", "2"];
+    second.run(&[&["record", "t", &file, "--envelope"][..], &from].concat()).ok();
+    third.run(&["play", "again", &file, "--profile", "event"]).ok();
+    assert_eq!(once(third, first, "again"), [2, 0], "they are new, wherever the recorded were");
+}
+
 #[cfg(feature = "kafka")]
 mod with_kafka {
     use super::*;

@@ -2,19 +2,20 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::PartitionInfo;
+use helio_bus::transport::{PartitionInfo, locked};
 use helio_bus::{
     Alive, Bus, Event, Forwarder, Outage, Producer, ProducerName, PublishError, Publishing, Sample,
-    SchemaId, Start, Subscription, Topic, TopicError, TopicName, TransportError,
+    SchemaId, Start, Subscription, Topic, TopicError, TopicName, TopicSpec, TransportError,
 };
 use helio_core::qos::{History, Liveliness, Ownership};
 
-use crate::bridge::{Ends, Options};
+use crate::bridge::Ends;
 use crate::hops::{Hops, MAX_HOPS, with_hop};
+use crate::pool::Running;
 use crate::position::{self, PositionError};
 use crate::report::{Figures, Notice, NoticeKind};
 use crate::target::{self, Both, OpenError};
@@ -28,13 +29,17 @@ pub const MAX_FORWARDERS: usize = 1024;
 
 /// How often the target may report that a sample was not taken before it is passed over.
 const TRIES: u32 = 3;
+/// The most producers of a topic whose newest number is remembered, as readers do.
+const MAX_KNOWN: usize = 16_384;
 /// How often it is looked which producers live, where no lease is shorter.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often the position is committed, where a group on the source keeps it.
-const COMMIT: Duration = Duration::from_secs(1);
 
 /// A partition and an offset there.
 type Place = (u32, u64);
+/// A partition, and who publishes into it.
+pub(crate) type Key = (u32, ProducerName);
+/// Incarnation and number.
+pub(crate) type Order = (u64, u64);
 
 /// What became of an attempt.
 pub(crate) enum Flow {
@@ -44,6 +49,45 @@ pub(crate) enum Flow {
     Full,
     /// All that is under way is to be settled, and the topic opened anew.
     Anew(String),
+    /// The same, and somebody has to decide.
+    Refused(String),
+}
+
+/// What of a topic outlives a failure: where it is, and what is in hand.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// The source's subscription, where it is not waited for.
+    pub(crate) samples: Option<Subscription>,
+    /// Where each partition of the source is read on; empty before it was first opened.
+    next: HashMap<u32, u64>,
+    /// Whether the target was asked what it has.
+    asked: bool,
+    /// Read, and not taken by the target; oldest first.
+    ahead: VecDeque<Sample>,
+    /// What the target has refused after it had taken it, and how often.
+    trouble: HashMap<Place, u32>,
+    /// What the target has of each producer, as far as this bridge knows.
+    known: HashMap<Key, Order>,
+    /// Where the source's partitions ended when it was subscribed to.
+    goals: Vec<Place>,
+    /// Writers that are to be closed before others are opened.
+    closing: Vec<Held>,
+}
+
+impl Kept {
+    /// Whether something that was read is not forwarded.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    fn knows(&mut self, key: Key, order: Order) {
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&key) {
+            // What comes twice then is dropped by readers.
+            self.known.clear();
+        }
+        let newest = self.known.entry(key).or_insert(order);
+        *newest = order.max(*newest);
+    }
 }
 
 /// A topic that is open on both buses.
@@ -51,35 +95,43 @@ pub(crate) struct Lane {
     name: TopicName,
     source: Topic,
     target: Topic,
-    forwarders: HashMap<(u32, ProducerName), Held>,
+    pub(crate) kept: Box<Kept>,
+    forwarders: HashMap<Key, Held>,
     /// Producers that write on the target themselves, by their newest incarnation that was refused.
-    refused: HashMap<(u32, ProducerName), u64>,
+    refused: HashMap<Key, u64>,
     schemas: HashSet<SchemaId>,
     under_way: VecDeque<UnderWay>,
     bytes_under_way: usize,
-    /// Read, and not taken by the target yet.
-    waiting: Option<Sample>,
-    /// What the target did not take, and how often.
-    trouble: Option<(Place, u32)>,
+    /// What was under way and not taken.
+    failed: Vec<Sample>,
+    /// What the next sample waits for.
+    preparing: Option<Running<Prepared>>,
     uses: u64,
     swept: Instant,
+    sweeping: Option<Running<Result<Vec<Key>, String>>>,
     keeper: Keeper,
-    /// Where the source's partitions ended when it was opened.
-    goals: Vec<Place>,
+    opened: Instant,
+    has_forwarded: bool,
 }
 
 struct Held {
-    forwarder: Forwarder,
+    /// Locked while its lease is asserted in another thread.
+    forwarder: Arc<Mutex<Forwarder>>,
     used: u64,
 }
 
 /// A sample that the target has not acknowledged yet.
 struct UnderWay {
-    publishing: Option<Publishing>,
     place: Place,
-    bytes: usize,
-    /// What the window counts it as.
-    size: usize,
+    /// None where nothing is waited for.
+    publishing: Option<(Publishing, Sample)>,
+}
+
+/// What a sample needs on the target before it can be forwarded.
+#[derive(Default)]
+struct Prepared {
+    schema: Option<(SchemaId, Result<(), OpenError>)>,
+    forwarder: Option<(Key, Result<Forwarder, TopicError>)>,
 }
 
 /// What keeps the position.
@@ -90,57 +142,140 @@ enum Keeper {
     Group { acknowledged: HashMap<u32, u64>, committed: Instant },
 }
 
-/// Opens a topic on both buses, and reads from where it stopped.
+/// Opens a topic on both buses, and reads from where it stopped. What was kept comes back where
+/// that fails.
 pub(crate) fn open(
     ends: &Ends,
     name: &TopicName,
-    options: &Options,
-    trouble: Option<(Place, u32)>,
-) -> Result<(Lane, Subscription, String), OpenError> {
-    let buses = (&ends.from, &ends.to);
-    let Both { source, target, told } = target::open(buses, name, &options.overrides)?;
-    let mut schemas = HashSet::from([SchemaId::BYTES]);
-    for id in ends.from.topic_info(name)?.map(|info| info.schemas).unwrap_or_default() {
-        target::carry_schema(buses, name, id)?;
-        schemas.insert(id);
-    }
-    let earliest = options.begin.is_earliest(source.qos().history);
-    let mut goals = Vec::new();
-    let (samples, keeper, limits) = if !ends.from.capabilities().rewind.is_yes() {
-        let start = if earliest { newest(&ends.from, source.qos().history) } else { Start::Latest };
-        (source.subscribe(position::everything(start))?, Keeper::Target, ONLY_ONCE)
-    } else {
-        let partitions = source.partitions()?;
-        goals = partitions.iter().map(|at| (at.partition, at.end)).collect();
-        if ends.to.capabilities().rewind.is_yes() {
-            let from = &ends.from_name;
-            let samples = goes_on((&source, &target), &partitions, (from, earliest))?;
-            (samples, Keeper::Target, "")
-        } else {
-            let start = if earliest { Start::Earliest } else { Start::Latest };
-            let group = format!("helio-bridge:{}", ends.to_name);
-            let samples = source.subscribe(position::everything(start).group(&group))?;
-            let keeper = Keeper::Group { acknowledged: HashMap::new(), committed: Instant::now() };
-            (samples, keeper, AT_LEAST_ONCE)
-        }
+    mut kept: Box<Kept>,
+) -> Result<(Box<Lane>, String), (OpenError, Box<Kept>)> {
+    kept.closing.clear();
+    let opened = open_both(ends, name, &mut kept);
+    let (Both { source, target, told }, schemas, keeper) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return Err((error, kept)),
+    };
+    let limits = match (rewinds(&ends.from), rewinds(&ends.to)) {
+        (false, _) => ONLY_ONCE,
+        (true, false) => AT_LEAST_ONCE,
+        (true, true) => "",
     };
     let lane = Lane {
         name: name.clone(),
         source,
         target,
+        kept,
         forwarders: HashMap::new(),
         refused: HashMap::new(),
         schemas,
         under_way: VecDeque::new(),
         bytes_under_way: 0,
-        waiting: None,
-        trouble,
+        failed: Vec::new(),
+        preparing: None,
         uses: 0,
         swept: Instant::now(),
+        sweeping: None,
         keeper,
-        goals,
+        opened: Instant::now(),
+        has_forwarded: false,
     };
-    Ok((lane, samples, told + limits))
+    Ok((Box::new(lane), told + limits))
+}
+
+fn rewinds(bus: &Bus) -> bool {
+    bus.capabilities().rewind.is_yes()
+}
+
+/// The source comes first: what is published while the target cannot be opened is not missed.
+fn open_both(
+    ends: &Ends,
+    name: &TopicName,
+    kept: &mut Kept,
+) -> Result<(Both, HashSet<SchemaId>, Keeper), OpenError> {
+    let buses = (&ends.from, &ends.to);
+    let source = ends.from.topic(TopicSpec::of(name.clone()))?;
+    let earliest = ends.options.begin.is_earliest(source.qos().history);
+    let again = rewinds(&ends.from);
+    if !again && kept.samples.is_none() {
+        let start = if earliest { newest(&ends.from, source.qos().history) } else { Start::Latest };
+        kept.samples = Some(source.subscribe(position::everything(start))?);
+        // Its places are those of the subscription before.
+        kept.trouble.clear();
+    }
+    if again && kept.next.is_empty() {
+        kept.next = begins(&source.partitions()?, earliest);
+    }
+    let both = target::open(&ends.to, source, &ends.options.overrides)?;
+    let mut schemas = HashSet::from([SchemaId::BYTES]);
+    for id in ends.from.topic_info(name)?.map(|info| info.schemas).unwrap_or_default() {
+        target::carry_schema(buses, name, id)?;
+        schemas.insert(id);
+    }
+    let group = again && !rewinds(&ends.to);
+    if !kept.asked && !group {
+        goes_on(ends, &both, kept)?;
+    }
+    kept.asked = true;
+    if kept.samples.is_none() {
+        subscribe(ends, &both.source, (kept, earliest), group)?;
+    }
+    let keeper = match group {
+        true => Keeper::Group { acknowledged: HashMap::new(), committed: Instant::now() },
+        false => Keeper::Target,
+    };
+    Ok((both, schemas, keeper))
+}
+
+fn begins(partitions: &[PartitionInfo], earliest: bool) -> HashMap<u32, u64> {
+    let begin = |at: &PartitionInfo| (at.partition, if earliest { at.first } else { at.end });
+    partitions.iter().map(begin).collect()
+}
+
+/// Goes on behind what the target has, where it can be asked.
+fn goes_on(ends: &Ends, both: &Both, kept: &mut Kept) -> Result<(), OpenError> {
+    if !rewinds(&ends.to) {
+        return Ok(());
+    }
+    for there in &both.target.partitions()? {
+        if rewinds(&ends.from) {
+            let found = position::of(&both.target, there, &ends.from_name).map_err(failed)?;
+            kept.next.extend(found.map(|next| (there.partition, next)));
+        } else {
+            let all = position::of_producers(&both.target, there, &ends.from_name);
+            let all = all.map_err(failed)?.into_iter();
+            kept.known.extend(all.map(|(name, order)| ((there.partition, name), order)));
+        }
+    }
+    Ok(())
+}
+
+/// Subscribes to a source that can be read again.
+fn subscribe(
+    ends: &Ends,
+    source: &Topic,
+    (kept, earliest): (&mut Kept, bool),
+    group: bool,
+) -> Result<(), OpenError> {
+    let partitions = source.partitions()?;
+    kept.goals = partitions.iter().map(|at| (at.partition, at.end)).collect();
+    if group {
+        let start = if earliest { Start::Earliest } else { Start::Latest };
+        let group = format!("helio-bridge:{}", ends.to_name);
+        kept.samples = Some(source.subscribe(position::everything(start).group(&group))?);
+        return Ok(());
+    }
+    let mut samples = source.subscribe(position::everything(Start::Earliest))?;
+    let begins = begins(&partitions, earliest);
+    for PartitionInfo { partition, end, .. } in partitions {
+        // Beyond the end: the source's log was made anew, and what is in it was never forwarded.
+        let next = kept.next.get(&partition).filter(|next| **next <= end);
+        let next = next.or(begins.get(&partition)).copied().unwrap_or(end);
+        let sought = samples.seek(partition, next);
+        sought.map_err(|error| OpenError::Failed(error.to_string()))?;
+        kept.next.insert(partition, next);
+    }
+    kept.samples = Some(samples);
+    Ok(())
 }
 
 /// What is told of a topic on a source that cannot be read again.
@@ -149,28 +284,6 @@ const ONLY_ONCE: &str = "; the source cannot be read again: what is published wh
 /// What is told of a topic on a target that cannot be read again.
 const AT_LEAST_ONCE: &str = "; the target cannot be read again: a group on the source keeps the \
                              position, and after a crash some samples may come twice";
-
-/// Reads each partition of the source from behind the newest sample that the target has of it.
-fn goes_on(
-    (source, target): (&Topic, &Topic),
-    partitions: &[PartitionInfo],
-    (name, earliest): (&str, bool),
-) -> Result<Subscription, OpenError> {
-    let mut places = Vec::new();
-    for (there, here) in target.partitions()?.iter().zip(partitions) {
-        let found = position::of(target, there, name).map_err(failed)?;
-        // Beyond the end: the source's log was made anew, and what is in it was never forwarded.
-        let found = found.filter(|next| *next <= here.end);
-        let start = if earliest { here.first } else { here.end };
-        places.push((here.partition, found.unwrap_or(start)));
-    }
-    let mut samples = source.subscribe(position::everything(Start::Earliest))?;
-    for (partition, offset) in places {
-        let sought = samples.seek(partition, offset);
-        sought.map_err(|error| OpenError::Failed(error.to_string()))?;
-    }
-    Ok(samples)
-}
 
 fn failed(error: PositionError) -> OpenError {
     OpenError::Failed(format!("the position on the target cannot be read: {error}"))
@@ -195,6 +308,8 @@ enum Not {
     Ever(String),
     /// It may be taken when the topic was opened anew.
     Now(String),
+    /// The target takes no samples of other buses.
+    AtAll(String),
 }
 
 impl From<PublishError> for Not {
@@ -204,6 +319,9 @@ impl From<PublishError> for Not {
             PublishError::Transport(
                 TransportError::TooLarge { .. } | TransportError::Fenced { .. },
             ) => Self::Ever(error.to_string()),
+            PublishError::Transport(TransportError::Unsupported { .. }) => {
+                Self::AtAll(error.to_string())
+            }
             _ => Self::Now(error.to_string()),
         }
     }
@@ -218,17 +336,19 @@ impl From<TopicError> for Not {
     }
 }
 
+/// Where a lane counts and tells.
+pub(crate) type Told<'a> = (&'a mut Figures, &'a mut dyn FnMut(Notice));
+
 impl Lane {
     /// Takes what the source has handed out.
-    pub(crate) fn take(
-        &mut self,
-        ends: &Ends,
-        event: Event,
-        (figures, tell): (&mut Figures, &mut dyn FnMut(Notice)),
-    ) -> Flow {
+    pub(crate) fn take(&mut self, ends: &Ends, event: Event, (figures, tell): Told<'_>) -> Flow {
         let told = |kind, text| Notice { kind, topic: Some(self.name.clone()), text };
         match event {
-            Event::Sample(sample) => self.sample(ends, sample, (figures, tell)),
+            Event::Sample(sample) => {
+                self.kept.next.insert(sample.partition, sample.offset + 1);
+                self.kept.ahead.push_back(sample);
+                self.go_on(ends, (figures, tell))
+            }
             Event::Gap(gap) => {
                 figures.lost += gap.lost;
                 let text = format!(
@@ -250,237 +370,374 @@ impl Lane {
         }
     }
 
+    /// Forwards what was read, as far as the target takes it.
+    pub(crate) fn go_on(&mut self, ends: &Ends, (figures, tell): Told<'_>) -> Flow {
+        while !self.is_full() {
+            let Some(sample) = self.kept.ahead.pop_front() else { return Flow::On };
+            let place = (sample.partition, sample.offset);
+            match self.sample(ends, &sample, figures) {
+                Ok(None) => self.passed(place),
+                Ok(Some(publishing)) => {
+                    self.bytes_under_way += size(&sample);
+                    let publishing = Some((publishing, sample));
+                    self.under_way.push_back(UnderWay { place, publishing });
+                }
+                Err(Not::Ever(reason)) => {
+                    self.skip(&sample, &reason, (figures, tell));
+                    self.passed(place);
+                }
+                Err(not) => {
+                    self.kept.ahead.push_front(sample);
+                    return match not {
+                        Not::Now(reason) => Flow::Anew(reason),
+                        Not::AtAll(reason) => Flow::Refused(reason),
+                        Not::Full | Not::Ever(_) => Flow::Full,
+                    };
+                }
+            }
+        }
+        Flow::Full
+    }
+
+    /// Gives a sample to the target; none where there is nothing to give.
     fn sample(
         &mut self,
         ends: &Ends,
-        sample: Sample,
-        (figures, tell): (&mut Figures, &mut dyn FnMut(Notice)),
-    ) -> Flow {
-        let place = (sample.partition, sample.offset);
+        sample: &Sample,
+        figures: &mut Figures,
+    ) -> Result<Option<Publishing>, Not> {
         let hops = Hops::of(sample.headers.as_ref());
         if hops.visited(&ends.to_name) || hops.visited(&ends.from_name) {
             figures.returned += 1;
-            self.passed(place);
-            return Flow::On;
+            return Ok(None);
         }
-        let tired = self.trouble.is_some_and(|(at, times)| at == place && times >= TRIES);
-        let forwarded = match (hops.iter().count() >= MAX_HOPS, tired) {
-            (false, false) => self.forward(ends, &sample),
-            (true, _) => Err(Not::Ever(format!("it was forwarded {MAX_HOPS} times before"))),
-            (_, true) => Err(Not::Ever(format!("the target did not take it {TRIES} times"))),
-        };
-        match forwarded {
-            Ok(publishing) => {
-                let (bytes, size) = (sample.payload.len(), size(&sample));
-                self.bytes_under_way += size;
-                let publishing = Some(publishing);
-                self.under_way.push_back(UnderWay { publishing, place, bytes, size });
-                if self.is_full() { Flow::Full } else { Flow::On }
-            }
-            Err(Not::Full) => {
-                self.waiting = Some(sample);
-                Flow::Full
-            }
-            Err(Not::Ever(reason)) => {
-                figures.skipped += 1;
-                let Producer { name, incarnation } = &sample.header.producer;
-                let text = format!(
-                    "number {} of {name} (incarnation {incarnation}) is not forwarded: {reason}",
-                    sample.header.sequence
-                );
-                let topic = Some(self.name.clone());
-                tell(Notice { kind: NoticeKind::Skipped, topic, text });
-                self.passed(place);
-                Flow::On
-            }
-            Err(Not::Now(reason)) => Flow::Anew(reason),
+        if hops.iter().count() >= MAX_HOPS {
+            return Err(Not::Ever(format!("it was forwarded {MAX_HOPS} times before")));
         }
+        let times = self.kept.trouble.get(&(sample.partition, sample.offset)).copied();
+        let known = self.kept.known.get(&key(sample)).is_some_and(|known| *known >= order(sample));
+        match times {
+            None if known => {
+                figures.repeated += 1;
+                return Ok(None);
+            }
+            None => {}
+            Some(_) if known => {
+                let reason = "the target did not take it, and has later ones of its producer";
+                return Err(Not::Ever(reason.to_owned()));
+            }
+            Some(times) if times >= TRIES => {
+                return Err(Not::Ever(format!("the target did not take it {TRIES} times")));
+            }
+            // Alone, so that it is refused for itself, and none goes before it.
+            Some(_) if !self.under_way.is_empty() => return Err(Not::Full),
+            Some(_) => {}
+        }
+        self.forward(ends, sample).map(Some)
+    }
+
+    fn skip(&self, sample: &Sample, reason: &str, (figures, tell): Told<'_>) {
+        figures.skipped += 1;
+        let Producer { name, incarnation } = &sample.header.producer;
+        let text = format!(
+            "number {} of {name} (incarnation {incarnation}) is not forwarded: {reason}",
+            sample.header.sequence
+        );
+        tell(Notice { kind: NoticeKind::Skipped, topic: Some(self.name.clone()), text });
     }
 
     fn forward(&mut self, ends: &Ends, sample: &Sample) -> Result<Publishing, Not> {
-        if !self.schemas.contains(&sample.header.schema) {
-            let carried =
-                target::carry_schema((&ends.from, &ends.to), &self.name, sample.header.schema);
-            carried.map_err(|error| Not::Now(error.to_string()))?;
-            self.schemas.insert(sample.header.schema);
-        }
         let headers = with_hop(sample.headers.as_ref(), &ends.from_name, sample.offset);
         let headers = headers.map_err(|error| Not::Ever(error.to_string()))?;
-        let producer = &sample.header.producer;
-        let key = (sample.partition, producer.name.clone());
+        let (key, producer) = (key(sample), &sample.header.producer);
         if let Some(newer) = self.refused.get(&key).filter(|n| producer.incarnation <= **n) {
             let producer = Producer { name: producer.name.clone(), incarnation: *newer };
             return Err(Not::Ever(format!("{producer:?} publishes on the target itself")));
         }
-        let forwarder = self.forwarder(ends, &key, producer);
-        let forwarded = match forwarder {
-            Ok(forwarder) => {
-                forwarder.forward(&sample.as_ref(), headers.as_ref()).map_err(Not::from)
+        self.prepare(ends, sample, &key)?;
+        self.uses += 1;
+        let held = self.forwarders.get_mut(&key).ok_or(Not::Full)?;
+        held.used = self.uses;
+        let forwarded = match held.forwarder.try_lock() {
+            Ok(mut forwarder) => forwarder.forward(&sample.as_ref(), headers.as_ref()),
+            Err(TryLockError::WouldBlock) => return Err(Not::Full),
+            Err(TryLockError::Poisoned(_)) => {
+                return Err(Not::Now("a thread of the bridge has failed".to_owned()));
             }
-            Err(error) => Err(Not::from(error)),
         };
+        let forwarded = forwarded.map_err(Not::from);
         if matches!(forwarded, Err(Not::Ever(_))) {
             // It writes there itself, or the sample is too large: in doubt it is opened again.
-            self.forwarders.remove(&key);
+            let held = self.forwarders.remove(&key);
+            self.close(ends, held);
         }
         forwarded
     }
 
-    /// The writer of a producer on the target.
-    fn forwarder(
-        &mut self,
-        ends: &Ends,
-        key: &(u32, ProducerName),
-        producer: &Producer,
-    ) -> Result<&mut Forwarder, TopicError> {
-        self.uses += 1;
-        if !self.forwarders.contains_key(key) {
-            if self.target.qos().ownership == Ownership::Exclusive {
-                // The one before it has ended on the source.
-                self.forwarders.retain(|(_, name), _| *name == key.1);
-            }
-            if self.forwarders.len() >= MAX_FORWARDERS {
-                let oldest = self.forwarders.iter().min_by_key(|(_, held)| held.used);
-                let oldest = oldest.map(|(key, _)| key.clone());
-                oldest.map(|key| self.forwarders.remove(&key));
-            }
-            let opened = self.target.forwarder(producer, key.0);
-            if let Err(TopicError::Transport(TransportError::Fenced { newer, .. })) = &opened {
-                self.refused.insert(key.clone(), *newer);
-            }
-            let mut forwarder = opened?;
-            let waker = ends.waker.clone();
-            forwarder.on_room(Arc::new(move || waker.wake_by_ref()));
-            self.forwarders.insert(key.clone(), Held { forwarder, used: 0 });
+    /// Makes sure that the target has the sample's schema, and a writer of its producer; full while
+    /// that is waited for.
+    fn prepare(&mut self, ends: &Ends, sample: &Sample, key: &Key) -> Result<(), Not> {
+        self.prepared()?;
+        let schema = sample.header.schema;
+        let has_schema = self.schemas.contains(&schema);
+        let has_writer = self.forwarders.contains_key(key);
+        if has_schema && has_writer {
+            return Ok(());
         }
-        let held = self.forwarders.get_mut(key).ok_or(TransportError::Closed)?;
-        held.used = self.uses;
-        Ok(&mut held.forwarder)
+        let closing = if has_writer { Vec::new() } else { self.make_way(key) };
+        let (from, to) = (ends.from.clone(), ends.to.clone());
+        let (name, target, waker) = (self.name.clone(), self.target.clone(), ends.waker.clone());
+        let (producer, key, partition) = (sample.header.producer.clone(), key.clone(), key.0);
+        self.preparing = Some(ends.openers.run(move || {
+            drop(closing);
+            let carry = || target::carry_schema((&from, &to), &name, schema);
+            let schema = (!has_schema).then(|| (schema, carry()));
+            let open = || {
+                let mut forwarder = target.forwarder(&producer, partition)?;
+                forwarder.on_room(Arc::new(move || waker.wake_by_ref()));
+                Ok(forwarder)
+            };
+            let forwarder = (!has_writer).then(open).map(|opened| (key, opened));
+            Prepared { schema, forwarder }
+        }));
+        Err(Not::Full)
+    }
+
+    /// Takes what was prepared; full while it is waited for.
+    fn prepared(&mut self) -> Result<(), Not> {
+        let Some(preparing) = &self.preparing else { return Ok(()) };
+        let Poll::Ready(prepared) = preparing.poll() else { return Err(Not::Full) };
+        self.preparing = None;
+        let failed = || Not::Now("a thread of the bridge has failed".to_owned());
+        let Prepared { schema, forwarder } = prepared.ok_or_else(failed)?;
+        let mut outcome = Ok(());
+        if let Some((key, opened)) = forwarder {
+            match opened {
+                Ok(forwarder) => {
+                    let forwarder = Arc::new(Mutex::new(forwarder));
+                    self.forwarders.insert(key, Held { forwarder, used: self.uses });
+                }
+                Err(error) => {
+                    if let TopicError::Transport(TransportError::Fenced { newer, .. }) = &error {
+                        self.refused.insert(key, *newer);
+                    }
+                    outcome = Err(Not::from(error));
+                }
+            }
+        }
+        match schema {
+            Some((id, Ok(()))) => _ = self.schemas.insert(id),
+            Some((_, Err(error))) => outcome = outcome.and(Err(Not::Now(error.to_string()))),
+            None => {}
+        }
+        outcome
+    }
+
+    /// Takes out the writers that are to be closed before one is opened.
+    fn make_way(&mut self, key: &Key) -> Vec<Held> {
+        let mut closing = Vec::new();
+        if self.target.qos().ownership == Ownership::Exclusive {
+            // The one before it has ended on the source.
+            let others = self.forwarders.extract_if(|(_, name), _| *name != key.1);
+            closing.extend(others.map(|(_, held)| held));
+        }
+        if self.forwarders.len() >= MAX_FORWARDERS {
+            let oldest = self.forwarders.iter().min_by_key(|(_, held)| held.used);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            closing.extend(oldest.and_then(|key| self.forwarders.remove(&key)));
+        }
+        closing
+    }
+
+    /// Closes writers; none is opened meanwhile.
+    fn close(&mut self, ends: &Ends, closing: impl IntoIterator<Item = Held>) {
+        let closing: Vec<_> = closing.into_iter().collect();
+        if !closing.is_empty() {
+            self.preparing = Some(ends.openers.run(move || {
+                drop(closing);
+                Prepared::default()
+            }));
+        }
     }
 
     /// A sample that nothing is waited for.
     fn passed(&mut self, place: Place) {
-        if matches!(self.keeper, Keeper::Group { .. }) {
-            self.under_way.push_back(UnderWay { publishing: None, place, bytes: 0, size: 0 });
+        match self.keeper {
+            Keeper::Group { .. } => {
+                self.under_way.push_back(UnderWay { place, publishing: None });
+            }
+            Keeper::Target => self.done(place),
         }
     }
 
+    /// Whether the target is to take no more at the moment.
     fn is_full(&self) -> bool {
-        self.under_way.len() >= MAX_UNDER_WAY || self.bytes_under_way >= MAX_UNDER_WAY_BYTES
+        let first = self.under_way.front();
+        let alone = first.is_some_and(|first| self.kept.trouble.contains_key(&first.place));
+        alone
+            || self.under_way.len() >= MAX_UNDER_WAY
+            || self.bytes_under_way >= MAX_UNDER_WAY_BYTES
     }
 
     /// Whether nothing of it waits for the target.
     pub(crate) fn is_settled(&self) -> bool {
-        self.under_way.is_empty() && self.waiting.is_none()
+        self.under_way.is_empty() && self.kept.ahead.is_empty() && self.failed.is_empty()
     }
 
-    /// Whether the target has said of each sample what became of it.
-    pub(crate) fn is_acknowledged(&self) -> bool {
+    /// Whether the target has said of each sample what became of it, and no thread is at work.
+    pub(crate) fn is_quiet(&self) -> bool {
+        fn done<T>(running: &Running<T>) -> bool {
+            running.poll().is_ready()
+        }
         self.under_way.is_empty()
+            && self.preparing.as_ref().is_none_or(done)
+            && self.sweeping.as_ref().is_none_or(done)
     }
 
-    /// Whether everything was read that was there when it was opened.
+    /// Whether it has done well enough for what was before to be forgotten.
+    pub(crate) fn is_well(&self, since: Duration) -> bool {
+        self.has_forwarded || self.opened.elapsed() >= since
+    }
+
+    /// What goes on with the next lane.
+    pub(crate) fn into_kept(mut self) -> Box<Kept> {
+        for sample in self.failed.into_iter().rev() {
+            self.kept.ahead.push_front(sample);
+        }
+        self.kept.closing.extend(self.forwarders.into_values());
+        self.kept
+    }
+
+    /// Whether everything was read that was there when it was subscribed to.
     pub(crate) fn has_read(&self, samples: &Subscription) -> bool {
         let at: HashMap<_, _> =
             samples.positions().iter().map(|at| (at.partition, at.next)).collect();
-        self.goals.iter().all(|(partition, end)| at.get(partition).is_some_and(|next| next >= end))
+        let mut goals = self.kept.goals.iter();
+        goals.all(|(partition, end)| at.get(partition).is_some_and(|next| next >= end))
     }
 
     pub(crate) fn under_way(&self) -> usize {
-        self.under_way.len() + usize::from(self.waiting.is_some())
-    }
-
-    pub(crate) fn trouble(&self) -> Option<(Place, u32)> {
-        self.trouble
+        self.under_way.len() + self.failed.len() + self.kept.ahead.len()
     }
 
     /// Looks what the target has acknowledged, in order; has the bridge woken by the next.
-    pub(crate) fn settle(&mut self, waker: &Waker, figures: &mut Figures) -> Flow {
+    pub(crate) fn settle(&mut self, waker: &Waker, (figures, tell): Told<'_>) -> Flow {
+        let mut flow = Flow::On;
         while let Some(first) = self.under_way.front_mut() {
-            if let Some(publishing) = &mut first.publishing {
-                match Pin::new(publishing).poll(&mut Context::from_waker(waker)) {
-                    Poll::Pending => break,
-                    Poll::Ready(Ok(_)) => {
-                        figures.forwarded += 1;
-                        figures.bytes += first.bytes as u64;
-                    }
-                    Poll::Ready(Err(error)) => {
-                        let (place, size) = (first.place, first.size);
-                        self.under_way.pop_front();
-                        self.bytes_under_way -= size;
-                        return self.not_taken(place, &error);
+            let outcome = match &mut first.publishing {
+                None => None,
+                Some((publishing, _)) => {
+                    match Pin::new(publishing).poll(&mut Context::from_waker(waker)) {
+                        Poll::Pending => break,
+                        Poll::Ready(outcome) => Some(outcome),
                     }
                 }
+            };
+            let Some(UnderWay { place, publishing }) = self.under_way.pop_front() else { break };
+            if let (Some(outcome), Some((_, sample))) = (outcome, publishing) {
+                self.bytes_under_way -= size(&sample);
+                if let Err(error) = outcome {
+                    if let Some(cause) = self.not_taken(sample, &error, (figures, tell))
+                        && matches!(flow, Flow::On)
+                    {
+                        flow = Flow::Anew(cause);
+                    }
+                    continue;
+                }
+                figures.forwarded += 1;
+                figures.bytes += sample.payload.len() as u64;
+                self.has_forwarded = true;
+                self.kept.knows(key(&sample), order(&sample));
             }
-            let Some(done) = self.under_way.pop_front() else { break };
-            self.bytes_under_way -= done.size;
-            if self.trouble.is_some_and(|(at, _)| at == done.place) {
-                self.trouble = None;
-            }
-            if let Keeper::Group { acknowledged, .. } = &mut self.keeper {
-                acknowledged.insert(done.place.0, done.place.1 + 1);
-            }
+            self.done(place);
         }
-        Flow::On
+        flow
     }
 
-    /// The target has reported that it does not have a sample.
-    fn not_taken(&mut self, place: Place, error: &PublishError) -> Flow {
-        // What an outage has taken is no fault of the sample's.
-        if let PublishError::Transport(
-            TransportError::TooLarge { .. } | TransportError::Engine { .. },
-        ) = error
+    /// Nothing is to be done any more for a sample.
+    fn done(&mut self, (partition, offset): Place) {
+        self.kept.trouble.remove(&(partition, offset));
+        if let Keeper::Group { acknowledged, .. } = &mut self.keeper
+            && self.failed.iter().all(|sample| sample.partition != partition)
         {
-            let times = self.trouble.filter(|(at, _)| *at == place).map_or(0, |(_, times)| times);
-            self.trouble = Some((place, times + 1));
+            acknowledged.insert(partition, offset + 1);
         }
-        Flow::Anew(error.to_string())
     }
 
-    /// Tries again what the target had no room for.
-    pub(crate) fn go_on(
+    /// The target has reported that it does not have a sample; why the topic is to be opened anew.
+    fn not_taken(
         &mut self,
-        ends: &Ends,
-        told: (&mut Figures, &mut dyn FnMut(Notice)),
-    ) -> Flow {
-        match self.waiting.take() {
-            Some(sample) if !self.is_full() => self.sample(ends, sample, told),
-            waiting => {
-                self.waiting = waiting;
-                if self.is_full() { Flow::Full } else { Flow::On }
+        sample: Sample,
+        error: &PublishError,
+        told: Told<'_>,
+    ) -> Option<String> {
+        let place = (sample.partition, sample.offset);
+        let alone = self.kept.trouble.contains_key(&place);
+        let cause = match error {
+            // In company it may be the others that were too much.
+            PublishError::Transport(TransportError::TooLarge { .. }) if alone => {
+                self.skip(&sample, &error.to_string(), told);
+                self.done(place);
+                return None;
             }
-        }
+            PublishError::Transport(
+                TransportError::TooLarge { .. } | TransportError::Engine { .. },
+            ) => {
+                *self.kept.trouble.entry(place).or_default() += 1;
+                error.to_string()
+            }
+            // What an outage has taken is no fault of the sample's.
+            _ => error.to_string(),
+        };
+        self.failed.push(sample);
+        Some(cause)
     }
 
     /// Shows on the target which producers live: the writers of those that have gone are closed,
-    /// the others' leases asserted. Commits the position where a group keeps it.
-    pub(crate) fn sweep(&mut self, samples: &mut Subscription) -> Result<(), String> {
-        let every = match self.target.qos().liveliness {
-            Liveliness::Lease(lease) => (lease / 4).min(SWEEP),
-            Liveliness::Automatic => SWEEP,
+    /// the others' leases asserted, in a thread of its own. `idle` where nothing lies ahead.
+    pub(crate) fn sweep(&mut self, ends: &Ends, idle: bool) -> Result<(), String> {
+        if let Some(sweeping) = &self.sweeping {
+            let Poll::Ready(swept) = sweeping.poll() else { return Ok(()) };
+            self.sweeping = None;
+            let gone = swept.unwrap_or_else(|| Err("a thread has failed".to_owned()))?;
+            // Of those whose samples lie ahead it would be too early.
+            if idle && self.preparing.is_none() {
+                let gone: Vec<_> =
+                    gone.iter().filter_map(|key| self.forwarders.remove(key)).collect();
+                self.close(ends, gone);
+            }
+        }
+        let lease = match self.target.qos().liveliness {
+            Liveliness::Lease(lease) => Some(lease / 4),
+            Liveliness::Automatic => None,
         };
-        self.commit(samples, COMMIT)?;
+        let every = lease.unwrap_or(SWEEP).min(SWEEP);
         if self.forwarders.is_empty() || self.swept.elapsed() < every {
             return Ok(());
         }
         self.swept = Instant::now();
-        // Of those whose samples lie ahead it would be too early.
-        let idle = self.is_settled() && samples.stats().lag == 0;
-        let writers = self.source.writers().map_err(|error| error.to_string())?;
-        let alive: HashMap<_, _> =
-            writers.into_iter().map(|info| (info.producer.name, info.alive)).collect();
-        let is =
-            |key: &(u32, ProducerName), alive_or_gone| alive.get(&key.1) == Some(&alive_or_gone);
-        if idle {
-            self.forwarders.retain(|key, _| !is(key, Some(Alive::No)));
-        }
-        if matches!(self.target.qos().liveliness, Liveliness::Lease(_)) {
-            let living = self.forwarders.iter_mut().filter(|(key, _)| is(key, Some(Alive::Yes)));
-            for (_, held) in living {
-                // One that is fenced is told with its next sample.
-                let _ = held.forwarder.assert_alive();
+        let held = self.forwarders.iter();
+        let held: Vec<_> =
+            held.map(|(key, held)| (key.clone(), Arc::downgrade(&held.forwarder))).collect();
+        let source = self.source.clone();
+        self.sweeping = Some(ends.keepers.run(move || {
+            let writers = source.writers().map_err(|error| error.to_string())?;
+            let alive: HashMap<_, _> =
+                writers.into_iter().map(|info| (info.producer.name, info.alive)).collect();
+            let mut gone = Vec::new();
+            for (key, forwarder) in held {
+                match alive.get(&key.1) {
+                    Some(Some(Alive::No)) => gone.push(key),
+                    Some(Some(Alive::Yes)) if lease.is_some() => {
+                        // One that is fenced is told with its next sample.
+                        let forwarder = forwarder.upgrade();
+                        forwarder.into_iter().for_each(|one| _ = locked(&one).assert_alive());
+                    }
+                    _ => {}
+                }
             }
-        }
+            Ok(gone)
+        }));
         Ok(())
     }
 
@@ -504,4 +761,12 @@ impl Lane {
 
 fn size(sample: &Sample) -> usize {
     sample.payload.len() + sample.key.len()
+}
+
+fn key(sample: &Sample) -> Key {
+    (sample.partition, sample.header.producer.name.clone())
+}
+
+fn order(sample: &Sample) -> Order {
+    (sample.header.producer.incarnation, sample.header.sequence)
 }

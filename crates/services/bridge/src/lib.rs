@@ -11,18 +11,22 @@
 //! read. A sample that was on the target before does not go back to it.
 //!
 //! Operation. The position is kept where the samples are: the newest forwarded one in each
-//! partition of the target says where it comes from, and so where to go on. Nothing else is
-//! written, so that there is nothing that could disagree after a crash, and every failure is
-//! handled like one: the topic is opened anew, and its position read again. Where the target cannot
-//! be read again, a group on the source keeps the position, behind what was acknowledged.
+//! partition of the target says where it comes from, and so where a new bridge goes on. Nothing
+//! else is written, so that there is nothing that could disagree after a crash. A bridge that runs
+//! knows where it is: after a failure the topic is opened anew, and what the target has not
+//! acknowledged is given again. Where the target cannot be read again, a group on the source keeps
+//! the position, behind what was acknowledged; where the source has no places, samples that the
+//! target has are known by their producers' numbers.
 
 mod bridge;
 pub mod hops;
 mod lane;
 mod overrides;
+mod pool;
 mod position;
 mod report;
 mod target;
+mod way;
 
 pub use bridge::{Bridge, BridgeError, Options, Turn};
 pub use lane::{MAX_FORWARDERS, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES};

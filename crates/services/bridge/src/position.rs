@@ -1,19 +1,26 @@
 //! Where a topic goes on: read from the samples that were forwarded before.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::PartitionInfo;
-use helio_bus::{EventRef, Lagging, ReadError, Start, Subscribe, Topic, TopicError};
+use helio_bus::{
+    EventRef, Lagging, ProducerName, ReadError, SampleRef, Start, Subscribe, Topic, TopicError,
+};
 use helio_core::qos::History;
 use thiserror::Error;
 
 use crate::hops::Hops;
+use crate::lane::Order;
 
 /// Samples that are looked at first, from the end back.
 const WINDOW: u64 = 256;
 /// How many times more are looked at next, where none of them was forwarded from the source.
 const WIDER: u64 = 16;
+/// How many of the newest samples of a partition are looked at for the producers of a source that
+/// has no places. What lies further back may be forwarded again, and is dropped by readers.
+const MAX_LOOKED_AT: u64 = 1_000_000;
 /// How long the target may be silent while it is read.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -78,12 +85,51 @@ pub(crate) fn of(
 fn look(
     target: &Topic,
     partition: u32,
-    (offset, upto): (u64, u64),
+    places: (u64, u64),
     source: &str,
 ) -> Result<Option<u64>, PositionError> {
+    let mut found = None;
+    visit(target, partition, places, |sample| {
+        if let Some((bus, offset)) = Hops::of(sample.headers).last()
+            && bus == source
+        {
+            found = found.max(Some(offset));
+        }
+    })?;
+    Ok(found)
+}
+
+/// The newest incarnation and number that a partition of the target has of each producer of the
+/// source, among its newest samples: for sources without places.
+pub(crate) fn of_producers(
+    target: &Topic,
+    partition: &PartitionInfo,
+    source: &str,
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
+    let from = partition.end.saturating_sub(MAX_LOOKED_AT).max(partition.first);
+    let mut newest = HashMap::new();
+    visit(target, partition.partition, (from, partition.end), |sample| {
+        if Hops::of(sample.headers).last().is_some_and(|(bus, _)| bus == source) {
+            let order = (sample.producer.incarnation, sample.sequence);
+            let known = newest.entry(sample.producer.name.clone()).or_insert(order);
+            *known = order.max(*known);
+        }
+    })?;
+    Ok(newest)
+}
+
+/// Visits the samples of these offsets.
+fn visit(
+    target: &Topic,
+    partition: u32,
+    (offset, upto): (u64, u64),
+    mut visit: impl FnMut(&SampleRef<'_>),
+) -> Result<(), PositionError> {
+    if offset >= upto {
+        return Ok(());
+    }
     let options = everything(Start::Offset { partition, offset }).partitions([partition]);
     let mut samples = target.subscribe(options)?;
-    let mut found = None;
     let mut until = Instant::now() + PATIENCE;
     loop {
         let mut past = false;
@@ -93,17 +139,13 @@ fn look(
                 past = true;
                 return ControlFlow::Break(());
             }
-            if let Some((bus, offset)) = Hops::of(sample.headers).last()
-                && bus == source
-            {
-                found = found.max(Some(offset));
-            }
+            visit(&sample);
             ControlFlow::Continue(())
         })?;
         let read =
             samples.positions().iter().all(|at| at.partition != partition || at.next >= upto);
         if past || read {
-            return Ok(found);
+            return Ok(());
         }
         if seen > 0 {
             until = Instant::now() + PATIENCE;

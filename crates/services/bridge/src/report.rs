@@ -63,7 +63,7 @@ impl Figures {
 }
 
 /// What kind of thing a [`Notice`] tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// A topic is being forwarded.

@@ -47,14 +47,10 @@ pub(crate) struct Both {
     pub(crate) told: String,
 }
 
-/// Opens a topic on both buses. On the target it is made with the source's quality of service and
+/// Opens on the target a topic of the source. It is made with the source's quality of service and
 /// what overrides that, or taken as it is where it exists.
-pub(crate) fn open(
-    (from, to): (&Bus, &Bus),
-    name: &TopicName,
-    overrides: &[Override],
-) -> Result<Both, OpenError> {
-    let source = from.topic(TopicSpec::of(name.clone()))?;
+pub(crate) fn open(to: &Bus, source: Topic, overrides: &[Override]) -> Result<Both, OpenError> {
+    let name = source.name();
     let mut wanted = source.qos().clone();
     overrides.iter().for_each(|one| one.apply(&mut wanted));
     let (target, told) = match to.topic(TopicSpec::of(name.clone())) {

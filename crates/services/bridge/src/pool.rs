@@ -1,0 +1,125 @@
+//! Threads for what waits for a bus: opening, looking back, asking who lives, closing.
+//!
+//! The bridge's own thread waits for samples and acknowledgements only, so that one topic's broker
+//! holds up no other topic, and no lease.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Poll, Waker};
+
+use helio_bus::transport::locked;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that take jobs from one line.
+pub(crate) struct Pool {
+    line: Arc<Line>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Line {
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    ended: bool,
+}
+
+/// A job that is waited for.
+pub(crate) struct Running<T>(Receiver<T>);
+
+impl Pool {
+    /// So many threads; the waker is called whenever a job is done.
+    pub(crate) fn start(threads: usize, name: &str, waker: &Waker) -> io::Result<Self> {
+        let line = Arc::<Line>::default();
+        for _ in 0..threads {
+            let line = Arc::clone(&line);
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            thread.spawn(move || line.work())?;
+        }
+        Ok(Self { line, waker: waker.clone() })
+    }
+
+    /// Has something done, as soon as a thread has time.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Running<T> {
+        let (told, done) = channel();
+        let waker = self.waker.clone();
+        let job: Job = Box::new(move || {
+            // Where nobody waits any more, what was opened is closed here.
+            let _ = told.send(work());
+            waker.wake();
+        });
+        locked(&self.line.jobs).waiting.push_back(job);
+        self.line.more.notify_one();
+        Running(done)
+    }
+}
+
+impl Drop for Pool {
+    /// What waits is not begun any more; what is under way ends by itself.
+    fn drop(&mut self) {
+        let mut jobs = locked(&self.line.jobs);
+        jobs.ended = true;
+        let waiting = std::mem::take(&mut jobs.waiting);
+        drop(jobs);
+        drop(waiting);
+        self.line.more.notify_all();
+    }
+}
+
+impl Line {
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job();
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let jobs = locked(&self.jobs);
+        let idle = |jobs: &mut Jobs| jobs.waiting.is_empty() && !jobs.ended;
+        let waited = self.more.wait_while(jobs, idle);
+        let mut jobs = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        jobs.waiting.pop_front()
+    }
+}
+
+impl<T> Running<T> {
+    /// What has come of it; none where its thread has ended.
+    pub(crate) fn poll(&self) -> Poll<Option<T>> {
+        match self.0.try_recv() {
+            Ok(done) => Poll::Ready(Some(done)),
+            Err(TryRecvError::Disconnected) => Poll::Ready(None),
+            Err(TryRecvError::Empty) => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_beside_each_other_and_in_turn() {
+        let pool = Pool::start(2, "test", Waker::noop()).unwrap();
+        let (open, gate) = channel::<()>();
+        let held = pool.run(move || gate.recv_timeout(Duration::from_secs(60)).is_ok());
+        let done: Vec<_> = (0..100).map(|n| pool.run(move || n)).collect();
+        for (n, job) in done.iter().enumerate() {
+            assert_eq!(job.0.recv_timeout(Duration::from_secs(60)), Ok(n));
+        }
+        assert!(held.poll().is_pending(), "it holds up nobody");
+        open.send(()).unwrap();
+        assert_eq!(held.0.recv_timeout(Duration::from_secs(60)), Ok(true));
+    }
+}

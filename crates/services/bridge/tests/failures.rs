@@ -1,0 +1,289 @@
+//! Failures in the middle of a topic: what was read is kept, what is refused is counted and told,
+//! and what is slow holds up nobody else.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Refuses, target};
+use helio_bridge::{Begin, Bridge, NoticeKind, Options, Turn};
+use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+use helio_bus::{
+    Bus, Event, Lagging, Message, ProducerName, PublishError, Publisher, Qos, Start, Subscribe,
+    Subscription, TopicName, TopicSpec, TransportError,
+};
+use helio_core::qos::{Durability, Liveliness};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What every transport of this process can do.
+fn qos() -> Qos {
+    Qos { durability: Durability::Volatile, ..Qos::stream() }
+}
+
+fn publisher(bus: &Bus, topic: &str, name: &str) -> Publisher {
+    let spec = TopicSpec::new(topic).unwrap().qos(qos()).producer(ProducerName::new(name).unwrap());
+    bus.topic(spec).unwrap().publisher().unwrap()
+}
+
+fn publish(publisher: &Publisher, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let payload = number.to_le_bytes();
+        publisher.publish(Message::new(&payload).key(b"k")).wait().unwrap();
+    }
+}
+
+fn bridge(from: &Bus, to: &Bus, begin: Begin) -> Bridge {
+    let options = Options { topics: vec!["*".to_owned()], begin, ..Options::default() };
+    Bridge::new(from.clone(), to.clone(), options).unwrap()
+}
+
+/// Turns until a condition holds; gives what was told meanwhile.
+fn until(bridge: &mut Bridge, mut holds: impl FnMut(&mut Bridge) -> bool) -> Vec<NoticeKind> {
+    let end = Instant::now() + PATIENCE;
+    let mut told = Vec::new();
+    while !holds(bridge) {
+        assert!(Instant::now() < end, "{:?} {told:?}", bridge.figures());
+        bridge.turn(Duration::from_millis(20));
+        told.extend(bridge.notices());
+    }
+    told.extend(bridge.notices());
+    told.into_iter().map(|notice| notice.kind).collect()
+}
+
+fn is_told(bridge: &mut Bridge, kind: NoticeKind) {
+    let end = Instant::now() + PATIENCE;
+    while bridge.notices().iter().all(|notice| notice.kind != kind) {
+        assert!(Instant::now() < end, "{kind:?} is not told: {:?}", bridge.figures());
+        bridge.turn(Duration::from_millis(20));
+    }
+}
+
+fn opened(bridge: &mut Bridge) {
+    is_told(bridge, NoticeKind::Opened);
+}
+
+fn forwarded(bridge: &mut Bridge, count: u64) -> Vec<NoticeKind> {
+    until(bridge, |bridge| bridge.figures().iter().map(|f| f.forwarded).sum::<u64>() >= count)
+}
+
+fn everything(bus: &Bus, topic: &str) -> Subscription {
+    let topic = bus.topic(TopicSpec::new(topic).unwrap()).unwrap();
+    topic.subscribe(Subscribe::from(Start::Earliest).lagging(Lagging::Lossless)).unwrap()
+}
+
+/// Producers and numbers of what is there.
+fn read(samples: &mut Subscription) -> Vec<(String, u64)> {
+    let events = std::iter::from_fn(|| samples.try_next().unwrap());
+    let samples = events.filter_map(Event::into_sample);
+    samples.map(|s| (s.header.producer.name.to_string(), s.header.sequence)).collect()
+}
+
+fn numbers(name: &str, numbers: impl IntoIterator<Item = u64>) -> Vec<(String, u64)> {
+    numbers.into_iter().map(|number| (name.to_owned(), number)).collect()
+}
+
+/// The target is gone when the first sample of a topic comes that begins at its end.
+fn goes_on_from_its_beginning(from: &Bus) {
+    let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let cable = engine.cable();
+    let to = Bus::builder().over(engine).unwrap();
+    let mount = publisher(from, "t", "Mount");
+    let mut bridge = bridge(from, &to, Begin::Latest);
+    opened(&mut bridge);
+    cable.pull();
+    publish(&mount, 0..10);
+    is_told(&mut bridge, NoticeKind::Failed);
+    publish(&mount, 10..20);
+    cable.put_back();
+    forwarded(&mut bridge, 20);
+    assert_eq!(read(&mut everything(&to, "t")), numbers("Mount", 1..=20));
+    assert_eq!(bridge.figures()[0].lost, 0);
+}
+
+#[test]
+fn a_topic_that_begins_at_its_end_goes_on_where_it_began() {
+    goes_on_from_its_beginning(&Bus::connect("memory:").unwrap());
+}
+
+#[test]
+fn a_source_without_places_loses_nothing_that_was_read() {
+    goes_on_from_its_beginning(&Bus::connect("memory:placeless?strict=1").unwrap());
+}
+
+#[test]
+fn what_is_published_while_the_target_cannot_be_opened_is_not_missed() {
+    for url in ["memory:", "memory:unopened?strict=1"] {
+        let from = Bus::connect(url).unwrap();
+        let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+        let cable = engine.cable();
+        let to = Bus::builder().over(engine).unwrap();
+        publish(&publisher(&to, "t", "Other"), 0..3);
+        let mount = publisher(&from, "t", "Mount");
+        publish(&mount, 0..5);
+        cable.break_topic(&TopicName::new("t").unwrap());
+        let mut bridge = bridge(&from, &to, Begin::Latest);
+        is_told(&mut bridge, NoticeKind::Failed);
+        publish(&mount, 5..10);
+        cable.mend_topic(&TopicName::new("t").unwrap());
+        forwarded(&mut bridge, 5);
+        let all = [numbers("Other", 1..=3), numbers("Mount", 6..=10)].concat();
+        assert_eq!(read(&mut everything(&to, "t")), all, "{url}");
+    }
+}
+
+#[test]
+fn a_failure_is_told_again_when_it_was_well_between() {
+    let from = Bus::connect("memory:").unwrap();
+    let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let cable = engine.cable();
+    let to = Bus::builder().over(engine).unwrap();
+    let mount = publisher(&from, "t", "Mount");
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    for n in 0..3 {
+        publish(&mount, 2 * n..2 * n + 1);
+        forwarded(&mut bridge, 2 * n + 1);
+        cable.pull();
+        publish(&mount, 2 * n + 1..2 * n + 2);
+        // The first time, and each time after.
+        is_told(&mut bridge, NoticeKind::Failed);
+        cable.put_back();
+        forwarded(&mut bridge, 2 * n + 2);
+    }
+}
+
+fn too_large() -> PublishError {
+    let (what, transport) = ("the record", "odd".to_owned());
+    TransportError::TooLarge { what, bytes: 2, limit: 1, transport }.into()
+}
+
+fn failed() -> PublishError {
+    TransportError::Engine {
+        transport: "odd".to_owned(),
+        what: "deliver".to_owned(),
+        source: Arc::new(std::io::Error::other("for this once")),
+    }
+    .into()
+}
+
+/// Refuses these numbers of a producer so many times.
+fn refuses(
+    whose: &'static str,
+    which: impl Fn(u64) -> bool + Send + Sync + 'static,
+    times: u32,
+    error: fn() -> PublishError,
+) -> Option<Refuses> {
+    let tried = Mutex::new(HashMap::<u64, u32>::new());
+    Some(Arc::new(move |name, number| {
+        if name != whose || !which(number) {
+            return None;
+        }
+        let mut tried = tried.lock().unwrap();
+        let times_before = tried.entry(number).or_default();
+        *times_before += 1;
+        (*times_before <= times).then(error)
+    }))
+}
+
+fn caught_up(bridge: &mut Bridge) -> Vec<NoticeKind> {
+    until(bridge, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp)
+}
+
+#[test]
+fn what_is_refused_late_while_later_ones_are_taken_is_counted_and_told() {
+    let from = Bus::connect("memory:").unwrap();
+    publish(&publisher(&from, "t", "Mount"), 0..200);
+    let to = target(refuses("Mount", |number| number == 100, u32::MAX, too_large));
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    let told = caught_up(&mut bridge);
+    let figures = bridge.figures().remove(0);
+    assert_eq!((figures.forwarded, figures.skipped), (199, 1), "{figures:?}");
+    assert_eq!(told.iter().filter(|kind| **kind == NoticeKind::Skipped).count(), 1, "{told:?}");
+    let mut there = everything(&to, "t");
+    assert_eq!(read(&mut there), numbers("Mount", (1..100).chain(101..=200)));
+    assert_eq!((there.stats().lost, there.stats().duplicates), (1, 0));
+}
+
+#[test]
+fn the_last_one_that_is_refused_for_ever_is_counted_too() {
+    let from = Bus::connect("memory:").unwrap();
+    publish(&publisher(&from, "t", "Mount"), 0..50);
+    for error in [too_large, failed] {
+        let to = target(refuses("Mount", |number| number == 50, u32::MAX, error));
+        let mut bridge = bridge(&from, &to, Begin::AsPromised);
+        caught_up(&mut bridge);
+        let figures = bridge.figures().remove(0);
+        assert_eq!((figures.forwarded, figures.skipped), (49, 1), "{figures:?}");
+    }
+}
+
+#[test]
+fn what_is_refused_in_company_is_given_again_alone() {
+    let from = Bus::connect("memory:").unwrap();
+    let (mount, dome) = (publisher(&from, "t", "Mount"), publisher(&from, "t", "Dome"));
+    for n in 0..50 {
+        publish(&mount, n..n + 1);
+        publish(&dome, n..n + 1);
+    }
+    // All from 20 on, as a batch that is too large; others' samples are taken meanwhile.
+    let to = target(refuses("Mount", |number| number >= 20, 1, too_large));
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    caught_up(&mut bridge);
+    let figures = bridge.figures().remove(0);
+    assert_eq!((figures.forwarded, figures.skipped), (100, 0), "{figures:?}");
+    let mut there = everything(&to, "t");
+    let came = read(&mut there);
+    for name in ["Mount", "Dome"] {
+        let of: Vec<_> = came.iter().filter(|(whose, _)| whose == name).cloned().collect();
+        assert_eq!(of, numbers(name, 1..=50));
+    }
+    assert_eq!((there.stats().lost, there.stats().duplicates), (0, 0));
+}
+
+#[test]
+fn a_target_that_takes_no_samples_of_others_is_refused() {
+    let from = Bus::connect("memory:").unwrap();
+    publish(&publisher(&from, "t", "Mount"), 0..5);
+    let to = target(None);
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    let told = caught_up(&mut bridge);
+    assert!(told.contains(&NoticeKind::Refused), "{told:?}");
+    assert_eq!(bridge.refused(), [TopicName::new("t").unwrap()]);
+    assert_eq!(bridge.figures()[0].forwarded, 0);
+}
+
+#[test]
+fn a_topic_that_is_slow_to_open_lets_no_lease_lapse() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let from = Bus::connect("memory:").unwrap();
+    let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let cable = engine.cable();
+    let to = Bus::builder().over(engine).unwrap();
+    let state = Qos { liveliness: Liveliness::Lease(LEASE), ..Qos::state() };
+    let owner = |bus: &Bus, name: &str| {
+        let name = ProducerName::new(name).unwrap();
+        let spec = TopicSpec::new("state").unwrap().qos(state.clone()).producer(name);
+        bus.topic(spec).unwrap().publisher()
+    };
+    let own = owner(&from, "Mount").unwrap();
+    publish(&own, 0..1);
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    forwarded(&mut bridge, 1);
+    // A topic whose position is read from a target that does not hand out anything.
+    publish(&publisher(&to, "slow", "Other"), 0..3);
+    cable.freeze();
+    publish(&publisher(&from, "slow", "Mount"), 0..3);
+    let until = Instant::now() + 3 * LEASE;
+    while Instant::now() < until {
+        own.assert_alive().unwrap();
+        bridge.turn(Duration::from_millis(20));
+        let other = owner(&to, "Stranger");
+        assert!(other.is_err(), "the topic is {:?}'s, who lives on the source", own.producer());
+    }
+    cable.thaw();
+    forwarded(&mut bridge, 4);
+    assert!(owner(&to, "Stranger").is_err());
+}
