@@ -294,6 +294,7 @@ impl BusCore {
         spec.validate()?;
         let name = &spec.name;
         if let Some(qos) = &spec.qos {
+            self.transport.prepare(qos);
             self.transport.capabilities().check(name, qos).map_err(|mut refusal| {
                 let remedy = self.transport.remedy(refusal.policy);
                 refusal.remedy = remedy.unwrap_or(std::mem::take(&mut refusal.remedy));

@@ -419,7 +419,11 @@ fn check(topic: &Arc<TopicCore>, options: &Subscribe) -> Result<(), TopicError> 
     consistent(topic, options)?;
     match options.start {
         Start::Latest => {}
-        Start::Earliest => can.need(name, "start", "earliest", can.rewind)?,
+        Start::Earliest => {
+            let whole = can.history == HistorySupport::KeepAll;
+            let has = if whole { Support::Yes } else { can.rewind };
+            can.need(name, "start", "earliest", has)?;
+        }
         Start::Offset { .. } => can.need(name, "start", "an offset", can.rewind)?,
         Start::Time(_) => can.need(name, "start", "a time", can.rewind)?,
         Start::Last(n) => {

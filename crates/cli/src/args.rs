@@ -67,6 +67,10 @@ pub(crate) enum Command {
     Schema(SchemaCommand),
     /// Serve a schema registry with Confluent's API, kept in a topic of the bus.
     Registry(RegistryArgs),
+    /// What a DDS domain needs besides its participants.
+    #[cfg(feature = "dds")]
+    #[command(subcommand)]
+    Dds(DdsCommand),
     /// Look at components, command them, simulate them.
     #[command(subcommand)]
     Component(ComponentCommand),
@@ -451,6 +455,31 @@ pub(crate) struct RegistryArgs {
     /// The bus that keeps it, instead of --url.
     #[arg(value_name = "BUS")]
     pub(crate) bus: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio dds`.
+#[cfg(feature = "dds")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum DdsCommand {
+    /// Keep the persistent topics of the domain that --url names, and hand them to late joiners.
+    ///
+    /// What it acknowledges is on the disk, and survives its own death at any time. Two services of
+    /// a domain, on two hosts, each with a folder of its own, take over from each other.
+    Durability(DurabilityArgs),
+}
+
+/// `helio dds durability`.
+#[cfg(feature = "dds")]
+#[derive(Debug, Args)]
+pub(crate) struct DurabilityArgs {
+    /// The folder that they are kept in, a journal; made where there is none.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// The time between two lines of figures.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) every: Duration,
     #[command(flatten)]
     pub(crate) output: Output,
 }

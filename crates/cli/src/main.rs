@@ -10,6 +10,8 @@ mod bridge;
 mod clock;
 mod component;
 mod demo;
+#[cfg(feature = "dds")]
+mod durability;
 mod envelope;
 mod error;
 mod hz;
@@ -74,6 +76,8 @@ fn run(cli: &Cli) -> CliResult {
         Command::Play(args) => play::run(args, url, &stop),
         Command::Record(args) => record::run(args, url, &stop),
         Command::Bridge(args) => bridge::run(args, &stop),
+        #[cfg(feature = "dds")]
+        Command::Dds(args::DdsCommand::Durability(args)) => durability::run(args, url, &stop),
         Command::Demo(args) => demo::run(args, url, &stop),
         Command::Schema(command) => schema::run(command, url),
         Command::Registry(args) => registry::run(args, url, &stop),

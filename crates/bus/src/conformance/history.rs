@@ -6,8 +6,8 @@ use helio_core::qos::{History, Retention};
 use helio_core::{Qos, Tai};
 
 use super::support::{
-    Outcome, ensure, gather, gather_at_least, listening, open, plain, process, publish_numbers,
-    unique,
+    Outcome, ensure, gather, gather_at_least, has_places, listening, open, plain, process,
+    publish_numbers, unique,
 };
 use super::{Check, Failure, Harness};
 use crate::event::{Event, GapCause};
@@ -152,6 +152,7 @@ fn earliest(harness: &dyn Harness) -> Outcome {
 fn offset(harness: &dyn Harness) -> Outcome {
     let bus = process(harness)?;
     let topic = open(&bus, &unique("offset"), &Qos::stream())?;
+    has_places(&topic)?;
     let publisher = topic.publisher()?;
     let mut at = Vec::new();
     for number in 0..20_u64 {
@@ -225,6 +226,7 @@ fn retention(harness: &dyn Harness) -> Outcome {
     let name = unique("retention");
     let publisher = open(&bus, &name, &qos)?.publisher()?;
     let topic = open(&other, &name, &qos)?;
+    has_places(&topic)?;
     let options = Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
     let mut slow = topic.subscribe(options)?;
     let payload = [7; 1_000];

@@ -4,7 +4,8 @@ use helio_core::qos::Guarantee;
 use helio_core::{Producer, Qos};
 
 use super::support::{
-    Outcome, block_on, ensure, gather, open, plain, process, publish_numbers, unique,
+    Outcome, block_on, ensure, gather, open, plain, process, publish_numbers, topic_has_places,
+    unique,
 };
 use super::{Check, Failure, Harness};
 use crate::error::PublishError;
@@ -25,7 +26,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "receipt_names_the_sample",
-        promise: "a receipt's partition, offset and sequence are the sample's",
+        promise: "a receipt's partition, offset (where samples have such) and sequence are the \
+                  sample's",
         run: names_the_sample,
     },
     Check {
@@ -92,12 +94,14 @@ fn names_the_sample(harness: &dyn Harness) -> Outcome {
         let message = Message::new(&bytes).key(&key).time(bus.clock().now());
         receipts.push(publisher.publish(message).wait()?);
     }
+    let places = topic_has_places(&topic)?;
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
     for sample in gather(harness, &mut samples, 60)?.samples {
         let number = super::support::number(&sample)?;
         let receipt = receipts[number as usize];
         ensure!(receipt.partition == sample.partition, "{receipt:?} for {sample:?}");
-        ensure!(receipt.offset == Some(sample.offset), "{receipt:?} for {sample:?}");
+        let offset = places.then_some(sample.offset);
+        ensure!(receipt.offset == offset, "{receipt:?} for {sample:?}");
         ensure!(receipt.sequence == sample.header.sequence, "{receipt:?} for {sample:?}");
     }
     Ok(())
@@ -110,20 +114,25 @@ fn is_true(harness: &dyn Harness) -> Outcome {
     let mut held = Vec::new();
     for number in 0..500_u64 {
         match publisher.publish(Message::new(&number.to_le_bytes())).wait() {
-            Ok(receipt) => held.push((receipt.offset, number)),
+            Ok(receipt) => held.push((receipt.offset, receipt.sequence, number)),
             Err(PublishError::Full { .. } | PublishError::Unknown { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     let reading = open(&other, &name, &Qos::stream())?;
+    let places = topic_has_places(&reading)?;
     let mut samples = reading.subscribe(Subscribe::from(Start::Earliest))?;
     let mut got = std::collections::HashMap::new();
     while let Some(event) = samples.next_timeout(harness.quiet())? {
         if let Some(sample) = event.into_sample() {
-            got.insert(Some(sample.offset), super::support::number(&sample)?);
+            let offset = places.then_some(sample.offset);
+            got.insert((offset, sample.header.sequence), super::support::number(&sample)?);
         }
     }
-    let missing = held.iter().filter(|(offset, number)| got.get(offset) != Some(number)).count();
+    let is_missing = |(offset, sequence, number): &&(Option<u64>, u64, u64)| {
+        got.get(&(*offset, *sequence)) != Some(number)
+    };
+    let missing = held.iter().filter(is_missing).count();
     ensure!(missing == 0, "{missing} of {} acknowledged samples are not there", held.len());
     Ok(())
 }

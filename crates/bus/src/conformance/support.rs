@@ -16,7 +16,7 @@ use crate::bus::Bus;
 use crate::error::{PublishError, ReadError, TopicError};
 use crate::event::{Event, Sample};
 use crate::publisher::{Message, Publisher};
-use crate::subscribe::Subscribe;
+use crate::subscribe::{Start, Subscribe};
 use crate::subscription::Subscription;
 use crate::topic::{Topic, TopicSpec};
 
@@ -116,8 +116,15 @@ pub(super) fn listening(
     Err(Failure::Broken("publisher and subscription never met".to_owned()))
 }
 
+/// Refused, where the transport refuses places: samples have no offsets then, and nothing can be said
+/// of them.
+pub(super) fn has_places(topic: &Topic) -> Outcome {
+    let start = Start::Offset { partition: 0, offset: 0 };
+    topic.subscribe(Subscribe::from(start)).map(drop).map_err(Failure::from)
+}
+
 /// Whether samples have offsets, and so a subscription's start is exact.
-fn topic_has_places(topic: &Topic) -> Result<bool, Failure> {
+pub(super) fn topic_has_places(topic: &Topic) -> Result<bool, Failure> {
     Ok(!topic.partitions()?.is_empty())
 }
 

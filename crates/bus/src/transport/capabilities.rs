@@ -90,7 +90,7 @@ pub struct Capabilities {
     pub partitions: u32,
     /// Consumer groups.
     pub groups: Support,
-    /// Starting at an offset, at a time, or at the earliest sample.
+    /// Starting at an offset or at a time. (At the earliest sample also where all history is kept.)
     pub rewind: Support,
     /// The largest payload, in bytes.
     pub max_payload_bytes: usize,

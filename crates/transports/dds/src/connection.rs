@@ -7,14 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Clock, TransportError};
+use helio_bus::{Bell, Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::entity::{Domain, Participant, Qos, Topic};
 use crate::envelope;
 use crate::error::{engine, failed};
 use crate::names::Names;
-use crate::options::Options;
+use crate::options::{Options, SERVICE_PATIENCE};
+use crate::post::{self, Post};
 use crate::reader::Incoming;
 use crate::tables::{About, Answer, Ask, End, Heard, Opened, Tables, Word, hex};
 use crate::topic::TopicState;
@@ -33,11 +34,16 @@ const ONE: Duration = Duration::from_millis(20);
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
-    pub(crate) domain: u32,
+    pub(crate) url: String,
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tables: Tables,
-    participant: Arc<Participant>,
+    pub(crate) post: Post,
+    pub(crate) participant: Arc<Participant>,
+    /// No durability service is waited for any longer than until then.
+    services_until: Instant,
+    /// Who else is told that something was heard.
+    listening: Mutex<Option<Arc<dyn Bell>>>,
     topics: Mutex<HashMap<String, Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
     writers: Mutex<Vec<Weak<Outgoing>>>,
@@ -91,9 +97,13 @@ impl Connection {
         let alarm = Arc::<Alarm>::default();
         let rung = Arc::clone(&alarm);
         let news: Arc<dyn Fn() + Send + Sync> = Arc::new(move || rung.ring());
+        let tables = Tables::open(&participant, &names, clock, &news)?;
         let connection = Arc::new(Self {
-            tables: Tables::open(&participant, &names, clock, &news)?,
-            domain: options.domain,
+            post: Post::new(&tables.session, news),
+            tables,
+            services_until: Instant::now() + SERVICE_PATIENCE,
+            listening: Mutex::default(),
+            url: options.url.clone(),
             names,
             clock: Arc::clone(clock),
             participant,
@@ -152,6 +162,35 @@ impl Connection {
         topics.retain(|_, topic| topic.strong_count() > 0);
         topics.insert(dds, Arc::downgrade(&topic));
         Ok(topic)
+    }
+
+    /// A DDS topic of letters.
+    pub(crate) fn letters(&self, kind: &str) -> Result<Arc<Topic>, TransportError> {
+        post::kind(&self.participant, &self.names, kind)
+    }
+
+    /// From now on what durability services say to have is heard.
+    pub(crate) fn hear_stored(&self) -> Result<(), TransportError> {
+        self.post.hear_stored(|kind| self.letters(kind))
+    }
+
+    /// Whether there is a durability service; one that is not there yet is waited for, a bounded
+    /// time after connecting.
+    pub(crate) fn has_service(&self) -> bool {
+        loop {
+            if self.tables.fresh(|state| state.is_kept_by_anybody()) {
+                return true;
+            }
+            if self.is_closed() || Instant::now() >= self.services_until {
+                return false;
+            }
+            self.tables.await_news(self.services_until);
+        }
+    }
+
+    /// Names who is told whenever something was heard.
+    pub(crate) fn listen(&self, bell: Arc<dyn Bell>) {
+        *locked(&self.listening) = Some(bell);
     }
 
     /// A topic that is open here, or is opened.
@@ -249,12 +288,28 @@ impl Connection {
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.look());
                 }
+                Heard::Keepers(topic) => {
+                    let writers = self.writers();
+                    let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
+                    of_topic.for_each(|writer| writer.send_again());
+                }
                 Heard::Asked(ask) => {
                     owed.push(Owed { to: session, ask, until: Instant::now() + MEETING });
                 }
             }
         }
         owed.retain(|owed| !self.answered(owed));
+        let writers = self.writers();
+        for (service, stored) in self.post.take_stored() {
+            let about = |writer: &&Arc<Outgoing>| writer.topic.name == stored.topic;
+            for writer in writers.iter().filter(about) {
+                writer.stored(&service, &stored.stand);
+            }
+        }
+        writers.iter().for_each(|writer| writer.settle());
+        if let Some(bell) = &*locked(&self.listening) {
+            bell.ring(None);
+        }
     }
 
     /// Answers a question, if its end has met ours or there was time enough.
@@ -332,6 +387,7 @@ impl Connection {
         self.readers().iter().for_each(|reader| reader.ring());
         self.writers().iter().for_each(|writer| writer.end());
         self.tables.close();
+        self.post.close();
         self.ring();
         self.await_receipts();
     }

@@ -9,7 +9,7 @@
 //!     unsigned long long schema;     // 0 is bytes
 //!     unsigned long partition;
 //!     octet level;
-//!     octet flags;                   // bit 0: re-served by a durability service
+//!     octet flags;                   // bit 0: sent again; bit 1: nothing older waits to be stored
 //!     string producer;
 //!     sequence<octet> trace;         // 16, or none
 //!     @key sequence<octet> key;
@@ -34,8 +34,10 @@ use crate::typed::runtime_type;
 
 /// XCDR2, plain, little-endian.
 const ENCAPSULATION: [u8; 2] = [0, 7];
-/// The sample was put on the wire again by a durability service: who has it already passes it over.
+/// The sample was put on the wire again: who has it already passes it over.
 pub const RE_SERVED: u8 = 1;
+/// Its writer keeps nothing older that a durability service has not acknowledged.
+pub const BASE: u8 = 2;
 
 /// What the bus knows of a sample besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub struct Header<'a> {
     pub partition: u32,
     /// The routing byte.
     pub level: u8,
-    /// [`RE_SERVED`].
+    /// [`RE_SERVED`], [`BASE`].
     pub flags: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
@@ -84,6 +86,24 @@ impl<'a> Header<'a> {
             trace: record.trace,
             key: record.key,
             headers: record.headers,
+        }
+    }
+
+    /// The header of what a session says itself, as so many-th.
+    #[must_use]
+    pub(crate) fn of_session(session: &'a str, number: u64, key: &'a [u8]) -> Self {
+        Self {
+            producer: session,
+            incarnation: 1,
+            sequence: number,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key,
+            headers: HeadersRef::EMPTY,
         }
     }
 

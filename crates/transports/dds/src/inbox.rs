@@ -5,14 +5,16 @@
 //! (Cyclone would do that for all readers of a process) nor their writers: what is too much is
 //! passed over, oldest first, and told as a gap.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 
 use helio_bus::transport::{Origin, Position, order_by_producer};
 use helio_bus::{Gap, GapCause};
 use helio_core::{ProducerName, Tai};
 
 use crate::entity::{DdsError, Reader, Sample};
-use crate::envelope::{self, Header, RE_SERVED};
+use crate::envelope::{self, BASE, Header, RE_SERVED};
 use crate::tables::Stand;
 
 /// The most samples that lie here.
@@ -24,10 +26,28 @@ const MAX_PRODUCERS: usize = 1_024;
 /// Who writes without being a bus.
 const FOREIGN: &str = "dds";
 
+/// Where a sample lies.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// By itself, as its writer sent it.
+    Own(Sample),
+    /// In a page of history.
+    Page(Arc<Sample>, Range<usize>),
+}
+
+impl Body {
+    pub(crate) fn cdr(&self) -> &[u8] {
+        match self {
+            Self::Own(sample) => sample.cdr(),
+            Self::Page(page, place) => page.cdr().get(place.clone()).unwrap_or_default(),
+        }
+    }
+}
+
 /// A sample with its place.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) sample: Sample,
+    pub(crate) sample: Body,
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     /// The producer's number, or what was counted for others than a bus.
@@ -36,9 +56,21 @@ pub(crate) struct Queued {
     time: Tai,
     pub(crate) incarnation: u64,
     foreign: bool,
+    /// Nothing that is older comes from its writer any more.
+    pub(crate) base: bool,
 }
 
 impl Queued {
+    /// Whether it was written by others than a bus.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
+    /// Whether it is history, as a durability service has it.
+    pub(crate) fn is_past(&self) -> bool {
+        matches!(self.sample, Body::Page(..))
+    }
+
     pub(crate) fn producer<'a>(&self, header: &Header<'a>) -> &'a str {
         if self.foreign { FOREIGN } else { header.producer }
     }
@@ -88,13 +120,35 @@ pub(crate) struct Inbox {
     places: Vec<Place>,
     seen: Vec<Seen>,
     foreign: u64,
-    /// Whether late joiners' samples are asked for.
-    history: bool,
+    /// What repeats, and whether late joiners' samples are asked for.
+    take: Take,
     taken: Vec<Sample>,
+    past: Option<Past>,
+}
+
+/// Which samples that were sent again are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// None that is older than the first that came.
+    New,
+    /// Those that are not known.
+    History,
+    /// All of them: who takes them looks himself.
+    Everything,
+}
+
+/// While history comes in pages: what has come of it, and what waits until it is over.
+#[derive(Debug, Default)]
+struct Past {
+    seen: HashMap<(u32, String), (u64, u64)>,
+    held: VecDeque<Queued>,
+    bytes: usize,
+    /// By partition, how many were too many.
+    passed: HashMap<u32, u64>,
 }
 
 impl Inbox {
-    pub(crate) fn new(partitions: &[u32], history: bool) -> Self {
+    pub(crate) fn new(partitions: &[u32], take: Take) -> Self {
         let place = |partition: &u32| Place { partition: *partition, next: 0, end: 0 };
         Self {
             gaps: VecDeque::new(),
@@ -103,8 +157,9 @@ impl Inbox {
             places: partitions.iter().map(place).collect(),
             seen: Vec::new(),
             foreign: 0,
-            history,
+            take,
             taken: Vec::new(),
+            past: None,
         }
     }
 
@@ -121,9 +176,92 @@ impl Inbox {
             come.sort_by_key(|queued| queued.time);
             order_by_producer(&mut come, |q| q.names().1.to_owned(), Queued::order);
         }
-        come.into_iter().for_each(|queued| self.push(queued));
+        come.into_iter().for_each(|queued| self.add(queued));
         self.keep_bounds();
         outcome.map(drop)
+    }
+
+    /// From now on what comes waits until the past has come.
+    pub(crate) fn begin_past(&mut self) {
+        self.past = Some(Past::default());
+    }
+
+    /// A sample of a page of history, unless it has come before.
+    pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, origin: Origin) {
+        let body = Body::Page(Arc::clone(page), place);
+        let Some((header, _)) = envelope::parse(body.cdr()) else { return };
+        let (partition, order) = (header.partition, header.order());
+        let key = (partition, header.producer.to_owned());
+        let (time, sequence, incarnation) = (header.time, header.sequence, header.incarnation);
+        let Some(past) = &mut self.past else { return };
+        if origin == Origin::Log && past.seen.get(&key).is_some_and(|seen| *seen >= order) {
+            return;
+        }
+        let seen = past.seen.entry(key).or_default();
+        *seen = order.max(*seen);
+        let (offset, foreign, base) = (0, false, true);
+        self.push(Queued {
+            sample: body,
+            partition,
+            offset,
+            sequence,
+            origin,
+            time,
+            incarnation,
+            foreign,
+            base,
+        });
+    }
+
+    /// What whoever reads has had before.
+    pub(crate) fn knows(&mut self, stand: &Stand) {
+        let order = (stand.incarnation, stand.sequence);
+        self.saw(stand.partition, stand.producer.as_str(), order);
+    }
+
+    /// How many samples wait to be handed out.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Forgets the past that has come so far: it comes again from its beginning.
+    pub(crate) fn forget_past(&mut self) {
+        self.take_all();
+        if let Some(past) = &mut self.past {
+            past.seen.clear();
+        }
+    }
+
+    /// The past has come: what has come meanwhile is behind it.
+    pub(crate) fn end_past(&mut self) {
+        let Some(past) = self.past.take() else { return };
+        for (partition, lost) in past.passed {
+            let Some(place) = self.place(partition) else { continue };
+            let (from, to) = (place.end, place.end + lost);
+            place.end = to;
+            let cause = GapCause::Overload { from, to };
+            self.gaps.push_back(Gap { partition, lost, cause });
+        }
+        for queued in past.held {
+            let key = (queued.partition, queued.names().1.to_owned());
+            if !past.seen.get(&key).is_some_and(|seen| *seen >= queued.order()) {
+                self.push(queued);
+            }
+        }
+        for ((partition, producer), order) in past.seen {
+            self.saw(partition, &producer, order);
+        }
+    }
+
+    fn add(&mut self, queued: Queued) {
+        let Some(past) = &mut self.past else { return self.push(queued) };
+        past.bytes += queued.sample.cdr().len();
+        past.held.push_back(queued);
+        while past.held.len() > MAX_SAMPLES || (past.bytes > MAX_BYTES && past.held.len() > 1) {
+            let Some(oldest) = past.held.pop_front() else { break };
+            past.bytes -= oldest.sample.cdr().len();
+            *past.passed.entry(oldest.partition).or_default() += 1;
+        }
     }
 
     /// A sample that was taken, unless it is known or nobody's.
@@ -156,12 +294,29 @@ impl Inbox {
             if header.flags & RE_SERVED != 0 {
                 origin = Origin::History;
                 let known = before.is_some_and(|before| before >= order);
-                if known || (before.is_none() && !self.history) {
+                let wanted = match self.take {
+                    Take::New => before.is_some() && !known,
+                    Take::History => !known,
+                    Take::Everything => true,
+                };
+                if !wanted {
                     return None;
                 }
             }
         }
-        Some(Queued { sample, partition, offset: 0, sequence, origin, time, incarnation, foreign })
+        let base = foreign || header.flags & BASE != 0;
+        let (sample, offset) = (Body::Own(sample), 0);
+        Some(Queued {
+            sample,
+            partition,
+            offset,
+            sequence,
+            origin,
+            time,
+            incarnation,
+            foreign,
+            base,
+        })
     }
 
     /// The partition of the topic that DDS partitions stand for: the first that is one and is read.
@@ -290,7 +445,7 @@ mod tests {
 
     #[test]
     fn what_is_passed_over_is_one_gap_of_a_partition_until_it_is_told() {
-        let mut inbox = Inbox::new(&[0, 1], false);
+        let mut inbox = Inbox::new(&[0, 1], Take::New);
         for offset in 0..5 {
             inbox.missed(0, offset);
             inbox.missed(1, offset + 7);
@@ -304,7 +459,7 @@ mod tests {
 
     #[test]
     fn others_write_the_partitions_that_their_writer_names() {
-        let inbox = Inbox::new(&[1, 3], false);
+        let inbox = Inbox::new(&[1, 3], Take::New);
         let of = |names: &[&str]| {
             inbox.partition_of(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
         };

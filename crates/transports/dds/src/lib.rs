@@ -25,14 +25,18 @@
 //! writers; `writer` and `reader` are the ways in and out.
 
 mod connection;
+pub mod durability;
 pub mod entity;
 pub mod envelope;
 mod error;
 mod history;
 mod inbox;
+mod kept;
 mod misfits;
 mod names;
 mod options;
+mod past;
+mod post;
 mod reader;
 mod tables;
 mod topic;
@@ -60,7 +64,7 @@ pub fn register() {
 fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let options = Options::parse(opening)?;
     let connection = connection::Connection::open(&options, &opening.clock)?;
-    Ok(Arc::new(topic::Dds { connection, capabilities: capabilities() }))
+    Ok(Arc::new(topic::Dds::new(connection)))
 }
 
 fn capabilities() -> Capabilities {
@@ -82,6 +86,16 @@ fn capabilities() -> Capabilities {
         rewind: Support::No,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
+    }
+}
+
+/// What there is besides where a durability service keeps topics.
+fn served() -> Capabilities {
+    Capabilities {
+        durability: Durability::Persistent,
+        history: HistorySupport::KeepAll,
+        guarantee: Guarantee::Durable,
+        ..capabilities()
     }
 }
 

@@ -30,10 +30,13 @@ const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 m
 const DISCOVERY_MS: u64 = 300;
 /// How long opening waits for what others have to say.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after connecting a durability service is waited for that is not there yet.
+pub(crate) const SERVICE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a URL asks for, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
+    pub(crate) url: String,
     pub(crate) domain: u32,
     pub(crate) prefix: String,
     pub(crate) discovery: Duration,
@@ -60,6 +63,7 @@ impl Options {
         }
         let discovery = url.number("discovery_ms")?.unwrap_or(DISCOVERY_MS);
         Ok(Self {
+            url: url.to_string(),
             domain,
             prefix: prefix.to_owned(),
             discovery: Duration::from_millis(discovery),

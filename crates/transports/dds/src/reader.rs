@@ -18,11 +18,12 @@ use crate::entity::{self, Listener, News};
 use crate::envelope;
 use crate::error::{failed, unsupported};
 use crate::history;
-use crate::inbox::{Inbox, Queued};
+use crate::inbox::{Inbox, Queued, Take};
 use crate::misfits::Misfits;
 use crate::options::PATIENCE;
+use crate::past::{self, Alone, Past, RETRY};
 use crate::tables::{self, End, Opened, Stand};
-use crate::topic::TopicState;
+use crate::topic::{TopicState, no_service};
 
 /// A reader that is behind by so many has the connection's thread look after its bounds at once,
 /// and not at its next turn.
@@ -97,6 +98,8 @@ impl Incoming {
 pub(crate) struct DdsReader {
     shared: Arc<Incoming>,
     producers: Producers,
+    /// What durability services have and has not come yet.
+    past: Option<Past>,
 }
 
 impl DdsReader {
@@ -104,47 +107,136 @@ impl DdsReader {
         topic: &Arc<TopicState>,
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
-        let connection = &topic.connection;
-        topic.partitions(request.partitions)?;
         let last = match request.from {
-            Begin::Latest => None,
-            Begin::LastPerKey(n) => Some(n as usize),
-            Begin::Earliest => Some(usize::MAX),
+            Begin::Latest => {
+                return Ok(Self::meet(topic, request.partitions, (Take::New, false))?.0);
+            }
+            Begin::LastPerKey(n) => Some(n),
+            Begin::Earliest => None,
             Begin::Offset(..) | Begin::Time(_) => return Err(no_places("start at a place")),
         };
-        let shared = subscribe(topic, request.partitions, last.is_some())?;
+        let kept = topic.is_kept();
+        let (mut reader, stands) = Self::meet(topic, request.partitions, (Take::History, kept))?;
+        let n = last.map_or(usize::MAX, |n| n as usize);
+        if kept {
+            let stands: Vec<_> = stands.into_iter().map(|(_, stand)| stand).collect();
+            let asked = (past::await_keeper(topic)?, Alone::Waits);
+            reader.begin_with_past(asked, last, (stands.clone(), Vec::new()))?;
+            if last.is_some() {
+                reader.await_past(&stands, n)?;
+            }
+        } else {
+            reader.begin_with_history(stands, n)?;
+        }
+        Ok(reader)
+    }
+
+    /// A durability service's: it gets all that another one has and it has not, and what is sent
+    /// again.
+    pub(crate) fn keeping(
+        topic: &Arc<TopicState>,
+        have: Vec<Stand>,
+        other: Option<String>,
+    ) -> Result<Self, TransportError> {
+        let take = (Take::Everything, other.is_some());
+        let (mut reader, stands) = Self::meet(topic, &[], take)?;
+        let mut inbox = locked(&reader.shared.inbox);
+        have.iter().for_each(|stand| inbox.knows(stand));
+        drop(inbox);
+        if let Some(other) = other {
+            let stands = stands.into_iter().map(|(_, stand)| stand).collect();
+            reader.begin_with_past((other, Alone::Ends), None, (stands, have))?;
+        }
+        Ok(reader)
+    }
+
+    /// Opens it, and waits until it has met the topic's writers; gives where those stand that have
+    /// written. `past`: what comes waits until the past has come.
+    fn meet(
+        topic: &Arc<TopicState>,
+        partitions: &[u32],
+        (take, past): (Take, bool),
+    ) -> Result<(Self, Vec<(String, Stand)>), TransportError> {
+        let connection = &topic.connection;
+        topic.partitions(partitions)?;
+        let shared = subscribe(topic, partitions, (take, past))?;
         connection.add_reader(&shared);
         let opened = Opened {
             topic: topic.name.clone(),
             end: End::Reader,
             guid: shared.guid(),
-            partitions: request.partitions.to_vec(),
+            partitions: partitions.to_vec(),
         };
         let answers = connection.meet(opened, || shared.met())?;
-        let mut reader = Self { shared, producers: Producers::default() };
-        if let Some(n) = last {
-            let own = connection.writers();
-            let own = own.iter().filter(|writer| writer.topic.name == topic.name);
-            let session = || connection.tables.session.clone();
-            let own = own.filter_map(|writer| Some((session(), writer.stand()?)));
-            let stands = answers.into_iter().flat_map(|(session, answer)| {
-                answer.stands.into_iter().map(move |stand| (session.clone(), stand))
-            });
-            reader.begin_with_history(stands.chain(own).collect(), n)?;
+        let own = connection.writers();
+        let own = own.iter().filter(|writer| writer.topic.name == topic.name);
+        let session = || connection.tables.session.clone();
+        let own = own.filter_map(|writer| Some((session(), writer.stand()?)));
+        let stands = answers.into_iter().flat_map(|(session, answer)| {
+            answer.stands.into_iter().map(move |stand| (session.clone(), stand))
+        });
+        let read = |(_, stand): &(String, Stand)| {
+            let wanted = partitions.is_empty() || partitions.contains(&stand.partition);
+            stand.sequence > 0 && wanted
+        };
+        let stands = stands.chain(own).filter(read).collect();
+        Ok((Self { shared, producers: Producers::default(), past: None }, stands))
+    }
+
+    /// Begins with what durability services have: the newest so many of each key, or all.
+    fn begin_with_past(
+        &mut self,
+        asked: (String, Alone),
+        last: Option<u32>,
+        (until, have): (Vec<Stand>, Vec<Stand>),
+    ) -> Result<(), TransportError> {
+        let partitions = self.shared.partitions.clone();
+        let wanted = past::Wanted { partitions, last, until, have };
+        let wake = Arc::clone(&self.shared.wake);
+        let wake = Arc::new(move || wake.ring());
+        let past = Past::begin(&self.shared.topic, asked, wanted, wake)?;
+        self.past = Some(past);
+        Ok(())
+    }
+
+    /// A durability service's: another one has come, which may have what it has not.
+    pub(crate) fn catch_up(
+        &mut self,
+        other: String,
+        have: Vec<Stand>,
+    ) -> Result<(), TransportError> {
+        self.begin_with_past((other, Alone::Ends), None, (Vec::new(), have))?;
+        locked(&self.shared.inbox).begin_past();
+        Ok(())
+    }
+
+    /// Waits until the past has come, and puts the newest `n` of each key before what comes.
+    fn await_past(&mut self, stands: &[Stand], n: usize) -> Result<(), TransportError> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let mut inbox = locked(&shared.inbox);
+            if self.turn_past(&mut inbox)? {
+                history::begin(&mut inbox, &stands.iter().collect::<Vec<_>>(), n);
+                return Ok(());
+            }
+            drop(inbox);
+            let topic = &shared.topic;
+            topic.connection.check_open()?;
+            if self.past.as_ref().is_some_and(Past::is_silent) {
+                return Err(no_service(&format!("read the history of {}", topic.name), topic));
+            }
+            // Pages come in Cyclone's threads, as samples do.
+            std::thread::sleep(Duration::from_micros(200));
         }
-        Ok(reader)
     }
 
     /// Waits until all has come that writers have kept, and begins with the newest `n` of each key.
     /// What cannot come is not waited for: what has expired, and that of writers that have gone.
     fn begin_with_history(
         &mut self,
-        mut stands: Vec<(String, Stand)>,
+        stands: Vec<(String, Stand)>,
         n: usize,
     ) -> Result<(), TransportError> {
-        let partitions = self.shared.partitions.clone();
-        let read = |stand: &Stand| partitions.is_empty() || partitions.contains(&stand.partition);
-        stands.retain(|(_, stand)| stand.sequence > 0 && read(stand));
         let lifespan = self.shared.topic.qos.lifespan.unwrap_or(PATIENCE);
         let until = Instant::now() + PATIENCE.min(lifespan);
         loop {
@@ -166,6 +258,36 @@ impl DdsReader {
         }
     }
 
+    /// Takes what has come of the past; true where that is over, or there was none.
+    fn turn_past(&mut self, inbox: &mut Inbox) -> Result<bool, TransportError> {
+        let Some(past) = &mut self.past else { return Ok(true) };
+        self.shared.pull(inbox)?;
+        let over = past.turn(inbox)?;
+        if over {
+            self.past = None;
+            inbox.end_past();
+        }
+        Ok(over)
+    }
+
+    /// Whether it has not all of the past yet that services have.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// The next sample as it lies, for a durability service.
+    pub(crate) fn next(&mut self) -> Result<Option<Queued>, TransportError> {
+        let shared = Arc::clone(&self.shared);
+        let mut inbox = locked(&shared.inbox);
+        if let Some(next) = inbox.pop() {
+            return Ok(Some(next));
+        }
+        self.turn_past(&mut inbox)?;
+        shared.pull(&mut inbox)?;
+        inbox.gaps.clear();
+        Ok(inbox.pop())
+    }
+
     fn connection(&self) -> &Arc<Connection> {
         &self.shared.topic.connection
     }
@@ -178,8 +300,9 @@ impl DdsReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        let shared = Arc::clone(&self.shared);
         loop {
-            let mut inbox = locked(&self.shared.inbox);
+            let mut inbox = locked(&shared.inbox);
             if let Some(gap) = inbox.gaps.pop_front() {
                 drop(inbox);
                 if visit.item(Item::Gap(gap)).is_break() {
@@ -190,7 +313,8 @@ impl DdsReader {
             let next = match inbox.pop() {
                 Some(next) => Some(next),
                 None => {
-                    self.shared.pull(&mut inbox)?;
+                    self.turn_past(&mut inbox)?;
+                    shared.pull(&mut inbox)?;
                     inbox.pop()
                 }
             };
@@ -237,7 +361,7 @@ fn no_places(what: &str) -> TransportError {
 fn subscribe(
     topic: &Arc<TopicState>,
     partitions: &[u32],
-    history: bool,
+    (take, past): (Take, bool),
 ) -> Result<Arc<Incoming>, TransportError> {
     let connection = &topic.connection;
     let wake = Arc::<Wake>::default();
@@ -255,16 +379,21 @@ fn subscribe(
         }
     });
     let envelopes = connection.envelopes(&topic.name)?;
-    let qos = topic.reader_qos(partitions, history)?;
+    // What services keep comes from them, not from the writers.
+    let qos = topic.reader_qos(partitions, take == Take::History && !topic.is_kept())?;
     let reader = entity::Reader::open(&envelopes, &qos, Some(listener));
     let reader = reader.map_err(failed("open the reader"))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
+    let mut inbox = Inbox::new(&places, take);
+    if past {
+        inbox.begin_past();
+    }
     Ok(Arc::new(Incoming {
         topic: Arc::clone(topic),
         partitions: partitions.to_vec(),
         reader,
-        inbox: Mutex::new(Inbox::new(&places, history)),
+        inbox: Mutex::new(inbox),
         wake,
     }))
 }
@@ -296,7 +425,11 @@ impl Reader for DdsReader {
         if self.shared.wake.rung.load(Ordering::SeqCst) || self.connection().is_closed() {
             return Ok(Armed::Ready);
         }
-        Ok(Armed::Waiting)
+        match self.past {
+            // A page that got lost on its way rings no bell.
+            Some(_) => Ok(Armed::Recheck(RETRY)),
+            None => Ok(Armed::Waiting),
+        }
     }
 
     fn positions(&self, visit: &mut dyn FnMut(Position)) {

@@ -1,12 +1,13 @@
 //! The transport, and a topic of it, as the bus sees them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use helio_bus::transport::{
     Alive, Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
     Writer, WriterInfo, WriterRequest, first_difference,
 };
-use helio_bus::{Bell, LocalBell, Qos, SchemaId, TopicName, TransportError};
+use helio_bus::{Bell, Guarantee, LocalBell, Qos, SchemaId, TopicName, TransportError};
 use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
 use helio_core::{Producer, Tai};
 use std::time::Duration;
@@ -23,7 +24,15 @@ const KEPT_OF_ALL: u32 = 255;
 
 pub(crate) struct Dds {
     pub(crate) connection: Arc<Connection>,
-    pub(crate) capabilities: Capabilities,
+    /// Without a durability service, and with one.
+    pub(crate) capabilities: [Capabilities; 2],
+    /// Whether one was seen.
+    pub(crate) served: AtomicBool,
+}
+
+/// Whether durability services keep topics of a quality of service.
+pub(crate) fn is_kept(qos: &Qos) -> bool {
+    qos.durability == Durability::Persistent || qos.guarantee == Guarantee::Durable
 }
 
 /// What a topic's writers and readers know of it.
@@ -34,12 +43,18 @@ pub(crate) struct TopicState {
 }
 
 impl Dds {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+        let capabilities = [crate::capabilities(), crate::served()];
+        let served = connection.tables.look(|state| state.is_kept_by_anybody());
+        Self { connection, capabilities, served: AtomicBool::new(served) }
+    }
+
     /// Opens a topic that somebody has described.
     fn hold(
         &self,
         name: &TopicName,
         (origin, qos): (Origin, Qos),
-    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+    ) -> Result<Arc<TopicState>, TransportError> {
         let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
         // While this session lives it says what it knows of the topic, so that that outlives who
         // has made it.
@@ -49,7 +64,16 @@ impl Dds {
             Ok(Arc::new(TopicState { connection, name: name.clone(), qos }))
         })?;
         self.connection.keep_schemas(name);
-        Ok(Arc::new(DdsTopic(open)))
+        Ok(open)
+    }
+
+    /// A topic that is known.
+    pub(crate) fn state(&self, name: &TopicName) -> Result<Option<Arc<TopicState>>, TransportError> {
+        self.known(name).map(|known| self.hold(name, known)).transpose()
+    }
+
+    fn is_served(&self) -> bool {
+        self.served.load(Ordering::Acquire)
     }
 
     fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
@@ -61,7 +85,16 @@ impl Dds {
 
 impl Transport for Dds {
     fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
+        &self.capabilities[usize::from(self.is_served())]
+    }
+
+    fn prepare(&self, qos: &Qos) {
+        let plain = self.capabilities[0].durability >= qos.durability
+            && self.capabilities[0].guarantee >= qos.guarantee
+            && qos.history != History::KeepAll;
+        if !plain && !self.is_served() && self.connection.has_service() {
+            self.served.store(true, Ordering::Release);
+        }
     }
 
     fn open_topic(
@@ -73,7 +106,9 @@ impl Transport for Dds {
             // Somebody may be saying so.
             self.connection.tables.ask(None, About::Nothing)?;
         }
-        self.known(name).map(|known| self.hold(name, known)).transpose()
+        let Some(topic) = self.state(name)? else { return Ok(None) };
+        self.prepare(&topic.qos);
+        Ok(Some(Arc::new(DdsTopic(topic))))
     }
 
     fn create_topic(
@@ -98,7 +133,7 @@ impl Transport for Dds {
         if let Some(error) = first_difference(name, &known.1, qos) {
             return Err(error);
         }
-        self.hold(name, known)
+        Ok(Arc::new(DdsTopic(self.hold(name, known)?)))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
@@ -133,11 +168,10 @@ impl Transport for Dds {
     fn remedy(&self, policy: &str) -> Option<String> {
         // What outlives its writers is kept by somebody who stays.
         matches!(policy, "durability" | "guarantee" | "history").then(|| {
-            let domain = self.connection.domain;
             format!(
-                "start `helio dds durability --dir DIR --url dds://{domain}` where this version \
-                 has it, override {policy} in the topic's quality of service, or use a transport \
-                 that has it"
+                "no durability service is there: {}, or override {policy} in the topic's quality \
+                 of service",
+                start_one(&self.connection)
             )
         })
     }
@@ -147,10 +181,28 @@ impl Transport for Dds {
     }
 }
 
+/// How a durability service is started.
+fn start_one(connection: &Connection) -> String {
+    format!("start `helio dds durability --dir DIR --url {}`", connection.url)
+}
+
+/// The error of what wants a durability service where none has answered.
+pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
+    unsupported(
+        format!("{what} without a durability service"),
+        &format!("none has answered: {}", start_one(&topic.connection)),
+    )
+}
+
 /// One topic.
 struct DdsTopic(Arc<TopicState>);
 
 impl TopicState {
+    /// Whether durability services keep it by its quality of service.
+    pub(crate) fn is_kept(&self) -> bool {
+        is_kept(&self.qos)
+    }
+
     /// The partitions that a request names, or all.
     pub(crate) fn partitions(&self, named: &[u32]) -> Result<(), TransportError> {
         let partitions = self.qos.partitions;
@@ -223,6 +275,8 @@ impl TopicState {
         match (self.qos.durability, self.qos.history) {
             (Durability::Volatile, _) | (_, History::None) => None,
             (_, History::KeepLast(n)) => Some(u32::from(n)),
+            // Late joiners of ours get them from durability services, others the newest.
+            (Durability::Persistent, History::KeepAll) => Some(1),
             (_, History::KeepAll) => Some(KEPT_OF_ALL),
         }
     }
@@ -389,6 +443,9 @@ impl TransportTopic for DdsTopic {
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         let topic = &self.0;
         topic.connection.check_open()?;
+        let own = topic.connection.writers();
+        let own = own.iter().filter(|writer| writer.topic.name == topic.name);
+        own.for_each(|writer| writer.is_known_here());
         Ok(topic.connection.tables.fresh(|state| {
             let info = |(session, w): (&str, &Heeded)| WriterInfo {
                 producer: Producer {

@@ -15,18 +15,26 @@ use helio_core::{Producer, Tai};
 use crate::SCHEME;
 use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Refused};
-use crate::envelope::{self, Header};
+use crate::envelope::{self, BASE, Header};
 use crate::error::{engine, failed};
+use crate::kept::Kept;
 use crate::misfits::Misfits;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::tables::{self, About, Claim, End, Opened, Stand, Word, WriterWord};
-use crate::topic::TopicState;
+use crate::topic::{TopicState, no_service};
 
 /// Who is told of room.
 type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// The most receipts of a writer that wait for acknowledgements.
 const MAX_WAITING: usize = 100_000;
+
+/// What makes samples out of records.
+#[derive(Default)]
+struct Pen {
+    head: Vec<u8>,
+    utc: Utc,
+}
 
 /// What a connection knows of a writer.
 pub(crate) struct Outgoing {
@@ -45,6 +53,10 @@ pub(crate) struct Outgoing {
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
     waiting: Mutex<Waiting>,
+    /// What durability services do not have yet; none where the topic is not kept.
+    kept: Mutex<Option<Kept>>,
+    /// What writes: one at a time, so that numbers go out in order.
+    pen: Mutex<Pen>,
     misfits: Arc<Mutex<Misfits>>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
@@ -152,9 +164,8 @@ impl Outgoing {
         }
     }
 
-    /// Says how it is.
-    fn say(&self) -> Result<(), TransportError> {
-        let _alone = locked(&self.saying);
+    /// How it is, with when it last lived.
+    fn word(&self) -> (Word, Duration) {
         let Life { open, seen: (seen, at), .. } = *locked(&self.life);
         let quiet = self.connection().clock.uptime().saturating_sub(at);
         let strength = self.strength.load(Ordering::Acquire);
@@ -170,9 +181,23 @@ impl Outgoing {
                 claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },
         };
+        (word, at)
+    }
+
+    /// Says how it is.
+    fn say(&self) -> Result<(), TransportError> {
+        let _alone = locked(&self.saying);
+        let (word, at) = self.word();
         self.connection().tables.say(word)?;
         locked(&self.life).said = at;
         Ok(())
+    }
+
+    /// This session knows how it is before the others are told.
+    pub(crate) fn is_known_here(&self) {
+        if self.is_due() {
+            self.connection().tables.know(self.word().0);
+        }
     }
 
     /// Says again how long it has been quiet, where that matters.
@@ -217,6 +242,72 @@ impl Outgoing {
         }
     }
 
+    /// Hands a sample to Cyclone.
+    fn write(&self, record: &Record<'_>, sequence: u64, flags: u8) -> Result<(), Refused> {
+        let pen = &mut *locked(&self.pen);
+        let header = Header::of(record, &self.producer, (self.partition, sequence));
+        let header = Header { flags, ..header };
+        envelope::write_head(&header, record.payload.len(), &mut pen.head);
+        let pieces = envelope::pieces(&pen.head, record.payload);
+        self.writer.write(&pieces, pen.utc.nanos(record.time).max(0))
+    }
+
+    /// Sends what is kept and was not sent; where there is no room the thread goes on.
+    fn send_kept(&self, kept: &mut Kept) -> Result<(), TransportError> {
+        match kept.send(|sequence, record, flags| self.write(record, sequence, flags)) {
+            Ok(()) => Ok(()),
+            Err(Refused::Full) => {
+                self.wants_room.store(true, Ordering::Release);
+                self.connection().await_receipts();
+                Ok(())
+            }
+            Err(Refused::Failed(error)) => Err(engine("publish", error)),
+        }
+    }
+
+    /// A durability service may have missed what it has not acknowledged.
+    pub(crate) fn send_again(&self) {
+        if let Some(kept) = &mut *locked(&self.kept) {
+            kept.send_again();
+            // What fails is kept, and told by the next publish.
+            let _ = self.send_kept(kept);
+        }
+    }
+
+    /// A durability service says what it has of this writer's.
+    pub(crate) fn stored(&self, service: &str, stand: &Stand) {
+        let own = self.producer.name == stand.producer
+            && self.producer.incarnation == stand.incarnation
+            && self.partition == stand.partition;
+        if let Some(kept) = locked(&self.kept).as_mut().filter(|_| own) {
+            kept.stored(service.to_owned(), stand.sequence);
+        }
+    }
+
+    /// Tells who waits for what the services have by now.
+    pub(crate) fn settle(&self) {
+        let mut kept = locked(&self.kept);
+        let Some(waiting) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return };
+        let (ready, trouble) = self.connection().tables.look(|state| {
+            let keepers = || state.keepers(&self.topic.name);
+            let ready = keepers().filter(|(_, keeps)| keeps.ready).map(|(name, _)| name.clone());
+            let trouble = keepers().find_map(|(_, keeps)| keeps.trouble.clone());
+            (ready.collect::<Vec<_>>(), trouble)
+        });
+        let settled = waiting.settle(&ready);
+        let failed = trouble.filter(|_| ready.is_empty()).map(|cause| (cause, waiting.give_up()));
+        drop(kept);
+        settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
+        if let Some((cause, told)) = failed {
+            let error = TransportError::Outage { transport: SCHEME.to_owned(), cause };
+            told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(error.clone().into())));
+        }
+        if settled.room {
+            let notify = locked(&self.room).clone();
+            notify.into_iter().for_each(|notify| notify());
+        }
+    }
+
     /// Whether the thread has something to wait for here.
     pub(crate) fn is_waiting(&self) -> bool {
         self.wants_room.load(Ordering::Acquire) || !locked(&self.waiting).receipts.is_empty()
@@ -238,6 +329,10 @@ impl Outgoing {
         }
         // Where there was no room yet, the next publish says so again.
         if self.wants_room.swap(false, Ordering::AcqRel) {
+            if let Some(kept) = &mut *locked(&self.kept) {
+                // What fails is kept, and told by the next publish.
+                let _ = self.send_kept(kept);
+            }
             let notify = locked(&self.room).clone();
             notify.into_iter().for_each(|notify| notify());
         }
@@ -249,8 +344,10 @@ impl Outgoing {
         waiting.ended = true;
         let receipts = std::mem::take(&mut waiting.receipts);
         drop(waiting);
+        let kept = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
         receipts
             .into_iter()
+            .chain(kept)
             .for_each(|(_, ticket)| ticket.complete(Err(TransportError::Closed.into())));
         let notify = locked(&self.room).take();
         notify.into_iter().for_each(|notify| notify());
@@ -260,8 +357,6 @@ impl Outgoing {
 /// The bus's end of a writer.
 pub(crate) struct DdsWriter {
     shared: Arc<Outgoing>,
-    head: Vec<u8>,
-    utc: Utc,
 }
 
 impl DdsWriter {
@@ -286,6 +381,9 @@ impl DdsWriter {
         let strength = claim.as_ref().map(|claim| claim.strength);
         let envelopes = connection.envelopes(&topic.name)?;
         let qos = topic.writer_qos(partition, strength)?;
+        if topic.is_kept() {
+            connection.hear_stored()?;
+        }
         let misfits = Arc::<Mutex<Misfits>>::default();
         let found = Arc::clone(&misfits);
         let listener: Listener = Box::new(move |news| {
@@ -307,6 +405,8 @@ impl DdsWriter {
             saying: Mutex::default(),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
+            kept: Mutex::new(topic.is_kept().then(Kept::default)),
+            pen: Mutex::default(),
             misfits,
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
@@ -322,7 +422,7 @@ impl DdsWriter {
             partitions: vec![partition],
         };
         connection.meet(opened, || shared.met())?;
-        Ok(Self { shared, head: Vec::new(), utc: Utc::default() })
+        Ok(Self { shared })
     }
 
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
@@ -330,22 +430,47 @@ impl DdsWriter {
         shared.check()?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let sequence = shared.sequence.load(Ordering::Relaxed) + 1;
-        let header = Header::of(record, &shared.producer, (shared.partition, sequence));
-        envelope::write_head(&header, record.payload.len(), &mut self.head);
-        let pieces = envelope::pieces(&self.head, record.payload);
-        match shared.writer.write(&pieces, self.utc.nanos(record.time).max(0)) {
-            Ok(()) => {}
-            Err(Refused::Full) => {
-                shared.wants_room.store(true, Ordering::Release);
-                shared.connection().await_receipts();
-                return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
+        if let Some(kept) = &mut *locked(&shared.kept) {
+            if kept.is_full() {
+                let (transport, queued) = (SCHEME.to_owned(), kept.len());
+                return Err(PublishError::Full { transport, queued });
             }
-            Err(Refused::Failed(error)) => return Err(engine("publish", error).into()),
+            kept.push(sequence, record);
+            if let Err(error) = shared.send_kept(kept) {
+                kept.take_back();
+                return Err(error.into());
+            }
+        } else {
+            match shared.write(record, sequence, BASE) {
+                Ok(()) => {}
+                Err(Refused::Full) => {
+                    shared.wants_room.store(true, Ordering::Release);
+                    shared.connection().await_receipts();
+                    return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
+                }
+                Err(Refused::Failed(error)) => return Err(engine("publish", error).into()),
+            }
         }
         shared.sequence.store(sequence, Ordering::Release);
         shared.wrote();
         let (partition, guarantee) = (shared.partition, Guarantee::Accepted);
         Ok(Receipt { partition, offset: None, sequence, guarantee })
+    }
+
+    /// Has durability services keep what is published from now on, though the topic's quality of
+    /// service does not say so.
+    fn keep(&self) -> Result<(), PublishError> {
+        let shared = &self.shared;
+        if locked(&shared.kept).is_some() {
+            return Ok(());
+        }
+        if !shared.connection().tables.look(|state| state.is_kept_by_anybody()) {
+            return Err(no_service("give durable receipts", &shared.topic).into());
+        }
+        shared.connection().hear_stored()?;
+        shared.connection().tables.say(Word::Wanted { topic: shared.topic.name.clone() })?;
+        *locked(&shared.kept) = Some(Kept::default());
+        Ok(())
     }
 
     /// What was written as far as the receipt says, under the guarantee: at once where no reader
@@ -355,6 +480,14 @@ impl DdsWriter {
             return Ok(Published::Done(receipt));
         }
         let receipt = Receipt { guarantee, ..receipt };
+        if let Some(kept) = &mut *locked(&self.shared.kept) {
+            if kept.has_let_go(receipt.sequence) {
+                return Ok(Published::Done(receipt));
+            }
+            let (ticket, pending) = pending_receipt();
+            kept.wait(receipt, ticket);
+            return Ok(Published::Pending(pending));
+        }
         let acknowledged = self.shared.writer.wait_for_acknowledgements(Duration::ZERO);
         if acknowledged.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
@@ -387,6 +520,9 @@ impl Writer for DdsWriter {
             self.shared.wants_room.store(true, Ordering::Release);
             self.shared.connection().await_receipts();
             return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: MAX_WAITING });
+        }
+        if guarantee == Guarantee::Durable {
+            self.keep()?;
         }
         let receipt = self.send(record)?;
         self.held(receipt, guarantee)

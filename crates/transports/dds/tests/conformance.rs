@@ -26,16 +26,39 @@ const REFUSED: [&str; 17] = [
     "forwarding_is_fenced",
 ];
 
+/// What DDS refuses by name with one: it has no places, and no groups.
+const REFUSED_WITH_A_SERVICE: [&str; 10] = [
+    "start_offset",
+    "start_time",
+    "retention_is_a_gap",
+    "group_shares",
+    "group_takes_over",
+    "group_resumes",
+    "group_apart",
+    "forwarding_as_it_is",
+    "forwarding_goes_on",
+    "forwarding_is_fenced",
+];
+
+#[test]
+fn with_a_durability_service_persistent_topics_keep_every_promise_too() {
+    let (url, folder) = (common::url(common::domain()), tempfile::tempdir().unwrap());
+    let _service = common::Service::start(&url, folder.path());
+    let report = conformance::run_all(&Connecting::to(&url));
+    assert!(report.is_conformant(), "{report}");
+    assert_eq!(refused(&report), REFUSED_WITH_A_SERVICE, "{report}");
+}
+
 #[test]
 fn every_promise_is_kept_or_refused_by_name() {
     let harness = Connecting::to(&common::url(common::domain()));
     let report = conformance::run_all(&harness);
     assert!(report.is_conformant(), "{report}");
-    let refused: Vec<_> = report
-        .lines
-        .iter()
-        .filter(|line| matches!(line.verdict, Verdict::Refused(_)))
-        .map(|line| line.check)
-        .collect();
-    assert_eq!(refused, REFUSED);
+    assert_eq!(refused(&report), REFUSED);
+}
+
+fn refused(report: &conformance::Report) -> Vec<&'static str> {
+    let refused =
+        report.lines.iter().filter(|line| matches!(line.verdict, Verdict::Refused(_)));
+    refused.map(|line| line.check).collect()
 }

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, TransportError};
-use helio_core::{HeadersRef, SchemaId, Tai};
 
 pub(crate) use state::{Heard, Heeded, State};
 pub(crate) use words::{
-    About, Answer, Ask, Claim, End, Fenced, Opened, Origin, Stand, Word, WriterWord, guid, hex,
+    About, Answer, Ask, Claim, End, Fenced, Keeps, Opened, Origin, Stand, Word, WriterWord, guid,
+    hex, name,
 };
 
 use asking::Asking;
@@ -38,6 +38,8 @@ use crate::options::PATIENCE;
 
 /// How long a word may wait for the room that readers who lag leave.
 const ROOM: Duration = Duration::from_secs(1);
+/// The longest that who waits for news sleeps before he looks again.
+const NEWS: Duration = Duration::from_millis(20);
 
 /// The tables of one connection.
 pub(crate) struct Tables {
@@ -87,6 +89,7 @@ impl Tables {
             Some(Box::new(move |_: News| news()))
         };
         let topics = [topic("table")?, topic("answers")?];
+        let session = guid(participant.guid());
         let durable = || reliable().keep_last(1).transient_local(Some(1));
         let opened = || -> Result<_, crate::entity::DdsError> {
             Ok((
@@ -102,7 +105,6 @@ impl Tables {
             ))
         };
         let (table, answers, writers) = opened().map_err(failed("open the tables"))?;
-        let session = guid(participant.guid());
         let mut state = State::default();
         state.live.insert(session.clone());
         Ok(Self {
@@ -124,6 +126,14 @@ impl Tables {
         look(&mut locked(&self.state))
     }
 
+    /// Waits until something was heard, or for a short time, not beyond `until`.
+    pub(crate) fn await_news(&self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now()).min(NEWS);
+        // Whoever looks has let go of the state meanwhile: what came then costs this time.
+        let waited = self.changed.wait_timeout(locked(&self.state), left);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Who says something first, now.
     pub(crate) fn origin(&self) -> Origin {
         Origin { at: unix_nanos(), by: self.session.clone() }
@@ -132,10 +142,15 @@ impl Tables {
     /// Says a word, and hears it itself.
     pub(crate) fn say(&self, word: Word) -> Result<(), TransportError> {
         let value = serde_json::to_vec(&word).map_err(|error| engine("write a word", error))?;
-        let key = word.key();
-        self.write(&key, &value)?;
-        self.look(|state| state.hear(&self.session, &key, Some(word), self.clock.uptime()));
+        self.write(&word.key(), &value)?;
+        self.know(word);
         Ok(())
+    }
+
+    /// Knows a word that is not said yet.
+    pub(crate) fn know(&self, word: Word) {
+        let key = word.key();
+        self.look(|state| state.hear(&self.session, &key, Some(word), self.clock.uptime()));
     }
 
     /// Takes a word back.
@@ -288,19 +303,7 @@ impl Writers {
         which: impl Fn(&Self) -> &Writer,
     ) -> Result<(), TransportError> {
         self.count += 1;
-        let header = Header {
-            producer: session,
-            incarnation: 1,
-            sequence: self.count,
-            time: Tai::from_nanos(0),
-            schema: SchemaId::BYTES,
-            partition: 0,
-            level: 0,
-            flags: 0,
-            trace: None,
-            key: key.as_bytes(),
-            headers: HeadersRef::EMPTY,
-        };
+        let header = Header::of_session(session, self.count, key.as_bytes());
         let mut head = std::mem::take(&mut self.head);
         envelope::write_head(&header, value.len(), &mut head);
         let pieces = envelope::pieces(&head, value);

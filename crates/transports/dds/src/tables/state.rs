@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
-use super::words::{Ask, Origin, Word, WriterWord, schema_id};
+use super::words::{Ask, Keeps, Origin, Word, WriterWord, schema_id};
 
 /// The most writers that have gone and are remembered, a topic.
 const MAX_GONE: usize = 1_024;
@@ -23,6 +23,8 @@ pub(crate) struct State {
     said: HashMap<String, u64>,
     topics: HashMap<TopicName, Topic>,
     texts: HashMap<SchemaId, String>,
+    /// The sessions that are durability services.
+    keepers: HashSet<String>,
 }
 
 #[derive(Default)]
@@ -33,6 +35,10 @@ struct Topic {
     schemas: HashMap<(String, SchemaId), (usize, Origin)>,
     /// By session, partition and producer.
     writers: BTreeMap<(String, u32, ProducerName), Heeded>,
+    /// The durability services that keep it, by session.
+    keepers: BTreeMap<String, Keeps>,
+    /// The sessions that want it kept.
+    wanted: HashSet<String>,
 }
 
 /// A writer, as it was heard of.
@@ -57,6 +63,8 @@ pub(crate) enum Heard {
     Schemas(TopicName),
     /// A topic's writers changed.
     Writers(TopicName),
+    /// Who keeps a topic changed.
+    Keepers(TopicName),
     Asked(Ask),
 }
 
@@ -98,6 +106,20 @@ impl State {
                 }
                 Heard::Writers(topic)
             }
+            Some(Word::Keeper { .. }) => {
+                self.keepers.insert(session.to_owned());
+                Heard::Nothing
+            }
+            Some(Word::Keeps { topic, keeps }) => {
+                let of = self.topics.entry(topic.clone()).or_default();
+                of.keepers.insert(session.to_owned(), keeps);
+                Heard::Keepers(topic)
+            }
+            Some(Word::Wanted { topic }) => {
+                let of = self.topics.entry(topic).or_default();
+                of.wanted.insert(session.to_owned());
+                Heard::Nothing
+            }
             Some(Word::Ask(ask)) => Heard::Asked(ask),
         }
     }
@@ -129,8 +151,11 @@ impl State {
     pub(crate) fn end(&mut self, session: &str) {
         self.live.remove(session);
         self.said.remove(session);
+        self.keepers.remove(session);
         for topic in self.topics.values_mut() {
             topic.holders.remove(session);
+            topic.keepers.remove(session);
+            topic.wanted.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
             let gone = topic.writers.iter_mut().filter(|((by, ..), _)| by == session);
             gone.for_each(|(_, writer)| writer.word.open = false);
@@ -151,6 +176,21 @@ impl State {
         let mut names: Vec<_> = held.map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Whether there is a durability service.
+    pub(crate) fn is_kept_by_anybody(&self) -> bool {
+        !self.keepers.is_empty()
+    }
+
+    /// Whether a session wants a topic kept whose quality of service does not say so.
+    pub(crate) fn is_wanted(&self, name: &TopicName) -> bool {
+        self.topics.get(name).is_some_and(|topic| !topic.wanted.is_empty())
+    }
+
+    /// The durability services that keep a topic, by session.
+    pub(crate) fn keepers(&self, name: &TopicName) -> impl Iterator<Item = (&String, &Keeps)> {
+        self.topics.get(name).into_iter().flat_map(|topic| &topic.keepers)
     }
 
     /// The sessions that have a topic open.

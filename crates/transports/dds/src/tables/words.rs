@@ -47,8 +47,32 @@ pub(crate) enum Word {
         topic: TopicName,
         writer: WriterWord,
     },
+    /// It is a durability service.
+    Keeper { at: u64 },
+    /// It keeps a topic, as durability services do.
+    Keeps {
+        #[serde(with = "name")]
+        topic: TopicName,
+        keeps: Keeps,
+    },
+    /// Somebody wants a topic kept whose quality of service does not say so.
+    Wanted {
+        #[serde(with = "name")]
+        topic: TopicName,
+    },
     /// It wants answers.
     Ask(Ask),
+}
+
+/// How a durability service keeps a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keeps {
+    /// It has all that others had before, and what it says to have is waited for.
+    pub(crate) ready: bool,
+    /// Grows each time that it wants to have what was not acknowledged once more.
+    pub(crate) turn: u64,
+    /// Why it cannot keep it at the moment.
+    pub(crate) trouble: Option<String>,
 }
 
 /// One producer in one partition.
@@ -186,6 +210,9 @@ impl Word {
                 format!("writer {topic} {} {}", writer.partition, writer.producer)
             }
             Self::Ask(Ask { slot, .. }) => format!("ask {slot}"),
+            Self::Keeper { .. } => "keeper".to_owned(),
+            Self::Keeps { topic, .. } => format!("keeps {topic}"),
+            Self::Wanted { topic } => format!("wanted {topic}"),
         }
     }
 }
@@ -209,21 +236,21 @@ pub(crate) fn guid(guid: Guid) -> String {
 }
 
 /// Names as text.
-mod name {
+pub(crate) mod name {
     use std::fmt::Display;
     use std::str::FromStr;
 
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<N: Display, S: Serializer>(
+    pub(crate) fn serialize<N: Display, S: Serializer>(
         name: &N,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(name)
     }
 
-    pub(super) fn deserialize<'de, N, D>(deserializer: D) -> Result<N, D::Error>
+    pub(crate) fn deserialize<'de, N, D>(deserializer: D) -> Result<N, D::Error>
     where
         N: FromStr<Err: Display>,
         D: Deserializer<'de>,

@@ -2,7 +2,13 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use helio_dds::durability::{Durability, Notice};
 
 /// A domain that no other test of this machine uses, most likely: by process and turn.
 pub(crate) fn domain() -> u32 {
@@ -52,5 +58,29 @@ impl Drop for Process {
         // It may have ended by itself.
         let _ = self.0.kill();
         self.0.wait().unwrap();
+    }
+}
+
+/// A durability service in this process.
+pub(crate) struct Service(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Service {
+    pub(crate) fn start(url: &str, folder: &Path) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let mut service = Durability::open(url, folder).unwrap();
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) {
+                service.turn(Duration::from_millis(50), &mut |_: Notice| {}).unwrap();
+            }
+        };
+        Self(stop, Some(std::thread::spawn(run)))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.take().map(|thread| thread.join().unwrap());
     }
 }

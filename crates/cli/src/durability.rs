@@ -1,0 +1,116 @@
+//! `helio dds durability`: keeps the persistent topics of a DDS domain.
+
+use std::time::Instant;
+
+use helio_dds::durability::{Durability, DurabilityError, Figures, Notice};
+use serde_json::json;
+
+use crate::args::DurabilityArgs;
+use crate::error::{CliError, CliResult};
+use crate::out::{Out, Progress};
+use crate::stop::{LOOK, Stop};
+use crate::units::{human_bytes, human_count};
+
+impl From<DurabilityError> for CliError {
+    fn from(error: DurabilityError) -> Self {
+        match error {
+            DurabilityError::Connect(error) => error.into(),
+            DurabilityError::Topic(error) => error.into(),
+            DurabilityError::Read(error) => error.into(),
+            DurabilityError::Transport(error) => error.into(),
+            error @ DurabilityError::Catalogue { .. } => Self::Failure(error.to_string()),
+        }
+    }
+}
+
+/// Keeps them until a signal ends it.
+pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let url = url.filter(|url| url.starts_with("dds:")).ok_or_else(|| {
+        CliError::Usage("name the domain that is to be kept, such as --url dds://0".to_owned())
+    })?;
+    let mut told = Told::new(args);
+    let mut service = Durability::open(url, &args.dir)?;
+    told.started(url)?;
+    let mut notices = Vec::new();
+    while !stop.asked() {
+        service.turn(LOOK, &mut |notice| notices.push(notice))?;
+        notices.drain(..).try_for_each(|notice| told.notice(&notice))?;
+        told.tick(&service.figures())?;
+    }
+    told.print(&service.figures())
+}
+
+/// What is told, and when it was.
+struct Told<'a> {
+    args: &'a DurabilityArgs,
+    out: Out,
+    progress: Progress,
+    at: Instant,
+}
+
+impl<'a> Told<'a> {
+    fn new(args: &'a DurabilityArgs) -> Self {
+        Self { args, out: Out::new(), progress: Progress::new(), at: Instant::now() }
+    }
+
+    fn started(&mut self, url: &str) -> CliResult {
+        let dir = self.args.dir.display();
+        if self.args.output.json {
+            self.out.json(&json!({"keeps": url, "dir": self.args.dir}))?;
+        } else {
+            self.out.line(&format!("the persistent topics of {url} are kept in {dir}"))?;
+        }
+        self.out.flush()
+    }
+
+    fn notice(&mut self, notice: &Notice) -> CliResult {
+        let (kind, topic, text) = match notice {
+            Notice::Keeps { topic, samples } => {
+                ("keeps", topic, format!("kept from now on, {samples} samples are here"))
+            }
+            Notice::Trouble { topic, cause } => ("trouble", topic, cause.clone()),
+            Notice::Recovered { topic } => ("recovered", topic, "kept again".to_owned()),
+            Notice::Hole { topic, told } => ("hole", topic, format!("{told} will never come")),
+        };
+        if self.args.output.json {
+            self.out.json(&json!({"notice": kind, "topic": topic.as_str(), "text": text}))?;
+            return self.out.flush();
+        }
+        if kind != "keeps" {
+            eprintln!("helio: {topic}: {text}");
+        }
+        Ok(())
+    }
+
+    /// Prints a line where one is due, and shows progress on a terminal meanwhile.
+    fn tick(&mut self, figures: &Figures) -> CliResult {
+        if self.at.elapsed() >= self.args.every {
+            self.print(figures)?;
+        } else {
+            self.progress.show(|| format!("{} samples stored", human_count(figures.stored)));
+        }
+        self.out.check()
+    }
+
+    fn print(&mut self, figures: &Figures) -> CliResult {
+        self.at = Instant::now();
+        let Figures { topics, stored, bytes, served } = *figures;
+        if self.args.output.json {
+            self.out.json(&json!({
+                "topics": topics,
+                "stored": stored,
+                "bytes": bytes,
+                "served": served,
+            }))?;
+        } else {
+            self.out.line(&format!(
+                "{} topics, {} samples stored ({}), {} handed to late joiners",
+                human_count(topics),
+                human_count(stored),
+                human_bytes(bytes as f64),
+                human_count(served),
+            ))?;
+        }
+        self.out.flush()
+    }
+}

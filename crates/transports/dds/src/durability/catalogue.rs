@@ -1,0 +1,82 @@
+//! What the kept topics are in the domain: `_helio/kept` of the journal has one sample a topic, whose
+//! key is its name and whose payload is JSON; `null` is a topic that was forgotten.
+
+use std::collections::BTreeMap;
+
+use helio_bus::{
+    Bus, Event, Guarantee, Message, Publisher, Qos, Start, Subscribe, TopicError, TopicName,
+    TopicSpec,
+};
+use helio_core::qos::{History, Overload};
+use serde::{Deserialize, Serialize};
+
+use super::DurabilityError;
+use crate::tables::Origin;
+
+const NAME: &str = "_helio/kept";
+
+/// What a topic is in the domain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) qos: Qos,
+    pub(super) origin: Origin,
+}
+
+/// The catalogue of one folder. While it is open nobody else has it.
+pub(super) struct Catalogue {
+    topics: BTreeMap<TopicName, Known>,
+    publisher: Publisher,
+}
+
+impl Catalogue {
+    pub(super) fn open(journal: &Bus) -> Result<Self, DurabilityError> {
+        let qos = Qos { history: History::KeepLast(1), overload: Overload::Block, ..Qos::state() };
+        let topic = journal.topic(TopicSpec::new(NAME)?.qos(qos))?;
+        let publisher = topic.publisher()?;
+        let mut topics = BTreeMap::new();
+        let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
+        while let Some(event) = samples.try_next()? {
+            let Event::Sample(sample) = event else { continue };
+            let name = String::from_utf8_lossy(&sample.key).into_owned();
+            let wrong = |reason: String| DurabilityError::Catalogue { topic: name.clone(), reason };
+            let topic = TopicName::new(&name).map_err(|error| wrong(error.to_string()))?;
+            let known: Option<Known> =
+                serde_json::from_slice(&sample.payload).map_err(|error| wrong(error.to_string()))?;
+            known.map(|known| topics.insert(topic, known));
+        }
+        Ok(Self { topics, publisher })
+    }
+
+    pub(super) fn known(&self) -> &BTreeMap<TopicName, Known> {
+        &self.topics
+    }
+
+    /// Keeps what a topic is, durably.
+    pub(super) fn put(
+        &mut self,
+        topic: &TopicName,
+        qos: Qos,
+        origin: Origin,
+    ) -> Result<(), DurabilityError> {
+        let known = Known { qos, origin };
+        if self.topics.get(topic) == Some(&known) {
+            return Ok(());
+        }
+        self.write(topic, &serde_json::to_vec(&known).unwrap_or_default())?;
+        self.topics.insert(topic.clone(), known);
+        Ok(())
+    }
+
+    fn write(&self, topic: &TopicName, value: &[u8]) -> Result<(), DurabilityError> {
+        let key = topic.as_str().as_bytes();
+        let message = Message::new(value).key(key).guarantee(Guarantee::Durable);
+        let stored = self.publisher.publish(message).wait();
+        stored.map(drop).map_err(|error| match error {
+            helio_bus::PublishError::Transport(error) => TopicError::from(error).into(),
+            other => DurabilityError::Catalogue {
+                topic: topic.to_string(),
+                reason: other.to_string(),
+            },
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! The durability service: it keeps persistent topics of a domain in a journal, says what it has,
+//! and hands it to late joiners when the writers have gone.
+//!
+//! Constraints. Nothing is acknowledged before it is durable in the journal; what is not
+//! acknowledged stays with its writer, which sends it again. Killing the service at any instruction
+//! loses nothing that was acknowledged. One thread does everything, so that no two of its parts see
+//! different things.
+//!
+//! Format. The journal is the bus's own: a topic is kept under its name, its samples as they were
+//! published. `catalogue` says what the topics are in the domain.
+//!
+//! Operation, a turn: topics that are new in the tables are opened; what has come is forwarded into
+//! the journal, and waited for until it is durable, all of it at once; the writers are told; who
+//! has asked for history gets a page.
+//!
+//! Two services of a domain keep the same topics. Writers wait for both; a reader asks one of them,
+//! and the other one when that has gone; one that comes back fetches what it has missed.
+
+mod catalogue;
+mod serve;
+mod topic;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::Opening;
+use helio_bus::{
+    Bell, Bus, ConnectError, LocalBell, ReadError, SystemClock, TopicError, TopicName,
+    TransportError,
+};
+use thiserror::Error;
+
+use crate::connection::Connection;
+use crate::entity::Writer;
+use crate::error::failed;
+use crate::options::Options;
+use crate::post::{Pen, STORED, Stored, stored_qos};
+use crate::tables::{Stand, Word, unix_nanos};
+use crate::topic::{Dds, is_kept};
+use catalogue::Catalogue;
+use serve::Serving;
+use topic::Keeping;
+
+/// The most topics that are opened in one turn: others' samples wait meanwhile.
+const OPENED_A_TURN: usize = 16;
+/// How often it is looked for new topics, schemas and services.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why the service cannot start, or has to stop. What it cannot keep is a [`Notice`].
+#[derive(Debug, Error)]
+pub enum DurabilityError {
+    /// The domain or the folder cannot be opened.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A topic of the folder cannot be opened; one that is in use by another service names it.
+    #[error("the folder's topics cannot be opened: {0}")]
+    Topic(#[from] TopicError),
+    /// The folder cannot be read.
+    #[error("the folder cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// The domain cannot be used any more.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// What the folder says of a topic is not ours.
+    #[error("the folder's catalogue of {topic} cannot be read ({reason}); remove it there")]
+    Catalogue {
+        /// The topic.
+        topic: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What the service tells whoever runs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// It keeps a topic from now on.
+    Keeps {
+        /// The topic.
+        topic: TopicName,
+        /// How many samples of it were in the folder.
+        samples: u64,
+    },
+    /// It cannot keep a topic at the moment, and tries again; its writers get no receipts.
+    Trouble {
+        /// The topic.
+        topic: TopicName,
+        /// Why: no room on the disk, for example.
+        cause: String,
+    },
+    /// It keeps the topic again.
+    Recovered {
+        /// The topic.
+        topic: TopicName,
+    },
+    /// Samples of a producer will never come: others had them acknowledged, and are gone.
+    Hole {
+        /// The topic.
+        topic: TopicName,
+        /// Who and how many.
+        told: String,
+    },
+}
+
+/// What the service has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Topics that it keeps.
+    pub topics: u64,
+    /// Samples that it has stored since it started.
+    pub stored: u64,
+    /// Their payloads, in bytes.
+    pub bytes: u64,
+    /// Samples that it has handed to late joiners.
+    pub served: u64,
+}
+
+/// A durability service: whoever runs it takes turns until it is to stop. Dropping it ends it; what
+/// it has stays in the folder.
+pub struct Durability {
+    dds: Dds,
+    catalogue: Catalogue,
+    journal: Bus,
+    bell: Arc<dyn Bell>,
+    topics: BTreeMap<TopicName, Keeping>,
+    tokens: HashMap<u64, TopicName>,
+    serving: Serving,
+    marks: HashMap<String, Pen>,
+    looked: Option<Instant>,
+    figures: Figures,
+}
+
+impl Durability {
+    /// Joins a domain (`dds://…`), and keeps its persistent topics in a folder, which is made where
+    /// there is none. A folder is one service's.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn open(url: &str, folder: &Path) -> Result<Self, DurabilityError> {
+        let journal = Bus::builder().producer("durability");
+        let journal = journal.connect(&format!("journal:{}", folder.display()))?;
+        let catalogue = Catalogue::open(&journal)?;
+        let opening = Opening {
+            url: url.parse().map_err(ConnectError::from)?,
+            clock: Arc::new(SystemClock::new()),
+        };
+        let options = Options::parse(&opening)?;
+        let connection = Connection::open(&options, &opening.clock)?;
+        let bell: Arc<dyn Bell> = LocalBell::new();
+        connection.listen(Arc::clone(&bell));
+        let serving = Serving::open(&connection, &bell)?;
+        connection.tables.say(Word::Keeper { at: unix_nanos() })?;
+        let mut service = Self {
+            dds: Dds::new(connection),
+            catalogue,
+            journal,
+            bell,
+            topics: BTreeMap::new(),
+            tokens: HashMap::new(),
+            serving,
+            marks: HashMap::new(),
+            looked: None,
+            figures: Figures::default(),
+        };
+        service.say_what_it_knows()?;
+        Ok(service)
+    }
+
+    /// Topics that nobody has open are there all the same.
+    fn say_what_it_knows(&mut self) -> Result<(), DurabilityError> {
+        let tables = &self.dds.connection.tables;
+        for (topic, known) in self.catalogue.known() {
+            let (qos, origin) = (known.qos.clone(), known.origin.clone());
+            tables.say(Word::Topic { topic: topic.clone(), qos, origin: origin.clone() })?;
+            let schemas = self.journal.topic_info(topic)?.map(|info| info.schemas);
+            for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
+                let Some(text) = self.journal.schema(id)? else { continue };
+                let schema = crate::tables::hex(id);
+                tables.say(Word::Text { schema: schema.clone(), text })?;
+                let (topic, origin) = (topic.clone(), origin.clone());
+                tables.say(Word::Of { topic, schema, after, origin })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (topics, served) = (self.topics.len() as u64, self.serving.served);
+        Figures { topics, served, ..self.figures }
+    }
+
+    /// Ends the wait of a turn, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let bell = Arc::clone(&self.bell);
+        Arc::new(move || bell.ring(None))
+    }
+
+    /// Does what there is to do; where there is nothing, waits so long for something.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]: it cannot go on.
+    pub fn turn(
+        &mut self,
+        at_most: Duration,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<(), DurabilityError> {
+        self.dds.connection.check_open()?;
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            self.look(tell)?;
+        }
+        let mut busy = self.store(tell)?;
+        busy |= self.serving.serve(&self.dds.connection, &mut self.topics)?;
+        if !busy {
+            self.rest(at_most)?;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, at_most: Duration) -> Result<(), DurabilityError> {
+        let mut at_most = at_most.min(LOOK);
+        for topic in self.topics.values_mut().filter(|topic| !topic.is_armed()) {
+            at_most = at_most.min(topic.arm(&self.bell)?);
+        }
+        let mut ready = Vec::new();
+        self.bell.wait(Some(at_most), &mut ready);
+        for name in ready.iter().filter_map(|token| self.tokens.get(token)) {
+            if let Some(topic) = self.topics.get_mut(name) {
+                topic.rung();
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what is new, and looks after what is there.
+    fn look(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), DurabilityError> {
+        let tables = &self.dds.connection.tables;
+        let kept = tables.fresh(|state| {
+            let kept = |name: &TopicName| {
+                state.is_wanted(name) || state.topic(name).is_some_and(|(_, qos)| is_kept(qos))
+            };
+            state.topics().into_iter().filter(kept).collect::<Vec<_>>()
+        });
+        let new = kept.into_iter().filter(|name| !self.topics.contains_key(name));
+        let mut new: Vec<_> = new.collect();
+        let more = new.len() > OPENED_A_TURN;
+        new.truncate(OPENED_A_TURN);
+        for name in new {
+            let token = self.tokens.len() as u64;
+            let Some(state) = self.dds.state(&name)? else { continue };
+            let known = tables
+                .look(|tables| tables.topic(&name).map(|(origin, qos)| (origin.clone(), qos.clone())));
+            if let Some((origin, qos)) = known {
+                self.catalogue.put(&name, qos, origin)?;
+            }
+            let (topic, samples) = Keeping::open(&self.journal, state, token)?;
+            tell(Notice::Keeps { topic: name.clone(), samples });
+            self.tokens.insert(token, name.clone());
+            self.topics.insert(name, topic);
+        }
+        for topic in self.topics.values_mut() {
+            topic.look(&self.journal, tell)?;
+        }
+        let live = |session: &String| tables.look(|state| state.live.contains(session));
+        self.marks.retain(|session, _| live(session));
+        self.looked = (!more).then(Instant::now);
+        Ok(())
+    }
+
+    /// Puts what has come into the journal; says so when all of it is durable.
+    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<bool, DurabilityError> {
+        let mut busy = false;
+        for topic in self.topics.values_mut().filter(|topic| !topic.is_armed()) {
+            busy |= topic.take(&self.journal, &mut self.figures, tell)?;
+        }
+        let mut told = Vec::new();
+        for topic in self.topics.values_mut() {
+            topic.settle(tell)?;
+            topic.unsaid(&mut told);
+        }
+        for (session, stored) in told {
+            self.say_stored(session, &stored)?;
+        }
+        Ok(busy)
+    }
+
+    fn say_stored(&mut self, session: String, stored: &Stored) -> Result<(), DurabilityError> {
+        if !self.marks.contains_key(&session) {
+            let connection = &self.dds.connection;
+            let qos = stored_qos().partitions(&[&session]).map_err(failed("name a session"))?;
+            let writer = Writer::open(&connection.letters(STORED)?, &qos, None);
+            let writer = writer.map_err(failed("open a writer of letters"))?;
+            self.marks.insert(session.clone(), Pen::new(writer, &connection.tables.session));
+        }
+        let value = serde_json::to_vec(stored).unwrap_or_default();
+        if let Some(pen) = self.marks.get_mut(&session) {
+            if pen.write(stored.key().as_bytes(), &value).is_err() {
+                // The session takes none at the moment: a later one says the same and more.
+                self.topics.get_mut(&stored.topic).map(|topic| topic.say_again(&stored.stand));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Durability {
+    fn drop(&mut self) {
+        self.topics.clear();
+        self.dds.connection.close();
+        self.journal.close();
+    }
+}
+
+impl std::fmt::Debug for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Durability").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+/// Who, in which partition.
+type Who = (u32, helio_core::ProducerName);
+/// How far: incarnation and number.
+type Order = (u64, u64);
+
+/// Stands as others read them.
+fn stands(known: &HashMap<Who, Order>) -> Vec<Stand> {
+    let stand = |((partition, producer), (incarnation, sequence)): (&Who, &Order)| Stand {
+        partition: *partition,
+        producer: producer.clone(),
+        incarnation: *incarnation,
+        sequence: *sequence,
+    };
+    known.iter().map(stand).collect()
+}

@@ -1,0 +1,245 @@
+//! What a writer keeps until durability services have it.
+//!
+//! Constraints. Bounded by samples and bytes. A sample is let go when every service that keeps the
+//! topic has it on its disk; until then it can be sent again, to a service that was away.
+
+use std::collections::{HashMap, VecDeque};
+
+use helio_bus::Ticket;
+use helio_bus::transport::{Receipt, Record};
+use helio_core::{Headers, SchemaId, Tai, TraceId};
+
+use crate::envelope::{BASE, RE_SERVED};
+
+/// The most samples of a writer that wait for services.
+pub(crate) const MAX_SAMPLES: usize = 65_536;
+/// The most bytes of them, keys and payloads, unless it is one sample.
+const MAX_BYTES: usize = 64 << 20;
+
+/// A sample that no service is known to have.
+struct Entry {
+    sequence: u64,
+    time: Tai,
+    schema: SchemaId,
+    level: u8,
+    trace: Option<TraceId>,
+    headers: Headers,
+    /// Payload and key.
+    bytes: Box<[u8]>,
+    key: usize,
+    sent: bool,
+}
+
+impl Entry {
+    fn record(&self) -> Record<'_> {
+        let (payload, key) = self.bytes.split_at(self.bytes.len() - self.key);
+        Record {
+            key,
+            payload,
+            time: self.time,
+            schema: self.schema,
+            level: self.level,
+            trace: self.trace,
+            headers: self.headers.as_ref(),
+        }
+    }
+}
+
+/// The samples of one writer, oldest first.
+#[derive(Default)]
+pub(crate) struct Kept {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    /// How many of them were sent, or sent again.
+    sent: usize,
+    /// By service, up to which number it has them.
+    stored: HashMap<String, u64>,
+    waiting: VecDeque<(Receipt, Ticket)>,
+    wants_room: bool,
+}
+
+/// What services have brought about.
+#[derive(Default)]
+pub(crate) struct Settled {
+    /// What every service has.
+    pub(crate) told: Vec<(Receipt, Ticket)>,
+    /// Somebody waits for room, and there is some.
+    pub(crate) room: bool,
+}
+
+impl Kept {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether all services have what has a number, as far as is known here.
+    pub(crate) fn has_let_go(&self, sequence: u64) -> bool {
+        self.entries.front().is_none_or(|oldest| oldest.sequence > sequence)
+    }
+
+    /// Whether there is no room for one more; who asks is told of room.
+    pub(crate) fn is_full(&mut self) -> bool {
+        let full = self.entries.len() >= MAX_SAMPLES || self.bytes >= MAX_BYTES;
+        self.wants_room |= full;
+        full
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Keeps a sample, to be sent.
+    pub(crate) fn push(&mut self, sequence: u64, record: &Record<'_>) {
+        let bytes = [record.payload, record.key].concat().into_boxed_slice();
+        self.bytes += bytes.len();
+        self.entries.push_back(Entry {
+            sequence,
+            time: record.time,
+            schema: record.schema,
+            level: record.level,
+            trace: record.trace,
+            headers: record.headers.into(),
+            bytes,
+            key: record.key.len(),
+            sent: false,
+        });
+    }
+
+    /// Takes back the newest one, which was never sent.
+    pub(crate) fn take_back(&mut self) {
+        if let Some(newest) = self.entries.back().filter(|newest| !newest.sent) {
+            self.bytes -= newest.bytes.len();
+            self.entries.pop_back();
+        }
+    }
+
+    /// Hands what was not sent, number and flags besides, to who sends, up to an error.
+    pub(crate) fn send<E>(
+        &mut self,
+        mut send: impl FnMut(u64, &Record<'_>, u8) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(entry) = self.entries.get_mut(self.sent) {
+            let again = if entry.sent { RE_SERVED } else { 0 };
+            let base = if self.sent == 0 { BASE } else { 0 };
+            send(entry.sequence, &entry.record(), again | base)?;
+            entry.sent = true;
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// All of it is to be sent once more.
+    pub(crate) fn send_again(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Somebody waits for a receipt of what is kept.
+    pub(crate) fn wait(&mut self, receipt: Receipt, ticket: Ticket) {
+        self.waiting.push_back((receipt, ticket));
+    }
+
+    /// A service has everything up to a number.
+    pub(crate) fn stored(&mut self, service: String, sequence: u64) {
+        let known = self.stored.entry(service).or_default();
+        *known = sequence.max(*known);
+    }
+
+    /// Lets go of what all of the services have that keep the topic.
+    pub(crate) fn settle(&mut self, services: &[String]) -> Settled {
+        let has = |service: &String| self.stored.get(service).copied().unwrap_or(0);
+        let Some(all) = services.iter().map(has).min() else { return Settled::default() };
+        self.stored.retain(|service, _| services.contains(service));
+        while let Some(entry) = self.entries.front().filter(|entry| entry.sequence <= all) {
+            self.bytes -= entry.bytes.len();
+            self.entries.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+        }
+        let mut settled = Settled::default();
+        while self.waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= all) {
+            settled.told.extend(self.waiting.pop_front());
+        }
+        settled.room = self.wants_room
+            && self.entries.len() <= MAX_SAMPLES / 2
+            && self.bytes <= MAX_BYTES / 2;
+        self.wants_room &= !settled.room;
+        settled
+    }
+
+    /// Those who wait for receipts: they will not come.
+    pub(crate) fn give_up(&mut self) -> VecDeque<(Receipt, Ticket)> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_bus::{Guarantee, pending_receipt};
+    use helio_core::HeadersRef;
+
+    fn record(payload: &[u8]) -> Record<'_> {
+        let (time, schema) = (Tai::from_nanos(1), SchemaId::BYTES);
+        let (level, trace, headers) = (0, None, HeadersRef::EMPTY);
+        Record { key: b"k", payload, time, schema, level, trace, headers }
+    }
+
+    fn sent(kept: &mut Kept) -> Vec<(u64, u8)> {
+        let mut sent = Vec::new();
+        let all = kept.send(|sequence, record, flags| {
+            assert_eq!((record.key, record.payload), (&b"k"[..], &b"payload"[..]));
+            sent.push((sequence, flags));
+            Ok::<_, ()>(())
+        });
+        all.unwrap();
+        sent
+    }
+
+    #[test]
+    fn what_not_all_services_have_is_sent_again_and_the_oldest_says_that_it_is() {
+        let mut kept = Kept::default();
+        (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        assert_eq!(sent(&mut kept), [(1, BASE), (2, 0), (3, 0)]);
+        assert_eq!(sent(&mut kept), []);
+        kept.stored("a".to_owned(), 2);
+        let both = ["a".to_owned(), "b".to_owned()];
+        kept.settle(&both);
+        assert_eq!(kept.len(), 3, "one of two is not all");
+        kept.settle(&both[..1]);
+        kept.push(4, &record(b"payload"));
+        kept.send_again();
+        assert_eq!(sent(&mut kept), [(3, BASE | RE_SERVED), (4, 0)]);
+    }
+
+    #[test]
+    fn receipts_come_when_every_service_has_the_sample_and_never_without_any() {
+        let mut kept = Kept::default();
+        kept.push(1, &record(b"payload"));
+        let (ticket, pending) = pending_receipt();
+        let (partition, offset, guarantee) = (0, None, Guarantee::Durable);
+        kept.wait(Receipt { partition, offset, sequence: 1, guarantee }, ticket);
+        assert!(kept.settle(&[]).told.is_empty());
+        kept.stored("a".to_owned(), 1);
+        assert!(kept.settle(&[]).told.is_empty(), "it has gone again");
+        for (receipt, ticket) in kept.settle(&["a".to_owned()]).told {
+            ticket.complete(Ok(receipt));
+        }
+        assert_eq!(pending.outcome().unwrap().unwrap().sequence, 1);
+        assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn room_is_told_once_half_of_it_is_free() {
+        let mut kept = Kept::default();
+        let payload = vec![0; MAX_BYTES / 4];
+        for sequence in 1..=4 {
+            assert!(!kept.is_full());
+            kept.push(sequence, &record(&payload));
+        }
+        assert!(kept.is_full());
+        for (stored, room) in [(1, false), (3, true), (4, false)] {
+            kept.stored("a".to_owned(), stored);
+            assert_eq!(kept.settle(&["a".to_owned()]).room, room, "{stored}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The durability service: what outlives its writers, its readers, and the service itself.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Service, domain, url};
+use helio_bus::{
+    Bus, Guarantee, Message, PublishError, Publisher, Qos, Sample, Start, Subscribe, Topic,
+    TopicError, TopicSpec,
+};
+use helio_core::qos::{Overload, Retention};
+
+/// Ample on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn numbers() -> Qos {
+    let retention = Retention { bytes: Some(64 << 20), age: None, last_value: true };
+    Qos { overload: Overload::Block, guarantee: Guarantee::Durable, retention, ..Qos::stream() }
+}
+
+fn topic(bus: &Bus, name: &str, qos: Qos) -> Topic {
+    bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+}
+
+fn publish(publisher: &Publisher, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let key = [b'a' + (number % 3) as u8];
+        let payload = number.to_le_bytes();
+        publisher.publish(Message::new(&payload).key(&key)).wait_timeout(LONG).unwrap();
+    }
+}
+
+fn number(sample: &Sample) -> u64 {
+    u64::from_le_bytes(sample.payload[..].try_into().unwrap())
+}
+
+/// The next `count` samples, and no more for now.
+fn read(topic: &Topic, start: Start, count: usize) -> Vec<u64> {
+    let mut samples = topic.subscribe(Subscribe::from(start)).unwrap();
+    let until = Instant::now() + LONG;
+    let mut read = Vec::new();
+    while read.len() < count {
+        let left = until.saturating_duration_since(Instant::now());
+        let event = samples.next_timeout(left).unwrap();
+        let event = event.unwrap_or_else(|| panic!("{} of {count}: {read:?}", read.len()));
+        read.extend(event.into_sample().map(|sample| number(&sample)));
+    }
+    assert!(samples.next_timeout(Duration::from_millis(50)).unwrap().is_none(), "more came");
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
+    read
+}
+
+#[test]
+fn history_outlives_its_writers_and_the_service() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    publish(&topic(&bus, "kept", numbers()).publisher().unwrap(), 0..30);
+    bus.close();
+    let bus = Bus::connect(&url).unwrap();
+    let kept = bus.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    assert_eq!(*kept.qos(), numbers());
+    assert_eq!(read(&kept, Start::Earliest, 30), (0..30).collect::<Vec<_>>());
+    assert_eq!(read(&kept, Start::Last(1), 3), [27, 28, 29]);
+    drop(kept);
+    bus.close();
+    drop(service);
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let kept = bus.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    assert_eq!(read(&kept, Start::Earliest, 30), (0..30).collect::<Vec<_>>());
+    let publisher = kept.publisher().unwrap();
+    publish(&publisher, 30..40);
+    assert_eq!(read(&kept, Start::Earliest, 40), (0..40).collect::<Vec<_>>());
+    assert_eq!(read(&kept, Start::Last(2), 6), (34..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_late_joiner_has_the_past_and_what_comes_without_a_seam() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = topic(&bus, "stream", numbers()).publisher().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0_u64;
+            while !done.load(Ordering::Acquire) {
+                let payload = number.to_le_bytes();
+                let message = Message::new(&payload).guarantee(Guarantee::Accepted);
+                publisher.publish(message).wait_timeout(LONG).unwrap();
+                number += 1;
+                if number % 100 == 0 {
+                    publisher.flush(Guarantee::Durable, LONG).unwrap();
+                }
+            }
+            number
+        });
+        for _ in 0..5 {
+            let late = Bus::connect(&url).unwrap();
+            let stream = topic(&late, "stream", numbers());
+            let mut samples = stream.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+            for expected in 0..2_000 {
+                let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+                assert_eq!(number(&event.into_sample().unwrap()), expected);
+            }
+        }
+        done.store(true, Ordering::Release);
+        assert!(writer.join().unwrap() >= 2_000);
+    });
+}
+
+#[test]
+fn without_a_service_what_wants_one_is_refused_with_the_remedy() {
+    let bus = Bus::connect(&url(domain())).unwrap();
+    let refused = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::event())).unwrap_err();
+    let TopicError::Refused(refusal) = refused else { panic!("{refused}") };
+    assert_eq!(refusal.policy, "durability");
+    assert!(refusal.remedy.contains("helio dds durability --dir DIR --url dds://"), "{refusal}");
+}
+
+#[test]
+fn a_service_that_comes_back_gets_what_was_published_meanwhile() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publisher = kept.publisher().unwrap();
+    publish(&publisher, 0..10);
+    drop(service);
+    let pending: Vec<_> = (10..20_u64)
+        .map(|number| publisher.publish(Message::new(&number.to_le_bytes()).key(b"k")))
+        .collect();
+    assert!(pending.iter().all(|publishing| publishing.outcome().is_none()), "nobody has them");
+    let _service = Service::start(&url, folder.path());
+    for publishing in pending {
+        publishing.wait_timeout(LONG).unwrap();
+    }
+    assert_eq!(read(&kept, Start::Earliest, 20), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_writer_without_a_service_is_full_at_a_stated_bound_and_goes_on_with_one() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let kept = topic(&bus, "kept", Qos { overload: Overload::Refuse, ..numbers() });
+    let publisher = kept.publisher().unwrap();
+    publish(&publisher, 0..1);
+    drop(service);
+    let payload = vec![0; 1 << 20];
+    let mut pending = Vec::new();
+    let full = loop {
+        let publishing = publisher.publish(Message::new(&payload).key(b"large"));
+        match publishing.outcome() {
+            None => pending.push(publishing),
+            Some(outcome) => break outcome,
+        }
+    };
+    assert!(matches!(full, Err(PublishError::Full { .. })), "{full:?}");
+    assert_eq!(pending.len(), 64, "64 MiB");
+    let _service = Service::start(&url, folder.path());
+    for publishing in pending {
+        publishing.wait_timeout(LONG).unwrap();
+    }
+    publish(&publisher, 1..2);
+}
