@@ -111,13 +111,34 @@ fn broker() -> Option<String> {
     Some(told["url"].as_str().unwrap().to_owned())
 }
 
-/// The same night with the same table, but for figures of time and for incarnations, which on Kafka
-/// are places in a log.
+/// The same night with the same table.
 #[cfg(feature = "kafka")]
 #[test]
 fn kafka_has_the_same_night() {
     let Some(url) = broker() else { return };
-    let report = run(&["demo", "--url", &url, "--seconds", "3", "--json"]).json();
+    same_night(&run(&["demo", "--url", &url, "--seconds", "3", "--json"]).json());
+}
+
+/// The same on DDS, with a durability service of the demo's own.
+#[cfg(feature = "dds")]
+#[test]
+fn dds_has_the_same_night() {
+    let domain = std::process::id() % 231;
+    let url = format!("dds://{domain}?interface=lo&multicast=false");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let args = ["demo", "--url", &url, "--seconds", "3", "--json", "--dir", path];
+    let report = run(&args).json();
+    same_night(&report);
+    let told = "no durability service is there: one of this demo's own, which ends with it";
+    let story = report["story"].as_array().unwrap();
+    assert!(story.iter().any(|line| line.as_str().unwrap().contains(told)), "{report}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// The same table, but for figures of time and for incarnations, which are places or times here.
+#[cfg(any(feature = "dds", feature = "kafka"))]
+fn same_night(report: &serde_json::Value) {
     for requirement in report["requirements"].as_array().unwrap() {
         let fulfilled = requirement["met"] == true || requirement["must"] == false;
         assert!(fulfilled, "{requirement} of\n{report}");

@@ -116,8 +116,8 @@ pub(super) fn listening(
     Err(Failure::Broken("publisher and subscription never met".to_owned()))
 }
 
-/// Refused, where the transport refuses places: samples have no offsets then, and nothing can be said
-/// of them.
+/// Refused, where the transport refuses places: samples have no offsets then, and nothing can be
+/// said of them.
 pub(super) fn has_places(topic: &Topic) -> Outcome {
     let start = Start::Offset { partition: 0, offset: 0 };
     topic.subscribe(Subscribe::from(start)).map(drop).map_err(Failure::from)

@@ -42,7 +42,8 @@ pub trait Transport: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> &Capabilities;
     /// Waits, a bounded time, for what topics of a quality of service need besides the engine, such
-    /// as a service that keeps them: asked before [`capabilities`](Self::capabilities) are compared.
+    /// as a service that keeps them: asked before [`capabilities`](Self::capabilities) are
+    /// compared.
     fn prepare(&self, _qos: &Qos) {}
     /// The engine's own name: the same from every connection to the same data, however its URL is
     /// written, and nobody else's. Letters, digits and `-._` only. `None` where it has none.

@@ -16,6 +16,8 @@ mod caller;
 mod camera;
 mod cast;
 mod content;
+#[cfg(feature = "dds")]
+mod durability;
 mod mount;
 mod pace;
 mod packet;
@@ -66,9 +68,16 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         return Err(CliError::Refused(text.to_owned()));
     }
     let scene = scene::build(args, site.url())?;
+    #[cfg(feature = "dds")]
+    let durability = durability::where_wanted(site.url(), args.run.dir.as_deref())?;
+    #[cfg(not(feature = "dds"))]
+    let durability: Option<()> = None;
     let bus = Bus::connect(site.url())?;
     let cast = Cast::start(&scene, site.url(), stop)?;
-    let stage = Stage::open(&bus, args.run.output.json)?;
+    let mut stage = Stage::open(&bus, args.run.output.json)?;
+    if durability.is_some() {
+        stage.tell("no durability service is there: one of this demo's own, which ends with it")?;
+    }
     let begun_ns = monotonic_ns() + LEAD_NS;
     let total_ns = u64::try_from(args.seconds.as_nanos()).unwrap_or(u64::MAX);
     let mut direction = Direction { cast, stage, stop: stop.clone(), begun_ns, total_ns };

@@ -244,7 +244,7 @@ impl Inbox {
         }
         for queued in past.held {
             let key = (queued.partition, queued.names().1.to_owned());
-            if !past.seen.get(&key).is_some_and(|seen| *seen >= queued.order()) {
+            if past.seen.get(&key).is_none_or(|seen| *seen < queued.order()) {
                 self.push(queued);
             }
         }

@@ -159,9 +159,8 @@ impl Kept {
         while self.waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= all) {
             settled.told.extend(self.waiting.pop_front());
         }
-        settled.room = self.wants_room
-            && self.entries.len() <= MAX_SAMPLES / 2
-            && self.bytes <= MAX_BYTES / 2;
+        settled.room =
+            self.wants_room && self.entries.len() <= MAX_SAMPLES / 2 && self.bytes <= MAX_BYTES / 2;
         self.wants_room &= !settled.room;
         settled
     }

@@ -160,7 +160,9 @@ fn lane(
 fn keeper(topic: &TopicState) -> Option<String> {
     let tables = &topic.connection.tables;
     tables.look(|state| {
-        let ready = state.keepers(&topic.name).filter(|(_, keeps)| keeps.ready);
+        // One that cannot take more at the moment has what it has.
+        let ready =
+            state.keepers(&topic.name).filter(|(_, keeps)| keeps.ready || keeps.trouble.is_some());
         let mut others = ready.filter(|(keeper, _)| **keeper != tables.session);
         others.next().map(|(keeper, _)| keeper.clone())
     })

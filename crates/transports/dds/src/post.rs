@@ -276,8 +276,7 @@ impl Post {
 
     /// Asks for a page. Where there is no room it is asked again, as where nobody answers.
     pub(crate) fn ask(&self, fetch: &Fetch) {
-        let (Some(pen), Ok(value)) =
-            (&mut *locked(&self.fetches), serde_json::to_vec(fetch))
+        let (Some(pen), Ok(value)) = (&mut *locked(&self.fetches), serde_json::to_vec(fetch))
         else {
             return;
         };

@@ -68,7 +68,10 @@ impl Dds {
     }
 
     /// A topic that is known.
-    pub(crate) fn state(&self, name: &TopicName) -> Result<Option<Arc<TopicState>>, TransportError> {
+    pub(crate) fn state(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<TopicState>>, TransportError> {
         self.known(name).map(|known| self.hold(name, known)).transpose()
     }
 

@@ -299,7 +299,7 @@ impl Outgoing {
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
         if let Some((cause, told)) = failed {
-            let error = TransportError::Outage { transport: SCHEME.to_owned(), cause };
+            let error = engine("have it kept", std::io::Error::other(cause));
             told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(error.clone().into())));
         }
         if settled.room {

@@ -58,7 +58,6 @@ fn every_promise_is_kept_or_refused_by_name() {
 }
 
 fn refused(report: &conformance::Report) -> Vec<&'static str> {
-    let refused =
-        report.lines.iter().filter(|line| matches!(line.verdict, Verdict::Refused(_)));
+    let refused = report.lines.iter().filter(|line| matches!(line.verdict, Verdict::Refused(_)));
     refused.map(|line| line.check).collect()
 }

@@ -93,7 +93,7 @@ fn a_late_joiner_has_the_past_and_what_comes_without_a_seam() {
                 let message = Message::new(&payload).guarantee(Guarantee::Accepted);
                 publisher.publish(message).wait_timeout(LONG).unwrap();
                 number += 1;
-                if number % 100 == 0 {
+                if number.is_multiple_of(100) {
                     publisher.flush(Guarantee::Durable, LONG).unwrap();
                 }
             }

@@ -1,5 +1,5 @@
-//! What the kept topics are in the domain: `_helio/kept` of the journal has one sample a topic, whose
-//! key is its name and whose payload is JSON; `null` is a topic that was forgotten.
+//! What the kept topics are in the domain: `_helio/kept` of the journal has one sample a topic,
+//! whose key is its name and whose payload is JSON; `null` is a topic that was forgotten.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ impl Catalogue {
             let name = String::from_utf8_lossy(&sample.key).into_owned();
             let wrong = |reason: String| DurabilityError::Catalogue { topic: name.clone(), reason };
             let topic = TopicName::new(&name).map_err(|error| wrong(error.to_string()))?;
-            let known: Option<Known> =
-                serde_json::from_slice(&sample.payload).map_err(|error| wrong(error.to_string()))?;
+            let known: Option<Known> = serde_json::from_slice(&sample.payload)
+                .map_err(|error| wrong(error.to_string()))?;
             known.map(|known| topics.insert(topic, known));
         }
         Ok(Self { topics, publisher })
@@ -73,10 +73,9 @@ impl Catalogue {
         let stored = self.publisher.publish(message).wait();
         stored.map(drop).map_err(|error| match error {
             helio_bus::PublishError::Transport(error) => TopicError::from(error).into(),
-            other => DurabilityError::Catalogue {
-                topic: topic.to_string(),
-                reason: other.to_string(),
-            },
+            other => {
+                DurabilityError::Catalogue { topic: topic.to_string(), reason: other.to_string() }
+            }
         })
     }
 }

@@ -117,6 +117,20 @@ pub struct Figures {
     pub served: u64,
 }
 
+/// Whether a domain (`dds://…`) has a durability service; one is waited for at most 3 s.
+///
+/// # Errors
+/// [`DurabilityError::Connect`].
+pub fn is_there(url: &str) -> Result<bool, DurabilityError> {
+    let opening = opening(url)?;
+    let options = Options::parse(&opening)?;
+    Ok(Connection::open(&options, &opening.clock).map_err(ConnectError::from)?.has_service())
+}
+
+fn opening(url: &str) -> Result<Opening, ConnectError> {
+    Ok(Opening { url: url.parse()?, clock: Arc::new(SystemClock::new()) })
+}
+
 /// A durability service: whoever runs it takes turns until it is to stop. Dropping it ends it; what
 /// it has stays in the folder.
 pub struct Durability {
@@ -142,10 +156,7 @@ impl Durability {
         let journal = Bus::builder().producer("durability");
         let journal = journal.connect(&format!("journal:{}", folder.display()))?;
         let catalogue = Catalogue::open(&journal)?;
-        let opening = Opening {
-            url: url.parse().map_err(ConnectError::from)?,
-            clock: Arc::new(SystemClock::new()),
-        };
+        let opening = opening(url)?;
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
@@ -252,8 +263,9 @@ impl Durability {
         for name in new {
             let token = self.tokens.len() as u64;
             let Some(state) = self.dds.state(&name)? else { continue };
-            let known = tables
-                .look(|tables| tables.topic(&name).map(|(origin, qos)| (origin.clone(), qos.clone())));
+            let known = tables.look(|tables| {
+                tables.topic(&name).map(|(origin, qos)| (origin.clone(), qos.clone()))
+            });
             if let Some((origin, qos)) = known {
                 self.catalogue.put(&name, qos, origin)?;
             }
@@ -297,11 +309,11 @@ impl Durability {
             self.marks.insert(session.clone(), Pen::new(writer, &connection.tables.session));
         }
         let value = serde_json::to_vec(stored).unwrap_or_default();
-        if let Some(pen) = self.marks.get_mut(&session) {
-            if pen.write(stored.key().as_bytes(), &value).is_err() {
-                // The session takes none at the moment: a later one says the same and more.
-                self.topics.get_mut(&stored.topic).map(|topic| topic.say_again(&stored.stand));
-            }
+        let pen = self.marks.get_mut(&session);
+        let said = pen.is_some_and(|pen| pen.write(stored.key().as_bytes(), &value).is_ok());
+        if let Some(topic) = self.topics.get_mut(&stored.topic).filter(|_| !said) {
+            // The session takes none at the moment.
+            topic.say_again(&stored.stand);
         }
         Ok(())
     }

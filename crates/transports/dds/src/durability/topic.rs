@@ -273,7 +273,8 @@ impl Keeping {
             Fate::Taken => {}
         }
         if let Some((_, before)) = has.filter(|has| has.0 == order.0 && has.1 + 1 < order.1) {
-            let told = format!("{name}: {} samples before number {}", order.1 - before - 1, order.1);
+            let told =
+                format!("{name}: {} samples before number {}", order.1 - before - 1, order.1);
             tell(Notice::Hole { topic: self.state.name.clone(), told });
         }
         let producer = Producer { name, incarnation: header.incarnation };

@@ -81,6 +81,7 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
-        self.1.take().map(|thread| thread.join().unwrap());
+        let thread = self.1.take();
+        thread.into_iter().for_each(|thread| thread.join().unwrap());
     }
 }

@@ -1,0 +1,48 @@
+//! The demo's own durability service, for DDS domains that have none.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use helio_dds::durability::{Durability, DurabilityError, is_there};
+
+use crate::error::CliResult;
+use crate::site::Site;
+use crate::stop::LOOK;
+
+/// A service in a thread of this process. Its folder goes with it.
+pub(super) struct Service {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), DurabilityError>>>,
+    _folder: Site,
+}
+
+/// Starts a service, where the URL names a DDS domain that has none.
+pub(super) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option<Service>> {
+    if !url.starts_with("dds:") || is_there(url)? {
+        return Ok(None);
+    }
+    let folder = Site::fresh("helio-demo-durability", parent, None)?;
+    let scratch = folder.scratch().unwrap_or(Path::new("."));
+    let mut service = Durability::open(url, scratch)?;
+    let stop = Arc::<AtomicBool>::default();
+    let stopped = Arc::clone(&stop);
+    let run = move || {
+        while !stopped.load(Ordering::Acquire) {
+            // What it cannot keep is missing at the end, and counted there.
+            service.turn(LOOK, &mut drop)?;
+        }
+        Ok(())
+    };
+    Ok(Some(Service { stop, thread: Some(std::thread::spawn(run)), _folder: folder }))
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
+            eprintln!("helio: the demo's durability service has failed: {error}");
+        }
+    }
+}

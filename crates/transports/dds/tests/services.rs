@@ -1,0 +1,288 @@
+//! Durability services as processes of their own, killed without warning in the middle of storms:
+//! what was acknowledged is there.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Process, domain, url};
+use helio_bus::{
+    Bus, Guarantee, Lagging, Message, Publisher, Qos, Start, Subscribe, Subscription, Topic,
+    TopicSpec,
+};
+use helio_core::qos::Overload;
+use helio_dds::durability::{Durability, is_there};
+use rustix::process::Signal;
+
+/// Ample on a loaded machine.
+const LONG: Duration = Duration::from_secs(120);
+/// Publishes that wait for their receipts at a time.
+const WINDOW: usize = 200;
+
+/// Not a test by itself: what the other processes do.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
+    helio_dds::register();
+    let url = std::env::var("HELIO_TEST_URL").unwrap();
+    let folder = std::env::var("HELIO_TEST_FOLDER").unwrap();
+    match role.as_str() {
+        "service" => {
+            let mut service = Durability::open(&url, Path::new(&folder)).unwrap();
+            loop {
+                service.turn(Duration::from_millis(50), &mut drop).unwrap();
+            }
+        }
+        "writer" => {
+            let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+            let publisher = storm(&bus).publisher().unwrap();
+            for number in 0_u64.. {
+                publisher.publish(Message::new(&number.to_le_bytes())).wait().unwrap();
+                // The newest that was acknowledged, whole or not there.
+                let (new, named) = (format!("{folder}/new"), format!("{folder}/acknowledged"));
+                std::fs::write(&new, number.to_string()).unwrap();
+                std::fs::rename(new, named).unwrap();
+            }
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn process(role: &str, url: &str, folder: &Path) -> Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("HELIO_TEST_FOLDER", folder);
+    Process::run(command, role, url)
+}
+
+fn service(url: &str, folder: &Path) -> Process {
+    process("service", url, folder)
+}
+
+fn await_service(url: &str) {
+    let until = Instant::now() + LONG;
+    while !is_there(url).unwrap() {
+        assert!(Instant::now() < until, "the service never came");
+    }
+}
+
+fn storm(bus: &Bus) -> Topic {
+    let qos = Qos { overload: Overload::Block, guarantee: Guarantee::Durable, ..Qos::stream() };
+    bus.topic(TopicSpec::new("storm").unwrap().qos(qos)).unwrap()
+}
+
+/// Publishes numbers until it is told to end; counts the receipts.
+fn publish(publisher: &Publisher, from: u64, done: &AtomicBool, held: &AtomicU64) -> u64 {
+    let mut under_way = std::collections::VecDeque::new();
+    let mut next = from;
+    while !done.load(Ordering::Acquire) || !under_way.is_empty() {
+        if !done.load(Ordering::Acquire) && under_way.len() < WINDOW {
+            let payload = next.to_le_bytes();
+            under_way.push_back(publisher.publish(Message::new(&payload)));
+            next += 1;
+            continue;
+        }
+        under_way.pop_front().unwrap().wait_timeout(LONG).unwrap();
+        held.fetch_add(1, Ordering::AcqRel);
+    }
+    next
+}
+
+/// Waits until so many more have receipts.
+fn await_more(held: &AtomicU64, more: u64) {
+    let (goal, until) = (held.load(Ordering::Acquire) + more, Instant::now() + LONG);
+    while held.load(Ordering::Acquire) < goal {
+        assert!(Instant::now() < until, "the storm stands still");
+        std::thread::yield_now();
+    }
+}
+
+/// All numbers in order, from a bus that comes now.
+fn read_all(url: &str, count: u64) {
+    let bus = Bus::connect(url).unwrap();
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    let mut samples = storm(&bus).subscribe(options).unwrap();
+    for expected in 0..count {
+        assert_eq!(next(&mut samples), expected);
+    }
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
+}
+
+fn next(samples: &mut Subscription) -> u64 {
+    let until = Instant::now() + LONG;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let event = samples.next_timeout(left).unwrap().expect("it comes in time");
+        if let Some(sample) = event.into_sample() {
+            return u64::from_le_bytes(sample.payload[..].try_into().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_service_that_is_killed_in_a_storm_loses_nothing_that_was_acknowledged() {
+    let (url, folder) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
+    let mut serving = service(&url, folder.path());
+    await_service(&url);
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let publisher = storm(&bus).publisher().unwrap();
+    let (done, held) = (AtomicBool::new(false), AtomicU64::new(0));
+    let count = std::thread::scope(|scope| {
+        let storm = scope.spawn(|| publish(&publisher, 0, &done, &held));
+        for round in 0..6 {
+            await_more(&held, 300 + 137 * round);
+            serving.signal(Signal::KILL);
+            serving.wait();
+            serving = service(&url, folder.path());
+        }
+        await_more(&held, 300);
+        done.store(true, Ordering::Release);
+        storm.join().unwrap()
+    });
+    assert_eq!(held.load(Ordering::Acquire), count);
+    drop(publisher);
+    bus.close();
+    read_all(&url, count);
+}
+
+#[test]
+fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut first = service(&url, folders[0].path());
+    await_service(&url);
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let publisher = storm(&bus).publisher().unwrap();
+    let (done, held) = (AtomicBool::new(false), AtomicU64::new(0));
+    let count = std::thread::scope(|scope| {
+        let storm = scope.spawn(|| publish(&publisher, 0, &done, &held));
+        await_more(&held, 1_000);
+        // The second comes into the middle, and gets what was before.
+        let mut second = service(&url, folders[1].path());
+        await_kept(folders[1].path(), 1_500);
+        await_more(&held, 500);
+        first.signal(Signal::KILL);
+        first.wait();
+        await_more(&held, 1_000);
+        first = service(&url, folders[0].path());
+        let all = held.load(Ordering::Acquire);
+        await_kept(folders[0].path(), all);
+        await_more(&held, 500);
+        second.signal(Signal::KILL);
+        second.wait();
+        await_more(&held, 500);
+        done.store(true, Ordering::Release);
+        storm.join().unwrap()
+    });
+    drop(publisher);
+    bus.close();
+    read_all(&url, count);
+}
+
+/// Waits until a service's journal has so many samples of the storm.
+fn await_kept(folder: &Path, count: u64) {
+    let until = Instant::now() + LONG;
+    let journal = format!("journal:{}?access=read", folder.display());
+    let kept = || -> Option<u64> {
+        let bus = Bus::connect(&journal).ok()?;
+        let topic = bus.topic(TopicSpec::new("storm").ok()?).ok()?;
+        Some(topic.partitions().ok()?.iter().map(|partition| partition.end).sum())
+    };
+    while kept().is_none_or(|kept| kept < count) {
+        assert!(Instant::now() < until, "{:?} of {count} are kept", kept());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
+    let (url, kept) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
+    let told = tempfile::tempdir().unwrap();
+    let _serving = service(&url, kept.path());
+    await_service(&url);
+    let acknowledged = || {
+        let text = std::fs::read_to_string(told.path().join("acknowledged"));
+        text.ok().map(|text| text.parse::<u64>().unwrap())
+    };
+    for _ in 0..3 {
+        let mut writer = process("writer", &url, told.path());
+        let until = Instant::now() + LONG;
+        while acknowledged().is_none_or(|number| number < 100) {
+            assert!(Instant::now() < until, "the writer never came far enough");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        writer.signal(Signal::KILL);
+        writer.wait();
+        let newest = acknowledged().unwrap();
+        let bus = Bus::connect(&url).unwrap();
+        let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
+        let last = next(&mut storm(&bus).subscribe(options).unwrap());
+        assert!(last >= newest, "{last} is the last, {newest} was acknowledged");
+        std::fs::remove_file(told.path().join("acknowledged")).unwrap();
+    }
+}
+
+/// A disk of a few megabytes, which is taken away again.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// None where this machine does not let us.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=160m", "helio-test"])
+            .arg(folder.path())
+            .stderr(std::process::Stdio::null())
+            .status();
+        mount.is_ok_and(|status| status.success()).then(|| Self(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_and_no_receipt_lies() {
+    let Some(disk) = Disk::new() else {
+        eprintln!("SKIPPED: no small disk can be mounted here (root is wanted)");
+        return;
+    };
+    let url = url(domain());
+    let _service = common::Service::start(&url, disk.0.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let topic = storm(&bus);
+    let publisher = topic.publisher().unwrap();
+    let mut payload = vec![7; 256 << 10];
+    let mut held = 0_u64;
+    let error = loop {
+        payload[..8].copy_from_slice(&held.to_le_bytes());
+        match publisher.publish(Message::new(&payload)).wait_timeout(LONG) {
+            Ok(_) => held += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(held < 10_000, "the disk never got full");
+    };
+    let named = error.contains("durability service cannot keep storm");
+    assert!(named && error.contains("no room on the disk"), "{error}");
+    assert!(held > 0);
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    let mut samples = topic.subscribe(options);
+    // While it is in trouble nobody is served: it tries again every two seconds.
+    let until = Instant::now() + LONG;
+    while samples.is_err() && Instant::now() < until {
+        let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+        samples = topic.subscribe(options);
+    }
+    let mut samples = samples.unwrap();
+    for expected in 0..held {
+        let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+        let sample = event.into_sample().unwrap();
+        assert_eq!(sample.payload[..8], expected.to_le_bytes());
+    }
+}
