@@ -4,10 +4,12 @@
 
 mod common;
 #[cfg(feature = "kafka")]
-#[path = "../../transports/kafka/tests/common/broker.rs"]
+#[path = "../../transports/kafka/tests/common/mod.rs"]
 mod kafka;
 
 use std::collections::BTreeMap;
+#[cfg(feature = "kafka")]
+use std::hash::BuildHasher;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -289,10 +291,327 @@ mod with_kafka {
     }
 
     #[test]
+    fn what_the_broker_finds_too_large_is_counted_and_told_and_the_rest_is_there() {
+        let Some(broker) = kafka::Broker::start(1) else { return };
+        let (from, url) = (Site::new(), broker.url(""));
+        let (source, target) = (Bus::connect(&from.url).unwrap(), Bus::connect(&url).unwrap());
+        let publisher = open(&source, "t").publisher().unwrap();
+        open(&target, "t");
+        broker.set("t", "max.message.bytes", "20000");
+        let random = std::hash::RandomState::new();
+        // Each is small enough but one, together they are not; none is smaller when compressed.
+        for n in 0..400_u64 {
+            let length = if n == 150 { 30_000 } else { 1_000 };
+            let payload: Vec<_> = (0..length).map(|k| random.hash_one((n, k)) as u8).collect();
+            publisher.publish(Message::new(&payload).key(b"k")).wait().unwrap();
+        }
+        let ran = run(&["bridge", &from.url, &url, "--topics", "t", "--once", "--json"]);
+        assert_eq!(ran.code, Some(5), "{}", ran.err);
+        let last = ran.out.lines().last().unwrap();
+        let last: serde_json::Value = serde_json::from_str(last).unwrap();
+        let total = |what: &str| last["total"][what].as_u64().unwrap();
+        assert_eq!(total("forwarded") + total("skipped"), 400, "{last}");
+        assert!(ran.out.contains("is not forwarded"), "{}", ran.out);
+        let mut samples = everything(&target, "t");
+        let mut came = 0;
+        while came + samples.stats().lost < 400 {
+            match samples.next_timeout(PATIENCE).unwrap().unwrap() {
+                Event::Sample(sample) => {
+                    came += 1;
+                    assert_ne!(sample.header.sequence, 151);
+                }
+                Event::Gap(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((came, samples.stats().duplicates), (total("forwarded"), 0), "{last}");
+    }
+
+    #[test]
     fn killed_from_kafka_to_a_journal_nothing_is_lost_or_comes_twice() {
         let Some(broker) = kafka::Broker::start(1) else { return };
         let to = Site::new();
         let name = kafka::unique("from-kafka");
         storm(&broker.url(""), &to.url, &name, 4, |n| hurt(&broker, n));
+    }
+}
+
+#[cfg(feature = "dds")]
+#[path = "../../transports/dds/tests/common/mod.rs"]
+mod dds;
+
+/// DDS has no log: everybody gets what comes, and late joiners the newest of each key.
+#[cfg(feature = "dds")]
+mod with_dds {
+    use helio_bus::ProducerName;
+    use helio_core::qos::{Durability, History, Liveliness, Ownership, Retention};
+
+    use super::*;
+
+    /// How many samples of a key late joiners get.
+    const KEPT: u8 = 200;
+
+    fn events() -> Qos {
+        Qos {
+            durability: Durability::TransientLocal,
+            history: History::KeepLast(KEPT),
+            retention: Retention { bytes: None, age: None, last_value: false },
+            ..Qos::event()
+        }
+    }
+
+    fn topic(bus: &Bus, name: &str, qos: Qos) -> Topic {
+        bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+    }
+
+    fn publisher(bus: &Bus, name: &str, (who, qos): (&str, Qos)) -> Publisher {
+        let spec = TopicSpec::new(name).unwrap().qos(qos).producer(ProducerName::new(who).unwrap());
+        bus.topic(spec).unwrap().publisher().unwrap()
+    }
+
+    fn publish(publisher: &Publisher, payloads: std::ops::Range<u64>) {
+        for payload in payloads {
+            publisher.publish(Message::new(&payload.to_le_bytes()).key(b"k")).wait().unwrap();
+        }
+    }
+
+    /// The next samples: payloads, producers and numbers, none lost and none twice.
+    fn next(samples: &mut Subscription, count: usize) -> Vec<(u64, String, u64, u64)> {
+        let end = Instant::now() + PATIENCE;
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let left = end.saturating_duration_since(Instant::now());
+            let event = samples.next_timeout(left).unwrap();
+            let event = event.unwrap_or_else(|| panic!("{seen:?}, {:?}", samples.stats()));
+            let Event::Sample(sample) = event else { continue };
+            let payload = u64::from_le_bytes(sample.payload[..].try_into().unwrap());
+            let header = sample.header;
+            let name = header.producer.name.to_string();
+            seen.push((payload, name, header.producer.incarnation, header.sequence));
+        }
+        seen
+    }
+
+    fn payloads(seen: &[(u64, String, u64, u64)]) -> Vec<u64> {
+        seen.iter().map(|(payload, ..)| *payload).collect()
+    }
+
+    fn listen(bus: &Bus, name: &str, (qos, start): (Qos, Start)) -> Subscription {
+        let options = Subscribe::from(start).lagging(Lagging::Lossless);
+        topic(bus, name, qos).subscribe(options).unwrap()
+    }
+
+    /// A storm on DDS through bridges that are killed: what came while none ran is in the history
+    /// that the writer keeps, as long as that is no more than it keeps.
+    fn storm_from_dds(to: &str, name: &str, kills: u64, mut hurt: impl FnMut(u64)) {
+        let url = dds::url(dds::domain());
+        let (source, target) = (Bus::connect(&url).unwrap(), Bus::connect(to).unwrap());
+        let whose = ["Mount", "Camera"];
+        let publishers = whose.map(|who| publisher(&source, name, (who, events())));
+        let mut there = listen(&target, name, (events(), Start::Earliest));
+        let (mut published, mut seen) = (0, Vec::new());
+        let publish_some = |published: &mut u64, count: u64| {
+            for n in *published..*published + count {
+                for (key, publisher) in publishers.iter().enumerate() {
+                    let (payload, key) = (n.to_le_bytes(), [key as u8]);
+                    let message = Message::new(&payload).key(&key);
+                    publisher.publish(message).wait().unwrap();
+                }
+            }
+            *published += count;
+        };
+        for n in 0..kills {
+            let running = bridge(&url, to, name, &[]);
+            hurt(n);
+            // In mid-storm: some of it is on its way, and some not read yet.
+            publish_some(&mut published, 50 + some(n, 50));
+            seen.extend(next(&mut there, 40));
+            publish_some(&mut published, some(n, 20));
+            kill(running);
+            // Nobody runs.
+            publish_some(&mut published, some(n, 20));
+            let behind = 2 * published as usize - seen.len();
+            assert!(behind < 2 * usize::from(KEPT), "the test keeps within what late joiners get");
+            let running = bridge(&url, to, name, &[]);
+            seen.extend(next(&mut there, behind));
+            kill(running);
+        }
+        let mut last = bridge(&url, to, name, &["--once"]);
+        assert_eq!(ended(&mut last), Some(0));
+        while let Some(event) = there.next_timeout(Duration::from_millis(500)).unwrap() {
+            assert!(!matches!(event, Event::Sample(_)), "{event:?}");
+        }
+        for (who, publisher) in whose.iter().zip(&publishers) {
+            let of: Vec<_> = seen.iter().filter(|(_, name, ..)| name == who).cloned().collect();
+            assert!(payloads(&of).into_iter().eq(0..published), "{who}: {of:?}");
+            let incarnation = publisher.producer().incarnation;
+            let kept = |(n, (.., of, number)): (usize, &(u64, String, u64, u64))| {
+                *of == incarnation && *number == n as u64 + 1
+            };
+            assert!(of.iter().enumerate().all(kept), "{who}: {of:?}");
+        }
+        assert_eq!((there.stats().lost, there.stats().fenced), (0, 0));
+    }
+
+    #[test]
+    fn killed_from_dds_to_a_journal_late_joiners_history_is_enough() {
+        storm_from_dds(&Site::new().url, "events", 3, |_| {});
+    }
+
+    #[test]
+    fn killed_from_a_journal_to_dds_nothing_is_lost_or_read_twice() {
+        let (from, url) = (Site::new(), dds::url(dds::domain()));
+        let (source, target) = (Bus::connect(&from.url).unwrap(), Bus::connect(&url).unwrap());
+        let mount = publisher(&source, "events", ("Mount", events()));
+        let mut there = listen(&target, "events", (events(), Start::Latest));
+        let mut seen = Vec::new();
+        for n in 0..4_u64 {
+            let running = bridge(&from.url, &url, "events", &[]);
+            publish(&mount, n * 500..n * 500 + 400);
+            seen.extend(next(&mut there, 200));
+            kill(running);
+            publish(&mount, n * 500 + 400..n * 500 + 500);
+        }
+        let mut last = bridge(&from.url, &url, "events", &["--once"]);
+        seen.extend(next(&mut there, 2_000 - seen.len()));
+        assert_eq!(ended(&mut last), Some(0));
+        assert!(payloads(&seen).into_iter().eq(0..2_000), "{seen:?}");
+        let incarnation = mount.producer().incarnation;
+        assert!(seen.iter().all(|(.., of, _)| *of == incarnation));
+        assert_eq!((there.stats().lost, there.stats().fenced), (0, 0));
+    }
+
+    #[test]
+    fn with_a_durability_service_nothing_is_lost_while_no_bridge_and_no_writer_runs() {
+        let (url, folder) = (dds::url(dds::domain()), tempfile::tempdir().unwrap());
+        let _service = dds::Service::start(&url, folder.path());
+        let [to, back] = [(); 2].map(|()| Site::new());
+        let bus = |url: &str| Bus::builder().producer("Mount").connect(url).unwrap();
+        let publish_from = |from: u64| {
+            let here = bus(&url);
+            let mount = open(&here, "log").publisher().unwrap();
+            for n in from..from + 500 {
+                let payload = n.to_le_bytes();
+                let message = Message::new(&payload).key(b"k").partition(1);
+                mount.publish(message).wait().unwrap();
+            }
+            here.close();
+        };
+        for n in 0..2 {
+            publish_from(500 * n);
+            let mut last = bridge(&url, &to.url, "log", &["--once"]);
+            assert_eq!(ended(&mut last), Some(0));
+        }
+        // And on to another domain with a service, through a bridge that is killed.
+        let (url, folder) = (dds::url(dds::domain()), tempfile::tempdir().unwrap());
+        let _other = dds::Service::start(&url, folder.path());
+        let running = bridge(&to.url, &url, "log", &[]);
+        let target = Bus::connect(&url).unwrap();
+        let mut there = everything(&target, "log");
+        let mut seen = payloads(&next(&mut there, 100));
+        kill(running);
+        let mut last = bridge(&to.url, &url, "log", &["--once"]);
+        seen.extend(payloads(&next(&mut there, 900)));
+        assert_eq!(ended(&mut last), Some(0));
+        assert!(seen.into_iter().eq(0..1_000));
+        let mut last = bridge(&url, &back.url, "log", &["--once"]);
+        assert_eq!(ended(&mut last), Some(0));
+        let late = Bus::connect(&back.url).unwrap();
+        let seen = next(&mut everything(&late, "log"), 1_000);
+        assert!(payloads(&seen).into_iter().eq(0..1_000));
+        assert_eq!((there.stats().lost, there.stats().fenced), (0, 0));
+    }
+
+    #[test]
+    fn a_producer_that_moves_from_a_journal_to_dds_is_newer_there() {
+        let (url, from) = (dds::url(dds::domain()), Site::new());
+        let (source, target) = (Bus::connect(&from.url).unwrap(), Bus::connect(&url).unwrap());
+        let lease = Liveliness::Lease(Duration::from_secs(5));
+        let owned = Qos { ownership: Ownership::Exclusive, liveliness: lease, ..events() };
+        let before = publisher(&source, "state", ("Mount", owned.clone()));
+        let mut there = listen(&target, "state", (owned.clone(), Start::Latest));
+        let mut running = bridge(&from.url, &url, "state", &[]);
+        publish(&before, 0..20);
+        let seen = next(&mut there, 20);
+        assert!(payloads(&seen).into_iter().eq(0..20));
+        // It lives, on the other bus.
+        let own = |who: &str| {
+            let producer = ProducerName::new(who).unwrap();
+            let spec = TopicSpec::new("state").unwrap().qos(owned.clone()).producer(producer);
+            target.topic(spec).unwrap().publisher()
+        };
+        assert!(own("Stranger").is_err(), "its writer lives, on the other bus");
+        // It is restarted there, and then moves.
+        drop(before);
+        let restarted = publisher(&source, "state", ("Mount", owned.clone()));
+        publish(&restarted, 20..25);
+        let seen = next(&mut there, 5);
+        assert_eq!(seen[4].2, restarted.producer().incarnation);
+        drop(restarted);
+        let end = Instant::now() + PATIENCE;
+        let after = loop {
+            match own("Mount") {
+                Ok(after) => break after,
+                Err(error) => assert!(Instant::now() < end, "{error}"),
+            }
+        };
+        assert!(after.producer().incarnation > seen[4].2);
+        publish(&after, 25..30);
+        assert!(payloads(&next(&mut there, 5)).into_iter().eq(25..30));
+        assert_eq!(interrupt(&mut running), Some(0));
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn a_facility_migrates_from_dds_to_kafka_in_steps() {
+        let Some(broker) = kafka::Broker::start(1) else { return };
+        let (old, new) = (dds::url(dds::domain()), broker.url(""));
+        let (here, there) = (Bus::connect(&old).unwrap(), Bus::connect(&new).unwrap());
+        let commands = Qos::command;
+        let mount = publisher(&here, "Mount/event/position", ("Mount", events()));
+        let script = publisher(&here, "Mount/command/move", ("Script", commands()));
+        publish(&mount, 0..50);
+        // 1. A rehearsal, again as often as one likes.
+        for _ in 0..2 {
+            let ran = run(&["bridge", &old, &new, "--topics", "Mount/*", "--once"]);
+            assert_eq!(ran.code, Some(0), "{}", ran.err);
+        }
+        let mut recorder = listen(&there, "Mount/event/position", (events(), Start::Earliest));
+        assert!(payloads(&next(&mut recorder, 50)).into_iter().eq(0..50));
+        // 2. Both ways, from now on; the recorder has moved, the mount and its caller have not.
+        let mut both = [bridge(&old, &new, "Mount/*", &[]), bridge(&new, &old, "Mount/*", &[])];
+        publish(&mount, 50..100);
+        assert!(payloads(&next(&mut recorder, 50)).into_iter().eq(50..100));
+        // 3. The mount moves. It hears its caller over the bridge, and its caller sees it.
+        let mut display = listen(&here, "Mount/event/position", (events(), Start::Latest));
+        let mut heard = listen(&there, "Mount/command/move", (commands(), Start::Latest));
+        let before = mount.producer().incarnation;
+        drop(mount);
+        let mount = publisher(&there, "Mount/event/position", ("Mount", events()));
+        assert!(mount.producer().incarnation > before);
+        publish(&mount, 100..150);
+        assert!(payloads(&next(&mut recorder, 50)).into_iter().eq(100..150));
+        assert!(payloads(&next(&mut display, 50)).into_iter().eq(100..150));
+        publish(&script, 0..5);
+        assert!(payloads(&next(&mut heard, 5)).into_iter().eq(0..5));
+        for samples in [&recorder, &display, &heard] {
+            assert_eq!((samples.stats().lost, samples.stats().fenced), (0, 0));
+        }
+        // 4. Nothing is left on the old side.
+        for running in &mut both {
+            assert_eq!(interrupt(running), Some(0));
+        }
+    }
+
+    #[cfg(feature = "kafka")]
+    #[test]
+    fn killed_from_dds_to_kafka_late_joiners_history_is_enough() {
+        let Some(broker) = kafka::Broker::start(1) else { return };
+        storm_from_dds(&broker.url(""), "events", 3, |n| {
+            if n == 1 {
+                broker.does("kill");
+                broker.does("restart");
+            }
+        });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use helio_core::qos::{Durability, History};
 use helio_core::{
     Header, Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TraceId,
 };
@@ -14,6 +15,7 @@ use crate::error::{PublishError, TopicError, TransportError};
 use crate::event::Sample;
 use crate::forwarder::Forwarder;
 use crate::subscribe::{Lagging, Start, Subscribe};
+use crate::subscription::Subscription;
 use crate::topic::Topic;
 use crate::transport::Origin;
 
@@ -63,7 +65,7 @@ fn sample(topic: &Topic, (incarnation, sequence): (u64, u64)) -> Result<Sample, 
 }
 
 fn stream() -> Qos {
-    Qos { durability: helio_core::qos::Durability::Volatile, ..Qos::stream() }
+    Qos { durability: Durability::Volatile, history: History::None, ..Qos::stream() }
 }
 
 fn forwarder(topic: &Topic, incarnation: u64) -> Result<Forwarder, Failure> {
@@ -90,15 +92,16 @@ fn forward(
     }
 }
 
-fn everything(topic: &Topic) -> Result<crate::subscription::Subscription, Failure> {
-    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
-    Ok(topic.subscribe(options)?)
+/// What comes from now on: every transport has that.
+fn listen(topic: &Topic) -> Result<Subscription, Failure> {
+    Ok(topic.subscribe(Subscribe::from(Start::Latest).lagging(Lagging::Lossless))?)
 }
 
 fn as_it_is(harness: &dyn Harness) -> Outcome {
     let (bridge, reader) = (process(harness)?, process(harness)?);
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
+    let mut samples = listen(&open(&reader, &name, &stream())?)?;
     let mut far = forwarder(&topic, FAR)?;
     let mut sent = Vec::new();
     // Numbers begin where they do, and a hole is the source's.
@@ -107,7 +110,6 @@ fn as_it_is(harness: &dyn Harness) -> Outcome {
         forward(harness, &mut far, &sample)?;
         sent.push(sample);
     }
-    let mut samples = everything(&open(&reader, &name, &stream())?)?;
     let came = gather(harness, &mut samples, sent.len())?;
     for (came, sent) in came.samples.iter().zip(&sent) {
         let same = came.header == sent.header
@@ -124,6 +126,7 @@ fn goes_on(harness: &dyn Harness) -> Outcome {
     let (first, second, reader) = (process(harness)?, process(harness)?, process(harness)?);
     let name = unique("forwarding");
     let topic = open(&first, &name, &stream())?;
+    let mut samples = listen(&open(&reader, &name, &stream())?)?;
     let mut far = forwarder(&topic, FAR)?;
     for sequence in 1..=5 {
         forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
@@ -135,7 +138,6 @@ fn goes_on(harness: &dyn Harness) -> Outcome {
     for sequence in 4..=9 {
         forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
     }
-    let mut samples = everything(&open(&reader, &name, &stream())?)?;
     let came = gather(harness, &mut samples, 9)?;
     let numbers: Vec<_> = came.samples.iter().map(|sample| sample.header.sequence).collect();
     ensure!(numbers.iter().copied().eq(1..=9), "{numbers:?} came");
@@ -148,6 +150,7 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let (bridge, reader) = (process(harness)?, process(harness)?);
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
+    let mut samples = listen(&open(&reader, &name, &stream())?)?;
     let mut far = forwarder(&topic, FAR)?;
     forward(harness, &mut far, &sample(&topic, (FAR, 1))?)?;
     forward(harness, &mut far, &sample(&topic, (FAR + 5, 1))?)?;
@@ -172,7 +175,6 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let opened = topic.forwarder(&late.header.producer, 0);
     let told = matches!(&opened, Err(TopicError::Transport(TransportError::Fenced { .. })));
     ensure!(told, "an incarnation that is older than the producer's own got {opened:?}");
-    let mut samples = everything(&open(&reader, &name, &stream())?)?;
     let came = gather(harness, &mut samples, 22)?;
     let numbers: Vec<_> = came.samples[2..].iter().map(number).collect::<Result<_, _>>()?;
     ensure!(numbers.iter().copied().eq(100..120), "{numbers:?} came");

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::{PartitionInfo, locked};
+use helio_bus::transport::{HistorySupport, PartitionInfo, locked};
 use helio_bus::{
-    Alive, Bus, Event, Forwarder, Outage, Producer, ProducerName, PublishError, Publishing, Sample,
-    SchemaId, Start, Subscription, Topic, TopicError, TopicName, TopicSpec, TransportError,
+    Alive, Bus, Event, Forwarder, Outage, Producer, ProducerName, PublishError, Publishing, Qos,
+    Sample, SchemaId, Start, Subscription, Topic, TopicError, TopicName, TopicSpec, TransportError,
 };
-use helio_core::qos::{History, Liveliness, Ownership};
+use helio_core::qos::{Durability, History, Liveliness, Ownership};
 
 use crate::bridge::Ends;
 use crate::hops::{Hops, MAX_HOPS, with_hop};
@@ -117,6 +117,7 @@ pub(crate) struct Lane {
 struct Held {
     /// Locked while its lease is asserted in another thread.
     forwarder: Arc<Mutex<Forwarder>>,
+    incarnation: u64,
     used: u64,
 }
 
@@ -131,8 +132,11 @@ struct UnderWay {
 #[derive(Default)]
 struct Prepared {
     schema: Option<(SchemaId, Result<(), OpenError>)>,
-    forwarder: Option<(Key, Result<Forwarder, TopicError>)>,
+    forwarder: Option<(Key, Opened)>,
 }
+
+/// A writer and its incarnation.
+type Opened = Result<(Forwarder, u64), TopicError>;
 
 /// What keeps the position.
 enum Keeper {
@@ -197,7 +201,7 @@ fn open_both(
     let earliest = ends.options.begin.is_earliest(source.qos().history);
     let again = rewinds(&ends.from);
     if !again && kept.samples.is_none() {
-        let start = if earliest { newest(&ends.from, source.qos().history) } else { Start::Latest };
+        let start = if earliest { newest(&ends.from, source.qos()) } else { Start::Latest };
         kept.samples = Some(source.subscribe(position::everything(start))?);
         // Its places are those of the subscription before.
         kept.trouble.clear();
@@ -290,12 +294,14 @@ fn failed(error: PositionError) -> OpenError {
 }
 
 /// All that a late joiner gets of a source that cannot be read again.
-fn newest(from: &Bus, history: History) -> Start {
-    use helio_bus::transport::HistorySupport;
-    let kept = match (history, from.capabilities().history) {
+fn newest(from: &Bus, qos: &Qos) -> Start {
+    let kept = match (qos.history, from.capabilities().history) {
         (History::None, _) | (_, HistorySupport::None) => return Start::Latest,
-        (History::KeepLast(n), _) => u32::from(n),
-        (History::KeepAll, HistorySupport::KeepLast(n)) => u32::from(n),
+        // What is kept of it is kept whole.
+        (_, HistorySupport::KeepAll) if qos.durability == Durability::Persistent => {
+            return Start::Earliest;
+        }
+        (History::KeepLast(n), _) | (History::KeepAll, HistorySupport::KeepLast(n)) => n.into(),
         (History::KeepAll, HistorySupport::KeepAll) => u32::MAX,
     };
     Start::Last(kept)
@@ -480,10 +486,16 @@ impl Lane {
         self.prepared()?;
         let schema = sample.header.schema;
         let has_schema = self.schemas.contains(&schema);
-        let has_writer = self.forwarders.contains_key(key);
-        if has_schema && has_writer {
+        let incarnation = sample.header.producer.incarnation;
+        let has_writer = self.forwarders.get(key).map(|held| held.incarnation >= incarnation);
+        if has_schema && has_writer == Some(true) {
             return Ok(());
         }
+        if has_writer == Some(false) && !self.under_way.is_empty() {
+            // What the one before it has written is acknowledged first.
+            return Err(Not::Full);
+        }
+        let has_writer = has_writer == Some(true);
         let closing = if has_writer { Vec::new() } else { self.make_way(key) };
         let (from, to) = (ends.from.clone(), ends.to.clone());
         let (name, target, waker) = (self.name.clone(), self.target.clone(), ends.waker.clone());
@@ -495,7 +507,7 @@ impl Lane {
             let open = || {
                 let mut forwarder = target.forwarder(&producer, partition)?;
                 forwarder.on_room(Arc::new(move || waker.wake_by_ref()));
-                Ok(forwarder)
+                Ok((forwarder, incarnation))
             };
             let forwarder = (!has_writer).then(open).map(|opened| (key, opened));
             Prepared { schema, forwarder }
@@ -513,9 +525,10 @@ impl Lane {
         let mut outcome = Ok(());
         if let Some((key, opened)) = forwarder {
             match opened {
-                Ok(forwarder) => {
+                Ok((forwarder, incarnation)) => {
                     let forwarder = Arc::new(Mutex::new(forwarder));
-                    self.forwarders.insert(key, Held { forwarder, used: self.uses });
+                    let held = Held { forwarder, incarnation, used: self.uses };
+                    self.forwarders.insert(key, held);
                 }
                 Err(error) => {
                     if let TopicError::Transport(TransportError::Fenced { newer, .. }) = &error {
@@ -535,7 +548,7 @@ impl Lane {
 
     /// Takes out the writers that are to be closed before one is opened.
     fn make_way(&mut self, key: &Key) -> Vec<Held> {
-        let mut closing = Vec::new();
+        let mut closing: Vec<_> = self.forwarders.remove(key).into_iter().collect();
         if self.target.qos().ownership == Ownership::Exclusive {
             // The one before it has ended on the source.
             let others = self.forwarders.extract_if(|(_, name), _| *name != key.1);

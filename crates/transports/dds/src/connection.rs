@@ -35,6 +35,8 @@ const ONE: Duration = Duration::from_millis(20);
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
     pub(crate) url: String,
+    /// What bridges call the domain.
+    pub(crate) name: String,
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tables: Tables,
@@ -104,6 +106,7 @@ impl Connection {
             services_until: Instant::now() + SERVICE_PATIENCE,
             listening: Mutex::default(),
             url: options.url.clone(),
+            name: options.name.clone(),
             names,
             clock: Arc::clone(clock),
             participant,

@@ -120,6 +120,9 @@ pub(crate) struct Inbox {
     places: Vec<Place>,
     seen: Vec<Seen>,
     foreign: u64,
+    /// The incarnation of what others write: their samples are numbered as they come, so that each
+    /// subscription's numbers are of a newer one.
+    since: u64,
     /// What repeats, and whether late joiners' samples are asked for.
     take: Take,
     taken: Vec<Sample>,
@@ -157,10 +160,16 @@ impl Inbox {
             places: partitions.iter().map(place).collect(),
             seen: Vec::new(),
             foreign: 0,
+            since: 1,
             take,
             taken: Vec::new(),
             past: None,
         }
+    }
+
+    /// Opened then, in nanoseconds since 1970.
+    pub(crate) fn since(self, since: u64) -> Self {
+        Self { since, ..self }
     }
 
     /// Takes all that has come.
@@ -283,7 +292,7 @@ impl Inbox {
         self.place(partition)?;
         let (sequence, incarnation, time) = if foreign {
             self.foreign += 1;
-            (self.foreign, 1, Tai::from_unix_nanos(sample.source_time))
+            (self.foreign, self.since, Tai::from_unix_nanos(sample.source_time))
         } else {
             (header.sequence, header.incarnation, header.time)
         };

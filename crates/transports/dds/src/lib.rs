@@ -10,6 +10,7 @@
 //! | `lease_s` | after so many seconds of silence a participant counts as gone (10) |
 //! | `discovery_ms` | how long a process that is new in a domain waits to find others (300) |
 //! | `prefix` | stands before every DDS topic's name: several buses in one domain |
+//! | `name` | what bridges call the domain, where several networks have one of that number |
 //! | `config` | a file of Cyclone DDS's own configuration, under the other options |
 //!
 //! Constraints. No caller waits for others but where something is opened: publishes are handed to
@@ -29,6 +30,7 @@ pub mod durability;
 pub mod entity;
 pub mod envelope;
 mod error;
+mod forwarder;
 mod history;
 mod inbox;
 mod kept;

@@ -7,8 +7,8 @@ use helio_bus::transport::Opening;
 use helio_bus::{BusUrl, ConnectError};
 
 /// The options that there are.
-const KNOWN: [&str; 7] =
-    ["peers", "interface", "multicast", "lease_s", "discovery_ms", "prefix", "config"];
+const KNOWN: [&str; 8] =
+    ["peers", "interface", "multicast", "lease_s", "discovery_ms", "prefix", "name", "config"];
 /// The largest domain whose ports fit (RTPS: 7400 + 250 times the domain).
 const MAX_DOMAIN: u32 = 230;
 /// The most processes of one host and domain that find each other without multicast.
@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) url: String,
     pub(crate) domain: u32,
     pub(crate) prefix: String,
+    /// What bridges call it.
+    pub(crate) name: String,
     pub(crate) discovery: Duration,
     /// Cyclone's configuration, as XML.
     pub(crate) config: String,
@@ -61,11 +63,22 @@ impl Options {
             let reason = "a prefix is made of letters, digits, '.', '_', '-' and '/'";
             return Err(url.bad_option("prefix", prefix, reason));
         }
+        // Nothing of an engine's own says which network a domain is in.
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        let name = match url.option("name") {
+            Some(name) if !name.is_empty() && name.chars().all(legal) => format!("dds-{name}"),
+            Some(name) => {
+                let reason = "a name is made of letters, digits, '.', '_' and '-'";
+                return Err(url.bad_option("name", name, reason));
+            }
+            None => format!("dds-{domain}-{}", prefix.replace('/', ".")),
+        };
         let discovery = url.number("discovery_ms")?.unwrap_or(DISCOVERY_MS);
         Ok(Self {
             url: url.to_string(),
             domain,
             prefix: prefix.to_owned(),
+            name,
             discovery: Duration::from_millis(discovery),
             config: config(url)?,
         })
@@ -164,6 +177,8 @@ mod tests {
         assert_eq!((options.domain, &*options.prefix), (7, "sim."));
         assert!(options.config.contains("<Peer address=\"summit\"/>"), "{}", options.config);
         assert!(options.config.contains("3 s"), "{}", options.config);
+        assert_eq!(options.name, "dds-7-sim.");
+        assert_eq!(parse("dds://0?name=summit").unwrap().name, "dds-summit");
         assert_eq!(parse("dds://0").unwrap().config, INTERNAL);
         let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
         assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
@@ -181,6 +196,7 @@ mod tests {
             ("dds://0?peers=<x>", "peers"),
             ("dds://0?lease_s=0", "lease_s"),
             ("dds://0?prefix=a%20b", "prefix"),
+            ("dds://0?name=a@b", "name"),
             ("dds://0?config=/no/such/file.xml", "config"),
         ] {
             let told = parse(url).unwrap_err().to_string();

@@ -393,7 +393,7 @@ fn subscribe(
         topic: Arc::clone(topic),
         partitions: partitions.to_vec(),
         reader,
-        inbox: Mutex::new(inbox),
+        inbox: Mutex::new(inbox.since(connection.start_nanos())),
         wake,
     }))
 }

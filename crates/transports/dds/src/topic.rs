@@ -9,12 +9,13 @@ use helio_bus::transport::{
 };
 use helio_bus::{Bell, Guarantee, LocalBell, Qos, SchemaId, TopicName, TransportError};
 use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
-use helio_core::{Producer, Tai};
+use helio_core::{Producer, ProducerName, Tai};
 use std::time::Duration;
 
 use crate::connection::{Connection, unsay};
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
+use crate::forwarder::DdsForwarder;
 use crate::reader::DdsReader;
 use crate::tables::{self, About, Claim, Fenced, Heeded, Origin, State, Word, WriterWord};
 use crate::writer::DdsWriter;
@@ -98,6 +99,10 @@ impl Transport for Dds {
         if !plain && !self.is_served() && self.connection.has_service() {
             self.served.store(true, Ordering::Release);
         }
+    }
+
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        Ok(Some(self.connection.name.clone()))
     }
 
     fn open_topic(
@@ -284,6 +289,17 @@ impl TopicState {
         }
     }
 
+    /// The newest incarnation of a producer that anybody knows: what was read of it may be known to
+    /// others only, and their clock be ahead.
+    pub(crate) fn newest(&self, producer: &ProducerName) -> Result<u64, TransportError> {
+        let connection = &self.connection;
+        let about = About::Producer { topic: self.name.clone(), producer: producer.clone() };
+        let holders = connection.tables.fresh(|state| state.holders(&self.name));
+        let answers = connection.tables.ask(Some(holders), about)?;
+        let newest = answers.iter().map(|(_, answer)| answer.newest).max().unwrap_or(0);
+        Ok(newest.max(connection.newest(&self.name, producer)))
+    }
+
     /// Claims a partition of an exclusive topic; none where the topic is shared.
     pub(crate) fn claim(
         &self,
@@ -300,7 +316,12 @@ impl TopicState {
         tables.ask(Some(holders()), About::Nothing)?;
         let (fences, strength) = tables.look(|state| {
             let others: Vec<_> = self.claims(state, partition).collect();
-            let over = others.iter().filter(|(_, session, w)| !self.lives(state, session, w));
+            // Who forwards a producer's samples goes on with its incarnation.
+            let own = |w: &Heeded| {
+                w.word.producer == producer.name && w.word.incarnation == producer.incarnation
+            };
+            let over =
+                others.iter().filter(|(_, session, w)| !own(w) && !self.lives(state, session, w));
             let fences = over.map(|(.., Heeded { word, .. })| Fenced {
                 producer: word.producer.clone(),
                 incarnation: word.incarnation,
@@ -431,6 +452,15 @@ impl TransportTopic for DdsTopic {
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         self.0.connection.check_open()?;
         Ok(Box::new(DdsWriter::open(&self.0, request)?))
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(Box::new(DdsForwarder::open(&self.0, request, incarnation)?))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {

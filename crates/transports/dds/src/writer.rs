@@ -24,7 +24,7 @@ use crate::tables::{self, About, Claim, End, Opened, Stand, Word, WriterWord};
 use crate::topic::{TopicState, no_service};
 
 /// Who is told of room.
-type Notify = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// The most receipts of a writer that wait for acknowledgements.
 const MAX_WAITING: usize = 100_000;
@@ -42,7 +42,7 @@ pub(crate) struct Outgoing {
     pub(crate) partition: u32,
     pub(crate) producer: Producer,
     writer: entity::Writer,
-    /// How many samples it has written.
+    /// The newest number that it has written.
     sequence: AtomicU64,
     claim: Option<Claim>,
     /// The strength of its ownership.
@@ -338,6 +338,20 @@ impl Outgoing {
         }
     }
 
+    /// Says that it writes no more, once: a word after that would be taken for its successor's.
+    pub(crate) fn close(&self) {
+        let open = std::mem::replace(&mut locked(&self.life).open, false);
+        if open && !self.connection().is_closed() {
+            // Where it cannot be said, the writer is gone with its session.
+            let _ = self.say();
+        }
+    }
+
+    /// Who is told of room.
+    pub(crate) fn room(&self) -> Option<Notify> {
+        locked(&self.room).clone()
+    }
+
     /// No more receipts will come.
     pub(crate) fn end(&self) {
         let mut waiting = locked(&self.waiting);
@@ -356,7 +370,9 @@ impl Outgoing {
 
 /// The bus's end of a writer.
 pub(crate) struct DdsWriter {
-    shared: Arc<Outgoing>,
+    pub(crate) shared: Arc<Outgoing>,
+    /// The next sample's number.
+    pub(crate) next: u64,
 }
 
 impl DdsWriter {
@@ -364,18 +380,20 @@ impl DdsWriter {
         topic: &Arc<TopicState>,
         request: &WriterRequest<'_>,
     ) -> Result<Self, TransportError> {
-        let connection = &topic.connection;
-        topic.partitions(&[request.partition])?;
-        let partition = request.partition;
-        // What was read of it here may be known to others only, and their clock be ahead.
-        let about =
-            About::Producer { topic: topic.name.clone(), producer: request.producer.clone() };
-        let holders = connection.tables.fresh(|state| state.holders(&topic.name));
-        let answers = connection.tables.ask(Some(holders), about)?;
-        let newest = answers.iter().map(|(_, answer)| answer.newest).max().unwrap_or(0);
-        let newest = newest.max(connection.newest(&topic.name, request.producer));
-        let incarnation = connection.start_nanos().max(newest + 1);
+        let newest = topic.newest(request.producer)?;
+        let incarnation = topic.connection.start_nanos().max(newest + 1);
         let producer = Producer { name: request.producer.clone(), incarnation };
+        Self::open_as(topic, request.partition, producer)
+    }
+
+    /// With an incarnation that is known.
+    pub(crate) fn open_as(
+        topic: &Arc<TopicState>,
+        partition: u32,
+        producer: Producer,
+    ) -> Result<Self, TransportError> {
+        let connection = &topic.connection;
+        topic.partitions(&[partition])?;
         let (seen, up) = (connection.clock.now(), connection.clock.uptime());
         let claim = topic.claim(partition, &producer, seen.nanos())?;
         let strength = claim.as_ref().map(|claim| claim.strength);
@@ -422,14 +440,14 @@ impl DdsWriter {
             partitions: vec![partition],
         };
         connection.meet(opened, || shared.met())?;
-        Ok(Self { shared })
+        Ok(Self { shared, next: 1 })
     }
 
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
-        let sequence = shared.sequence.load(Ordering::Relaxed) + 1;
+        let sequence = self.next;
         if let Some(kept) = &mut *locked(&shared.kept) {
             if kept.is_full() {
                 let (transport, queued) = (SCHEME.to_owned(), kept.len());
@@ -451,7 +469,8 @@ impl DdsWriter {
                 Err(Refused::Failed(error)) => return Err(engine("publish", error).into()),
             }
         }
-        shared.sequence.store(sequence, Ordering::Release);
+        self.next += 1;
+        shared.sequence.fetch_max(sequence, Ordering::Release);
         shared.wrote();
         let (partition, guarantee) = (shared.partition, Guarantee::Accepted);
         Ok(Receipt { partition, offset: None, sequence, guarantee })
@@ -569,11 +588,7 @@ impl Writer for DdsWriter {
 
 impl Drop for DdsWriter {
     fn drop(&mut self) {
-        if !self.shared.connection().is_closed() {
-            // Where it cannot be said, the writer is gone with its session.
-            locked(&self.shared.life).open = false;
-            let _ = self.shared.say();
-        }
+        self.shared.close();
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use helio_bus::conformance::{self, Connecting, Verdict};
 
 /// What DDS refuses by name, without a durability service.
-const REFUSED: [&str; 17] = [
+const REFUSED: [&str; 14] = [
     "start_earliest",
     "start_offset",
     "start_time",
@@ -21,13 +21,10 @@ const REFUSED: [&str; 17] = [
     "receipt_batch",
     "overload_drop_oldest",
     "overload_shed",
-    "forwarding_as_it_is",
-    "forwarding_goes_on",
-    "forwarding_is_fenced",
 ];
 
 /// What DDS refuses by name with one: it has no places, and no groups.
-const REFUSED_WITH_A_SERVICE: [&str; 10] = [
+const REFUSED_WITH_A_SERVICE: [&str; 7] = [
     "start_offset",
     "start_time",
     "retention_is_a_gap",
@@ -35,9 +32,6 @@ const REFUSED_WITH_A_SERVICE: [&str; 10] = [
     "group_takes_over",
     "group_resumes",
     "group_apart",
-    "forwarding_as_it_is",
-    "forwarding_goes_on",
-    "forwarding_is_fenced",
 ];
 
 #[test]

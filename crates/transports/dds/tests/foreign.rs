@@ -122,17 +122,25 @@ fn others_write_without_a_header_and_read_ours() {
     let writer = Writer::open(&foreign, &reliable(), None).unwrap();
     let reader = Reader::open(&foreign, &reliable(), None).unwrap();
     let mut head = Vec::new();
+    let mut incarnation = 0;
     for number in 1..=3_u64 {
         envelope::write_head(&empty(), 3, &mut head);
         writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
         let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
         assert_eq!((&sample.payload[..], &sample.key[..]), (&b"abc"[..], &b"k"[..]));
         let header = &sample.header;
-        assert_eq!((header.producer.name.as_str(), header.producer.incarnation), ("dds", 1));
-        assert_eq!(header.sequence, number);
+        assert_eq!((header.producer.name.as_str(), header.sequence), ("dds", number));
+        assert!(number == 1 || header.producer.incarnation == incarnation);
+        incarnation = header.producer.incarnation;
         assert_eq!(header.time.unix_nanos(), 1_700_000_000_000_000_000);
     }
     assert_eq!(samples.stats().lost, 0);
+    // Whoever forwards them begins to count anew when it is started again: that is a newer one.
+    let mut again = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
+    let sample = until(|| again.next_timeout(LONG).unwrap().unwrap().into_sample());
+    assert_eq!(sample.header.sequence, 1);
+    assert!(sample.header.producer.incarnation > incarnation);
     publisher.publish(Message::new(b"ours").key(b"key").level(7)).wait().unwrap();
     let mut taken = Vec::new();
     let read = until(|| {
@@ -152,6 +160,7 @@ fn others_write_the_partition_that_their_writer_is_in() {
     let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let foreign = envelopes(domain, &envelope::envelope_type());
     let mut head = Vec::new();
+    let mut one = None;
     for partition in [3, 1] {
         let qos = qos_in(&partition.to_string()).reliable(Duration::ZERO);
         let writer = Writer::open(&foreign, &qos, None).unwrap();
@@ -162,7 +171,8 @@ fn others_write_the_partition_that_their_writer_is_in() {
             writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
             let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
             assert_eq!(sample.partition, partition);
-            assert_eq!(sample.header.producer.incarnation, 1);
+            let of = sample.header.producer.incarnation;
+            assert_eq!(*one.get_or_insert(of), of);
         }
     }
 }
