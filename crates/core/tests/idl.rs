@@ -72,8 +72,9 @@ fn samples_are_byte_for_byte_those_of_cyclone() {
             assert_eq!(codec.decode(&back).unwrap(), value, "{form:?} {name}");
             assert_eq!(key, [14], "{form:?} {name}");
             if name == ours {
-                let mut out = Vec::new();
-                of.to_cdr(&expected, &avro, &mut out).unwrap();
+                let (mut out, mut key) = (Vec::new(), Vec::new());
+                of.to_cdr_with_key(&expected, &avro, &mut out, &mut key).unwrap();
+                assert_eq!(key, [14], "{form:?}: the key fields' own bytes");
                 let padding = usize::from(out[3]);
                 out[3] = 0;
                 out.truncate(out.len() - padding);

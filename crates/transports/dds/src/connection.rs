@@ -10,8 +10,8 @@ use helio_bus::transport::locked;
 use helio_bus::{Bell, Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
-use crate::entity::{Domain, Participant, Qos, Topic};
-use crate::envelope;
+use crate::ends::Guids;
+use crate::entity::{Domain, Participant, Qos, Struct, Topic};
 use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::{Options, SERVICE_PATIENCE};
@@ -46,7 +46,8 @@ pub(crate) struct Connection {
     services_until: Instant,
     /// Who else is told that something was heard.
     listening: Mutex<Option<Arc<dyn Bell>>>,
-    topics: Mutex<HashMap<String, Weak<Topic>>>,
+    /// By name and type.
+    topics: Mutex<HashMap<(String, String), Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
     writers: Mutex<Vec<Weak<Outgoing>>>,
     readers: Mutex<Vec<Weak<Incoming>>>,
@@ -152,18 +153,17 @@ impl Connection {
         Arc::clone(&self.alarm)
     }
 
-    /// A DDS topic of envelopes: one for all ends of this connection.
-    pub(crate) fn envelopes(&self, name: &TopicName) -> Result<Arc<Topic>, TransportError> {
-        let dds = self.names.dds(name);
+    /// A DDS topic: one for all ends of this connection.
+    pub(crate) fn dds_topic(&self, name: &str, of: &Struct) -> Result<Arc<Topic>, TransportError> {
         let mut topics = locked(&self.topics);
-        if let Some(topic) = topics.get(&dds).and_then(Weak::upgrade) {
+        let key = (name.to_owned(), of.name.clone());
+        if let Some(topic) = topics.get(&key).and_then(Weak::upgrade) {
             return Ok(topic);
         }
-        let of = envelope::envelope_type();
-        let topic = Topic::create(&self.participant, &dds, &of, &Qos::new());
+        let topic = Topic::create(&self.participant, name, of, &Qos::new());
         let topic = topic.map_err(failed("make the topic"))?;
         topics.retain(|_, topic| topic.strong_count() > 0);
-        topics.insert(dds, Arc::downgrade(&topic));
+        topics.insert(key, Arc::downgrade(&topic));
         Ok(topic)
     }
 
@@ -260,10 +260,13 @@ impl Connection {
     /// gives their answers.
     pub(crate) fn meet(
         &self,
-        opened: Opened,
+        (topic, end, partitions): (&TopicName, End, &[u32]),
+        guids: Guids,
         met: impl Fn() -> Vec<String>,
     ) -> Result<Vec<(String, Answer)>, TransportError> {
-        let holders = self.tables.fresh(|state| state.holders(&opened.topic));
+        let holders = self.tables.fresh(|state| state.holders(topic));
+        let (topic, partitions) = (topic.clone(), partitions.to_vec());
+        let opened = Opened { topic, end, guids, partitions };
         let answers = self.tables.ask(Some(holders), About::Opened(opened))?;
         let until = Instant::now() + MEETING;
         let theirs: Vec<_> = answers.iter().flat_map(|(_, answer)| &answer.met).collect();
@@ -278,6 +281,17 @@ impl Connection {
         Ok(answers)
     }
 
+    /// Opens what ends of a topic want when it has got its first schema.
+    pub(crate) fn adopt(&self, topic: &TopicName) -> Result<(), TransportError> {
+        for reader in self.readers().iter().filter(|reader| reader.topic.name == *topic) {
+            reader.ends.adopt(&reader.topic)?;
+        }
+        for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
+            writer.ends.adopt(&writer.topic)?;
+        }
+        Ok(())
+    }
+
     /// Does what was heard; adds what has to wait.
     fn hear(&self, owed: &mut Vec<Owed>) {
         for (session, heard) in self.tables.hear() {
@@ -285,6 +299,9 @@ impl Connection {
                 Heard::Nothing => {}
                 Heard::Schemas(topic) => {
                     self.keep_schemas(&topic);
+                    // Before the question behind it is answered. What fails here fails for who
+                    // opens the next end.
+                    let _ = self.adopt(&topic);
                 }
                 Heard::Writers(topic) => {
                     let writers = self.writers();
@@ -362,8 +379,8 @@ impl Connection {
         let mut all = true;
         for writer in self.writers().iter().filter(wanted) {
             answer.stands.extend(writer.stand());
-            let met = writer.has_met(&opened.guid);
-            answer.met.extend(met.then(|| writer.guid()));
+            let met = writer.ends.has_met(&opened.guids);
+            answer.met.extend(writer.ends.guids().all().filter(|_| met));
             all &= met;
         }
         all
@@ -375,8 +392,8 @@ impl Connection {
         };
         let mut all = true;
         for reader in self.readers().iter().filter(wanted) {
-            let met = reader.met().contains(&opened.guid);
-            answer.met.extend(met.then(|| reader.guid()));
+            let met = reader.ends.has_met(&opened.guids);
+            answer.met.extend(reader.ends.guids().all().filter(|_| met));
             all &= met;
         }
         all

@@ -9,7 +9,7 @@
 //!     unsigned long long schema;     // 0 is bytes
 //!     unsigned long partition;
 //!     octet level;
-//!     octet flags;                   // bit 0: sent again; bit 1: nothing older waits to be stored
+//!     octet flags;                   // bits 0: sent again, 1: none older is due, 2: elsewhere
 //!     string producer;
 //!     sequence<octet> trace;         // 16, or none
 //!     @key sequence<octet> key;
@@ -26,7 +26,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use helio_bus::transport::Record;
-use helio_core::idl::TopicType;
+use helio_core::idl::{Head, TopicType};
 use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::entity::Struct;
@@ -34,10 +34,14 @@ use crate::typed::runtime_type;
 
 /// XCDR2, plain, little-endian.
 const ENCAPSULATION: [u8; 2] = [0, 7];
+/// The same, with the size of the whole in front: of types that may be appended to.
+const SIZED: [u8; 2] = [0, 9];
 /// The sample was put on the wire again: who has it already passes it over.
 pub const RE_SERVED: u8 = 1;
 /// Its writer keeps nothing older that a durability service has not acknowledged.
 pub const BASE: u8 = 2;
+/// The producer's sample before this one went by the other of its topic's two DDS topics.
+pub const ELSEWHERE: u8 = 4;
 
 /// What the bus knows of a sample besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +60,7 @@ pub struct Header<'a> {
     pub partition: u32,
     /// The routing byte.
     pub level: u8,
-    /// [`RE_SERVED`], [`BASE`].
+    /// [`RE_SERVED`], [`BASE`], [`ELSEWHERE`].
     pub flags: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
@@ -104,6 +108,24 @@ impl<'a> Header<'a> {
             trace: None,
             key,
             headers: HeadersRef::EMPTY,
+        }
+    }
+
+    /// The same for [`TopicType::to_cdr`].
+    #[must_use]
+    pub fn head(&self) -> Head<'_> {
+        Head {
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            time: self.time.nanos(),
+            schema: self.schema.0,
+            partition: self.partition,
+            level: self.level,
+            flags: self.flags,
+            producer: self.producer,
+            trace: self.trace.as_ref().map_or(&[], |trace| &trace.0),
+            key: self.key,
+            headers: self.headers.as_bytes(),
         }
     }
 
@@ -182,6 +204,17 @@ pub fn parse(cdr: &[u8]) -> Option<(Header<'_>, &[u8])> {
     let header = at.header()?;
     let payload = at.octets()?;
     Some((header, payload))
+}
+
+/// The header of a sample of any type of ours, which begins with it; none where it does not.
+#[must_use]
+pub fn header(cdr: &[u8]) -> Option<Header<'_>> {
+    let at = match cdr.get(..2)? {
+        id if id == ENCAPSULATION => 4,
+        id if id == SIZED => 8,
+        _ => return None,
+    };
+    Cursor { bytes: cdr, at }.header()
 }
 
 /// A place in CDR. (The CDR header has four bytes, so alignment to four is the same with it.)

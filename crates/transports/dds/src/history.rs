@@ -27,8 +27,7 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
         .collect();
     newest.reverse();
     newest.iter_mut().for_each(|queued| queued.origin = Origin::History);
-    inbox.put(newest);
-    inbox.put(new);
+    inbox.begin(newest, new);
 }
 
 fn was_there(queued: &Queued, stands: &[&Stand]) -> bool {

@@ -1,20 +1,23 @@
 //! What a reader has taken from Cyclone and not handed out yet: in order, numbered, bounded.
 //!
-//! Constraints. Cyclone hands out samples by key; here each producer's come in the order of their
-//! numbers again. A reader that does not keep up must not hold up others, neither their delivery
-//! (Cyclone would do that for all readers of a process) nor their writers: what is too much is
-//! passed over, oldest first, and told as a gap.
+//! Constraints. Cyclone hands out samples by key, and those of a bus topic come by two DDS topics;
+//! here each producer's come in the order of their numbers again. One whose predecessor comes by
+//! the other topic waits for it, a bounded time. A reader that does not keep up must not hold up
+//! others, neither their delivery (Cyclone would do that for all readers of a process) nor their
+//! writers: what is too much is passed over, oldest first, and told as a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Origin, Position, order_by_producer};
 use helio_bus::{Gap, GapCause};
 use helio_core::{ProducerName, Tai};
 
+use crate::ends::{Readers, Typed};
 use crate::entity::{DdsError, Reader, Sample};
-use crate::envelope::{self, BASE, Header, RE_SERVED};
+use crate::envelope::{self, BASE, ELSEWHERE, Header, RE_SERVED};
 use crate::tables::Stand;
 
 /// The most samples that lie here.
@@ -23,6 +26,12 @@ const MAX_SAMPLES: usize = 262_144;
 const MAX_BYTES: usize = 256 << 20;
 /// The most producers whose numbers are remembered.
 const MAX_PRODUCERS: usize = 1_024;
+/// How long a sample waits for its predecessor by the other topic: it may have been lost.
+const HOLD: Duration = Duration::from_secs(1);
+/// The most samples that wait so.
+const MAX_HELD: usize = 4_096;
+/// The most looks at both topics for what has come meanwhile.
+const MAX_TURNS: usize = 16;
 /// Who writes without being a bus.
 const FOREIGN: &str = "dds";
 
@@ -53,17 +62,32 @@ pub(crate) struct Queued {
     /// The producer's number, or what was counted for others than a bus.
     pub(crate) sequence: u64,
     pub(crate) origin: Origin,
+    /// The topic that it came by; none: of envelopes.
+    typed: Option<Arc<Typed>>,
     time: Tai,
     pub(crate) incarnation: u64,
-    foreign: bool,
+    /// The key, of others' samples.
+    foreign: Option<Vec<u8>>,
+    /// Its predecessor came by the other topic.
+    elsewhere: bool,
+    /// Since when it waits.
+    since: Option<Instant>,
     /// Nothing that is older comes from its writer any more.
     pub(crate) base: bool,
 }
 
 impl Queued {
+    /// The key's handle, of what came by itself.
+    fn instance(&self) -> u64 {
+        match &self.sample {
+            Body::Own(sample) => sample.instance,
+            Body::Page(..) => 0,
+        }
+    }
+
     /// Whether it was written by others than a bus.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.foreign
+        self.foreign.is_some()
     }
 
     /// Whether it is history, as a durability service has it.
@@ -72,11 +96,21 @@ impl Queued {
     }
 
     pub(crate) fn producer<'a>(&self, header: &Header<'a>) -> &'a str {
-        if self.foreign { FOREIGN } else { header.producer }
+        if self.foreign.is_some() { FOREIGN } else { header.producer }
     }
 
-    pub(crate) fn time(&self, _: &Header<'_>) -> Tai {
-        self.time
+    /// Header and payload; `avro` is where that of a typed sample is put. What cannot be read of it
+    /// is told by who decodes: no bytes are no datum.
+    pub(crate) fn read<'a>(&'a self, avro: &'a mut Vec<u8>) -> Option<(Header<'a>, &'a [u8])> {
+        let Some(typed) = &self.typed else {
+            let (header, payload) = envelope::parse(self.sample.cdr())?;
+            return Some((header, payload));
+        };
+        let header = envelope::header(self.sample.cdr())?;
+        let key = self.foreign.as_deref().unwrap_or(header.key);
+        avro.clear();
+        let _ = typed.of.from_cdr(self.sample.cdr(), avro, &mut Vec::new());
+        Some((Header { schema: typed.schema, key, ..header }, avro))
     }
 
     /// The order of one producer's samples.
@@ -86,8 +120,10 @@ impl Queued {
 
     /// Key and producer.
     pub(crate) fn names(&self) -> (&[u8], &str) {
-        let header = envelope::parse(self.sample.cdr()).map(|(header, _)| header);
-        header.map_or((&[], FOREIGN), |header| (header.key, self.producer(&header)))
+        let header = envelope::header(self.sample.cdr());
+        header.map_or((&[], FOREIGN), |header| {
+            (self.foreign.as_deref().unwrap_or(header.key), self.producer(&header))
+        })
     }
 
     /// When it was published.
@@ -109,7 +145,14 @@ struct Place {
 struct Seen {
     partition: u32,
     producer: String,
-    order: (u64, u64),
+    /// Of those that have come as envelopes, and typed: on each way they come in order.
+    order: [(u64, u64); 2],
+}
+
+impl Seen {
+    fn newest(&self) -> (u64, u64) {
+        self.order[0].max(self.order[1])
+    }
 }
 
 /// What has come.
@@ -127,6 +170,11 @@ pub(crate) struct Inbox {
     take: Take,
     taken: Vec<Sample>,
     past: Option<Past>,
+    /// Whether what comes now is in order; what was kept for late joiners has holes.
+    begun: bool,
+    /// What was written before it came, which it does not get all of.
+    before: Vec<Stand>,
+    held: Vec<Queued>,
 }
 
 /// Which samples that were sent again are taken.
@@ -164,6 +212,9 @@ impl Inbox {
             take,
             taken: Vec::new(),
             past: None,
+            begun: take != Take::History,
+            before: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -173,21 +224,98 @@ impl Inbox {
     }
 
     /// Takes all that has come.
-    pub(crate) fn pull(&mut self, reader: &Reader) -> Result<(), DdsError> {
+    pub(crate) fn pull(&mut self, ends: &Readers) -> Result<(), DdsError> {
+        let (mut come, mut outcome) = (Vec::new(), Ok(()));
+        let typed = ends.typed();
+        let ways =
+            [typed.as_ref().map(|t| (&t.reader, Some(&t.of))), Some((&ends.envelopes, None))];
+        let ways: Vec<_> = ways.into_iter().flatten().collect();
+        // What had come by one before what was just taken from the other stands before it, whoever
+        // has written it: so the other is looked at again, until nothing has come.
+        for turn in 0..if ways.len() > 1 { MAX_TURNS } else { 1 } {
+            let (before, (reader, of)) = (come.len(), ways[turn % ways.len()]);
+            outcome = outcome.and(self.take(reader, of, &mut come));
+            if turn > 0 && come.len() == before {
+                break;
+            }
+        }
+        self.admit(come, Instant::now());
+        self.keep_bounds();
+        outcome
+    }
+
+    fn take(
+        &mut self,
+        reader: &Reader,
+        typed: Option<&Arc<Typed>>,
+        into: &mut Vec<Queued>,
+    ) -> Result<(), DdsError> {
         let mut taken = std::mem::take(&mut self.taken);
         let outcome = reader.take(&mut taken);
-        let first = taken.first().map(|sample| sample.instance);
-        let one_key = taken.iter().all(|sample| Some(sample.instance) == first);
-        let known = taken.drain(..).filter(|sample| sample.valid);
-        let mut come: Vec<_> = known.filter_map(|sample| self.sorted_in(sample, reader)).collect();
+        let valid = taken.drain(..).filter(|sample| sample.valid);
+        into.extend(valid.filter_map(|sample| self.sorted_in(sample, reader, typed)));
         self.taken = taken;
-        if !one_key {
+        outcome.map(drop)
+    }
+
+    /// Puts in what has come, in order, but for what has to wait.
+    fn admit(&mut self, mut come: Vec<Queued>, now: Instant) {
+        let first = come.first().map(Queued::instance);
+        if !come.iter().all(|queued| Some(queued.instance()) == first) {
             come.sort_by_key(|queued| queued.time);
             order_by_producer(&mut come, |q| q.names().1.to_owned(), Queued::order);
         }
-        come.into_iter().for_each(|queued| self.add(queued));
-        self.keep_bounds();
-        outcome.map(drop)
+        if self.held.is_empty() && !come.iter().any(|queued| queued.elsewhere) {
+            come.into_iter().for_each(|queued| self.add(queued));
+            return;
+        }
+        let all = std::mem::take(&mut self.held).into_iter().chain(come);
+        let mut all: Vec<_> = all.collect();
+        order_by_producer(&mut all, |q| q.names().1.to_owned(), Queued::order);
+        let full = all.len() > MAX_HELD;
+        for queued in all {
+            if !full && self.waits(&queued, now) {
+                let since = queued.since.or(Some(now));
+                self.held.push(Queued { since, ..queued });
+            } else {
+                self.add(queued);
+            }
+        }
+    }
+
+    /// Whether a sample has to wait for one before it: it says so itself, or another of its
+    /// producer's waits already.
+    fn waits(&self, queued: &Queued, now: Instant) -> bool {
+        let over = queued.since.is_some_and(|since| now.duration_since(since) >= HOLD);
+        if !self.begun || over || queued.foreign.is_some() || queued.origin == Origin::History {
+            return false;
+        }
+        let (producer, (incarnation, sequence)) = (queued.names().1, queued.order());
+        let of = |seen: &&Seen| seen.partition == queued.partition && seen.producer == producer;
+        let other = usize::from(queued.typed.is_none());
+        let come = self.seen.iter().find(of).map_or((0, 0), |seen| seen.order[other]);
+        let was_there = |stand: &Stand| {
+            stand.partition == queued.partition
+                && stand.producer.as_str() == producer
+                && (stand.incarnation, stand.sequence) >= (incarnation, sequence - 1)
+        };
+        let follows = come >= (incarnation, sequence - 1) || self.before.iter().any(was_there);
+        let behind = |held: &Queued| {
+            held.partition == queued.partition
+                && held.names().1 == producer
+                && held.order() < queued.order()
+        };
+        (queued.elsewhere && !follows) || self.held.iter().any(behind)
+    }
+
+    /// Whether samples wait for others.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether there is something to be handed out.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.queue.is_empty() || !self.gaps.is_empty()
     }
 
     /// From now on what comes waits until the past has come.
@@ -208,24 +336,29 @@ impl Inbox {
         }
         let seen = past.seen.entry(key).or_default();
         *seen = order.max(*seen);
-        let (offset, foreign, base) = (0, false, true);
+        let (typed, foreign, since) = (None, None, None);
         self.push(Queued {
             sample: body,
             partition,
-            offset,
+            offset: 0,
             sequence,
             origin,
+            typed,
             time,
             incarnation,
             foreign,
-            base,
+            elsewhere: false,
+            since,
+            base: true,
         });
     }
 
     /// What whoever reads has had before.
     pub(crate) fn knows(&mut self, stand: &Stand) {
         let order = (stand.incarnation, stand.sequence);
-        self.saw(stand.partition, stand.producer.as_str(), order);
+        for way in [0, 1] {
+            self.saw(stand.partition, stand.producer.as_str(), order, way);
+        }
     }
 
     /// How many samples wait to be handed out.
@@ -258,7 +391,9 @@ impl Inbox {
             }
         }
         for ((partition, producer), order) in past.seen {
-            self.saw(partition, &producer, order);
+            for way in [0, 1] {
+                self.saw(partition, &producer, order, way);
+            }
         }
     }
 
@@ -274,32 +409,30 @@ impl Inbox {
     }
 
     /// A sample that was taken, unless it is known or nobody's.
-    fn sorted_in(&mut self, sample: Sample, reader: &Reader) -> Option<Queued> {
-        let (header, _) = envelope::parse(sample.cdr())?;
-        let foreign = header.sequence == 0;
-        let partition = if foreign {
+    fn sorted_in(
+        &mut self,
+        sample: Sample,
+        reader: &Reader,
+        typed: Option<&Arc<Typed>>,
+    ) -> Option<Queued> {
+        let header = envelope::header(sample.cdr())?;
+        let (partition, foreign) = match header.sequence {
             // Others leave the header empty; they write where their writer does.
-            match self.places[..] {
-                [Place { partition, .. }] => partition,
-                _ => {
-                    let there = reader.publication(sample.writer).map(|writer| writer.partitions);
-                    self.partition_of(&there.unwrap_or_default())
-                }
-            }
-        } else {
-            header.partition
+            0 => (self.partition_of_writer(reader, &sample), Some(foreign_key(&sample, typed))),
+            _ => (header.partition, None),
         };
         self.place(partition)?;
-        let (sequence, incarnation, time) = if foreign {
+        let (sequence, incarnation, time) = if foreign.is_some() {
             self.foreign += 1;
             (self.foreign, self.since, Tai::from_unix_nanos(sample.source_time))
         } else {
             (header.sequence, header.incarnation, header.time)
         };
         let mut origin = Origin::Log;
-        if !foreign {
+        if foreign.is_none() {
             let order = (incarnation, sequence);
-            let before = self.saw(partition, header.producer, order);
+            let way = usize::from(typed.is_some());
+            let before = self.saw(partition, header.producer, order, way);
             if header.flags & RE_SERVED != 0 {
                 origin = Origin::History;
                 let known = before.is_some_and(|before| before >= order);
@@ -313,19 +446,33 @@ impl Inbox {
                 }
             }
         }
-        let base = foreign || header.flags & BASE != 0;
-        let (sample, offset) = (Body::Own(sample), 0);
+        let base = foreign.is_some() || header.flags & BASE != 0;
+        let elsewhere = header.flags & ELSEWHERE != 0;
+        let (sample, typed, since) = (Body::Own(sample), typed.cloned(), None);
         Some(Queued {
             sample,
             partition,
-            offset,
+            offset: 0,
             sequence,
             origin,
+            typed,
             time,
             incarnation,
             foreign,
+            elsewhere,
+            since,
             base,
         })
+    }
+
+    fn partition_of_writer(&self, reader: &Reader, sample: &Sample) -> u32 {
+        match self.places[..] {
+            [Place { partition, .. }] => partition,
+            _ => {
+                let there = reader.publication(sample.writer).map(|writer| writer.partitions);
+                self.partition_of(&there.unwrap_or_default())
+            }
+        }
     }
 
     /// The partition of the topic that DDS partitions stand for: the first that is one and is read.
@@ -338,34 +485,44 @@ impl Inbox {
     /// The newest incarnation of a producer; 0 is none.
     pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
         let own = self.seen.iter().filter(|seen| seen.producer == producer.as_str());
-        own.map(|seen| seen.order.0).max().unwrap_or(0)
+        own.map(|seen| seen.newest().0).max().unwrap_or(0)
     }
 
     /// Remembers a producer's newest number; gives the one before.
-    fn saw(&mut self, partition: u32, producer: &str, order: (u64, u64)) -> Option<(u64, u64)> {
+    fn saw(
+        &mut self,
+        partition: u32,
+        producer: &str,
+        order: (u64, u64),
+        way: usize,
+    ) -> Option<(u64, u64)> {
         let same = |seen: &Seen| seen.partition == partition && seen.producer == producer;
         if let Some(place) = self.seen.iter().position(same) {
             // Whoever writes most is found first.
             self.seen.swap(0, place);
-            let before = self.seen[0].order;
-            self.seen[0].order = before.max(order);
+            let before = self.seen[0].newest();
+            let newest = &mut self.seen[0].order[way];
+            *newest = order.max(*newest);
             return Some(before);
         }
         if self.seen.len() == MAX_PRODUCERS {
             self.seen.truncate(MAX_PRODUCERS / 2);
         }
-        self.seen.push(Seen { partition, producer: producer.to_owned(), order });
+        let mut seen = Seen { partition, producer: producer.to_owned(), order: [(0, 0); 2] };
+        seen.order[way] = order;
+        self.seen.push(seen);
         None
     }
 
-    /// Whether everything has come that a producer had written.
+    /// Whether everything has come that a producer had written, by both topics.
     pub(crate) fn has_seen(&self, stand: &Stand) -> bool {
-        let name: &ProducerName = &stand.producer;
-        self.seen.iter().any(|seen| {
-            seen.partition == stand.partition
-                && seen.producer == name.as_str()
-                && seen.order >= (stand.incarnation, stand.sequence)
-        })
+        let of = |seen: &&Seen| {
+            seen.partition == stand.partition && seen.producer == stand.producer.as_str()
+        };
+        let come = self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order);
+        let whole =
+            |way: usize| stand.ways[way] == 0 || come[way] >= (stand.incarnation, stand.ways[way]);
+        whole(0) && whole(1)
     }
 
     fn push(&mut self, mut queued: Queued) {
@@ -442,10 +599,33 @@ impl Inbox {
         self.queue.drain(..).collect()
     }
 
-    /// Puts samples in.
-    pub(crate) fn put(&mut self, queued: impl IntoIterator<Item = Queued>) {
-        queued.into_iter().for_each(|queued| self.push(queued));
+    /// Begins with samples of the past, and those that have come since.
+    pub(crate) fn begin(&mut self, past: Vec<Queued>, since: Vec<Queued>) {
+        past.into_iter().for_each(|queued| self.push(queued));
+        self.begun = true;
+        self.admit(since, Instant::now());
     }
+
+    /// What was written before it came is not waited for: who joins does not get all of it.
+    pub(crate) fn came_behind(&mut self, stands: Vec<Stand>) {
+        self.before = stands;
+    }
+
+    /// What comes is in order from now on.
+    pub(crate) fn begin_with_what_comes(&mut self) {
+        self.begun = true;
+    }
+}
+
+/// The key of a sample without our header: in a type of a schema's it may be fields.
+fn foreign_key(sample: &Sample, typed: Option<&Arc<Typed>>) -> Vec<u8> {
+    let mut key = Vec::new();
+    match typed {
+        // What cannot be read is told when it is handed out.
+        Some(typed) => _ = typed.of.from_cdr(sample.cdr(), &mut Vec::new(), &mut key),
+        None => key.extend(envelope::header(sample.cdr()).iter().flat_map(|header| header.key)),
+    }
+    key
 }
 
 #[cfg(test)]

@@ -18,15 +18,17 @@
 //! bounded: unacknowledged bytes of a writer (Cyclone's high-water mark), samples that lie
 //! at a reader (`inbox`), what opening waits for.
 //!
-//! Format. A sample is a `helio::Envelope`: a header of ours and the payload. What a broker would
-//! know is said by each session on `_helio/table` and held by all. docs/formats/dds.md has it.
+//! Format. A sample of a topic's first schema is of that schema's IDL type, with a header of ours;
+//! any other is a `helio::Envelope`, the header and the payload. What a broker would know is said
+//! by each session on `_helio/table` and held by all. docs/formats/dds.md has it.
 //!
 //! Operation, bottom up: [`entity`] has Cyclone's entities as safe values; [`typed`] makes types
 //! for them; [`envelope`] is the sample on the wire; `tables` say who has which topics, schemas and
-//! writers; `writer` and `reader` are the ways in and out.
+//! writers; `ends` are a topic's two DDS topics; `writer` and `reader` are the ways in and out.
 
 mod connection;
 pub mod durability;
+mod ends;
 pub mod entity;
 pub mod envelope;
 mod error;

@@ -1,6 +1,7 @@
 //! What topics are called on both sides.
 //!
-//! A DDS topic has the bus topic's name, behind the URL's `prefix`. Names that DDS or the transport
+//! The DDS topic of a bus topic's first schema has the bus topic's name, behind the URL's `prefix`;
+//! that of its envelopes is one of the transport's own. Names that DDS or the transport
 //! keep for themselves (they begin with `DCPS` or `_`) get a `_` in front.
 
 use helio_core::TopicName;
@@ -16,7 +17,12 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// A topic of the bus.
+    /// The envelopes of a topic of the bus.
+    pub(crate) fn envelopes(&self, name: &TopicName) -> String {
+        self.internal(&format!("envelopes/{name}"))
+    }
+
+    /// A topic of the bus: the samples of its first schema.
     pub(crate) fn dds(&self, name: &TopicName) -> String {
         let name = name.as_str();
         let kept = self.prefix.is_empty() && name.starts_with("DCPS") || name.starts_with('_');
@@ -40,6 +46,8 @@ mod tests {
         assert_eq!(dds("MTMount/logevent/summaryState"), "MTMount/logevent/summaryState");
         assert_eq!(dds("DCPSTopic"), "_DCPSTopic");
         assert_eq!(names.internal("table"), "_helio/table");
+        let wind = TopicName::new("weather/wind").unwrap();
+        assert_eq!(names.envelopes(&wind), "_helio/envelopes/weather/wind");
         assert_eq!(Names::new("sim.").internal("table"), "sim._helio/table");
     }
 }

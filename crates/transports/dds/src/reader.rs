@@ -14,15 +14,15 @@ use helio_core::ProducerName;
 
 use crate::SCHEME;
 use crate::connection::Connection;
-use crate::entity::{self, Listener, News};
-use crate::envelope;
+use crate::ends::Readers;
+use crate::entity::{Listener, News};
 use crate::error::{failed, unsupported};
 use crate::history;
 use crate::inbox::{Inbox, Queued, Take};
 use crate::misfits::Misfits;
 use crate::options::PATIENCE;
 use crate::past::{self, Alone, Past, RETRY};
-use crate::tables::{self, End, Opened, Stand};
+use crate::tables::{End, Stand};
 use crate::topic::{TopicState, no_service};
 
 /// A reader that is behind by so many has the connection's thread look after its bounds at once,
@@ -34,7 +34,7 @@ pub(crate) struct Incoming {
     pub(crate) topic: Arc<TopicState>,
     /// Empty is all.
     pub(crate) partitions: Vec<u32>,
-    reader: entity::Reader,
+    pub(crate) ends: Readers,
     inbox: Mutex<Inbox>,
     wake: Arc<Wake>,
 }
@@ -60,17 +60,6 @@ impl Wake {
 }
 
 impl Incoming {
-    pub(crate) fn guid(&self) -> String {
-        tables::guid(self.reader.guid())
-    }
-
-    /// The writers that it has met.
-    pub(crate) fn met(&self) -> Vec<String> {
-        let writers = self.reader.writers().unwrap_or_default();
-        let ends = writers.into_iter().filter_map(|writer| self.reader.publication(writer));
-        ends.map(|end| tables::guid(end.guid)).collect()
-    }
-
     pub(crate) fn ring(&self) {
         self.wake.ring();
     }
@@ -82,15 +71,19 @@ impl Incoming {
 
     /// Takes what has come, within bounds, where nobody else does.
     pub(crate) fn attend(&self) {
-        if self.wake.arrived.load(Ordering::Relaxed) > 0 {
+        let mut inbox = locked(&self.inbox);
+        if self.wake.arrived.load(Ordering::Relaxed) > 0 || inbox.has_held() {
             // What fails here fails for who reads, too.
-            let _ = self.pull(&mut locked(&self.inbox));
+            let _ = self.pull(&mut inbox);
+            if inbox.has_any() {
+                self.ring();
+            }
         }
     }
 
     fn pull(&self, inbox: &mut Inbox) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
-        inbox.pull(&self.reader).map_err(failed("take samples"))
+        inbox.pull(&self.ends).map_err(failed("take samples"))
     }
 }
 
@@ -100,6 +93,8 @@ pub(crate) struct DdsReader {
     producers: Producers,
     /// What durability services have and has not come yet.
     past: Option<Past>,
+    /// The typed sample that is handed out.
+    avro: Vec<u8>,
 }
 
 impl DdsReader {
@@ -122,8 +117,9 @@ impl DdsReader {
             let stands: Vec<_> = stands.into_iter().map(|(_, stand)| stand).collect();
             let asked = (past::await_keeper(topic)?, Alone::Waits);
             reader.begin_with_past(asked, last, (stands.clone(), Vec::new()))?;
-            if last.is_some() {
-                reader.await_past(&stands, n)?;
+            match last {
+                Some(_) => reader.await_past(&stands, n)?,
+                None => locked(&reader.shared.inbox).begin_with_what_comes(),
             }
         } else {
             reader.begin_with_history(stands, n)?;
@@ -161,13 +157,14 @@ impl DdsReader {
         topic.partitions(partitions)?;
         let shared = subscribe(topic, partitions, (take, past))?;
         connection.add_reader(&shared);
-        let opened = Opened {
-            topic: topic.name.clone(),
-            end: End::Reader,
-            guid: shared.guid(),
-            partitions: partitions.to_vec(),
+        let answers = loop {
+            let opened = (&topic.name, End::Reader, partitions);
+            let answers = connection.meet(opened, shared.ends.guids(), || shared.ends.met())?;
+            // Those who have answered may have told of the first schema only now.
+            if !shared.ends.adopt(topic)? {
+                break answers;
+            }
         };
-        let answers = connection.meet(opened, || shared.met())?;
         let own = connection.writers();
         let own = own.iter().filter(|writer| writer.topic.name == topic.name);
         let session = || connection.tables.session.clone();
@@ -179,8 +176,11 @@ impl DdsReader {
             let wanted = partitions.is_empty() || partitions.contains(&stand.partition);
             stand.sequence > 0 && wanted
         };
-        let stands = stands.chain(own).filter(read).collect();
-        Ok((Self { shared, producers: Producers::default(), past: None }, stands))
+        let stands: Vec<_> = stands.chain(own).filter(read).collect();
+        let before = stands.iter().map(|(_, stand)| stand.clone()).collect();
+        locked(&shared.inbox).came_behind(before);
+        let (producers, avro) = Default::default();
+        Ok((Self { shared, producers, past: None, avro }, stands))
     }
 
     /// Begins with what durability services have: the newest so many of each key, or all.
@@ -320,34 +320,34 @@ impl DdsReader {
             };
             drop(inbox);
             let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
-            if hand_out(&next, &mut self.producers, visit).is_break() {
+            if self.hand_out(&next, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
     }
-}
 
-fn hand_out(next: &Queued, producers: &mut Producers, visit: &mut Visit<'_>) -> ControlFlow<()> {
-    let Some((header, payload)) = envelope::parse(next.sample.cdr()) else {
-        return ControlFlow::Continue(());
-    };
-    let Some(producer) = producers.of(next.producer(&header), next.incarnation) else {
-        return ControlFlow::Continue(());
-    };
-    visit.item(Item::Sample(SampleRef {
-        partition: next.partition,
-        offset: next.offset,
-        key: header.key,
-        producer: &producer,
-        sequence: next.sequence,
-        time: next.time(&header),
-        schema: header.schema,
-        level: header.level,
-        trace: header.trace,
-        headers: header.headers,
-        payload,
-        origin: next.origin,
-    }))
+    fn hand_out(&mut self, next: &Queued, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        let Some((header, payload)) = next.read(&mut self.avro) else {
+            return ControlFlow::Continue(());
+        };
+        let Some(producer) = self.producers.of(next.producer(&header), next.incarnation) else {
+            return ControlFlow::Continue(());
+        };
+        visit.item(Item::Sample(SampleRef {
+            partition: next.partition,
+            offset: next.offset,
+            key: header.key,
+            producer: &producer,
+            sequence: next.sequence,
+            time: next.published(),
+            schema: header.schema,
+            level: header.level,
+            trace: header.trace,
+            headers: header.headers,
+            payload,
+            origin: next.origin,
+        }))
+    }
 }
 
 fn no_places(what: &str) -> TransportError {
@@ -357,7 +357,7 @@ fn no_places(what: &str) -> TransportError {
     )
 }
 
-/// Opens the DDS reader.
+/// Opens the DDS readers.
 fn subscribe(
     topic: &Arc<TopicState>,
     partitions: &[u32],
@@ -366,23 +366,24 @@ fn subscribe(
     let connection = &topic.connection;
     let wake = Arc::<Wake>::default();
     let (told, alarm) = (Arc::clone(&wake), connection.alarm());
-    let listener: Listener = Box::new(move |news| {
-        if let News::Incompatible(policy) = news {
-            locked(&told.misfits).add(policy);
-            told.ring();
-        }
-        if news == News::Data {
-            told.ring();
-            if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {
-                alarm.ring();
+    let listening = move || -> Listener {
+        let (told, alarm) = (Arc::clone(&told), Arc::clone(&alarm));
+        Box::new(move |news| {
+            if let News::Incompatible(policy) = news {
+                locked(&told.misfits).add(policy);
+                told.ring();
             }
-        }
-    });
-    let envelopes = connection.envelopes(&topic.name)?;
+            if news == News::Data {
+                told.ring();
+                if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {
+                    alarm.ring();
+                }
+            }
+        })
+    };
     // What services keep comes from them, not from the writers.
-    let qos = topic.reader_qos(partitions, take == Take::History && !topic.is_kept())?;
-    let reader = entity::Reader::open(&envelopes, &qos, Some(listener));
-    let reader = reader.map_err(failed("open the reader"))?;
+    let history = take == Take::History && !topic.is_kept();
+    let ends = Readers::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
     let mut inbox = Inbox::new(&places, take);
@@ -392,7 +393,7 @@ fn subscribe(
     Ok(Arc::new(Incoming {
         topic: Arc::clone(topic),
         partitions: partitions.to_vec(),
-        reader,
+        ends,
         inbox: Mutex::new(inbox.since(connection.start_nanos())),
         wake,
     }))

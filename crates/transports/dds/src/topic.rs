@@ -1,7 +1,7 @@
 //! The transport, and a topic of it, as the bus sees them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{
     Alive, Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
@@ -13,6 +13,7 @@ use helio_core::{Producer, ProducerName, Tai};
 use std::time::Duration;
 
 use crate::connection::{Connection, unsay};
+use crate::ends::First;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
 use crate::forwarder::DdsForwarder;
@@ -41,6 +42,8 @@ pub(crate) struct TopicState {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: TopicName,
     pub(crate) qos: Qos,
+    /// What is known of its first schema.
+    pub(crate) first: Mutex<First>,
 }
 
 impl Dds {
@@ -62,7 +65,8 @@ impl Dds {
         let open = self.connection.hold(name, || {
             self.connection.tables.say(word)?;
             let connection = Arc::clone(&self.connection);
-            Ok(Arc::new(TopicState { connection, name: name.clone(), qos }))
+            let first = Mutex::default();
+            Ok(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
         })?;
         self.connection.keep_schemas(name);
         Ok(open)
@@ -221,6 +225,15 @@ impl TopicState {
                 &format!("the topic has {partitions} partitions"),
             )),
         }
+    }
+
+    /// Opens what the ends of this connection want for a schema that was declared here, and waits
+    /// until those of writers have met their readers.
+    fn adopt(&self) -> Result<(), TransportError> {
+        let connection = &self.connection;
+        connection.adopt(&self.name)?;
+        let writers = connection.writers();
+        writers.iter().filter(|writer| writer.topic.name == self.name).try_for_each(|w| w.meet())
     }
 
     fn endpoint_qos(&self) -> entity::Qos {
@@ -443,6 +456,7 @@ impl TransportTopic for DdsTopic {
         let holders = tables.look(|state| state.holders(&topic.name));
         tables.ask(Some(holders), About::Nothing)?;
         if self.schemas()?.get(after) == Some(&id) {
+            topic.adopt()?;
             return Ok(Declared::Yes);
         }
         unsay(&topic.connection, &word);

@@ -14,13 +14,13 @@ use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
 use crate::connection::Connection;
-use crate::entity::{self, Listener, News, Refused};
-use crate::envelope::{self, BASE, Header};
+use crate::ends::{Before, Unwritten, Writers};
+use crate::entity::Refused;
+use crate::envelope::{BASE, Header};
 use crate::error::{engine, failed};
 use crate::kept::Kept;
-use crate::misfits::Misfits;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::tables::{self, About, Claim, End, Opened, Stand, Word, WriterWord};
+use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
 use crate::topic::{TopicState, no_service};
 
 /// Who is told of room.
@@ -32,7 +32,7 @@ const MAX_WAITING: usize = 100_000;
 /// What makes samples out of records.
 #[derive(Default)]
 struct Pen {
-    head: Vec<u8>,
+    before: Before,
     utc: Utc,
 }
 
@@ -41,9 +41,11 @@ pub(crate) struct Outgoing {
     pub(crate) topic: Arc<TopicState>,
     pub(crate) partition: u32,
     pub(crate) producer: Producer,
-    writer: entity::Writer,
+    pub(crate) ends: Writers,
     /// The newest number that it has written.
     sequence: AtomicU64,
+    /// The numbers of its newest envelope and of its newest typed sample.
+    ways: [AtomicU64; 2],
     claim: Option<Claim>,
     /// The strength of its ownership.
     strength: AtomicI32,
@@ -57,7 +59,6 @@ pub(crate) struct Outgoing {
     kept: Mutex<Option<Kept>>,
     /// What writes: one at a time, so that numbers go out in order.
     pen: Mutex<Pen>,
-    misfits: Arc<Mutex<Misfits>>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
@@ -94,22 +95,14 @@ impl Outgoing {
         }
         let Producer { name, incarnation } = self.producer.clone();
         let sequence = self.sequence.load(Ordering::Acquire);
-        Some(Stand { partition: self.partition, producer: name, incarnation, sequence })
+        let ways = [0, 1].map(|way: usize| self.ways[way].load(Ordering::Acquire));
+        Some(Stand { partition: self.partition, producer: name, incarnation, sequence, ways })
     }
 
-    pub(crate) fn guid(&self) -> String {
-        tables::guid(self.writer.guid())
-    }
-
-    /// The readers that it has met.
-    fn met(&self) -> Vec<String> {
-        let readers = self.writer.readers().unwrap_or_default();
-        let ends = readers.into_iter().filter_map(|reader| self.writer.subscription(reader));
-        ends.map(|end| tables::guid(end.guid)).collect()
-    }
-
-    pub(crate) fn has_met(&self, reader: &str) -> bool {
-        self.met().iter().any(|met| met == reader)
+    /// Waits until its ends have met those of the topic.
+    pub(crate) fn meet(&self) -> Result<(), TransportError> {
+        let opened = (&self.topic.name, End::Writer, &[self.partition][..]);
+        self.connection().meet(opened, self.ends.guids(), || self.ends.met()).map(drop)
     }
 
     fn connection(&self) -> &Arc<Connection> {
@@ -151,7 +144,7 @@ impl Outgoing {
         let stronger = later.saturating_add(1);
         if self.strength.fetch_max(stronger, Ordering::AcqRel) <= later {
             // Where that fails, readers keep to the other until it closes.
-            let _ = self.writer.strengthen(stronger);
+            let _ = self.ends.strengthen(stronger);
             let _ = self.say();
         }
     }
@@ -243,25 +236,35 @@ impl Outgoing {
     }
 
     /// Hands a sample to Cyclone.
-    fn write(&self, record: &Record<'_>, sequence: u64, flags: u8) -> Result<(), Refused> {
+    fn write(&self, record: &Record<'_>, sequence: u64, flags: u8) -> Result<(), Unwritten> {
         let pen = &mut *locked(&self.pen);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
         let header = Header { flags, ..header };
-        envelope::write_head(&header, record.payload.len(), &mut pen.head);
-        let pieces = envelope::pieces(&pen.head, record.payload);
-        self.writer.write(&pieces, pen.utc.nanos(record.time).max(0))
+        let time = pen.utc.nanos(record.time).max(0);
+        let typed = self.ends.write(&header, record.payload, time, &mut pen.before)?;
+        self.ways[usize::from(typed)].fetch_max(sequence, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether a sample can be sent: what is kept is sent later, when nobody could be told.
+    fn check_value(&self, record: &Record<'_>, sequence: u64) -> Result<(), PublishError> {
+        let pen = &mut *locked(&self.pen);
+        let header = Header::of(record, &self.producer, (self.partition, sequence));
+        let checked = self.ends.check(&header, record.payload, &mut pen.before);
+        checked.map_err(PublishError::Encode)
     }
 
     /// Sends what is kept and was not sent; where there is no room the thread goes on.
     fn send_kept(&self, kept: &mut Kept) -> Result<(), TransportError> {
         match kept.send(|sequence, record, flags| self.write(record, sequence, flags)) {
             Ok(()) => Ok(()),
-            Err(Refused::Full) => {
+            Err(Unwritten::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
                 self.connection().await_receipts();
                 Ok(())
             }
-            Err(Refused::Failed(error)) => Err(engine("publish", error)),
+            Err(Unwritten::Refused(Refused::Failed(error))) => Err(engine("publish", error)),
+            Err(Unwritten::Value(told)) => Err(engine("publish", std::io::Error::other(told))),
         }
     }
 
@@ -316,7 +319,7 @@ impl Outgoing {
     /// Waits for acknowledgements, and tells who waits for them or for room.
     pub(crate) fn wait(&self, at_most: Duration) {
         let written = self.sequence.load(Ordering::Acquire);
-        let all = self.writer.wait_for_acknowledgements(at_most);
+        let all = self.ends.wait_for_acknowledgements(at_most);
         if matches!(all, Ok(true)) {
             let mut told = Vec::new();
             let mut waiting = locked(&self.waiting);
@@ -397,26 +400,17 @@ impl DdsWriter {
         let (seen, up) = (connection.clock.now(), connection.clock.uptime());
         let claim = topic.claim(partition, &producer, seen.nanos())?;
         let strength = claim.as_ref().map(|claim| claim.strength);
-        let envelopes = connection.envelopes(&topic.name)?;
-        let qos = topic.writer_qos(partition, strength)?;
         if topic.is_kept() {
             connection.hear_stored()?;
         }
-        let misfits = Arc::<Mutex<Misfits>>::default();
-        let found = Arc::clone(&misfits);
-        let listener: Listener = Box::new(move |news| {
-            if let News::Incompatible(policy) = news {
-                locked(&found).add(policy);
-            }
-        });
-        let writer = entity::Writer::open(&envelopes, &qos, Some(listener));
-        let writer = writer.map_err(failed("open the writer"))?;
+        let ends = Writers::open(topic, partition, strength)?;
         let shared = Arc::new(Outgoing {
             topic: Arc::clone(topic),
             partition,
             producer,
-            writer,
+            ends,
             sequence: AtomicU64::new(0),
+            ways: Default::default(),
             claim,
             strength: AtomicI32::new(strength.unwrap_or(0)),
             life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
@@ -425,7 +419,6 @@ impl DdsWriter {
             waiting: Mutex::default(),
             kept: Mutex::new(topic.is_kept().then(Kept::default)),
             pen: Mutex::default(),
-            misfits,
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
         });
@@ -433,13 +426,7 @@ impl DdsWriter {
         shared.say()?;
         // Those of this connection that were replaced hear of it as others do.
         connection.writers().iter().for_each(|writer| writer.look());
-        let opened = Opened {
-            topic: topic.name.clone(),
-            end: End::Writer,
-            guid: shared.guid(),
-            partitions: vec![partition],
-        };
-        connection.meet(opened, || shared.met())?;
+        shared.meet()?;
         Ok(Self { shared, next: 1 })
     }
 
@@ -453,6 +440,7 @@ impl DdsWriter {
                 let (transport, queued) = (SCHEME.to_owned(), kept.len());
                 return Err(PublishError::Full { transport, queued });
             }
+            shared.check_value(record, sequence)?;
             kept.push(sequence, record);
             if let Err(error) = shared.send_kept(kept) {
                 kept.take_back();
@@ -461,12 +449,15 @@ impl DdsWriter {
         } else {
             match shared.write(record, sequence, BASE) {
                 Ok(()) => {}
-                Err(Refused::Full) => {
+                Err(Unwritten::Value(told)) => return Err(PublishError::Encode(told)),
+                Err(Unwritten::Refused(Refused::Full)) => {
                     shared.wants_room.store(true, Ordering::Release);
                     shared.connection().await_receipts();
                     return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
                 }
-                Err(Refused::Failed(error)) => return Err(engine("publish", error).into()),
+                Err(Unwritten::Refused(Refused::Failed(error))) => {
+                    return Err(engine("publish", error).into());
+                }
             }
         }
         self.next += 1;
@@ -507,7 +498,7 @@ impl DdsWriter {
             kept.wait(receipt, ticket);
             return Ok(Published::Pending(pending));
         }
-        let acknowledged = self.shared.writer.wait_for_acknowledgements(Duration::ZERO);
+        let acknowledged = self.shared.ends.wait_for_acknowledgements(Duration::ZERO);
         if acknowledged.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
@@ -560,7 +551,7 @@ impl Writer for DdsWriter {
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
             shared.lives();
             shared.say()?;
-            shared.writer.assert_alive().map_err(failed("assert liveliness"))?;
+            shared.ends.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
                 let holders = shared.connection().tables.look(|s| s.holders(&shared.topic.name));
                 shared.connection().tables.ask(Some(holders), About::Nothing)?;
@@ -571,7 +562,7 @@ impl Writer for DdsWriter {
     }
 
     fn incompatible(&self) -> Vec<Incompatible> {
-        locked(&self.shared.misfits).all()
+        locked(self.shared.ends.misfits()).all()
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {

@@ -31,7 +31,7 @@ fn participant(domain: u32) -> Arc<Participant> {
 }
 
 fn envelopes(domain: u32, of: &Struct) -> Arc<Topic> {
-    Topic::create(&participant(domain), "shared", of, &entity::Qos::new()).unwrap()
+    Topic::create(&participant(domain), "_helio/envelopes/shared", of, &entity::Qos::new()).unwrap()
 }
 
 fn qos() -> entity::Qos {

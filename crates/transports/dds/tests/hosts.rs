@@ -62,8 +62,8 @@ fn child() {
     }
 }
 
-/// Meets the other by what both read, claims the topic when it has lost the other, and publishes
-/// until it is fenced. It reads the topic itself, too.
+/// Meets the other by what both read, claims the topic when it has lost the other and is told to,
+/// and publishes until it is fenced. It reads the topic itself, too.
 fn own(bus: &Bus) {
     let (mut out, topic) = (std::io::stdout(), owned(bus));
     let mut say = |line: &str| writeln!(out, "{line}").unwrap();
@@ -78,6 +78,8 @@ fn own(bus: &Bus) {
         while of_others(others.next_blocking().unwrap()) != Some(wanted) {}
         say(if wanted == Alive::Yes { "met" } else { "alone" });
     }
+    // Which is the earlier one is the test's to say.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
     let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let publisher = topic.publisher().unwrap();
     say("owns");
@@ -182,6 +184,7 @@ impl Running {
             .args(["--exact", "child", "--nocapture"])
             .env("HELIO_TEST_ROLE", role)
             .env("HELIO_TEST_URL", url)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -255,10 +258,13 @@ fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
     second.until(word("met"));
     hosts.cable("down");
     // Each side lets one in, of which the other cannot know.
-    first.until(word("owns"));
-    first.until(numbered(1));
-    second.until(word("owns"));
-    second.until(numbered(1));
+    for side in [&mut first, &mut second] {
+        side.until(word("alone"));
+    }
+    for side in [&mut first, &mut second] {
+        side.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        side.until(numbered(1));
+    }
     hosts.cable("up");
     second.until(word("fenced"));
     let taken = second.until(numbered(0))[0];

@@ -36,11 +36,35 @@ impl TopicType {
         avro: &[u8],
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), CdrError> {
-        let start = out.len();
-        self.put(head, avro, out).inspect_err(|_| out.truncate(start))
+        self.to_cdr_with_key(head, avro, out, &mut Vec::new())
     }
 
-    fn put(&self, head: &Head<'_>, avro: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    /// The same, and appends to `key` the Avro bytes of the key fields, which instances are told
+    /// apart by; nothing where the key is the header's.
+    ///
+    /// # Errors
+    /// As [`to_cdr`](Self::to_cdr); `key` is as it was then.
+    pub fn to_cdr_with_key(
+        &self,
+        head: &Head<'_>,
+        avro: &[u8],
+        out: &mut Vec<u8>,
+        key: &mut Vec<u8>,
+    ) -> std::result::Result<(), CdrError> {
+        let starts = (out.len(), key.len());
+        self.put(head, avro, out, key).inspect_err(|_| {
+            out.truncate(starts.0);
+            key.truncate(starts.1);
+        })
+    }
+
+    fn put(
+        &self,
+        head: &Head<'_>,
+        avro: &[u8],
+        out: &mut Vec<u8>,
+        key: &mut Vec<u8>,
+    ) -> Result<()> {
         let start = out.len();
         let encoding = self.encoding();
         let identifier = match (encoding, self.root().appendable) {
@@ -59,7 +83,14 @@ impl TopicType {
             output.octets(avro)?;
         } else {
             let mut reader = Reader::new(avro);
-            self.put_members(self.fields(), &mut reader, &mut output)?;
+            for member in self.fields() {
+                let rest = reader.rest();
+                self.put_member(member, &mut reader, &mut output)
+                    .map_err(|error| error.in_field(&member.name))?;
+                if member.key {
+                    key.extend_from_slice(&rest[..rest.len() - reader.rest().len()]);
+                }
+            }
             reader.finish()?;
         }
         if let Some(size) = size {
@@ -74,18 +105,6 @@ impl TopicType {
     /// Whether a struct's size is in front of it.
     pub(super) fn sized(&self, of: &Struct, encoding: Encoding) -> bool {
         of.appendable && encoding == Encoding::Xcdr2
-    }
-
-    fn put_members(
-        &self,
-        members: &[Member],
-        reader: &mut Reader<'_>,
-        out: &mut Output<'_>,
-    ) -> Result<()> {
-        for member in members {
-            self.put_member(member, reader, out).map_err(|e| e.in_field(&member.name))?;
-        }
-        Ok(())
     }
 
     fn put_member(
@@ -162,7 +181,9 @@ impl TopicType {
 
     fn put_struct(&self, of: &Struct, reader: &mut Reader<'_>, out: &mut Output<'_>) -> Result<()> {
         let size = self.sized(of, out.encoding).then(|| out.open());
-        self.put_members(&of.members, reader, out)?;
+        for member in &of.members {
+            self.put_member(member, reader, out).map_err(|e| e.in_field(&member.name))?;
+        }
         size.map_or(Ok(()), |size| out.close(size))
     }
 

@@ -345,6 +345,7 @@ fn stands(known: &HashMap<Who, Order>) -> Vec<Stand> {
         producer: producer.clone(),
         incarnation: *incarnation,
         sequence: *sequence,
+        ways: [0; 2],
     };
     known.iter().map(stand).collect()
 }

@@ -15,7 +15,7 @@ use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
 use helio_core::{Producer, ProducerName};
 
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
-use crate::envelope::{self, Header};
+use crate::envelope::Header;
 use crate::inbox::Queued;
 use crate::post::Stored;
 use crate::reader::DdsReader;
@@ -232,7 +232,8 @@ impl Keeping {
             if next.is_foreign() {
                 continue;
             }
-            let Some((header, payload)) = envelope::parse(next.sample.cdr()) else { continue };
+            let mut avro = Vec::new();
+            let Some((header, payload)) = next.read(&mut avro) else { continue };
             if !self.schemas.contains(&header.schema) {
                 self.carry_schema(journal, header.schema)?;
             }
@@ -387,7 +388,7 @@ impl Keeping {
                 });
                 // A writer whose word has not been heard yet will be; one that has gone will not.
                 let Some((session, _)) = own.next() else { return false };
-                let stand = Stand { partition, producer, incarnation, sequence };
+                let stand = Stand { partition, producer, incarnation, sequence, ways: [0; 2] };
                 told.push((session.to_owned(), Stored { topic: topic.clone(), stand }));
                 false
             });

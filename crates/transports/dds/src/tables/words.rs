@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 use serde::{Deserialize, Serialize};
 
+use crate::ends::Guids;
 use crate::entity::Guid;
 
 /// Who has said something first, and when: the smaller one holds.
@@ -160,7 +161,7 @@ pub(crate) struct Opened {
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
     pub(crate) end: End,
-    pub(crate) guid: String,
+    pub(crate) guids: Guids,
     /// Empty is all.
     pub(crate) partitions: Vec<u32>,
 }
@@ -196,7 +197,11 @@ pub(crate) struct Stand {
     #[serde(with = "name")]
     pub(crate) producer: ProducerName,
     pub(crate) incarnation: u64,
+    /// The number of its newest sample.
     pub(crate) sequence: u64,
+    /// The numbers of its newest envelope and of its newest typed sample; 0 is none.
+    #[serde(default)]
+    pub(crate) ways: [u64; 2],
 }
 
 impl Word {

@@ -24,8 +24,8 @@ import cyclonedds
 from cyclonedds.core import Policy, Qos
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.idl._support import Endianness
-from cyclonedds.pub import DataWriter
-from cyclonedds.sub import DataReader
+from cyclonedds.pub import DataWriter, Publisher
+from cyclonedds.sub import DataReader, Subscriber
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
@@ -108,20 +108,30 @@ class Participant:
     def echo(self, request: dict[str, Any]) -> dict[str, Any]:
         """Reads samples of a topic and writes each to another, without our header if so asked."""
         kind = self._type(request["type"])
-        writer = DataWriter(
-            self._participant, Topic(self._participant, request["to"], kind), qos=QOS
-        )
+        # A bus's partition 0 is the DDS partition of that name, and all of them are `*`.
+        named = request.get("partition")
+        into = self._publisher(named)
+        topic = Topic(self._participant, request["to"], kind)
+        writer = DataWriter(into, topic, qos=QOS)
         self._held.append(writer)
         seen = []
-        for sample in self._take(request["topic"], kind, request["count"]):
+        for sample in self._take(request["topic"], kind, request["count"], named):
             seen.append(shown(sample))
             if request.get("anonymous"):
                 sample.helio = type(sample.helio)(0, 0, 0, 0, 0, 0, 0, "", [], [], [])
             writer.write(sample)
         return {"samples": seen}
 
-    def _take(self, topic: str, kind: Any, count: int) -> list[Any]:
-        reader = DataReader(self._participant, Topic(self._participant, topic, kind), qos=QOS)
+    def _publisher(self, partition: str | None) -> Any:
+        if partition is None:
+            return self._participant
+        return Publisher(self._participant, qos=Qos(Policy.Partition([partition])))
+
+    def _take(self, topic: str, kind: Any, count: int, partition: str | None) -> list[Any]:
+        source = self._participant
+        if partition is not None:
+            source = Subscriber(self._participant, qos=Qos(Policy.Partition(["*"])))
+        reader = DataReader(source, Topic(self._participant, topic, kind), qos=QOS)
         self._held.append(reader)
         samples: list[Any] = []
         until = time.monotonic() + PATIENCE_S

@@ -1,0 +1,111 @@
+//! The DDS topics of a bus topic, and the ends on them: one of envelopes, and one of the type of
+//! the topic's first schema, where IDL can say it.
+//!
+//! Constraints. A DDS topic has one type, and what it is must be known by its name. So envelopes
+//! have a topic of their own beside the typed one, always: a topic may get its first schema when
+//! its ends are long open, its writers may take samples of further schemas, and bytes that are no
+//! datum.
+//!
+//! Operation. A writer puts each sample on the typed topic where it is of that schema, and its key
+//! is that of the type's key fields, or none; else it is an envelope. Where a producer goes from
+//! one to the other it says so in the sample (`ELSEWHERE`), so that readers, who read both, know
+//! what to wait for.
+
+mod reading;
+mod writing;
+
+use std::sync::Arc;
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use helio_core::idl::TopicType;
+use helio_core::{Schema, SchemaId};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use reading::Readers;
+pub(crate) use writing::{Before, Unwritten, Writers};
+
+use crate::entity::Topic;
+use crate::envelope::envelope_type;
+use crate::topic::TopicState;
+use crate::typed::runtime_type;
+
+/// The DDS topic of a schema's type.
+#[derive(Debug)]
+pub(crate) struct Typed {
+    pub(crate) schema: SchemaId,
+    pub(crate) of: TopicType,
+    pub(crate) topic: Arc<Topic>,
+}
+
+/// What is known of a topic's first schema.
+#[derive(Debug, Default)]
+pub(crate) enum First {
+    /// There is none yet.
+    #[default]
+    Unknown,
+    /// IDL cannot say it.
+    Unsayable(SchemaId),
+    Typed(Arc<Typed>),
+}
+
+/// The identities of a bus's reader or writer: of its ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Guids {
+    pub(crate) envelopes: String,
+    /// None where there is no such end.
+    #[serde(default)]
+    pub(crate) typed: Option<String>,
+}
+
+impl Guids {
+    /// Whether ends have been met by all of those of another that they fit.
+    fn are_met(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
+        let typed_too = match (&self.typed, &own.typed) {
+            (Some(guid), Some(_)) => typed.contains(guid),
+            _ => true,
+        };
+        envelopes.contains(&self.envelopes) && typed_too
+    }
+
+    /// All of them.
+    pub(crate) fn all(self) -> impl Iterator<Item = String> {
+        std::iter::once(self.envelopes).chain(self.typed)
+    }
+}
+
+impl TopicState {
+    /// The DDS topic of its envelopes.
+    pub(crate) fn envelopes(&self) -> Result<Arc<Topic>, TransportError> {
+        let name = self.connection.names.envelopes(&self.name);
+        self.connection.dds_topic(&name, &envelope_type())
+    }
+
+    /// The DDS topic of its first schema's type; none where there is no schema yet, or IDL cannot
+    /// say it.
+    pub(crate) fn typed(&self) -> Result<Option<Arc<Typed>>, TransportError> {
+        let found = self.connection.tables.look(|state| {
+            let (schema, _) = state.schemas(&self.name).into_iter().next()?;
+            Some((schema, state.text(schema)?.clone()))
+        });
+        let Some((schema, text)) = found else { return Ok(None) };
+        let mut first = locked(&self.first);
+        match &*first {
+            First::Unsayable(known) if *known == schema => return Ok(None),
+            First::Typed(typed) if typed.schema == schema => return Ok(Some(Arc::clone(typed))),
+            _ => {}
+        }
+        // Texts are checked by who declares them; one that is wrong all the same is as one that
+        // IDL cannot say.
+        let of = Schema::parse(&text).ok().and_then(|schema| TopicType::new(&schema).ok());
+        let Some(of) = of else {
+            *first = First::Unsayable(schema);
+            return Ok(None);
+        };
+        let name = self.connection.names.dds(&self.name);
+        let topic = self.connection.dds_topic(&name, &runtime_type(&of))?;
+        let typed = Arc::new(Typed { schema, of, topic });
+        *first = First::Typed(Arc::clone(&typed));
+        Ok(Some(typed))
+    }
+}

@@ -1,0 +1,223 @@
+//! A bus's writer on DDS: its ends, and which of them a sample goes by.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use helio_core::idl::cdr::CdrProblem;
+
+use super::{Guids, Typed};
+use crate::entity::{self, DdsError, Listener, News, Refused};
+use crate::envelope::{self, ELSEWHERE, Header, RE_SERVED};
+use crate::error::failed;
+use crate::misfits::Misfits;
+use crate::tables;
+use crate::topic::TopicState;
+
+/// Both ends of a writer.
+pub(crate) struct Writers {
+    envelopes: entity::Writer,
+    typed: Mutex<Option<Arc<TypedWriter>>>,
+    partition: u32,
+    strength: Option<i32>,
+    misfits: Arc<Mutex<Misfits>>,
+}
+
+struct TypedWriter {
+    of: Arc<Typed>,
+    writer: entity::Writer,
+}
+
+/// Why a sample was not written.
+pub(crate) enum Unwritten {
+    /// Its type does not hold a value in it: the field, and why.
+    Value(String),
+    Refused(Refused),
+}
+
+/// What is kept from one sample to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// The number of the sample before, and whether it was typed; none before the first.
+    written: Option<(u64, bool)>,
+    bytes: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Writers {
+    pub(crate) fn open(
+        topic: &TopicState,
+        partition: u32,
+        strength: Option<i32>,
+    ) -> Result<Self, TransportError> {
+        let misfits = Arc::<Mutex<Misfits>>::default();
+        let qos = topic.writer_qos(partition, strength)?;
+        let told = Some(listener(&misfits));
+        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, told);
+        let envelopes = envelopes.map_err(failed("open the writer"))?;
+        let this = Self { envelopes, typed: Mutex::default(), partition, strength, misfits };
+        this.adopt(topic)?;
+        Ok(this)
+    }
+
+    /// Opens the end of the topic's first schema, where that is another than it was.
+    pub(crate) fn adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
+        let typed = topic.typed()?;
+        let mut own = locked(&self.typed);
+        let schema = |end: &Arc<TypedWriter>| end.of.schema;
+        if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
+            return Ok(());
+        }
+        *own = None;
+        let Some(of) = typed else { return Ok(()) };
+        let qos = topic.writer_qos(self.partition, self.strength)?;
+        let writer = entity::Writer::open(&of.topic, &qos, Some(listener(&self.misfits)));
+        let writer = writer.map_err(failed("open the typed writer"))?;
+        *own = Some(Arc::new(TypedWriter { of, writer }));
+        Ok(())
+    }
+
+    fn typed(&self) -> Option<Arc<TypedWriter>> {
+        locked(&self.typed).clone()
+    }
+
+    pub(crate) fn guids(&self) -> Guids {
+        Guids {
+            envelopes: tables::guid(self.envelopes.guid()),
+            typed: self.typed().map(|typed| tables::guid(typed.writer.guid())),
+        }
+    }
+
+    /// The readers that its ends have met.
+    pub(crate) fn met(&self) -> Vec<String> {
+        let typed = self.typed();
+        let typed = typed.iter().flat_map(|typed| met(&typed.writer));
+        met(&self.envelopes).into_iter().chain(typed).collect()
+    }
+
+    /// Whether it has met a bus's reader.
+    pub(crate) fn has_met(&self, reader: &Guids) -> bool {
+        let typed = self.typed().map(|typed| met(&typed.writer)).unwrap_or_default();
+        reader.are_met(&self.guids(), &met(&self.envelopes), &typed)
+    }
+
+    pub(crate) fn misfits(&self) -> &Mutex<Misfits> {
+        &self.misfits
+    }
+
+    /// Writes a sample where it belongs, and says whether that was the typed topic; `time` is its
+    /// source time, in nanoseconds since 1970.
+    pub(crate) fn write(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        time: i64,
+        before: &mut Before,
+    ) -> Result<bool, Unwritten> {
+        let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
+        let written = match typed {
+            Some(typed) if typed.fits(header, payload, before)? => {
+                let cdr = [std::io::IoSlice::new(&before.bytes)];
+                typed.writer.write(&cdr, time).map(|()| true)
+            }
+            _ => {
+                let header = before.flagged(header, false);
+                envelope::write_head(&header, payload.len(), &mut before.bytes);
+                let pieces = envelope::pieces(&before.bytes, payload);
+                self.envelopes.write(&pieces, time).map(|()| false)
+            }
+        };
+        let typed = written.map_err(Unwritten::Refused)?;
+        before.written = Some((header.sequence, typed));
+        Ok(typed)
+    }
+
+    /// Whether a sample's type holds its values: the field that does not, and why.
+    pub(crate) fn check(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        before: &mut Before,
+    ) -> Result<(), String> {
+        let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
+        match typed.map(|typed| typed.fits(header, payload, before)) {
+            Some(Err(Unwritten::Value(told))) => Err(told),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the readers have acknowledged all; `false` where the time was over first.
+    pub(crate) fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
+        let until = Instant::now() + limit;
+        if let Some(typed) = self.typed()
+            && !typed.writer.wait_for_acknowledgements(limit)?
+        {
+            return Ok(false);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        self.envelopes.wait_for_acknowledgements(left)
+    }
+
+    pub(crate) fn assert_alive(&self) -> Result<(), DdsError> {
+        self.typed().map_or(Ok(()), |typed| typed.writer.assert_alive())?;
+        self.envelopes.assert_alive()
+    }
+
+    pub(crate) fn strengthen(&self, strength: i32) -> Result<(), DdsError> {
+        self.typed().map_or(Ok(()), |typed| typed.writer.strengthen(strength))?;
+        self.envelopes.strengthen(strength)
+    }
+}
+
+impl TypedWriter {
+    /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
+    /// which readers are told of, or a key that is not that of the key fields, whose last values
+    /// DDS would mix up.
+    fn fits(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        before: &mut Before,
+    ) -> Result<bool, Unwritten> {
+        let header = before.flagged(header, true);
+        let Before { bytes, key, .. } = before;
+        bytes.clear();
+        key.clear();
+        match self.of.of.to_cdr_with_key(&header.head(), payload, bytes, key) {
+            Ok(()) => {
+                let own = header.key.is_empty() || !self.of.of.has_key_fields();
+                Ok(own || header.key == &key[..])
+            }
+            Err(error) if matches!(error.problem(), CdrProblem::Avro(_)) => Ok(false),
+            Err(error) => Err(Unwritten::Value(error.to_string())),
+        }
+    }
+}
+
+impl Before {
+    /// The header of a sample that goes by one of the two.
+    fn flagged<'a>(&self, header: &Header<'a>, typed: bool) -> Header<'a> {
+        // What is sent again or forwarded may not be behind what was written last.
+        let again = header.flags & RE_SERVED != 0;
+        let other = Some((header.sequence.wrapping_sub(1), !typed));
+        let changes = !again && self.written == other;
+        Header { flags: header.flags | if changes { ELSEWHERE } else { 0 }, ..*header }
+    }
+}
+
+/// The readers that an end has met.
+fn met(writer: &entity::Writer) -> Vec<String> {
+    let readers = writer.readers().unwrap_or_default();
+    let ends = readers.into_iter().filter_map(|reader| writer.subscription(reader));
+    ends.map(|end| tables::guid(end.guid)).collect()
+}
+
+fn listener(misfits: &Arc<Mutex<Misfits>>) -> Listener {
+    let found = Arc::clone(misfits);
+    Box::new(move |news| {
+        if let News::Incompatible(policy) = news {
+            locked(&found).add(policy);
+        }
+    })
+}
