@@ -13,6 +13,7 @@ use helio_core::qos::Guarantee;
 
 use crate::component::args::ComponentCommand;
 use crate::component::instances::Instances;
+use crate::dev::DevCommand;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -62,6 +63,9 @@ pub(crate) enum Command {
     Bridge(BridgeArgs),
     /// Run a small observatory in separate processes, and account for every sample.
     Demo(DemoArgs),
+    /// Start real engines on this machine, to develop against.
+    #[command(subcommand)]
+    Dev(DevCommand),
     /// Look at schemas and interface folders, check and export them.
     #[command(subcommand)]
     Schema(SchemaCommand),

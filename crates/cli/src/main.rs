@@ -10,6 +10,7 @@ mod bridge;
 mod clock;
 mod component;
 mod demo;
+mod dev;
 #[cfg(feature = "dds")]
 mod durability;
 mod envelope;
@@ -79,6 +80,7 @@ fn run(cli: &Cli) -> CliResult {
         #[cfg(feature = "dds")]
         Command::Dds(args::DdsCommand::Durability(args)) => durability::run(args, url, &stop),
         Command::Demo(args) => demo::run(args, url, &stop),
+        Command::Dev(command) => dev::run(command),
         Command::Schema(command) => schema::run(command, url),
         Command::Registry(args) => registry::run(args, url, &stop),
         Command::Component(command) => component::run(command, url, &stop),

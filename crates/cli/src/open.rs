@@ -11,19 +11,27 @@ use crate::error::{CliError, CliResult};
 pub(crate) fn url(given: Option<&str>) -> CliResult<String> {
     match given {
         Some(url) => Ok(url.to_owned()),
-        None => Ok(format!("journal:{}", default_folder()?.display())),
+        None => {
+            let folder = state_folder().map_err(|_| {
+                let text =
+                    "no bus is named and there is no home folder; give --url or set HELIO_URL";
+                CliError::Usage(text.to_owned())
+            })?;
+            Ok(format!("journal:{}", folder.join("default").display()))
+        }
     }
 }
 
-/// `$XDG_STATE_HOME/heliograph/default`, or the same under `~/.local/state`.
-fn default_folder() -> CliResult<PathBuf> {
+/// `$XDG_STATE_HOME/heliograph`, or the same under `~/.local/state`.
+pub(crate) fn state_folder() -> CliResult<PathBuf> {
+    Ok(user_folder("XDG_STATE_HOME", ".local/state")?.join("heliograph"))
+}
+
+/// A folder of the user's, by the name of the XDG base directory specification, or below the home.
+pub(crate) fn user_folder(name: &str, in_home: &str) -> CliResult<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    let state = state.ok_or_else(|| {
-        let text = "no bus is named and there is no home folder; give --url or set HELIO_URL";
-        CliError::Usage(text.to_owned())
-    })?;
-    Ok(state.join("heliograph/default"))
+    let found = folder(name).or_else(|| Some(folder("HOME")?.join(in_home)));
+    found.ok_or_else(|| CliError::Usage(format!("there is no home folder; set {name} or HOME")))
 }
 
 /// Connects to look at what there is. No journal is made: a path that was mistyped leaves nothing.

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped, as this machine canno
 
 import argparse
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from lib.kind import Kind, Node
 from lib.process import Process
 
 FAILED, SKIPPED = 1, 3
+# What whoever starts this program is called, where people call that.
+CALLER = os.environ.get("HELIO_ENGINE_PROGRAM", "")
 
 
 def main(kind: Kind) -> int:
@@ -25,10 +28,10 @@ def main(kind: Kind) -> int:
     try:
         options.run(kind, options)
     except SkippedError as error:
-        print(f"skipped: {error}", file=sys.stderr)
+        print(f"{CALLER or 'skipped'}: {error}", file=sys.stderr)
         return SKIPPED
     except (FailureError, OSError) as error:
-        print(f"{kind.lock.name}: {error}", file=sys.stderr)
+        print(f"{CALLER or kind.lock.name}: {error}", file=sys.stderr)
         return FAILED
     return 0
 
@@ -83,7 +86,7 @@ def _start(kind: Kind, options: argparse.Namespace) -> None:
     engine = Engine.start(kind, options)
     _print(engine, options)
     if not options.json:
-        print(f"`{sys.argv[0]} stop --dir {engine.folder}` ends it")
+        print(f"`{CALLER or sys.argv[0]} stop --dir {engine.folder}` ends it")
 
 
 def _stop(kind: Kind, options: argparse.Namespace) -> None:

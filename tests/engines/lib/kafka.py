@@ -111,7 +111,8 @@ class Kafka:
             for each in brokers
         ]
         url = kafka_url([broker.client for broker in brokers])
-        return Plan(nodes, url, details(brokers, folder, options, users))
+        client = {"java": {"program": java[0], "classpath": java[-1]}}
+        return Plan(nodes, url, details(brokers, folder, options, users) | client)
 
     def _java(self, options: Namespace) -> list[str]:
         with self.lock.cache() as cache:

@@ -23,7 +23,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is text");
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }

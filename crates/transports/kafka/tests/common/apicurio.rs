@@ -1,4 +1,5 @@
 //! A real registry, started and hurt by `tests/engines/apicurio`.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
