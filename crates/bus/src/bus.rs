@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use helio_core::{ProducerName, SchemaId, TopicName};
+use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
 use crate::bell::{Bell, locked};
 use crate::bridge::{Bridge, EventSource};
@@ -39,9 +39,27 @@ pub(crate) struct BusCore {
     pub(crate) producer: ProducerName,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) url: BusUrl,
-    topics: Mutex<HashMap<(TopicName, ProducerName), Weak<TopicCore>>>,
+    topics: Mutex<HashMap<TopicName, Arc<Place>>>,
     bridge: Mutex<Option<Arc<Bridge>>>,
     tokens: AtomicU64,
+}
+
+/// A topic's handles, by who publishes. Who opens one holds the first lock meanwhile: a transport
+/// is asked for a topic once, and nobody waits who opens another.
+#[derive(Default)]
+struct Place {
+    opening: Mutex<()>,
+    open: Mutex<HashMap<ProducerName, Weak<TopicCore>>>,
+}
+
+impl Place {
+    fn is_open(&self) -> bool {
+        locked(&self.open).values().any(|topic| topic.strong_count() > 0)
+    }
+
+    fn all(&self) -> Vec<Arc<TopicCore>> {
+        locked(&self.open).values().filter_map(Weak::upgrade).collect()
+    }
 }
 
 /// What may be chosen before connecting.
@@ -203,6 +221,27 @@ impl Bus {
         Ok(Topic::opened(core, spec))
     }
 
+    /// Has topics made that will be opened soon, as far as they are not there, all of them at once:
+    /// for who opens many. Where making one costs nothing this does nothing. `made` hears now and
+    /// then how many of them are there; what is wrong with one of them is told when that is opened.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn make_topics<'a>(
+        &self,
+        specs: impl IntoIterator<Item = &'a TopicSpec>,
+        mut made: impl FnMut(usize),
+    ) -> Result<(), TransportError> {
+        let transport = &self.core.transport;
+        let can = |spec: &&TopicSpec| {
+            let fits = |qos: &Qos| transport.capabilities().check(&spec.name, qos).is_ok();
+            spec.validate().is_ok() && spec.qos.as_ref().is_some_and(fits)
+        };
+        let wanted = specs.into_iter().filter(can);
+        let wanted = wanted.filter_map(|spec| Some((spec.name.clone(), spec.qos.clone()?)));
+        transport.make_topics(&wanted.collect::<Vec<_>>(), &mut made)
+    }
+
     /// All topics, by name.
     ///
     /// # Errors
@@ -272,7 +311,8 @@ impl Bus {
     /// completed. Publishers that want a guarantee for what is under way call `flush` first.
     pub fn close(&self) {
         self.core.transport.close();
-        let open: Vec<_> = locked(&self.core.topics).values().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> =
+            locked(&self.core.topics).values().flat_map(|place| place.all()).collect();
         open.iter().for_each(|topic| topic.close());
         if let Some(bridge) = locked(&self.core.bridge).take() {
             bridge.stop();
@@ -302,8 +342,10 @@ impl BusCore {
             })?;
         }
         let key = (name.clone(), spec.producer.clone().unwrap_or_else(|| self.producer.clone()));
-        let mut topics = locked(&self.topics);
-        if let Some(open) = topics.get(&key).and_then(Weak::upgrade) {
+        let place = self.place(name);
+        let _one = locked(&place.opening);
+        let open = locked(&place.open).get(&key.1).and_then(Weak::upgrade);
+        if let Some(open) = open {
             let other = spec.qos.as_ref().filter(|qos| *qos != open.transport.qos());
             if other.is_none() {
                 return Ok(open);
@@ -317,9 +359,24 @@ impl BusCore {
                 .ok_or_else(|| TopicError::NoSuchTopic(name.clone()))?,
         };
         let core = Arc::new(TopicCore::new(key.clone(), found, Arc::clone(self)));
-        topics.retain(|_, topic| topic.strong_count() > 0);
-        topics.insert(key, Arc::downgrade(&core));
+        let mut open = locked(&place.open);
+        open.retain(|_, topic| topic.strong_count() > 0);
+        open.insert(key.1, Arc::downgrade(&core));
         Ok(core)
+    }
+
+    /// A topic's place. Places that nobody uses any more are forgotten.
+    fn place(&self, name: &TopicName) -> Arc<Place> {
+        let mut topics = locked(&self.topics);
+        if let Some(place) = topics.get(name) {
+            return Arc::clone(place);
+        }
+        // Each time that there are twice as many, so that who opens thousands does not look at
+        // each.
+        if topics.len().is_power_of_two() {
+            topics.retain(|_, place| Arc::strong_count(place) > 1 || place.is_open());
+        }
+        Arc::clone(topics.entry(name.clone()).or_default())
     }
 
     /// A number that no other subscription of this bus has, for bells.

@@ -39,6 +39,7 @@ mod event;
 mod evolution;
 mod forwarder;
 mod interfaces;
+mod many;
 mod partitioner;
 mod promise;
 mod publisher;
@@ -72,6 +73,7 @@ pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,
 };
 pub use interfaces::{InterfacesError, read_component, read_interfaces};
+pub use many::beside_each_other;
 pub use partitioner::partition_of;
 pub use publisher::{Batching, Message, Publisher, PublisherStats};
 pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receipt};

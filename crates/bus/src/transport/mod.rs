@@ -72,6 +72,19 @@ pub trait Transport: Send + Sync + 'static {
         name: &TopicName,
         qos: &Qos,
     ) -> Result<Arc<dyn TransportTopic>, TransportError>;
+    /// Makes topics that will be opened soon, as far as they are not there: for engines that are
+    /// asked for many at once more cheaply than for each. `made` hears how many of them are there
+    /// by now. What is wrong with one of them is told when that one is opened.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn make_topics(
+        &self,
+        _topics: &[(TopicName, Qos)],
+        _made: &mut dyn FnMut(usize),
+    ) -> Result<(), TransportError> {
+        Ok(())
+    }
     /// All topics, by name, without internal ones.
     ///
     /// # Errors

@@ -9,7 +9,10 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use helio_bus::{Bus, Event, Lagging, Start, Subscribe, Tai, TopicName, WaitSet};
+use helio_bus::{
+    Bus, Event, Lagging, Start, Subscribe, Subscription, Tai, TopicError, TopicName, TopicSpec,
+    WaitSet,
+};
 use helio_component::MockCounts;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +23,6 @@ use crate::clock::{cpu_s, load, peak_rss_mb};
 use crate::component::instances::Instances;
 use crate::component::simulate::{MockTask, absolute, all, counts, from_mock, shares, wait_until};
 use crate::error::{CliError, CliResult};
-use crate::open::existing;
 use crate::out::Progress;
 use crate::sal;
 use crate::site::Site;
@@ -132,7 +134,7 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
     let mut progress = Progress::new();
     progress.show(|| "the components start".to_owned());
     let begun = Instant::now();
-    let mut crew = Crew::start(args, site.url(), stop)?;
+    let mut crew = Crew::start(args, site.url(), &mut progress, stop)?;
     let start_s = begun.elapsed().as_secs_f64();
     progress.show(|| format!("{} components at scale {}", crew.components, args.scale));
     let figures = crew.measure(args.scale, args.seconds)?;
@@ -220,7 +222,12 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(args: &ObservatoryArgs, url: &str, stop: &Stop) -> CliResult<Self> {
+    fn start(
+        args: &ObservatoryArgs,
+        url: &str,
+        progress: &mut Progress,
+        stop: &Stop,
+    ) -> CliResult<Self> {
         let interfaces = sal::folder_or_own(args.interfaces.as_deref())?;
         let rules: Vec<Instances> =
             std::iter::once(Instances::One).chain(args.instances.iter().cloned()).collect();
@@ -234,17 +241,20 @@ impl Crew {
             evolution: None,
         };
         let (components, instances) = counts(&task.instances);
+        let bus = Bus::connect(url)?;
+        task.make_topics(&bus, progress)?;
         let start = |task| Worker::start("bench-observatory", "components", task, stop);
+        progress.show(|| format!("{instances} components start"));
         let tasks = shares(&task, args.processes);
         let mut publishers = tasks.iter().map(start).collect::<CliResult<Vec<_>>>()?;
         let mut expected_hz = 0.0;
         for publisher in &mut publishers {
             expected_hz += publisher.reply::<f64>()?;
         }
+        progress.show(|| "the recorder opens all topics".to_owned());
         let task = RecorderTask { url: url.to_owned() };
         let mut recorder = Worker::start("bench-recorder", "recorder", &task, stop)?;
         recorder.reply::<()>()?;
-        let bus = Bus::connect(url)?;
         Ok(Self { publishers, recorder, components, instances, expected_hz, rss_mb: 0.0, bus })
     }
 
@@ -352,15 +362,27 @@ struct Tally {
     latencies: Histogram<u64>,
 }
 
+/// A subscription to each topic that there is.
+fn everything(bus: &Bus) -> CliResult<Vec<(TopicName, Subscription)>> {
+    let subscribe = |name: &TopicName| match bus.topic(TopicSpec::of(name.clone())) {
+        // It has gone since the list was made.
+        Err(TopicError::NoSuchTopic(_)) => Ok(None),
+        topic => {
+            let all = Subscribe::from(Start::Latest).as_written().lagging(Lagging::Lossless);
+            Ok(Some((name.clone(), topic?.subscribe(all)?)))
+        }
+    };
+    let all = helio_bus::beside_each_other(&bus.topics()?, subscribe);
+    all.into_iter().filter_map(Result::transpose).collect()
+}
+
 /// Runs the recorder's process.
 pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
     let bus = Bus::connect(&task.url)?;
     let mut set = bus.wait_set()?;
     let (mut members, mut ours) = (Vec::new(), HashSet::new());
-    for name in bus.topics()? {
-        let Some(topic) = existing(&bus, &name)? else { continue };
-        let all = Subscribe::from(Start::Latest).as_written().lagging(Lagging::Lossless);
-        members.push(set.add(topic.subscribe(all)?));
+    for (name, samples) in everything(&bus)? {
+        members.push(set.add(samples));
         if helio_component::is_mocked(name.as_str()) {
             ours.insert(name);
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use helio_bus::{Bus, EvolutionError, Tai};
+use helio_bus::{Bus, EvolutionError, Tai, TopicError};
 use helio_component::{Mock, MockError, MockOptions, Rates};
 use helio_core::sal::{Component, Interfaces};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use super::instances::{Instances, check, indices};
 use super::target::{from_interface, index};
 use crate::error::{CliError, CliResult};
 use crate::open;
-use crate::out::Out;
+use crate::out::{Out, Progress};
 use crate::sal;
 use crate::stop::{LOOK, Stop, Until};
 use crate::worker::{Worker, orders, say};
@@ -37,17 +37,29 @@ pub(crate) struct MockTask {
 type Ready = Vec<String>;
 
 impl MockTask {
+    fn options(&self) -> CliResult<MockOptions> {
+        let policy = self.evolution.as_deref().map(str::parse).transpose();
+        Ok(MockOptions {
+            instances: self.instances.clone(),
+            state: state(&self.state)?,
+            evolution: policy.map_err(|e: EvolutionError| CliError::Usage(e.to_string()))?,
+        })
+    }
+
+    /// Has the topics of the components made, all at once, before any of them starts.
+    pub(crate) fn make_topics(&self, bus: &Bus, progress: &mut Progress) -> CliResult {
+        let interfaces = sal::folder_or_own(self.interfaces.as_deref())?;
+        let instances = self.options()?.instances(&interfaces).map_err(from_interface)?;
+        let all = instances.iter().map(|(interface, index)| (interface, *index));
+        let made = |made, of| progress.show(|| format!("{made} of {of} topics are there"));
+        helio_component::make_topics(bus, all, made).map_err(|e| from_mock(MockError::Topics(e)))
+    }
+
     /// Starts the components.
     pub(crate) fn start(&self) -> CliResult<Mock> {
         let interfaces = sal::folder_or_own(self.interfaces.as_deref())?;
         let bus = Bus::connect(&self.url)?;
-        let policy = self.evolution.as_deref().map(str::parse).transpose();
-        let options = MockOptions {
-            instances: self.instances.clone(),
-            state: state(&self.state)?,
-            evolution: policy.map_err(|e: EvolutionError| CliError::Usage(e.to_string()))?,
-        };
-        let mock = Mock::start(&bus, &interfaces, &options).map_err(from_mock)?;
+        let mock = Mock::start(&bus, &interfaces, &self.options()?).map_err(from_mock)?;
         for refused in mock.refused() {
             eprintln!("helio: {} is not simulated: {}", refused.topic, refused.reason);
         }
@@ -66,6 +78,8 @@ pub(crate) fn from_mock(error: MockError) -> CliError {
     match error {
         MockError::Interface(error) => from_interface(error),
         MockError::Start(_) => CliError::Refused(error.to_string()),
+        MockError::Topics(TopicError::Transport(error)) => error.into(),
+        MockError::Topics(_) => CliError::Failure(error.to_string()),
         MockError::Write(_) => CliError::Failure(error.to_string()),
     }
 }

@@ -46,6 +46,7 @@ mod host;
 mod interface;
 mod lease;
 mod losses;
+mod making;
 mod mock;
 mod presence;
 pub mod protocol;
@@ -69,6 +70,7 @@ pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions};
 pub use losses::{Loss, Losses};
+pub use making::make_topics;
 pub use mock::{
     Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, Refused, ValuesError,
     is_mocked,

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
 use helio_bus::transport::locked;
@@ -17,6 +17,7 @@ use rdkafka::error::RDKafkaErrorCode;
 use crate::connection::Connection;
 use crate::error::{failed, outage, refused};
 use crate::options::{Options, PATIENCE};
+use crate::topic_config::Config;
 
 type Client = AdminClient<DefaultClientContext>;
 
@@ -24,6 +25,21 @@ type Client = AdminClient<DefaultClientContext>;
 pub(crate) struct Admin {
     options: Options,
     client: Mutex<Option<Arc<Client>>>,
+}
+
+/// A topic to be made.
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) partitions: u32,
+    pub(crate) config: Config,
+}
+
+impl Made {
+    fn new_topic(&self, copies: i32) -> NewTopic<'_> {
+        let partitions = i32::try_from(self.partitions).unwrap_or(i32::MAX);
+        let topic = NewTopic::new(&self.name, partitions, TopicReplication::Fixed(copies));
+        self.config.iter().fold(topic, |topic, (key, value)| topic.set(key, value))
+    }
 }
 
 impl Admin {
@@ -46,28 +62,23 @@ impl Admin {
         drop(locked(&self.client).take());
     }
 
-    /// Makes a topic, unless somebody else has made it before.
-    pub(crate) fn create(
-        &self,
-        name: &str,
-        partitions: u32,
-        config: &[(&str, String)],
-    ) -> Result<(), TransportError> {
-        let what = format!("create the topic {name}");
-        let copies = TopicReplication::Fixed(self.options.replication.unwrap_or(-1));
-        let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
-        let topic = NewTopic::new(name, partitions, copies);
-        let topic = config.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    /// Makes topics, as far as nobody else has made them before; tells of the first that is
+    /// refused.
+    pub(crate) fn create(&self, topics: &[Made]) -> Result<(), TransportError> {
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let copies = self.options.replication.unwrap_or(-1);
+        let topics: Vec<_> = topics.iter().map(|made| made.new_topic(copies)).collect();
         let patience = AdminOptions::new().operation_timeout(Some(PATIENCE));
         let patience = patience.request_timeout(Some(PATIENCE));
         let client = self.client()?;
-        let made = block_on(client.create_topics([&topic], &patience)).ok_or_else(late)?;
-        match made.map_err(failed(&what))?.into_iter().next() {
-            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
-                Err(refused(&what, code))
-            }
-            _ => Ok(()),
-        }
+        let made = block_on(client.create_topics(&topics, &patience)).ok_or_else(late)?;
+        let named = |name: &str| format!("create the topic {name}");
+        let made = made.map_err(|error| failed(&named(topics[0].name))(error))?;
+        let refusal = made.into_iter().filter_map(Result::err);
+        let mut refusal = refusal.filter(|(_, code)| *code != RDKafkaErrorCode::TopicAlreadyExists);
+        refusal.next().map_or(Ok(()), |(name, code)| Err(refused(&named(&name), code)))
     }
 
     /// A topic's configuration, by the names of Kafka's documentation.
@@ -113,9 +124,9 @@ impl Connection {
     }
 
     /// Waits until every partition of a topic that was just made has a leader.
-    pub(crate) fn settled(&self, name: &str) -> Result<(), TransportError> {
-        let until = Instant::now() + PATIENCE;
-        let mut pause = std::time::Duration::from_millis(1);
+    pub(crate) fn settled(&self, name: &str, patience: Duration) -> Result<(), TransportError> {
+        let until = Instant::now() + patience;
+        let mut pause = Duration::from_millis(1);
         loop {
             let told = self.client.fetch_metadata(Some(name), PATIENCE);
             let told = told.map_err(failed("wait for a new topic"))?;
@@ -130,11 +141,15 @@ impl Connection {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(outage(format!("the topic {name} is made, and has no leader")));
+                return Err(outage(format!(
+                    "the topic {name} is made, and has no leader after {} s; look what the brokers \
+                     are busy with, and try again",
+                    patience.as_secs()
+                )));
             }
             // Brokers hear of a new topic from their controller; there is nothing to wait on.
             std::thread::sleep(pause);
-            pause = (pause * 2).min(std::time::Duration::from_millis(50));
+            pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
 //! the first consumer that has none of them; a second reader of the same partition makes a second
-//! consumer. Samples stay in librdkafka's queue, one a partition, until their reader takes them.
+//! consumer. So does the one beyond [`MANY`]. Samples stay in librdkafka's queue, one a partition,
+//! until their reader takes them.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,6 +32,10 @@ const STOP: Duration = Duration::from_millis(100);
 const LEAVING: Duration = Duration::from_millis(300);
 /// The group in whose name partitions are fetched that no group shares. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
+
+/// The most partitions of a consumer: with each answer of a broker librdkafka looks each of them up
+/// in a list, so that one that had thousands would do nothing else.
+const MANY: usize = 256;
 
 /// A partition's samples, as librdkafka has fetched them.
 pub(crate) type Queue = PartitionQueue<Context>;
@@ -288,7 +293,9 @@ impl Pool {
         let mut fetchers = locked(&self.fetchers);
         let free = |fetcher: &&Arc<Fetcher>| {
             let lent = locked(&fetcher.lent);
-            !partitions.iter().any(|partition| lent.contains(&(topic.to_owned(), *partition)))
+            let has_room = lent.is_empty() || lent.len() + partitions.len() <= MANY;
+            let of_topic = |partition: &u32| (topic.to_owned(), *partition);
+            has_room && !partitions.iter().any(|partition| lent.contains(&of_topic(partition)))
         };
         let found = fetchers.iter().find(free).map(Arc::clone);
         let fetcher = match found {

@@ -35,6 +35,7 @@ mod fetcher;
 mod group;
 mod header;
 mod history;
+mod making;
 mod monitor;
 mod names;
 mod native;
@@ -50,7 +51,7 @@ mod topic_config;
 mod wire;
 mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{Capabilities, Fencing, HistorySupport, Reach, Support};
 use helio_bus::transport::{Opening, Transport};
@@ -72,7 +73,8 @@ fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let options = Options::parse(opening)?;
     let capabilities = capabilities(options.guarantee);
     let connection = connection::Connection::open(options, &opening.clock)?;
-    Ok(Arc::new(topic::Kafka { connection, capabilities }))
+    let made = Mutex::default();
+    Ok(Arc::new(topic::Kafka { connection, capabilities, made }))
 }
 
 fn capabilities(guarantee: Guarantee) -> Capabilities {

@@ -27,6 +27,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 
+use crate::admin::Made;
 use crate::claims::Claims;
 use crate::connection::Connection;
 use crate::error::{engine, failed, outage};
@@ -72,10 +73,15 @@ pub(crate) trait Fold: Default {
     fn take(&mut self, entry: Entry<'_>);
 }
 
-/// A table, as far as it was read. Who only looks does not wait for who reads.
+/// A table, as far as it was read. Who only looks does not wait for who reads, and of those who
+/// wait for who reads one reads for all.
 pub(crate) struct Table<F> {
     fold: Mutex<F>,
     log: Mutex<Option<Log>>,
+    /// How many times it was begun to read to the end.
+    begun: AtomicU64,
+    /// The newest of these that came there.
+    done: AtomicU64,
 }
 
 struct Log {
@@ -86,7 +92,8 @@ struct Log {
 
 impl<F: Default> Default for Table<F> {
     fn default() -> Self {
-        Self { fold: Mutex::default(), log: Mutex::default() }
+        let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { fold: Mutex::default(), log: Mutex::default(), begun, done }
     }
 }
 
@@ -103,8 +110,19 @@ impl<F: Fold> Table<F> {
         patience: Duration,
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
-        self.read_on(connection, &mut locked(&self.log), patience)?;
+        let came = self.begun.load(Ordering::SeqCst);
+        let mut log = locked(&self.log);
+        if !self.was_read_after(came) {
+            self.read_on(connection, &mut log, patience)?;
+        }
+        drop(log);
+        connection.check_open()?;
         Ok(self.look(look))
+    }
+
+    /// Whether somebody has read to the end who began later than who came when so many had begun.
+    fn was_read_after(&self, came: u64) -> bool {
+        self.done.load(Ordering::SeqCst) > came
     }
 
     /// The same for those who must not wait long: within `glance`, also where another reads. The
@@ -116,6 +134,7 @@ impl<F: Fold> Table<F> {
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
         let until = Instant::now() + glance;
+        let came = self.begun.load(Ordering::SeqCst);
         let mut log = loop {
             match self.log.try_lock() {
                 Ok(log) => break log,
@@ -131,7 +150,9 @@ impl<F: Fold> Table<F> {
         };
         let left = until.saturating_duration_since(Instant::now());
         let patience = if log.is_some() { left.max(TURN) } else { PATIENCE };
-        self.read_on(connection, &mut log, patience)?;
+        if !self.was_read_after(came) {
+            self.read_on(connection, &mut log, patience)?;
+        }
         drop(log);
         Ok(self.look(look))
     }
@@ -143,6 +164,7 @@ impl<F: Fold> Table<F> {
         patience: Duration,
     ) -> Result<(), TransportError> {
         connection.check_open()?;
+        let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let topic = connection.names.internal(F::NAME);
         if log.is_none() && connection.partitions(&topic)?.is_none() {
             return Ok(());
@@ -154,7 +176,9 @@ impl<F: Fold> Table<F> {
             *locked(&self.fold) = F::default();
         }
         let Some(log) = log else { return Ok(()) };
-        log.read_on((end, patience), |entry| locked(&self.fold).take(entry))
+        log.read_on((end, patience), |entry| locked(&self.fold).take(entry))?;
+        self.done.store(this, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -208,25 +232,45 @@ pub(crate) fn append(
     key: &str,
     value: Option<&[u8]>,
 ) -> Result<u64, TransportError> {
-    let what = format!("write {key:?} to the table of {table}");
+    let offsets = append_all(connection, table, &[(key.to_owned(), value.map(<[u8]>::to_vec))])?;
+    Ok(offsets.into_iter().next().unwrap_or(0))
+}
+
+/// The same for many at once.
+fn append_all(
+    connection: &Connection,
+    table: &str,
+    records: &[(String, Option<Vec<u8>>)],
+) -> Result<Vec<u64>, TransportError> {
+    if records.is_empty() {
+        return Ok(Vec::new());
+    }
     let name = connection.names.internal(table);
     if connection.partitions(&name)?.is_none() {
         let config = if table == PRODUCERS { topic_config::words() } else { topic_config::table() };
-        connection.admin.create(&name, 1, &config)?;
-        connection.settled(&name)?;
+        connection.admin.create(&[Made { name: name.clone(), partitions: 1, config }])?;
+        connection.settled(&name, PATIENCE)?;
     }
-    let (sender, receiver) = mpsc::sync_channel(1);
-    // Tables are written when something is opened: what is under way makes room soon.
-    let until = Instant::now() + PATIENCE;
-    while !send(connection, &name, (key, value), Arc::new(Appended(sender.clone())))? {
-        if Instant::now() > until {
-            return Err(outage("the queue towards the brokers stays full".to_owned()));
+    let mut under_way = Vec::with_capacity(records.len());
+    for (key, value) in records {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // Tables are written when something is opened: what is under way makes room soon.
+        let until = Instant::now() + PATIENCE;
+        let told = Arc::new(Appended(sender));
+        while !send(connection, &name, (key, value.as_deref()), told.clone())? {
+            if Instant::now() > until {
+                return Err(outage("the queue towards the brokers stays full".to_owned()));
+            }
+            std::thread::sleep(TURN);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        under_way.push((format!("write {key:?} to the table of {table}"), receiver));
     }
-    let offset =
-        receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?.map_err(failed(&what))?;
-    offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
+    let arrived = under_way.into_iter().map(|(what, receiver)| {
+        let told = receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?;
+        let offset = told.map_err(failed(&what))?;
+        offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
+    });
+    arrived.collect()
 }
 
 /// The same without waiting: where the queue is full it is not said.
@@ -378,28 +422,43 @@ impl Tables {
         connection: &Connection,
         topic: &TopicName,
     ) -> Result<Option<Description>, TransportError> {
-        self.topics
-            .read(connection, PATIENCE, |topics| topics.first(topic).map(|(_, is)| is.clone()))
+        Ok(self.descriptions(connection, std::iter::once(topic))?.pop().flatten())
     }
 
-    /// Describes a topic, unless somebody has done it first; gives what holds.
+    /// The same of many topics.
+    pub(crate) fn descriptions<'a>(
+        &self,
+        connection: &Connection,
+        topics: impl Iterator<Item = &'a TopicName>,
+    ) -> Result<Vec<Option<Description>>, TransportError> {
+        self.topics.read(connection, PATIENCE, |known| {
+            topics.map(|topic| known.first(topic).map(|(_, is)| is.clone())).collect()
+        })
+    }
+
+    /// Describes topics, as far as nobody has done it first; gives what holds.
     pub(crate) fn describe(
         &self,
         connection: &Connection,
-        topic: &TopicName,
-        description: &Description,
-    ) -> Result<Description, TransportError> {
-        let attempt = attempt();
-        let key = format!("{topic} {attempt}");
-        append(connection, TOPICS, &key, Some(&json(description)?))?;
-        let (first, holds) = self.topics.read(connection, PATIENCE, |topics| {
-            let (first, holds) = topics.first(topic).unwrap_or((&attempt, description));
-            (first.to_owned(), holds.clone())
+        topics: &[(&TopicName, Description)],
+    ) -> Result<Vec<Description>, TransportError> {
+        let attempts: Vec<_> = topics.iter().map(|_| attempt()).collect();
+        let records = topics.iter().zip(&attempts).map(|((topic, description), attempt)| {
+            Ok::<_, TransportError>((format!("{topic} {attempt}"), Some(json(description)?)))
+        });
+        append_all(connection, TOPICS, &records.collect::<Result<Vec<_>, _>>()?)?;
+        let all = topics.iter().zip(&attempts);
+        let holds: Vec<_> = self.topics.read(connection, PATIENCE, |known| {
+            let first = all.map(|((topic, description), attempt)| {
+                let (first, holds) = known.first(topic).unwrap_or((attempt, description));
+                (first == attempt, holds.clone())
+            });
+            first.collect()
         })?;
-        if first != attempt {
-            append(connection, TOPICS, &key, None)?;
-        }
-        Ok(holds)
+        let lost = topics.iter().zip(&attempts).zip(&holds).filter(|(_, (won, _))| !won);
+        let lost = lost.map(|(((topic, _), attempt), _)| (format!("{topic} {attempt}"), None));
+        append_all(connection, TOPICS, &lost.collect::<Vec<_>>())?;
+        Ok(holds.into_iter().map(|(_, holds)| holds).collect())
     }
 
     /// Takes back what was named for a topic that is no longer there.

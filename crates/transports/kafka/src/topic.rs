@@ -1,10 +1,11 @@
 //! The transport, and a topic of it, as the bus sees them.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{
     Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Transport,
-    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
+    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
 };
 use helio_bus::{Bell, LocalBell, Qos, SchemaId, SchemaText, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use crate::claims;
 use crate::connection::Connection;
 use crate::error::failed;
 use crate::group;
+use crate::making::Wanted;
 use crate::options::PATIENCE;
 use crate::reader::KafkaReader;
 use crate::sample;
@@ -25,6 +27,8 @@ use crate::writer::KafkaWriter;
 pub(crate) struct Kafka {
     pub(crate) connection: Arc<Connection>,
     pub(crate) capabilities: Capabilities,
+    /// Topics that need not be looked for again when others are made.
+    pub(crate) made: Mutex<HashSet<TopicName>>,
 }
 
 /// Who has made a topic.
@@ -61,23 +65,6 @@ impl Kafka {
         let name = name.clone();
         let state = TopicState { connection, name, kafka, companion, qos, wire };
         Ok(Arc::new(KafkaTopic(Arc::new(state))))
-    }
-
-    /// Makes what a topic with this quality of service consists of, as far as it is not there.
-    fn make(&self, name: &TopicName, kafka: &str, qos: &Qos) -> Result<(), TransportError> {
-        let admin = &self.connection.admin;
-        if let Some(keys) = self.connection.names.sal_keys(name) {
-            admin.create(kafka, qos.partitions, &topic_config::sal(keys.kind()))?;
-            return self.connection.settled(kafka);
-        }
-        if topic_config::has_companion(qos) {
-            let companion = self.connection.names.companion(name)?;
-            admin.create(&companion, qos.partitions, &topic_config::companion())?;
-            self.connection.settled(&companion)?;
-        }
-        // The topic comes last: whoever sees it finds all of it.
-        admin.create(kafka, qos.partitions, &topic_config::of(qos))?;
-        self.connection.settled(kafka)
     }
 }
 
@@ -141,20 +128,39 @@ impl Transport for Kafka {
         let holds = match named {
             Some(named) => named,
             None => {
-                // What others have made keeps its retention, and has no companion.
-                let others = there.is_some() || self.connection.names.sal_keys(name).is_some();
-                let origin = if others { Origin::Foreign } else { Origin::Bus };
-                let description = Description { qos: qos.clone(), origin };
-                tables.describe(&self.connection, name, &description)?
+                let description = self.described(name, qos, there);
+                let said = tables.describe(&self.connection, &[(name, description.clone())])?;
+                said.into_iter().next().unwrap_or(description)
             }
         };
         if let Some(error) = first_difference(name, &holds.qos, qos) {
             return Err(error);
         }
         if there.is_none() {
-            self.make(name, &kafka, qos)?;
+            self.make(&[Wanted { name, kafka: &kafka, qos }], &mut |_| {})?;
         }
         self.opened(name, kafka, holds)
+    }
+
+    fn make_topics(
+        &self,
+        topics: &[(TopicName, Qos)],
+        made: &mut dyn FnMut(usize),
+    ) -> Result<(), TransportError> {
+        self.connection.check_open()?;
+        let new = |(name, _): &&(TopicName, Qos)| !locked(&self.made).contains(name);
+        let topics: Vec<_> = topics.iter().filter(new).cloned().collect();
+        if topics.is_empty() {
+            return Ok(());
+        }
+        let missing = self.missing(&topics)?;
+        let there = topics.len() - missing.len();
+        let wanted = missing.iter().map(|(kafka, (name, qos))| Wanted { name, kafka, qos });
+        let wanted = self.agree(wanted.collect())?;
+        made(there);
+        self.make(&wanted, &mut |n| made(there + n))?;
+        locked(&self.made).extend(topics.into_iter().map(|(name, _)| name));
+        Ok(())
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

@@ -18,7 +18,7 @@ const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// full, and compacted then.
 const COMPANION_SEGMENT_BYTES: u64 = 16 << 20;
 
-type Config = Vec<(&'static str, String)>;
+pub(crate) type Config = Vec<(&'static str, String)>;
 
 /// The configuration of a topic with this quality of service.
 pub(crate) fn of(qos: &Qos) -> Config {

@@ -38,6 +38,12 @@ fn make(broker: &Broker, name: &str, partitions: i32, options: &[(&str, &str)]) 
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
     let made = done(admin.create_topics([&topic], &AdminOptions::new())).unwrap();
     made.into_iter().for_each(|made| assert!(made.is_ok(), "{made:?}"));
+    // Brokers hear of a new topic a little later.
+    let until = Instant::now() + PATIENCE;
+    let known = || admin.inner().fetch_metadata(Some(name), PATIENCE).unwrap();
+    while known().topics().iter().any(|topic| topic.error().is_some()) {
+        assert!(Instant::now() < until, "the broker does not know {name}");
+    }
 }
 
 fn send(producer: &BaseProducer, records: &[BaseRecord<'_, [u8], [u8]>]) {

@@ -204,3 +204,34 @@ fn every_codec_is_read() {
     let (payloads, _) = until(&mut reader, "none".repeat(200).as_bytes());
     assert_eq!(payloads, codecs.map(|codec| codec.repeat(200).into_bytes()));
 }
+
+#[test]
+fn many_topics_are_made_at_once_and_whole() {
+    let Some(broker) = broker() else { return };
+    let (bus, base) = (broker.bus("many"), unique("many"));
+    let spec = |n: usize| {
+        let qos = if n.is_multiple_of(2) { Qos::event() } else { Qos::command() };
+        TopicSpec::new(&format!("{base}/{n}")).unwrap().qos(qos)
+    };
+    // One of them is there, and differs: that is told when it is opened, and holds up no other.
+    bus.topic(spec(7).qos(Qos::state())).unwrap();
+    let specs: Vec<_> = (0..150).map(spec).collect();
+    let mut told = Vec::new();
+    bus.make_topics(&specs, |made| told.push(made)).unwrap();
+    assert_eq!((told.first(), told.last()), (Some(&1), Some(&150)));
+    assert!(told.len() > 3 && told.is_sorted(), "{told:?}");
+    let listed = bus.topics().unwrap();
+    assert_eq!(listed.iter().filter(|name| name.as_str().starts_with(&base)).count(), 150);
+    let opened = helio_bus::beside_each_other(&specs, |spec| {
+        let topic = bus.topic(spec.clone())?;
+        topic.publisher()?.publish(Message::new(b"x").key(b"k")).wait_timeout(PATIENCE).unwrap();
+        Ok::<_, helio_bus::TopicError>(topic)
+    });
+    let refused: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].to_string().contains("/7"), "{refused:?}");
+    // Again it takes nothing, from another connection as well.
+    broker.bus("others").make_topics(&specs, |made| assert_eq!(made, 150)).unwrap();
+    let mut last = opened[0].as_ref().unwrap().subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    assert!(matches!(last.next_timeout(PATIENCE).unwrap(), Some(Event::Sample(_))));
+}

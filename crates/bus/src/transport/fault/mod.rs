@@ -352,6 +352,14 @@ impl Transport for FaultTransport {
         Ok(self.wrapped(self.inner.create_topic(name, qos)?, name))
     }
 
+    fn make_topics(
+        &self,
+        topics: &[(TopicName, Qos)],
+        made: &mut dyn FnMut(usize),
+    ) -> Result<(), TransportError> {
+        self.inner.make_topics(topics, made)
+    }
+
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.inner.topics()
     }

@@ -253,6 +253,9 @@ impl Builder {
             None => (None, Policy::default()),
         };
         let known = self.known()?;
+        let instance = [(&self.interface, self.index)];
+        let made = crate::making::make_topics(&self.bus, instance, |_, _| {});
+        made.map_err(|error| failed(self.interface.name(), &error))?;
         let identity = self.interface.identity(self.index);
         let producer = Some(producer(&identity)?);
 

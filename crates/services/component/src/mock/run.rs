@@ -1,16 +1,16 @@
 //! Simulated components that run: they are there, take every command, and publish by the table.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use helio_bus::{Bus, Evolution, Tai};
+use helio_bus::{Bus, Evolution, Tai, TopicError};
 use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
 use thiserror::Error;
 
 use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
 use crate::interface::{Interface, InterfaceError};
+use crate::making::make_topics;
 use crate::protocol::{StateCommand, SummaryState};
 use crate::rates::Rates;
 use crate::remote::{Remote, RemoteOptions};
@@ -35,10 +35,6 @@ const TIMES: [&str; 2] = ["taiTime", "tai"];
 /// How long before that time it is sent: ten milliseconds more than it has to be.
 const LEAD: Duration = Duration::from_millis(60);
 
-/// So many components start at the same time: most of it is waiting for the disk, which answers
-/// all who wait at once.
-const STARTERS: usize = 32;
-
 /// Why components could not be simulated.
 #[derive(Debug, Error)]
 pub enum MockError {
@@ -48,6 +44,9 @@ pub enum MockError {
     /// One could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Their topics cannot be made.
+    #[error("the topics of the components cannot be made: {0}")]
+    Topics(TopicError),
     /// A topic cannot be written any more.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -89,7 +88,13 @@ pub struct MockOptions {
 
 impl MockOptions {
     /// The instances with their interfaces, which those of a component share.
-    fn instances(&self, interfaces: &Interfaces) -> Result<Vec<(Interface, i32)>, InterfaceError> {
+    ///
+    /// # Errors
+    /// [`InterfaceError`] of a component that the interfaces do not have.
+    pub fn instances(
+        &self,
+        interfaces: &Interfaces,
+    ) -> Result<Vec<(Interface, i32)>, InterfaceError> {
         let (mut known, mut instances) = (HashMap::new(), Vec::new());
         for (name, index) in &self.instances {
             let interface = match known.get(name) {
@@ -150,11 +155,14 @@ impl Mock {
             encoded: Vec::new(),
         };
         let mut instances = options.instances(interfaces)?;
+        // All at once, before each waits for its own.
+        make_topics(bus, instances.iter().map(|(interface, index)| (interface, *index)), |_, _| {})
+            .map_err(MockError::Topics)?;
         // Those with the most topics first: who begins last has least to do.
         let topics = |interface: &Interface| interface.component().topics().len();
         instances.sort_by_key(|(interface, _)| std::cmp::Reverse(topics(interface)));
         let start = |one: &(Interface, i32)| One::start(bus, &one.0, one.1, options.state);
-        for one in beside_each_other(&instances, start) {
+        for one in helio_bus::beside_each_other(&instances, start) {
             mock.add(one?);
         }
         Ok(mock)
@@ -290,24 +298,6 @@ struct One {
     topics: Vec<Simulated>,
     remotes: Vec<Remote>,
     refused: Vec<Refused>,
-}
-
-/// What is made of each, by [`STARTERS`] threads that each take the next one.
-fn beside_each_other<T: Sync, M: Send>(all: &[T], make: impl Fn(&T) -> M + Sync) -> Vec<M> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let next = || all.get(next.fetch_add(1, Ordering::Relaxed));
-        std::iter::from_fn(next).map(&make).collect::<Vec<M>>()
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = all.iter().take(STARTERS).map(|_| scope.spawn(work)).collect();
-        let made = threads.into_iter().map(|thread| thread.join());
-        let made = made.collect::<Result<Vec<_>, _>>();
-        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            .into_iter()
-            .flatten()
-            .collect()
-    })
 }
 
 impl One {

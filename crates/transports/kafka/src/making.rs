@@ -1,0 +1,133 @@
+//! Making topics: one, or many at once.
+//!
+//! A broker takes some ten milliseconds to begin a partition, whoever asks. What else there is to
+//! it (questions, words in the tables, waiting for a leader) costs several times that, and here it
+//! is done once for many.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use helio_bus::transport::first_difference;
+use helio_bus::{Qos, TopicName, TransportError};
+
+use crate::admin::Made;
+use crate::error::failed;
+use crate::options::PATIENCE;
+use crate::tables::Description;
+use crate::topic::{Kafka, Origin};
+use crate::topic_config;
+
+/// The most partitions that brokers are asked for at once: a second's work of a small broker, so
+/// that others have their turn in between, and it can be told how far it is.
+const AT_ONCE: u32 = 100;
+/// What a broker that has much to do may take for each partition, besides the usual patience.
+const EACH: Duration = Duration::from_millis(200);
+
+/// A topic's name with its quality of service.
+type Named = (TopicName, Qos);
+
+/// A topic that is to be there.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a TopicName,
+    pub(crate) kafka: &'a str,
+    pub(crate) qos: &'a Qos,
+}
+
+impl Kafka {
+    /// The topics of which nothing is there, by their names on Kafka.
+    pub(crate) fn missing<'a>(
+        &self,
+        topics: &'a [(TopicName, Qos)],
+    ) -> Result<Vec<(String, &'a Named)>, TransportError> {
+        let connection = &self.connection;
+        let told = connection.client.fetch_metadata(None, PATIENCE);
+        let told = told.map_err(failed("list the topics"))?;
+        let there: HashSet<_> = told.topics().iter().map(|topic| topic.name()).collect();
+        let mut seen = HashSet::new();
+        let missing = topics.iter().filter(|(name, _)| seen.insert(name)).filter_map(|topic| {
+            // What cannot have a name on Kafka is told of when it is opened.
+            let kafka = connection.names.kafka(&topic.0).ok()?;
+            (!there.contains(&*kafka)).then_some((kafka, topic))
+        });
+        Ok(missing.collect())
+    }
+
+    /// What holds of each of these topics, as far as it is the same as what is wanted; where
+    /// nothing was said of it, this is.
+    pub(crate) fn agree<'a>(
+        &self,
+        topics: Vec<Wanted<'a>>,
+    ) -> Result<Vec<Wanted<'a>>, TransportError> {
+        let connection = &self.connection;
+        let known = connection.tables.descriptions(connection, topics.iter().map(|t| t.name))?;
+        let unknown = topics.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let unknown: Vec<_> = unknown
+            .map(|(topic, _)| (topic.name, self.described(topic.name, topic.qos, None)))
+            .collect();
+        let mut said = connection.tables.describe(connection, &unknown)?.into_iter();
+        let holds = known.into_iter().map(|known| known.or_else(|| said.next()));
+        let same = |(topic, holds): (Wanted<'a>, Option<Description>)| {
+            let holds = holds?;
+            first_difference(topic.name, &holds.qos, topic.qos).is_none().then_some(topic)
+        };
+        Ok(topics.into_iter().zip(holds).filter_map(same).collect())
+    }
+
+    /// What is said of a topic that nothing was said of, where it has so many partitions already.
+    pub(crate) fn described(&self, name: &TopicName, qos: &Qos, there: Option<u32>) -> Description {
+        // What others have made keeps its retention, and has no companion.
+        let others = there.is_some() || self.connection.names.sal_keys(name).is_some();
+        let origin = if others { Origin::Foreign } else { Origin::Bus };
+        Description { qos: qos.clone(), origin }
+    }
+
+    /// Makes what topics with these qualities of service consist of, as far as it is not there, and
+    /// waits for it. `made` hears how many of them are there.
+    pub(crate) fn make(
+        &self,
+        topics: &[Wanted<'_>],
+        made: &mut dyn FnMut(usize),
+    ) -> Result<(), TransportError> {
+        let mut left = topics;
+        while !left.is_empty() {
+            let mut partitions = 0;
+            let fits = |topic: &&Wanted<'_>| {
+                partitions += 2 * topic.qos.partitions;
+                partitions <= AT_ONCE
+            };
+            let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+            self.make_at_once(now)?;
+            left = later;
+            made(topics.len() - left.len());
+        }
+        Ok(())
+    }
+
+    fn make_at_once(&self, topics: &[Wanted<'_>]) -> Result<(), TransportError> {
+        let (mut companions, mut logs) = (Vec::new(), Vec::new());
+        for topic in topics {
+            let (name, partitions) = (topic.kafka.to_owned(), topic.qos.partitions);
+            let config = match self.connection.names.sal_keys(topic.name) {
+                Some(keys) => topic_config::sal(keys.kind()),
+                None => {
+                    if topic_config::has_companion(topic.qos) {
+                        let name = self.connection.names.companion(topic.name)?;
+                        let config = topic_config::companion();
+                        companions.push(Made { name, partitions, config });
+                    }
+                    topic_config::of(topic.qos)
+                }
+            };
+            logs.push(Made { name, partitions, config });
+        }
+        // The topics come last: whoever sees one finds all of it.
+        for all in [companions, logs] {
+            let partitions: u32 = all.iter().map(|topic| topic.partitions).sum();
+            self.connection.admin.create(&all)?;
+            let patience = PATIENCE + EACH * partitions;
+            all.iter().try_for_each(|topic| self.connection.settled(&topic.name, patience))?;
+        }
+        Ok(())
+    }
+}
