@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import cyclonedds
+from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsPublication
 from cyclonedds.core import Policy, Qos
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.idl._support import Endianness
@@ -143,6 +144,17 @@ class Participant:
     def _wait() -> list[Any]:
         time.sleep(0.001)
         return []
+
+    def policies(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the built-in topics tell of the policies of a topic's writer."""
+        reader = BuiltinDataReader(self._participant, BuiltinTopicDcpsPublication)
+        self._held.append(reader)
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            for sample in reader.take(100) or self._wait():
+                if getattr(sample, "topic_name", None) == request["topic"]:
+                    return {"policies": [str(policy) for policy in sample.qos]}
+        return {"policies": []}
 
     def forget(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Closes all readers and writers."""
