@@ -10,6 +10,7 @@ use helio_bus::transport::{HistorySupport, PartitionInfo, locked};
 use helio_bus::{
     Alive, Bus, Event, Forwarder, Outage, Producer, ProducerName, PublishError, Publishing, Qos,
     Sample, SchemaId, Start, Subscription, Topic, TopicError, TopicName, TopicSpec, TransportError,
+    WriterInfo,
 };
 use helio_core::qos::{Durability, History, Liveliness, Ownership};
 
@@ -72,6 +73,8 @@ pub(crate) struct Kept {
     goals: Vec<Place>,
     /// Writers that are to be closed before others are opened.
     closing: Vec<Held>,
+    /// Whose samples the target has from a bridge before, and who may live.
+    idle: Vec<(u32, Producer)>,
 }
 
 impl Kept {
@@ -131,6 +134,8 @@ struct UnderWay {
 /// What a sample needs on the target before it can be forwarded.
 #[derive(Default)]
 struct Prepared {
+    /// Of who lives though nothing new came of it.
+    idle: Option<(Key, Forwarder, u64)>,
     schema: Option<(SchemaId, Result<(), OpenError>)>,
     forwarder: Option<(Key, Opened)>,
 }
@@ -219,6 +224,14 @@ fn open_both(
     if !kept.asked && !group {
         goes_on(ends, &both, kept)?;
     }
+    if !kept.asked && again && shows_life(both.target.qos()) {
+        for at in &both.source.partitions()? {
+            let all = position::of_own(&both.source, at, &ends.to_name).map_err(failed)?;
+            let own =
+                |(name, (incarnation, _)): (ProducerName, Order)| Producer { name, incarnation };
+            kept.idle.extend(all.into_iter().map(|one| (at.partition, own(one))));
+        }
+    }
     kept.asked = true;
     if kept.samples.is_none() {
         subscribe(ends, &both.source, (kept, earliest), group)?;
@@ -228,6 +241,11 @@ fn open_both(
         false => Keeper::Target,
     };
     Ok((both, schemas, keeper))
+}
+
+/// Whether it matters who is there though nothing comes of him.
+fn shows_life(qos: &Qos) -> bool {
+    matches!(qos.liveliness, Liveliness::Lease(_)) || qos.ownership == Ownership::Exclusive
 }
 
 fn begins(partitions: &[PartitionInfo], earliest: bool) -> HashMap<u32, u64> {
@@ -425,6 +443,9 @@ impl Lane {
         match times {
             None if known => {
                 figures.repeated += 1;
+                if shows_life(self.target.qos()) {
+                    self.kept.idle.push((sample.partition, sample.header.producer.clone()));
+                }
                 return Ok(None);
             }
             None => {}
@@ -510,7 +531,7 @@ impl Lane {
                 Ok((forwarder, incarnation))
             };
             let forwarder = (!has_writer).then(open).map(|opened| (key, opened));
-            Prepared { schema, forwarder }
+            Prepared { idle: None, schema, forwarder }
         }));
         Err(Not::Full)
     }
@@ -521,8 +542,12 @@ impl Lane {
         let Poll::Ready(prepared) = preparing.poll() else { return Err(Not::Full) };
         self.preparing = None;
         let failed = || Not::Now("a thread of the bridge has failed".to_owned());
-        let Prepared { schema, forwarder } = prepared.ok_or_else(failed)?;
+        let Prepared { idle, schema, forwarder } = prepared.ok_or_else(failed)?;
         let mut outcome = Ok(());
+        if let Some((key, forwarder, incarnation)) = idle {
+            let forwarder = Arc::new(Mutex::new(forwarder));
+            self.forwarders.insert(key, Held { forwarder, incarnation, used: self.uses });
+        }
         if let Some((key, opened)) = forwarder {
             match opened {
                 Ok((forwarder, incarnation)) => {
@@ -544,6 +569,38 @@ impl Lane {
             None => {}
         }
         outcome
+    }
+
+    /// Opens the writers of those who live on the source though nothing new comes of them: a bridge
+    /// before this one had them open.
+    fn revive(&mut self, ends: &Ends) {
+        if self.preparing.is_some() && self.prepared().is_err() {
+            return;
+        }
+        let Some((partition, producer)) = self.kept.idle.pop() else { return };
+        // The newest comes last; others of its name are older.
+        self.kept.idle.retain(|(at, other)| *at != partition || other.name != producer.name);
+        let key = (partition, producer.name.clone());
+        let exclusive = self.target.qos().ownership == Ownership::Exclusive;
+        let taken = self.forwarders.contains_key(&key) || self.refused.contains_key(&key);
+        if taken || (exclusive && !self.forwarders.is_empty()) {
+            return;
+        }
+        let (source, target, waker) =
+            (self.source.clone(), self.target.clone(), ends.waker.clone());
+        self.preparing = Some(ends.openers.run(move || {
+            let open = || {
+                let writers = source.writers().ok()?;
+                let own =
+                    |info: &WriterInfo| info.producer == producer && info.alive == Some(Alive::Yes);
+                writers.iter().find(|info| own(info))?;
+                // Where that fails its next sample tells why.
+                let mut forwarder = target.forwarder(&producer, partition).ok()?;
+                forwarder.on_room(Arc::new(move || waker.wake_by_ref()));
+                Some((key, forwarder, producer.incarnation))
+            };
+            Prepared { idle: open(), ..Prepared::default() }
+        }));
     }
 
     /// Takes out the writers that are to be closed before one is opened.
@@ -719,6 +776,9 @@ impl Lane {
                     gone.iter().filter_map(|key| self.forwarders.remove(key)).collect();
                 self.close(ends, gone);
             }
+        }
+        if self.kept.ahead.is_empty() {
+            self.revive(ends);
         }
         let lease = match self.target.qos().liveliness {
             Liveliness::Lease(lease) => Some(lease / 4),

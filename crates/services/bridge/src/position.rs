@@ -106,10 +106,27 @@ pub(crate) fn of_producers(
     partition: &PartitionInfo,
     source: &str,
 ) -> Result<HashMap<ProducerName, Order>, PositionError> {
+    producers(target, partition, |hops| hops.last().is_some_and(|(bus, _)| bus == source))
+}
+
+/// The same of a partition of the source, of samples that were never on the target before.
+pub(crate) fn of_own(
+    source: &Topic,
+    partition: &PartitionInfo,
+    target: &str,
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
+    producers(source, partition, |hops| !hops.visited(target))
+}
+
+fn producers(
+    topic: &Topic,
+    partition: &PartitionInfo,
+    counts: impl Fn(Hops<'_>) -> bool,
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
     let from = partition.end.saturating_sub(MAX_LOOKED_AT).max(partition.first);
     let mut newest = HashMap::new();
-    visit(target, partition.partition, (from, partition.end), |sample| {
-        if Hops::of(sample.headers).last().is_some_and(|(bus, _)| bus == source) {
+    visit(topic, partition.partition, (from, partition.end), |sample| {
+        if counts(Hops::of(sample.headers)) {
             let order = (sample.producer.incarnation, sample.sequence);
             let known = newest.entry(sample.producer.name.clone()).or_insert(order);
             *known = order.max(*known);

@@ -287,3 +287,37 @@ fn a_topic_that_is_slow_to_open_lets_no_lease_lapse() {
     forwarded(&mut bridge, 4);
     assert!(owner(&to, "Stranger").is_err());
 }
+
+#[test]
+fn who_lives_and_says_nothing_lives_behind_the_next_bridge_too() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let state = Qos { liveliness: Liveliness::Lease(LEASE), ..Qos::state() };
+    let spec = || TopicSpec::new("state").unwrap().qos(state.clone());
+    let mount = spec().producer(ProducerName::new("Mount").unwrap());
+    let own = from.topic(mount).unwrap().publisher().unwrap();
+    publish(&own, 0..1);
+    let mut first = bridge(&from, &to, Begin::AsPromised);
+    forwarded(&mut first, 1);
+    drop(first);
+    let there = to.topic(spec()).unwrap();
+    let lives = || {
+        let writers = there.writers().unwrap();
+        writers.iter().any(|info| info.alive == Some(helio_bus::Alive::Yes))
+    };
+    assert!(!lives(), "its bridge has gone");
+    let mut next = bridge(&from, &to, Begin::AsPromised);
+    until(&mut next, |_| {
+        own.assert_alive().unwrap();
+        lives()
+    });
+    let until = Instant::now() + 3 * LEASE;
+    while Instant::now() < until {
+        own.assert_alive().unwrap();
+        next.turn(Duration::from_millis(20));
+        assert!(lives(), "it is asserted as long as it lives on the source");
+    }
+    drop(own);
+    self::until(&mut next, |_| !lives());
+    assert_eq!(next.figures()[0].forwarded, 0);
+}
