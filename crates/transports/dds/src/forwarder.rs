@@ -20,7 +20,7 @@ impl DdsForwarder {
         incarnation: u64,
     ) -> Result<Self, TransportError> {
         let producer = Producer { name: request.producer.clone(), incarnation };
-        let newer = topic.newest(request.producer)?;
+        let newer = topic.newest_in(request.partition, request.producer)?;
         if newer > incarnation {
             return Err(TransportError::Fenced { producer, newer });
         }

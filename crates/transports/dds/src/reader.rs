@@ -440,6 +440,13 @@ impl Reader for DdsReader {
         inbox.positions(visit);
     }
 
+    /// What lies ahead of the past is not known, only that something does.
+    fn lag(&self) -> u64 {
+        let mut lag = u64::from(self.past.is_some());
+        self.positions(&mut |at| lag += at.end.saturating_sub(at.next));
+        lag
+    }
+
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         self.connection().check_open()?;
         match locked(&self.shared.inbox).pass_over(partition, offset) {

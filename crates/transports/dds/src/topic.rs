@@ -313,6 +313,24 @@ impl TopicState {
         Ok(newest.max(connection.newest(&self.name, producer)))
     }
 
+    /// The newest incarnation of a producer that has written one partition, as far as its writers
+    /// are known: what others have of it in other partitions fences nobody there.
+    pub(crate) fn newest_in(
+        &self,
+        partition: u32,
+        producer: &ProducerName,
+    ) -> Result<u64, TransportError> {
+        let tables = &self.connection.tables;
+        let holders = tables.fresh(|state| state.holders(&self.name));
+        // What others have said before must have been heard.
+        tables.ask(Some(holders), About::Nothing)?;
+        Ok(tables.look(|state| {
+            let own = state.writers(&self.name);
+            let own = own.filter(|(_, w)| w.partition == partition && w.producer == *producer);
+            own.map(|(_, w)| w.incarnation).max().unwrap_or(0)
+        }))
+    }
+
     /// Claims a partition of an exclusive topic; none where the topic is shared.
     pub(crate) fn claim(
         &self,

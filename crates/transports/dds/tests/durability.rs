@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Service, domain, url};
 use helio_bus::{
-    Bus, Guarantee, Message, PublishError, Publisher, Qos, Sample, Start, Subscribe, Topic,
+    Bus, Event, Guarantee, Message, PublishError, Publisher, Qos, Sample, Start, Subscribe, Topic,
     TopicError, TopicSpec,
 };
 use helio_core::qos::{Overload, Retention};
@@ -111,6 +111,34 @@ fn a_late_joiner_has_the_past_and_what_comes_without_a_seam() {
         done.store(true, Ordering::Release);
         assert!(writer.join().unwrap() >= 2_000);
     });
+}
+
+#[test]
+fn a_late_joiner_is_behind_until_all_of_the_past_has_come() {
+    const COUNT: u64 = 100;
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let topic = topic(&bus, "numbers", numbers());
+    let publisher = topic.publisher().unwrap();
+    // Several pages of a MiB.
+    let payload = vec![7; 48 << 10];
+    for _ in 0..COUNT {
+        publisher.publish(Message::new(&payload).key(b"k")).wait_timeout(LONG).unwrap();
+    }
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let (mut read, until) = (0, Instant::now() + LONG);
+    while read < COUNT {
+        assert!(samples.stats().lag > 0, "{read} of {COUNT} have come, and more will");
+        assert!(Instant::now() < until, "{read} of {COUNT}");
+        let event = samples.next_timeout(Duration::from_millis(20)).unwrap();
+        read += u64::from(event.and_then(Event::into_sample).is_some());
+    }
+    while samples.stats().lag > 0 {
+        assert!(Instant::now() < until, "all has come");
+        let event = samples.next_timeout(Duration::from_millis(20)).unwrap();
+        assert!(event.is_none(), "more came: {event:?}");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use helio_bus::{
     Alive, Bus, Message, Qos, Sample, Start, Subscribe, Subscription, TestClock, Topic, TopicError,
     TopicSpec, TransportError,
 };
-use helio_core::Tai;
 use helio_core::qos::{Durability, History, Liveliness, Overload, Ownership, Retention};
+use helio_core::{Producer, ProducerName, Tai};
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -146,6 +146,27 @@ fn who_joins_late_is_told_how_long_a_writer_has_been_quiet() {
     let wanted = topic(&joining, "quiet", leased());
     assert_eq!(wanted.writers().unwrap()[0].alive, Some(Alive::No));
     drop(wanted.publisher().unwrap());
+}
+
+#[test]
+fn a_restart_that_one_partition_has_forwarded_fences_nothing_in_the_others() {
+    let url = url(domain());
+    let [one, other] = [(); 2].map(|()| Bus::connect(&url).unwrap());
+    let qos = Qos { partitions: 2, ..plain() };
+    let [there, next] = [&one, &other].map(|bus| topic(bus, "t", qos.clone()));
+    let mount = |incarnation| Producer { name: ProducerName::new("Mount").unwrap(), incarnation };
+    let first = there.forwarder(&mount(8), 0).unwrap();
+    // By the next bridge, too.
+    let before = next.forwarder(&mount(7), 1).unwrap();
+    drop((first, before));
+    let before = there.forwarder(&mount(7), 1).unwrap();
+    let newer = next.forwarder(&mount(8), 1).unwrap();
+    drop((before, newer));
+    let fenced = there.forwarder(&mount(7), 1).err().unwrap();
+    let TopicError::Transport(TransportError::Fenced { newer, .. }) = fenced else {
+        panic!("{fenced}")
+    };
+    assert_eq!(newer, 8, "where it was forwarded it is fenced");
 }
 
 #[test]
