@@ -247,7 +247,7 @@ pub enum PublishError {
         /// How many there are.
         partitions: u32,
     },
-    /// The payload could not be encoded.
+    /// The payload could not be encoded, or is one that the engine will never take.
     #[error("the value cannot be encoded: {0}")]
     Encode(String),
     /// The publisher could not be opened.

@@ -184,17 +184,21 @@ impl Bridge {
 
     /// Stops reading, and waits for what is under way, this long at most; whether all of it was
     /// acknowledged. What was not is forwarded by the next bridge, if the source can be read again.
+    /// Topics that the target refuses are not waited for.
     pub fn finish(&mut self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         loop {
             self.each(|way, hands| {
                 way.put_aside(hands);
-                way.open(hands);
+                if !way.is_refused() {
+                    way.open(hands);
+                }
                 way.settle(hands, false);
             });
             let settled = self.topics.values().all(Way::is_settled);
+            let over = self.topics.values().all(|way| way.is_refused() || way.is_settled());
             let left = until.saturating_duration_since(Instant::now());
-            if settled || left.is_zero() {
+            if over || left.is_zero() {
                 self.topics.values_mut().for_each(Way::commit);
                 return settled;
             }

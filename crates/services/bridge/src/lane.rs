@@ -28,8 +28,6 @@ pub const MAX_UNDER_WAY_BYTES: usize = 16 << 20;
 /// The most producers of a topic that have a writer on the target at a time.
 pub const MAX_FORWARDERS: usize = 1024;
 
-/// How often the target may report that a sample was not taken before it is passed over.
-const TRIES: u32 = 3;
 /// The most producers of a topic whose newest number is remembered, as readers do.
 const MAX_KNOWN: usize = 16_384;
 /// How often it is looked which producers live, where no lease is shorter.
@@ -54,6 +52,31 @@ pub(crate) enum Flow {
     Refused(String),
 }
 
+/// Why a sample that the target had taken was not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// It was too much, or its company was: it is given again alone.
+    Refused,
+    /// No permission, no room: no fault of the sample's, and waited for.
+    Failed,
+    /// Nobody knows whether the target has it.
+    Unknown,
+}
+
+impl Trouble {
+    /// Why it cannot be given again once later ones of its producer are there.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Refused | Self::Failed => {
+                "the target did not take it, and has later ones of its producer"
+            }
+            Self::Unknown => {
+                "the target did not say whether it took it, and has later ones of its producer"
+            }
+        }
+    }
+}
+
 /// What of a topic outlives a failure: where it is, and what is in hand.
 #[derive(Default)]
 pub(crate) struct Kept {
@@ -65,8 +88,8 @@ pub(crate) struct Kept {
     asked: bool,
     /// Read, and not taken by the target; oldest first.
     ahead: VecDeque<Sample>,
-    /// What the target has refused after it had taken it, and how often.
-    trouble: HashMap<Place, u32>,
+    /// What the target has not acknowledged though it had taken it, and why.
+    trouble: HashMap<Place, Trouble>,
     /// What the target has of each producer, as far as this bridge knows.
     known: HashMap<Key, Order>,
     /// Where the source's partitions ended when it was subscribed to.
@@ -81,6 +104,12 @@ impl Kept {
     /// Whether something that was read is not forwarded.
     pub(crate) fn is_behind(&self) -> bool {
         !self.ahead.is_empty()
+    }
+
+    /// Its writer is to be open on the target if it lives.
+    fn rests(&mut self, partition: u32, producer: Producer) {
+        self.idle.retain(|(at, other)| *at != partition || other.name != producer.name);
+        self.idle.push((partition, producer));
     }
 
     fn knows(&mut self, key: Key, order: Order) {
@@ -100,8 +129,11 @@ pub(crate) struct Lane {
     target: Topic,
     pub(crate) kept: Box<Kept>,
     forwarders: HashMap<Key, Held>,
-    /// Producers that write on the target themselves, by their newest incarnation that was refused.
-    refused: HashMap<Key, u64>,
+    /// Producers that write on the target themselves: the newest incarnation that was refused, and
+    /// the one that has refused it.
+    refused: HashMap<Key, (u64, u64)>,
+    /// The sample whose producer's writer was fenced, and for which another one was opened.
+    fenced: Option<Place>,
     schemas: HashSet<SchemaId>,
     under_way: VecDeque<UnderWay>,
     bytes_under_way: usize,
@@ -140,8 +172,8 @@ struct Prepared {
     forwarder: Option<(Key, Opened)>,
 }
 
-/// A writer and its incarnation.
-type Opened = Result<(Forwarder, u64), TopicError>;
+/// A writer, and the incarnation that it was asked for.
+type Opened = (u64, Result<Forwarder, TopicError>);
 
 /// What keeps the position.
 enum Keeper {
@@ -176,6 +208,7 @@ pub(crate) fn open(
         kept,
         forwarders: HashMap::new(),
         refused: HashMap::new(),
+        fenced: None,
         schemas,
         under_way: VecDeque::new(),
         bytes_under_way: 0,
@@ -330,6 +363,8 @@ enum Not {
     Full,
     /// The target will never take it.
     Ever(String),
+    /// Its producer's writer is one no more.
+    Fenced(String),
     /// It may be taken when the topic was opened anew.
     Now(String),
     /// The target takes no samples of other buses.
@@ -340,9 +375,12 @@ impl From<PublishError> for Not {
     fn from(error: PublishError) -> Self {
         match &error {
             PublishError::Full { .. } => Self::Full,
-            PublishError::Transport(
-                TransportError::TooLarge { .. } | TransportError::Fenced { .. },
-            ) => Self::Ever(error.to_string()),
+            PublishError::Transport(TransportError::TooLarge { .. }) | PublishError::Encode(_) => {
+                Self::Ever(error.to_string())
+            }
+            PublishError::Transport(TransportError::Fenced { .. }) => {
+                Self::Fenced(error.to_string())
+            }
             PublishError::Transport(TransportError::Unsupported { .. }) => {
                 Self::AtAll(error.to_string())
             }
@@ -354,6 +392,10 @@ impl From<PublishError> for Not {
 impl From<TopicError> for Not {
     fn from(error: TopicError) -> Self {
         match error {
+            // Whoever writes there now was there before.
+            TopicError::Transport(error @ TransportError::Fenced { .. }) => {
+                Self::Ever(error.to_string())
+            }
             TopicError::Transport(error) => PublishError::from(error).into(),
             error => Self::Now(error.to_string()),
         }
@@ -415,7 +457,7 @@ impl Lane {
                     return match not {
                         Not::Now(reason) => Flow::Anew(reason),
                         Not::AtAll(reason) => Flow::Refused(reason),
-                        Not::Full | Not::Ever(_) => Flow::Full,
+                        Not::Full | Not::Ever(_) | Not::Fenced(_) => Flow::Full,
                     };
                 }
             }
@@ -438,27 +480,20 @@ impl Lane {
         if hops.iter().count() >= MAX_HOPS {
             return Err(Not::Ever(format!("it was forwarded {MAX_HOPS} times before")));
         }
-        let times = self.kept.trouble.get(&(sample.partition, sample.offset)).copied();
+        let place = (sample.partition, sample.offset);
         let known = self.kept.known.get(&key(sample)).is_some_and(|known| *known >= order(sample));
-        match times {
+        match self.kept.trouble.get(&place) {
             None if known => {
                 figures.repeated += 1;
                 if shows_life(self.target.qos()) {
-                    self.kept.idle.push((sample.partition, sample.header.producer.clone()));
+                    self.kept.rests(sample.partition, sample.header.producer.clone());
                 }
                 return Ok(None);
             }
-            None => {}
-            Some(_) if known => {
-                let reason = "the target did not take it, and has later ones of its producer";
-                return Err(Not::Ever(reason.to_owned()));
-            }
-            Some(times) if times >= TRIES => {
-                return Err(Not::Ever(format!("the target did not take it {TRIES} times")));
-            }
+            Some(trouble) if known => return Err(Not::Ever(trouble.reason().to_owned())),
             // Alone, so that it is refused for itself, and none goes before it.
-            Some(_) if !self.under_way.is_empty() => return Err(Not::Full),
-            Some(_) => {}
+            Some(Trouble::Refused) if !self.under_way.is_empty() => return Err(Not::Full),
+            _ => {}
         }
         self.forward(ends, sample).map(Some)
     }
@@ -477,7 +512,8 @@ impl Lane {
         let headers = with_hop(sample.headers.as_ref(), &ends.from_name, sample.offset);
         let headers = headers.map_err(|error| Not::Ever(error.to_string()))?;
         let (key, producer) = (key(sample), &sample.header.producer);
-        if let Some(newer) = self.refused.get(&key).filter(|n| producer.incarnation <= **n) {
+        let refused = self.refused.get(&key).filter(|(tried, _)| producer.incarnation <= *tried);
+        if let Some((_, newer)) = refused {
             let producer = Producer { name: producer.name.clone(), incarnation: *newer };
             return Err(Not::Ever(format!("{producer:?} publishes on the target itself")));
         }
@@ -492,13 +528,18 @@ impl Lane {
                 return Err(Not::Now("a thread of the bridge has failed".to_owned()));
             }
         };
-        let forwarded = forwarded.map_err(Not::from);
-        if matches!(forwarded, Err(Not::Ever(_))) {
-            // It writes there itself, or the sample is too large: in doubt it is opened again.
-            let held = self.forwarders.remove(&key);
-            self.close(ends, held);
+        let reason = match forwarded.map_err(Not::from) {
+            Err(Not::Fenced(reason)) => reason,
+            forwarded => return forwarded,
+        };
+        // Who has fenced it may have gone: another one is tried, once for each sample.
+        let held = self.forwarders.remove(&key);
+        self.close(ends, held);
+        let place = (sample.partition, sample.offset);
+        match self.fenced.replace(place) == Some(place) {
+            true => Err(Not::Ever(reason)),
+            false => Err(Not::Full),
         }
-        forwarded
     }
 
     /// Makes sure that the target has the sample's schema, and a writer of its producer; full while
@@ -528,9 +569,9 @@ impl Lane {
             let open = || {
                 let mut forwarder = target.forwarder(&producer, partition)?;
                 forwarder.on_room(Arc::new(move || waker.wake_by_ref()));
-                Ok((forwarder, incarnation))
+                Ok(forwarder)
             };
-            let forwarder = (!has_writer).then(open).map(|opened| (key, opened));
+            let forwarder = (!has_writer).then(|| (key, (incarnation, open())));
             Prepared { idle: None, schema, forwarder }
         }));
         Err(Not::Full)
@@ -548,16 +589,16 @@ impl Lane {
             let forwarder = Arc::new(Mutex::new(forwarder));
             self.forwarders.insert(key, Held { forwarder, incarnation, used: self.uses });
         }
-        if let Some((key, opened)) = forwarder {
+        if let Some((key, (incarnation, opened))) = forwarder {
             match opened {
-                Ok((forwarder, incarnation)) => {
+                Ok(forwarder) => {
                     let forwarder = Arc::new(Mutex::new(forwarder));
                     let held = Held { forwarder, incarnation, used: self.uses };
                     self.forwarders.insert(key, held);
                 }
                 Err(error) => {
                     if let TopicError::Transport(TransportError::Fenced { newer, .. }) = &error {
-                        self.refused.insert(key, *newer);
+                        self.refused.insert(key, (incarnation, *newer));
                     }
                     outcome = Err(Not::from(error));
                 }
@@ -643,10 +684,14 @@ impl Lane {
     /// Whether the target is to take no more at the moment.
     fn is_full(&self) -> bool {
         let first = self.under_way.front();
-        let alone = first.is_some_and(|first| self.kept.trouble.contains_key(&first.place));
-        alone
+        first.is_some_and(|first| self.is_alone(first.place))
             || self.under_way.len() >= MAX_UNDER_WAY
             || self.bytes_under_way >= MAX_UNDER_WAY_BYTES
+    }
+
+    /// Whether a sample is given with no other under way.
+    fn is_alone(&self, place: Place) -> bool {
+        self.kept.trouble.get(&place) == Some(&Trouble::Refused)
     }
 
     /// Whether nothing of it waits for the target.
@@ -674,7 +719,12 @@ impl Lane {
         for sample in self.failed.into_iter().rev() {
             self.kept.ahead.push_front(sample);
         }
-        self.kept.closing.extend(self.forwarders.into_values());
+        for ((partition, name), held) in self.forwarders {
+            if shows_life(self.target.qos()) {
+                self.kept.rests(partition, Producer { name, incarnation: held.incarnation });
+            }
+            self.kept.closing.push(held);
+        }
         self.kept
     }
 
@@ -742,25 +792,22 @@ impl Lane {
         told: Told<'_>,
     ) -> Option<String> {
         let place = (sample.partition, sample.offset);
-        let alone = self.kept.trouble.contains_key(&place);
-        let cause = match error {
+        let trouble = match error {
             // In company it may be the others that were too much.
-            PublishError::Transport(TransportError::TooLarge { .. }) if alone => {
-                self.skip(&sample, &error.to_string(), told);
-                self.done(place);
-                return None;
+            PublishError::Transport(TransportError::TooLarge { .. }) | PublishError::Encode(_) => {
+                if self.is_alone(place) {
+                    self.skip(&sample, &error.to_string(), told);
+                    self.done(place);
+                    return None;
+                }
+                Trouble::Refused
             }
-            PublishError::Transport(
-                TransportError::TooLarge { .. } | TransportError::Engine { .. },
-            ) => {
-                *self.kept.trouble.entry(place).or_default() += 1;
-                error.to_string()
-            }
-            // What an outage has taken is no fault of the sample's.
-            _ => error.to_string(),
+            PublishError::Transport(TransportError::Engine { .. }) => Trouble::Failed,
+            _ => Trouble::Unknown,
         };
+        self.kept.trouble.insert(place, trouble);
         self.failed.push(sample);
-        Some(cause)
+        Some(error.to_string())
     }
 
     /// Shows on the target which producers live: the writers of those that have gone are closed,

@@ -89,8 +89,8 @@ type Opening = Running<Result<(Box<Lane>, String), (OpenError, Box<Kept>)>>;
 enum Stage {
     /// It is opened then.
     Shut { at: Instant, kept: Box<Kept> },
-    /// A thread of its own is opening it.
-    Opening(Opening),
+    /// A thread of its own is opening it; `behind` where that has something in hand.
+    Opening { opening: Opening, behind: bool },
     Open {
         lane: Box<Lane>,
         /// The source's subscription is waited for with the others; else the lane has it.
@@ -123,11 +123,11 @@ impl Way {
             && *at <= Instant::now()
         {
             let (ends, name) = (Arc::clone(hands.ends), self.figures.topic.clone());
-            let kept = std::mem::take(kept);
-            let open = move || lane::open(&ends, &name, kept);
-            self.stage = Stage::Opening(hands.ends.openers.run(open));
+            let (behind, kept) = (kept.is_behind(), std::mem::take(kept));
+            let opening = hands.ends.openers.run(move || lane::open(&ends, &name, kept));
+            self.stage = Stage::Opening { opening, behind };
         }
-        let Stage::Opening(opening) = &self.stage else { return };
+        let Stage::Opening { opening, .. } = &self.stage else { return };
         let Poll::Ready(opened) = opening.poll() else { return };
         let lost = || (OpenError::Failed("a thread has failed".to_owned()), Box::default());
         match opened.unwrap_or_else(|| Err(lost())) {
@@ -276,7 +276,7 @@ impl Way {
     pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
             Stage::Shut { kept, .. } => !kept.is_behind(),
-            Stage::Opening(_) => true,
+            Stage::Opening { behind, .. } => !behind,
             Stage::Open { lane, .. } => lane.is_settled(),
         }
     }

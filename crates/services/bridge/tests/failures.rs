@@ -12,10 +12,10 @@ use common::{Refuses, target};
 use helio_bridge::{Begin, Bridge, NoticeKind, Options, Turn};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{
-    Bus, Event, Lagging, Message, ProducerName, PublishError, Publisher, Qos, Start, Subscribe,
-    Subscription, TopicName, TopicSpec, TransportError,
+    Alive, Bus, Event, Lagging, Message, Producer, ProducerName, PublishError, Publisher, Qos,
+    Start, Subscribe, Subscription, TopicName, TopicSpec, TransportError, WriterInfo,
 };
-use helio_core::qos::{Durability, Liveliness};
+use helio_core::qos::{Durability, Liveliness, Ownership};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -169,6 +169,19 @@ fn failed() -> PublishError {
     .into()
 }
 
+fn invalid() -> PublishError {
+    PublishError::Encode("the broker finds it invalid".to_owned())
+}
+
+fn unknown() -> PublishError {
+    PublishError::Unknown { cause: "the broker has gone".to_owned() }
+}
+
+fn fenced() -> PublishError {
+    let producer = Producer { name: ProducerName::new("Mount").unwrap(), incarnation: 1 };
+    TransportError::Fenced { producer, newer: 1 }.into()
+}
+
 /// Refuses these numbers of a producer so many times.
 fn refuses(
     whose: &'static str,
@@ -211,13 +224,63 @@ fn what_is_refused_late_while_later_ones_are_taken_is_counted_and_told() {
 fn the_last_one_that_is_refused_for_ever_is_counted_too() {
     let from = Bus::connect("memory:").unwrap();
     publish(&publisher(&from, "t", "Mount"), 0..50);
-    for error in [too_large, failed] {
+    for error in [too_large, invalid] {
         let to = target(refuses("Mount", |number| number == 50, u32::MAX, error));
         let mut bridge = bridge(&from, &to, Begin::AsPromised);
         caught_up(&mut bridge);
         let figures = bridge.figures().remove(0);
         assert_eq!((figures.forwarded, figures.skipped), (49, 1), "{figures:?}");
     }
+}
+
+/// Forwards 50 samples of which one is refused so often; gives how many were forwarded and skipped.
+fn forwards_50(number: u64, times: u32, error: fn() -> PublishError) -> (u64, u64) {
+    let from = Bus::connect("memory:").unwrap();
+    publish(&publisher(&from, "t", "Mount"), 0..50);
+    let to = target(refuses("Mount", move |other| other == number, times, error));
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    let told = caught_up(&mut bridge);
+    let figures = bridge.figures().remove(0);
+    assert_eq!(figures.skipped > 0, told.contains(&NoticeKind::Skipped), "{told:?}");
+    (figures.forwarded, figures.skipped)
+}
+
+#[test]
+fn what_is_no_samples_fault_is_waited_for_however_long() {
+    assert_eq!(forwards_50(50, 5, failed), (50, 0));
+}
+
+#[test]
+fn a_sample_of_which_nobody_knows_is_counted_where_later_ones_are_there() {
+    assert_eq!(forwards_50(20, 1, unknown), (49, 1));
+    assert_eq!(forwards_50(50, 1, unknown), (50, 0));
+}
+
+#[test]
+fn a_producer_that_was_fenced_loses_nothing_where_it_is_let_in_again() {
+    assert_eq!(forwards_50(20, 1, fenced), (50, 0));
+    assert_eq!(forwards_50(20, u32::MAX, fenced), (49, 1));
+}
+
+#[test]
+fn the_end_waits_for_what_is_being_opened_anew() {
+    let from = Bus::connect("memory:").unwrap();
+    let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let cable = engine.cable();
+    let to = Bus::builder().over(engine).unwrap();
+    let mount = publisher(&from, "t", "Mount");
+    publish(&mount, 0..1);
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    forwarded(&mut bridge, 1);
+    cable.pull();
+    publish(&mount, 1..10);
+    is_told(&mut bridge, NoticeKind::Failed);
+    assert!(!bridge.finish(Duration::from_secs(2)), "nothing has been acknowledged");
+    cable.put_back();
+    assert!(bridge.finish(PATIENCE));
+    let there = read(&mut everything(&to, "t")).len();
+    assert_eq!(there as u64, bridge.figures()[0].forwarded);
+    assert!(there > 1, "what was in hand is there");
 }
 
 #[test]
@@ -253,6 +316,11 @@ fn a_target_that_takes_no_samples_of_others_is_refused() {
     assert!(told.contains(&NoticeKind::Refused), "{told:?}");
     assert_eq!(bridge.refused(), [TopicName::new("t").unwrap()]);
     assert_eq!(bridge.figures()[0].forwarded, 0);
+    for _ in 0..3 {
+        assert!(!bridge.finish(Duration::from_secs(1)), "what was read is not there");
+        assert!(bridge.notices().is_empty(), "it is not opened once more");
+        assert_eq!(bridge.refused(), [TopicName::new("t").unwrap()]);
+    }
 }
 
 #[test]
@@ -303,7 +371,7 @@ fn who_lives_and_says_nothing_lives_behind_the_next_bridge_too() {
     let there = to.topic(spec()).unwrap();
     let lives = || {
         let writers = there.writers().unwrap();
-        writers.iter().any(|info| info.alive == Some(helio_bus::Alive::Yes))
+        writers.iter().any(|info| info.alive == Some(Alive::Yes))
     };
     assert!(!lives(), "its bridge has gone");
     let mut next = bridge(&from, &to, Begin::AsPromised);
@@ -320,4 +388,40 @@ fn who_lives_and_says_nothing_lives_behind_the_next_bridge_too() {
     drop(own);
     self::until(&mut next, |_| !lives());
     assert_eq!(next.figures()[0].forwarded, 0);
+}
+
+#[test]
+fn who_lives_and_says_nothing_lives_behind_a_failure_too() {
+    let from = Bus::connect("memory:").unwrap();
+    let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let cable = engine.cable();
+    let to = Bus::builder().over(engine).unwrap();
+    let lease = Liveliness::Lease(Duration::from_secs(2));
+    let state = Qos { liveliness: lease, ownership: Ownership::Shared, ..Qos::state() };
+    let owner = |name: &str| {
+        let name = ProducerName::new(name).unwrap();
+        let spec = TopicSpec::new("state").unwrap().qos(state.clone()).producer(name);
+        from.topic(spec).unwrap().publisher().unwrap()
+    };
+    let (mount, dome) = (owner("Mount"), owner("Dome"));
+    publish(&mount, 0..1);
+    let mut bridge = bridge(&from, &to, Begin::AsPromised);
+    forwarded(&mut bridge, 1);
+    cable.pull();
+    publish(&dome, 0..1);
+    is_told(&mut bridge, NoticeKind::Failed);
+    cable.put_back();
+    forwarded(&mut bridge, 2);
+    let there = to.topic(TopicSpec::new("state").unwrap()).unwrap();
+    until(&mut bridge, |_| {
+        mount.assert_alive().unwrap();
+        dome.assert_alive().unwrap();
+        let writers = there.writers().unwrap();
+        let lives = |name: &str| {
+            let own = |info: &&WriterInfo| info.producer.name.as_str() == name;
+            writers.iter().find(own).is_some_and(|info| info.alive == Some(Alive::Yes))
+        };
+        lives("Mount") && lives("Dome")
+    });
+    assert_eq!(bridge.figures()[0].forwarded, 2);
 }

@@ -123,6 +123,10 @@ pub(crate) fn undelivered(error: &KafkaError) -> PublishError {
             transport: SCHEME.to_owned(),
         }
         .into(),
+        // No waiting makes these acceptable.
+        Some(Code::InvalidRecord | Code::InvalidTimestamp) => {
+            PublishError::Encode(error.to_string())
+        }
         Some(
             Code::MessageTimedOut
             | Code::PurgeInflight

@@ -159,6 +159,8 @@ impl Writer for Late {
         let name = self.inner.producer().name.clone();
         match (self.refuses)(name.as_str(), self.sequence) {
             None => self.inner.publish(record, guarantee),
+            // Who is fenced is told at once.
+            Some(error @ PublishError::Transport(TransportError::Fenced { .. })) => Err(error),
             Some(error) => {
                 let (ticket, pending) = pending_receipt();
                 ticket.complete(Err(error));
