@@ -19,7 +19,7 @@ from lib import certificates, kafka_users
 from lib.errors import FailureError
 from lib.java import find_java
 from lib.kafka_users import Mechanism, User
-from lib.kafka_wire import Connection
+from lib.kafka_wire import GROUP, TOPIC, Connection
 from lib.kind import JVM, Node, Plan, make_node_folder, node_folder
 from lib.maven import HERE, Lock
 from lib.ports import HOST, free_ports
@@ -141,11 +141,12 @@ class Kafka:
         return True
 
     def finish(self, plan: Plan) -> None:
-        """Gives the reader its rights, and waits until all brokers have heard of them."""
+        """Gives those who read their rights, and waits until all brokers have heard of them."""
         if plan.details.get("users", {}).get(User.READER, {}).get("may") != "read":
             return
         with Connection(plan.nodes[0].probe) as connection:
-            connection.allow_reading(User.READER)
+            connection.allow_reading(User.READER, (TOPIC, GROUP))
+            connection.allow_reading(User.LONER, (TOPIC,))
         for node in plan.nodes:
             with Connection(node.probe) as connection:
                 until(

@@ -25,6 +25,8 @@ class User(StrEnum):
     ADMIN = "admin"
     # May read all topics, in all groups, and write none.
     READER = "reader"
+    # May read all topics, in no group.
+    LONER = "loner"
     # May do nothing.
     STRANGER = "stranger"
 
@@ -55,7 +57,8 @@ def scram_options(mechanisms: Iterable[Mechanism], users: dict[str, str]) -> lis
 
 def described(users: dict[str, str], lists: bool) -> dict[str, dict[str, Any]]:
     """The users with their passwords, and what they may do."""
-    rights = {User.ADMIN: "all", User.READER: "read", User.STRANGER: "none"}
+    rights: dict[User, str] = {User.ADMIN: "all", User.READER: "read", User.LONER: "read alone"}
+    rights[User.STRANGER] = "none"
     return {
         user: {"password": password, "may": rights[User(user)] if lists else "all"}
         for user, password in users.items()

@@ -5,6 +5,7 @@ All are of versions before the flexible ones (KIP-482), which every Kafka from 2
 
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -107,10 +108,10 @@ class Connection:
             answer.text(), answer.number("i"), answer.text()
         return found
 
-    def allow_reading(self, user: str) -> None:
-        """Lets a user read all topics in all groups, from anywhere."""
-        body = Writer().number("i", 2)
-        for resource in (TOPIC, GROUP):
+    def allow_reading(self, user: str, resources: Sequence[int]) -> None:
+        """Lets a user read all topics, or in all groups, from anywhere."""
+        body = Writer().number("i", len(resources))
+        for resource in resources:
             body.number("b", resource).text(ALL_NAMES).number("b", LITERAL)
             body.text(f"User:{user}").text("*").number("bb", READ, ALLOW)
         answer = self.call(CREATE_ACLS, body)

@@ -62,23 +62,34 @@ impl Admin {
         drop(locked(&self.client).take());
     }
 
-    /// Makes topics, as far as nobody else has made them before; tells of the first that is
-    /// refused.
-    pub(crate) fn create(&self, topics: &[Made]) -> Result<(), TransportError> {
+    /// Makes topics, as far as nobody else has made them before; gives those that are refused, by
+    /// name. What takes too long may be there nevertheless, and is none of them:
+    /// [`Connection::settled`] tells.
+    pub(crate) fn create(
+        &self,
+        topics: &[Made],
+        patience: Duration,
+    ) -> Result<Vec<(String, TransportError)>, TransportError> {
         if topics.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let copies = self.options.replication.unwrap_or(-1);
         let topics: Vec<_> = topics.iter().map(|made| made.new_topic(copies)).collect();
-        let patience = AdminOptions::new().operation_timeout(Some(PATIENCE));
-        let patience = patience.request_timeout(Some(PATIENCE));
+        let options = AdminOptions::new().operation_timeout(Some(patience));
+        let options = options.request_timeout(Some(patience));
         let client = self.client()?;
-        let made = block_on(client.create_topics(&topics, &patience)).ok_or_else(late)?;
+        let made = client.create_topics(&topics, &options);
+        let made = block_on(made, patience + PATIENCE).ok_or_else(late)?;
         let named = |name: &str| format!("create the topic {name}");
         let made = made.map_err(|error| failed(&named(topics[0].name))(error))?;
-        let refusal = made.into_iter().filter_map(Result::err);
-        let mut refusal = refusal.filter(|(_, code)| *code != RDKafkaErrorCode::TopicAlreadyExists);
-        refusal.next().map_or(Ok(()), |(name, code)| Err(refused(&named(&name), code)))
+        let made = made.into_iter().filter_map(Result::err);
+        let there = [RDKafkaErrorCode::TopicAlreadyExists, RDKafkaErrorCode::RequestTimedOut];
+        let refusals = made.filter(|(_, code)| !there.contains(code));
+        let told = |(name, code): (String, RDKafkaErrorCode)| {
+            let error = refused(&named(&name), code);
+            (name, error)
+        };
+        Ok(refusals.map(told).collect())
     }
 
     /// A topic's configuration, by the names of Kafka's documentation.
@@ -88,7 +99,7 @@ impl Admin {
         let client = self.client()?;
         let topic = ResourceSpecifier::Topic(name);
         let told = client.describe_configs([&topic], &patience);
-        let told = block_on(told).ok_or_else(late)?.map_err(failed(&what))?;
+        let told = block_on(told, 2 * PATIENCE).ok_or_else(late)?.map_err(failed(&what))?;
         let mut config = HashMap::new();
         for resource in told {
             let resource = resource.map_err(|code| refused(&what, code))?;
@@ -162,9 +173,9 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread; none where it takes longer than twice the brokers' patience.
-fn block_on<F: Future>(future: F) -> Option<F::Output> {
-    let until = Instant::now() + 2 * PATIENCE;
+/// Runs a future in this thread; none where it takes longer than that.
+fn block_on<F: Future>(future: F, patience: Duration) -> Option<F::Output> {
+    let until = Instant::now() + patience;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
     loop {

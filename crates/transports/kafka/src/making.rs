@@ -83,13 +83,14 @@ impl Kafka {
     }
 
     /// Makes what topics with these qualities of service consist of, as far as it is not there, and
-    /// waits for it. `made` hears how many of them are there.
+    /// waits for it. `made` hears for how many of them that is done. Gives why topics are refused;
+    /// that hits no others.
     pub(crate) fn make(
         &self,
         topics: &[Wanted<'_>],
         made: &mut dyn FnMut(usize),
-    ) -> Result<(), TransportError> {
-        let mut left = topics;
+    ) -> Result<Vec<TransportError>, TransportError> {
+        let (mut left, mut refused) = (topics, Vec::new());
         while !left.is_empty() {
             let mut partitions = 0;
             let fits = |topic: &&Wanted<'_>| {
@@ -97,37 +98,58 @@ impl Kafka {
                 partitions <= AT_ONCE
             };
             let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
-            self.make_at_once(now)?;
+            refused.extend(self.make_at_once(now)?);
             left = later;
             made(topics.len() - left.len());
         }
-        Ok(())
+        Ok(refused)
     }
 
-    fn make_at_once(&self, topics: &[Wanted<'_>]) -> Result<(), TransportError> {
-        let (mut companions, mut logs) = (Vec::new(), Vec::new());
+    fn make_at_once(&self, topics: &[Wanted<'_>]) -> Result<Vec<TransportError>, TransportError> {
+        let (mut companions, mut logs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for topic in topics {
             let (name, partitions) = (topic.kafka.to_owned(), topic.qos.partitions);
-            let config = match self.connection.names.sal_keys(topic.name) {
-                Some(keys) => topic_config::sal(keys.kind()),
-                None => {
-                    if topic_config::has_companion(topic.qos) {
-                        let name = self.connection.names.companion(topic.name)?;
-                        let config = topic_config::companion();
-                        companions.push(Made { name, partitions, config });
+            let sal = self.connection.names.sal_keys(topic.name);
+            let mut companion = None;
+            if sal.is_none() && topic_config::has_companion(topic.qos) {
+                match self.connection.names.companion(topic.name) {
+                    Ok(name) => companion = Some(name),
+                    Err(error) => {
+                        refused.push(error);
+                        continue;
                     }
-                    topic_config::of(topic.qos)
                 }
+            }
+            companions.extend(companion.clone().map(|name| {
+                let config = topic_config::companion();
+                Made { name, partitions, config }
+            }));
+            let config = match sal {
+                Some(keys) => topic_config::sal(keys.kind()),
+                None => topic_config::of(topic.qos),
             };
-            logs.push(Made { name, partitions, config });
+            logs.push((companion, Made { name, partitions, config }));
         }
         // The topics come last: whoever sees one finds all of it.
-        for all in [companions, logs] {
-            let partitions: u32 = all.iter().map(|topic| topic.partitions).sum();
-            self.connection.admin.create(&all)?;
-            let patience = PATIENCE + EACH * partitions;
-            all.iter().try_for_each(|topic| self.connection.settled(&topic.name, patience))?;
-        }
-        Ok(())
+        let without = self.make_all(companions)?;
+        logs.retain(|(companion, _)| {
+            without.iter().all(|(name, _)| companion.as_ref() != Some(name))
+        });
+        let not = self.make_all(logs.into_iter().map(|(_, log)| log).collect())?;
+        refused.extend(without.into_iter().chain(not).map(|(_, error)| error));
+        Ok(refused)
+    }
+
+    /// Makes Kafka topics, and waits for those that are not refused; gives the others, by name.
+    fn make_all(
+        &self,
+        mut all: Vec<Made>,
+    ) -> Result<Vec<(String, TransportError)>, TransportError> {
+        let connection = &self.connection;
+        let patience = PATIENCE + EACH * all.iter().map(|made| made.partitions).sum();
+        let refused = connection.admin.create(&all, patience)?;
+        all.retain(|made| refused.iter().all(|(name, _)| *name != made.name));
+        all.iter().try_for_each(|made| connection.settled(&made.name, patience))?;
+        Ok(refused)
     }
 }

@@ -206,10 +206,15 @@ impl Producer {
         base.timestamp = record.timestamp;
         self.inner().send(base).map_err(|(error, _)| {
             self.no_room_needed(1, bytes);
-            // Why it cannot go on says more than that it cannot.
-            let fatal = self.inner().client().fatal_error();
-            fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
+            self.cause(error)
         })
+    }
+
+    /// Why a record failed: where the producer cannot go on at all, why it cannot says more than
+    /// that it cannot, or that what was queued was thrown away.
+    pub(crate) fn cause(&self, error: KafkaError) -> KafkaError {
+        let fatal = self.inner().client().fatal_error();
+        fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
     }
 
     /// Has the producer know a topic, so that the first record does not wait for it.

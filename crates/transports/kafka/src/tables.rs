@@ -248,7 +248,9 @@ fn append_all(
     let name = connection.names.internal(table);
     if connection.partitions(&name)?.is_none() {
         let config = if table == PRODUCERS { topic_config::words() } else { topic_config::table() };
-        connection.admin.create(&[Made { name: name.clone(), partitions: 1, config }])?;
+        let made = Made { name: name.clone(), partitions: 1, config };
+        let refused = connection.admin.create(&[made], PATIENCE)?;
+        refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))?;
         connection.settled(&name, PATIENCE)?;
     }
     let mut under_way = Vec::with_capacity(records.len());
@@ -265,9 +267,10 @@ fn append_all(
         }
         under_way.push((format!("write {key:?} to the table of {table}"), receiver));
     }
+    let producer = connection.tables_producer()?;
     let arrived = under_way.into_iter().map(|(what, receiver)| {
         let told = receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?;
-        let offset = told.map_err(failed(&what))?;
+        let offset = told.map_err(|error| failed(&what)(producer.cause(error)))?;
         offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
     });
     arrived.collect()

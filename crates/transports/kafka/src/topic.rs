@@ -137,7 +137,8 @@ impl Transport for Kafka {
             return Err(error);
         }
         if there.is_none() {
-            self.make(&[Wanted { name, kafka: &kafka, qos }], &mut |_| {})?;
+            let refused = self.make(&[Wanted { name, kafka: &kafka, qos }], &mut |_| {})?;
+            refused.into_iter().next().map_or(Ok(()), Err)?;
         }
         self.opened(name, kafka, holds)
     }
@@ -158,7 +159,8 @@ impl Transport for Kafka {
         let wanted = missing.iter().map(|(kafka, (name, qos))| Wanted { name, kafka, qos });
         let wanted = self.agree(wanted.collect())?;
         made(there);
-        self.make(&wanted, &mut |n| made(there + n))?;
+        // Those that are refused are told when they are opened.
+        let _ = self.make(&wanted, &mut |n| made(there + n))?;
         locked(&self.made).extend(topics.into_iter().map(|(name, _)| name));
         Ok(())
     }

@@ -215,22 +215,28 @@ fn many_topics_are_made_at_once_and_whole() {
     };
     // One of them is there, and differs: that is told when it is opened, and holds up no other.
     bus.topic(spec(7).qos(Qos::state())).unwrap();
-    let specs: Vec<_> = (0..150).map(spec).collect();
+    let mut specs: Vec<_> = (0..150).map(spec).collect();
+    // One is refused by the broker, which finds its name like one that is there.
+    let refused = TopicSpec::new(&format!("{base}.refused")).unwrap().qos(Qos::event());
+    make(&admin(broker), &format!("{}_refused", base.replace('/', "..")), &[]);
+    specs.insert(20, refused);
     let mut told = Vec::new();
     bus.make_topics(&specs, |made| told.push(made)).unwrap();
-    assert_eq!((told.first(), told.last()), (Some(&1), Some(&150)));
+    assert_eq!((told.first(), told.last()), (Some(&1), Some(&151)));
     assert!(told.len() > 3 && told.is_sorted(), "{told:?}");
     let listed = bus.topics().unwrap();
-    assert_eq!(listed.iter().filter(|name| name.as_str().starts_with(&base)).count(), 150);
+    assert_eq!(listed.iter().filter(|name| name.as_str().starts_with(&base)).count(), 151);
     let opened = helio_bus::beside_each_other(&specs, |spec| {
         let topic = bus.topic(spec.clone())?;
         topic.publisher()?.publish(Message::new(b"x").key(b"k")).wait_timeout(PATIENCE).unwrap();
         Ok::<_, helio_bus::TopicError>(topic)
     });
     let refused: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
-    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused.len(), 2, "{refused:?}");
     assert!(refused[0].to_string().contains("/7"), "{refused:?}");
+    assert!(refused[1].to_string().contains(".refused"), "{refused:?}");
     // Again it takes nothing, from another connection as well.
+    specs.remove(20);
     broker.bus("others").make_topics(&specs, |made| assert_eq!(made, 150)).unwrap();
     let mut last = opened[0].as_ref().unwrap().subscribe(Subscribe::from(Start::Last(1))).unwrap();
     assert!(matches!(last.next_timeout(PATIENCE).unwrap(), Some(Event::Sample(_))));

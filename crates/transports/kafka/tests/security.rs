@@ -118,6 +118,18 @@ fn a_permission_that_is_missing_is_named() {
     let new = TopicSpec::new(&unique("new")).unwrap().qos(Qos::event());
     has(&reader.topic(new).map(drop).unwrap_err().to_string(), &["uthorization", "CREATE"]);
 
+    // A group is joined in the background: its reader is told, by the group's own error.
+    let loner = connect("loner");
+    let topic = loner.topic(spec()).unwrap();
+    let mut alone = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    assert!(matches!(alone.next_timeout(PATIENCE).unwrap(), Some(Event::Sample(_))));
+    let member = topic.subscribe(Subscribe::from(Start::Earliest).group("g"));
+    let told = match member {
+        Ok(mut member) => member.next_timeout(PATIENCE).unwrap_err().to_string(),
+        Err(error) => error.to_string(),
+    };
+    has(&told, &["roup authorization failed", "READ groups", "access control lists"]);
+
     let stranger = connect("stranger");
     has(&stranger.topic(spec()).map(drop).unwrap_err().to_string(), &["uthorization", "READ"]);
     assert!(began.elapsed() < TOLD, "{:?}", began.elapsed());
