@@ -1,0 +1,52 @@
+//! Many topics at once; apart from the other tests, since it keeps a broker busy.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{admin, broker, done, unique};
+use helio_bus::{Event, Message, Qos, Start, Subscribe, TopicSpec};
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn many_topics_are_made_at_once_and_whole() {
+    let Some(broker) = broker() else { return };
+    let (bus, base) = (broker.bus("many"), unique("many"));
+    let spec = |n: usize| {
+        let qos = if n.is_multiple_of(2) { Qos::event() } else { Qos::command() };
+        TopicSpec::new(&format!("{base}/{n}")).unwrap().qos(qos)
+    };
+    // One of them is there, and differs: that is told when it is opened, and holds up no other.
+    bus.topic(spec(7).qos(Qos::state())).unwrap();
+    let mut specs: Vec<_> = (0..60).map(spec).collect();
+    // One is refused by the broker, which finds its name like one that is there.
+    let refused = TopicSpec::new(&format!("{base}.refused")).unwrap().qos(Qos::event());
+    let alike = format!("{}_refused", base.replace('/', ".."));
+    let alike = NewTopic::new(&alike, 1, TopicReplication::Fixed(1));
+    done(admin(broker).create_topics([&alike], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    specs.insert(20, refused);
+    let mut told = Vec::new();
+    bus.make_topics(&specs, |made| told.push(made)).unwrap();
+    assert_eq!((told.first(), told.last()), (Some(&1), Some(&61)));
+    assert!(told.len() > 2 && told.is_sorted(), "{told:?}");
+    let listed = bus.topics().unwrap();
+    assert_eq!(listed.iter().filter(|name| name.as_str().starts_with(&base)).count(), 61);
+    let opened = helio_bus::beside_each_other(&specs, |spec| {
+        let topic = bus.topic(spec.clone())?;
+        topic.publisher()?.publish(Message::new(b"x").key(b"k")).wait_timeout(PATIENCE).unwrap();
+        Ok::<_, helio_bus::TopicError>(topic)
+    });
+    let refused = opened.into_iter().filter_map(|opened| Some(opened.err()?.to_string()));
+    let refused: Vec<String> = refused.collect();
+    let names = |text: &str| refused.iter().filter(|told| told.contains(text)).count();
+    assert_eq!((refused.len(), names("/7"), names(".refused")), (2, 1, 1), "{refused:?}");
+    // Again it takes nothing, from another connection as well.
+    specs.remove(20);
+    broker.bus("others").make_topics(&specs, |made| assert_eq!(made, 60)).unwrap();
+    let topic = bus.topic(spec(0)).unwrap();
+    let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    assert!(matches!(last.next_timeout(PATIENCE).unwrap(), Some(Event::Sample(_))));
+}
