@@ -56,7 +56,10 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
         done = args.once && turn == Turn::CaughtUp;
     }
     if !bridge.finish(PATIENCE) {
-        eprintln!("helio: what was under way is not acknowledged; the next bridge forwards it");
+        eprintln!(
+            "helio: what was under way is not acknowledged; the next bridge forwards it where the \
+             source can be read again and the target has no later ones"
+        );
     }
     told.notices(bridge.notices())?;
     let total = told.print(&bridge.figures())?;

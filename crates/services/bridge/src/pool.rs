@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Poll, Waker};
@@ -54,8 +55,12 @@ impl Pool {
         let (told, done) = channel();
         let waker = self.waker.clone();
         let job: Job = Box::new(move || {
-            // Where nobody waits any more, what was opened is closed here.
-            let _ = told.send(work());
+            match catch_unwind(AssertUnwindSafe(work)) {
+                // Where nobody waits any more, what was opened is closed here.
+                Ok(done) => _ = told.send(done),
+                // Who waits hears that there is no outcome; the thread goes on with other topics'.
+                Err(_) => drop(told),
+            }
             waker.wake();
         });
         locked(&self.line.jobs).waiting.push_back(job);
@@ -93,7 +98,7 @@ impl Line {
 }
 
 impl<T> Running<T> {
-    /// What has come of it; none where its thread has ended.
+    /// What has come of it; none where it has panicked or was not begun any more.
     pub(crate) fn poll(&self) -> Poll<Option<T>> {
         match self.0.try_recv() {
             Ok(done) => Poll::Ready(Some(done)),
@@ -108,6 +113,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_job_that_panics_takes_no_thread_with_it() {
+        let pool = Pool::start(1, "test", Waker::noop()).unwrap();
+        let failed = pool.run(|| assert_eq!(1, 2, "on purpose"));
+        assert_eq!(pool.run(|| 7).0.recv_timeout(Duration::from_secs(60)), Ok(7));
+        assert_eq!(failed.poll(), Poll::Ready(None));
+    }
 
     #[test]
     fn jobs_run_beside_each_other_and_in_turn() {
