@@ -250,6 +250,15 @@ impl Bus {
         self.core.transport.topics()
     }
 
+    /// Removes a topic and all that is in it, where the transport can; whether there was one. It is
+    /// for those who know that nobody has it open: who has goes on with what nobody else sees.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; what the transport says.
+    pub fn remove_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
+        self.core.transport.remove_topic(name)
+    }
+
     /// What is known about a topic; `None` where there is none.
     ///
     /// # Errors

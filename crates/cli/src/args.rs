@@ -481,6 +481,10 @@ pub(crate) struct DurabilityArgs {
     /// The folder that they are kept in, a journal; made where there is none.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
+    /// Forget a topic first, with all its samples and schemas, so that it can be made anew
+    /// differently; may be repeated. Of two services both have to forget it, while none runs.
+    #[arg(long, value_name = "TOPIC")]
+    pub(crate) forget: Vec<String>,
     /// The time between two lines of figures.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) every: Duration,

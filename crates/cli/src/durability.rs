@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use helio_bus::TopicName;
 use helio_dds::durability::{Durability, DurabilityError, Figures, Notice};
 use serde_json::json;
 
 use crate::args::DurabilityArgs;
 use crate::error::{CliError, CliResult};
+use crate::open;
 use crate::out::{Out, Progress};
 use crate::stop::{LOOK, Stop};
 use crate::units::{human_bytes, human_count};
@@ -29,6 +31,11 @@ pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliR
         CliError::Usage("name the domain that is to be kept, such as --url dds://0".to_owned())
     })?;
     let mut told = Told::new(args);
+    let forget =
+        args.forget.iter().map(|topic| open::name(topic)).collect::<CliResult<Vec<_>>>()?;
+    if !forget.is_empty() {
+        told.forgot(&Durability::forget(&args.dir, &forget)?, &forget)?;
+    }
     let mut service = Durability::open(url, &args.dir)?;
     told.started(url)?;
     let mut notices = Vec::new();
@@ -51,6 +58,21 @@ struct Told<'a> {
 impl<'a> Told<'a> {
     fn new(args: &'a DurabilityArgs) -> Self {
         Self { args, out: Out::new(), progress: Progress::new(), at: Instant::now() }
+    }
+
+    fn forgot(&mut self, forgotten: &[TopicName], asked: &[TopicName]) -> CliResult {
+        if let Some(missing) = asked.iter().find(|topic| !forgotten.contains(topic)) {
+            let dir = self.args.dir.display();
+            return Err(CliError::NotFound(format!("there is no topic {missing} in {dir}")));
+        }
+        for topic in forgotten {
+            if self.args.output.json {
+                self.out.json(&json!({"notice": "forgotten", "topic": topic.as_str()}))?;
+            } else {
+                self.out.line(&format!("{topic} is forgotten"))?;
+            }
+        }
+        Ok(())
     }
 
     fn started(&mut self, url: &str) -> CliResult {

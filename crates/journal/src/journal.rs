@@ -366,6 +366,28 @@ impl Journal {
         Ok(Some(Topic::new(inner)))
     }
 
+    /// Removes a topic with all its records; whether there was one. Whoever has it open still goes
+    /// on with files that nobody else sees any more: it is for those who know that nobody has.
+    ///
+    /// # Errors
+    /// [`JournalError`] where its files cannot be removed.
+    pub fn remove_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
+        let shared = &self.inner.shared;
+        if !shared.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        self.open_topics().remove(name);
+        let dir = topic::dir(shared, name);
+        if !dir.exists() {
+            return Ok(false);
+        }
+        // At once for others: what is left of it by a crash is an orphan.
+        let aside = shared.temporary(&shared.dir.join("topics"));
+        fs::rename(&dir, &aside).at("put aside", &dir)?;
+        fs::remove_dir_all(&aside).at("remove", &aside)?;
+        Ok(true)
+    }
+
     /// All topics, by name.
     ///
     /// # Errors

@@ -85,6 +85,18 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<(), TransportError> {
         Ok(())
     }
+    /// Removes a topic and all that is in it, of which it is known that nobody has it open; whether
+    /// there was one. Few transports can.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; what the engine says.
+    fn remove_topic(&self, _name: &TopicName) -> Result<bool, TransportError> {
+        Err(TransportError::Unsupported {
+            transport: self.capabilities().transport.clone(),
+            what: "remove a topic".to_owned(),
+            remedy: "use the engine's own tools".to_owned(),
+        })
+    }
     /// All topics, by name, without internal ones.
     ///
     /// # Errors

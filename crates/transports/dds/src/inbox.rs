@@ -6,7 +6,7 @@
 //! others, neither their delivery (Cyclone would do that for all readers of a process) nor their
 //! writers: what is too much is passed over, oldest first, and told as a gap.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -192,6 +192,8 @@ pub(crate) enum Take {
 #[derive(Debug, Default)]
 struct Past {
     seen: HashMap<(u32, String), (u64, u64)>,
+    /// Last values have holes: which of them have come.
+    values: HashSet<(u32, String, (u64, u64))>,
     held: VecDeque<Queued>,
     bytes: usize,
     /// By partition, how many were too many.
@@ -331,7 +333,9 @@ impl Inbox {
         let key = (partition, header.producer.to_owned());
         let (time, sequence, incarnation) = (header.time, header.sequence, header.incarnation);
         let Some(past) = &mut self.past else { return };
-        if origin == Origin::Log && past.seen.get(&key).is_some_and(|seen| *seen >= order) {
+        if origin == Origin::History {
+            past.values.insert((partition, key.1.clone(), order));
+        } else if past.seen.get(&key).is_some_and(|seen| *seen >= order) {
             return;
         }
         let seen = past.seen.entry(key).or_default();
@@ -371,6 +375,7 @@ impl Inbox {
         self.take_all();
         if let Some(past) = &mut self.past {
             past.seen.clear();
+            past.values.clear();
         }
     }
 
@@ -385,8 +390,14 @@ impl Inbox {
             self.gaps.push_back(Gap { partition, lost, cause });
         }
         for queued in past.held {
-            let key = (queued.partition, queued.names().1.to_owned());
-            if past.seen.get(&key).is_none_or(|seen| *seen < queued.order()) {
+            let (partition, producer) = (queued.partition, queued.names().1.to_owned());
+            let order = queued.order();
+            let known = if past.values.is_empty() {
+                past.seen.get(&(partition, producer)).is_some_and(|seen| *seen >= order)
+            } else {
+                past.values.contains(&(partition, producer, order))
+            };
+            if !known {
                 self.push(queued);
             }
         }

@@ -122,6 +122,11 @@ impl Past {
         Ok(false)
     }
 
+    /// Whether it is not worth waiting for where others have most of it.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.heard.elapsed() >= crate::options::PATIENCE
+    }
+
     /// Whether nothing was heard of it for so long that nothing will be.
     pub(crate) fn is_silent(&self) -> bool {
         self.heard.elapsed() >= PATIENCE
@@ -157,7 +162,7 @@ fn lane(
 }
 
 /// The service to be asked: the first by name.
-fn keeper(topic: &TopicState) -> Option<String> {
+pub(crate) fn keeper(topic: &TopicState) -> Option<String> {
     let tables = &topic.connection.tables;
     tables.look(|state| {
         // One that cannot take more at the moment has what it has.

@@ -111,9 +111,18 @@ impl DdsReader {
             Begin::Offset(..) | Begin::Time(_) => return Err(no_places("start at a place")),
         };
         let kept = topic.is_kept();
-        let (mut reader, stands) = Self::meet(topic, request.partitions, (Take::History, kept))?;
+        // Last values of writers that have gone; those that live have their own.
+        let keeper = if kept { None } else { past::keeper(topic) };
+        let take = (Take::History, kept || keeper.is_some());
+        let (mut reader, stands) = Self::meet(topic, request.partitions, take)?;
         let n = last.map_or(usize::MAX, |n| n as usize);
-        if kept {
+        if let Some(keeper) = keeper {
+            let last = last.unwrap_or(u32::MAX).min(u32::from(u8::MAX));
+            let nothing = (Vec::new(), Vec::new());
+            reader.begin_with_past((keeper, Alone::Ends), Some(last), nothing)?;
+            reader.await_last_values()?;
+            reader.begin_with_history(stands, n)?;
+        } else if kept {
             let stands: Vec<_> = stands.into_iter().map(|(_, stand)| stand).collect();
             let asked = (past::await_keeper(topic)?, Alone::Waits);
             reader.begin_with_past(asked, last, (stands.clone(), Vec::new()))?;
@@ -208,6 +217,26 @@ impl DdsReader {
         self.begin_with_past((other, Alone::Ends), None, (Vec::new(), have))?;
         locked(&self.shared.inbox).begin_past();
         Ok(())
+    }
+
+    /// Waits until a service has handed out last values, or it takes too long.
+    fn await_last_values(&mut self) -> Result<(), TransportError> {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let mut inbox = locked(&shared.inbox);
+            if self.turn_past(&mut inbox)? {
+                return Ok(());
+            }
+            if self.past.as_ref().is_some_and(Past::is_slow) {
+                self.past = None;
+                inbox.end_past();
+                return Ok(());
+            }
+            drop(inbox);
+            shared.topic.connection.check_open()?;
+            // Pages come in Cyclone's threads, as samples do.
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Waits until the past has come, and puts the newest `n` of each key before what comes.
@@ -382,7 +411,7 @@ fn subscribe(
         })
     };
     // What services keep comes from them, not from the writers.
-    let history = take == Take::History && !topic.is_kept();
+    let history = take != Take::New && !topic.is_kept();
     let ends = Readers::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };

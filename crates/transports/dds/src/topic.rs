@@ -37,6 +37,13 @@ pub(crate) fn is_kept(qos: &Qos) -> bool {
     qos.durability == Durability::Persistent || qos.guarantee == Guarantee::Durable
 }
 
+/// Whether durability services keep the last values of topics of a quality of service, so that they
+/// outlive their writers while the service runs.
+pub(crate) fn has_last_values(qos: &Qos) -> bool {
+    let late = qos.durability >= Durability::TransientLocal && qos.history != History::None;
+    late && qos.retention.last_value
+}
+
 /// What a topic's writers and readers know of it.
 pub(crate) struct TopicState {
     pub(crate) connection: Arc<Connection>,
@@ -78,6 +85,13 @@ impl Dds {
         name: &TopicName,
     ) -> Result<Option<Arc<TopicState>>, TransportError> {
         self.known(name).map(|known| self.hold(name, known)).transpose()
+    }
+
+    /// The same without keeping it in the tables.
+    pub(crate) fn passing(&self, name: &TopicName) -> Option<Arc<TopicState>> {
+        let (_, qos) = self.known(name)?;
+        let connection = Arc::clone(&self.connection);
+        Some(Arc::new(TopicState { connection, name: name.clone(), qos }))
     }
 
     fn is_served(&self) -> bool {

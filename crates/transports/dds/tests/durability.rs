@@ -12,6 +12,7 @@ use helio_bus::{
     TopicError, TopicSpec,
 };
 use helio_core::qos::{Overload, Retention};
+use helio_dds::durability::Durability;
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -139,6 +140,55 @@ fn a_late_joiner_is_behind_until_all_of_the_past_has_come() {
         let event = samples.next_timeout(Duration::from_millis(20)).unwrap();
         assert!(event.is_none(), "more came: {event:?}");
     }
+}
+
+#[test]
+fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let _service = Service::start(&url, folder.path());
+    let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    let track = topic(&bus, "track", Qos::telemetry());
+    let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
+    publish(&going, 0..30);
+    let until = Instant::now() + LONG;
+    let kept = || -> Option<bool> {
+        let journal = format!("journal:{}?access=read", folder.path().display());
+        let kept = Bus::connect(&journal).ok()?.topic(TopicSpec::new("track").ok()?).ok()?;
+        let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).ok()?;
+        let mut numbers = std::iter::from_fn(|| samples.try_next().ok()??.into_sample());
+        Some(numbers.any(|sample| number(&sample) == 29))
+    };
+    while kept() != Some(true) {
+        assert!(Instant::now() < until, "it is not kept");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(going);
+    gone.close();
+    assert_eq!(read(&track, Start::Last(1), 3), [27, 28, 29]);
+    // And beside one that lives.
+    let publisher = track.publisher().unwrap();
+    publisher.publish(Message::new(&40_u64.to_le_bytes()).key(b"a")).wait_timeout(LONG).unwrap();
+    assert_eq!(read(&track, Start::Last(1), 3), [28, 29, 40]);
+}
+
+#[test]
+fn a_topic_that_is_forgotten_can_be_made_differently() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    publish(&topic(&bus, "kept", numbers()).publisher().unwrap(), 0..3);
+    bus.close();
+    drop(service);
+    let name = "kept".parse().unwrap();
+    let forgotten = Durability::forget(folder.path(), std::slice::from_ref(&name)).unwrap();
+    assert_eq!(forgotten, [name]);
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let none = bus.topic(TopicSpec::new("kept").unwrap());
+    assert!(matches!(none, Err(TopicError::NoSuchTopic(_))), "{none:?}");
+    let other = Qos { partitions: 2, ..numbers() };
+    publish(&topic(&bus, "kept", other.clone()).publisher().unwrap(), 7..8);
+    assert_eq!(read(&topic(&bus, "kept", other), Start::Earliest, 1), [7]);
 }
 
 #[test]

@@ -202,6 +202,12 @@ impl Transport for JournalTransport {
         }
     }
 
+    fn remove_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
+        self.shared.check_open()?;
+        locked(&self.topics).remove(name);
+        self.shared.journal.remove_topic(name).map_err(failed("remove a topic"))
+    }
+
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.shared.check_open()?;
         let topics = self.shared.journal.topics().map_err(failed("list the topics"))?;

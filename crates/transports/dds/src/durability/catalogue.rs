@@ -67,6 +67,15 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Forgets a topic; whether it was there.
+    pub(super) fn forget(&mut self, topic: &TopicName) -> Result<bool, DurabilityError> {
+        let known = self.topics.remove(topic).is_some();
+        if known {
+            self.write(topic, b"null")?;
+        }
+        Ok(known)
+    }
+
     fn write(&self, topic: &TopicName, value: &[u8]) -> Result<(), DurabilityError> {
         let key = topic.as_str().as_bytes();
         let message = Message::new(value).key(key).guarantee(Guarantee::Durable);

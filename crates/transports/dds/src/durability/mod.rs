@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::Opening;
 use helio_bus::{
-    Bell, Bus, ConnectError, LocalBell, ReadError, SystemClock, TopicError, TopicName,
+    Bell, Bus, ConnectError, LocalBell, Qos, ReadError, SystemClock, TopicError, TopicName,
     TransportError,
 };
 use thiserror::Error;
@@ -38,7 +38,7 @@ use crate::error::failed;
 use crate::options::Options;
 use crate::post::{Pen, STORED, Stored, stored_qos};
 use crate::tables::{Stand, Word, unix_nanos};
-use crate::topic::{Dds, is_kept};
+use crate::topic::{Dds, has_last_values, is_kept};
 use catalogue::Catalogue;
 use serve::Serving;
 use topic::Keeping;
@@ -47,6 +47,8 @@ use topic::Keeping;
 const OPENED_A_TURN: usize = 16;
 /// How often it is looked for new topics, schemas and services.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long after a topic could not be opened it is tried again.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// Why the service cannot start, or has to stop. What it cannot keep is a [`Notice`].
 #[derive(Debug, Error)]
@@ -142,6 +144,8 @@ pub struct Durability {
     tokens: HashMap<u64, TopicName>,
     serving: Serving,
     marks: HashMap<String, Pen>,
+    /// Topics that could not be opened, as they were then, and when.
+    refused: HashMap<TopicName, (Qos, Instant)>,
     looked: Option<Instant>,
     figures: Figures,
 }
@@ -172,11 +176,30 @@ impl Durability {
             tokens: HashMap::new(),
             serving,
             marks: HashMap::new(),
+            refused: HashMap::new(),
             looked: None,
             figures: Figures::default(),
         };
         service.say_what_it_knows()?;
         Ok(service)
+    }
+
+    /// Forgets topics of a folder, samples and all: for whoever wants them otherwise. No service
+    /// may use the folder meanwhile. Gives those that were there.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn forget(folder: &Path, topics: &[TopicName]) -> Result<Vec<TopicName>, DurabilityError> {
+        let journal = Bus::connect(&format!("journal:{}", folder.display()))?;
+        let mut catalogue = Catalogue::open(&journal)?;
+        let mut forgotten = Vec::new();
+        for topic in topics {
+            let known = catalogue.forget(topic)?;
+            if journal.remove_topic(topic)? || known {
+                forgotten.push(topic.clone());
+            }
+        }
+        Ok(forgotten)
     }
 
     /// Topics that nobody has open are there all the same.
@@ -250,37 +273,78 @@ impl Durability {
     /// Opens what is new, and looks after what is there.
     fn look(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), DurabilityError> {
         let tables = &self.dds.connection.tables;
-        let kept = tables.fresh(|state| {
-            let kept = |name: &TopicName| {
-                state.is_wanted(name) || state.topic(name).is_some_and(|(_, qos)| is_kept(qos))
+        let wanted = tables.fresh(|state| {
+            let wanted = |name: TopicName| {
+                let (_, qos) = state.topic(&name)?;
+                let kept = state.is_wanted(&name) || is_kept(qos);
+                (kept || has_last_values(qos)).then(|| (name.clone(), qos.clone(), kept))
             };
-            state.topics().into_iter().filter(kept).collect::<Vec<_>>()
+            state.topics().into_iter().filter_map(wanted).collect::<Vec<_>>()
         });
-        let new = kept.into_iter().filter(|name| !self.topics.contains_key(name));
-        let mut new: Vec<_> = new.collect();
-        let more = new.len() > OPENED_A_TURN;
-        new.truncate(OPENED_A_TURN);
-        for name in new {
-            let token = self.tokens.len() as u64;
-            let Some(state) = self.dds.state(&name)? else { continue };
-            let known = tables.look(|tables| {
-                tables.topic(&name).map(|(origin, qos)| (origin.clone(), qos.clone()))
-            });
-            if let Some((origin, qos)) = known {
-                self.catalogue.put(&name, qos, origin)?;
+        let mut more = false;
+        let mut opened = 0;
+        for (name, qos, kept) in wanted {
+            // One that nobody had open any more may have been made anew, and differently.
+            if self.topics.get(&name).is_some_and(|topic| topic.is(&qos, kept)) {
+                continue;
             }
-            let (topic, samples) = Keeping::open(&self.journal, state, token)?;
-            tell(Notice::Keeps { topic: name.clone(), samples });
-            self.tokens.insert(token, name.clone());
-            self.topics.insert(name, topic);
+            let refused = self.refused.get(&name);
+            if refused.is_some_and(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < REFUSED) {
+                continue;
+            }
+            if opened == OPENED_A_TURN {
+                more = true;
+                break;
+            }
+            opened += 1;
+            self.topics.remove(&name);
+            match self.open_topic(&name, kept) {
+                Ok(Some(samples)) => tell(Notice::Keeps { topic: name, samples }),
+                Ok(None) => {}
+                Err(error) => {
+                    let cause = error.to_string();
+                    tell(Notice::Trouble { topic: name.clone(), cause });
+                    self.refused.insert(name, (qos, Instant::now()));
+                }
+            }
         }
         for topic in self.topics.values_mut() {
             topic.look(&self.journal, tell)?;
         }
+        let tables = &self.dds.connection.tables;
         let live = |session: &String| tables.look(|state| state.live.contains(session));
         self.marks.retain(|session, _| live(session));
         self.looked = (!more).then(Instant::now);
         Ok(())
+    }
+
+    /// Opens a topic; gives how many samples of it there are. Those of which last values are kept
+    /// alone end with their participants, as they do without a service.
+    fn open_topic(&mut self, name: &TopicName, kept: bool) -> Result<Option<u64>, DurabilityError> {
+        let token = self.tokens.len() as u64;
+        let known =
+            self.dds.connection.tables.look(|tables| {
+                tables.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
+            });
+        let state = if kept { self.dds.state(name)? } else { self.dds.passing(name) };
+        let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
+        let opened = Keeping::open(&self.journal, Arc::clone(&state), (token, kept));
+        let (topic, samples) = match opened {
+            Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
+                ..
+            }))) if !kept => {
+                // Last values of what was another topic.
+                self.journal.remove_topic(name)?;
+                Keeping::open(&self.journal, state, (token, kept))?
+            }
+            other => other?,
+        };
+        if kept {
+            self.catalogue.put(name, qos, origin)?;
+        }
+        self.tokens.insert(token, name.clone());
+        self.topics.insert(name.clone(), topic);
+        Ok(Some(samples))
     }
 
     /// Puts what has come into the journal; says so when all of it is durable.

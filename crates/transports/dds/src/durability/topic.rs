@@ -37,6 +37,8 @@ const MISSING: Duration = Duration::from_millis(500);
 pub(super) struct Keeping {
     state: Arc<TopicState>,
     token: u64,
+    /// Whether its samples are, or its last values alone.
+    kept: bool,
     armed: bool,
     reader: DdsReader,
     journal: Topic,
@@ -102,7 +104,7 @@ impl Keeping {
     pub(super) fn open(
         journal: &Bus,
         state: Arc<TopicState>,
-        token: u64,
+        (token, kept): (u64, bool),
     ) -> Result<(Self, u64), DurabilityError> {
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos));
         let topic = journal.topic(spec)?;
@@ -116,6 +118,7 @@ impl Keeping {
         let keeping = Self {
             state,
             token,
+            kept,
             armed: false,
             reader,
             journal: topic,
@@ -138,6 +141,11 @@ impl Keeping {
     fn say_keeps(&self) -> Result<(), TransportError> {
         let (topic, keeps) = (self.state.name.clone(), self.keeps.clone());
         self.state.connection.tables.say(Word::Keeps { topic, keeps })
+    }
+
+    /// Whether it is the topic of that quality of service, and kept so.
+    pub(super) fn is(&self, qos: &Qos, kept: bool) -> bool {
+        self.state.qos == *qos && self.kept == kept
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -255,7 +263,7 @@ impl Keeping {
         let Ok(name) = ProducerName::new(header.producer) else { return Ok(()) };
         let (who, order) = ((header.partition, name.clone()), header.order());
         let has = self.has.get(&who).copied();
-        match fate(has, order, next.base || next.is_past()) {
+        match fate(has, order, next.base || next.is_past() || !self.kept) {
             Fate::Known => {
                 if next.origin == Origin::History && !next.is_past() {
                     // Its writer has sent it again: it does not know that it is here.
@@ -273,7 +281,9 @@ impl Keeping {
             }
             Fate::Taken => {}
         }
-        if let Some((_, before)) = has.filter(|has| has.0 == order.0 && has.1 + 1 < order.1) {
+        if let Some((_, before)) =
+            has.filter(|has| self.kept && has.0 == order.0 && has.1 + 1 < order.1)
+        {
             let told =
                 format!("{name}: {} samples before number {}", order.1 - before - 1, order.1);
             tell(Notice::Hole { topic: self.state.name.clone(), told });

@@ -161,7 +161,7 @@ impl State {
             gone.for_each(|(_, writer)| writer.word.open = false);
             topic.forget();
         }
-        self.topics.retain(|_, topic| !topic.holders.is_empty());
+        self.topics.retain(|_, topic| !topic.holders.is_empty() || !topic.keepers.is_empty());
     }
 
     /// What a topic is, and where that comes from.
