@@ -91,7 +91,8 @@ impl Dds {
     pub(crate) fn passing(&self, name: &TopicName) -> Option<Arc<TopicState>> {
         let (_, qos) = self.known(name)?;
         let connection = Arc::clone(&self.connection);
-        Some(Arc::new(TopicState { connection, name: name.clone(), qos }))
+        let first = Mutex::default();
+        Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
     }
 
     fn is_served(&self) -> bool {

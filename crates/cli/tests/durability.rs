@@ -1,0 +1,72 @@
+//! `helio dds durability`: what is acknowledged outlives the program that published it and the
+//! service, whichever way that ends.
+#![cfg(feature = "dds")]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::{Child, Stdio};
+
+use common::{Ran, helio, interrupt, line_of, run, run_with};
+use serde_json::{Value, json};
+
+/// A domain of its own on the loopback, most likely.
+fn url() -> String {
+    format!("dds://{}?interface=lo&multicast=false&lease_s=1", (std::process::id() + 115) % 231)
+}
+
+fn service(url: &str, dir: &str, rest: &[&str]) -> Child {
+    let mut command = helio();
+    command.args(["dds", "durability", "--json", "--url", url, "--dir", dir]).args(rest);
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+}
+
+/// Lines up to one that is wanted.
+fn until(child: &mut Child, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let line: Value = serde_json::from_str(&line_of(child)).unwrap();
+        if wanted(&line) {
+            return line;
+        }
+    }
+}
+
+fn keeps(line: &Value) -> bool {
+    line["notice"] == "keeps"
+}
+
+#[test]
+fn what_is_acknowledged_outlives_publisher_and_service() {
+    let (url, dir) = (url(), tempfile::tempdir().unwrap());
+    let dir = dir.path().to_str().unwrap();
+    let refused = run_with(&["pub", "site/log", "--profile", "log", "--url", &url], b"{}\n");
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("helio dds durability --dir DIR --url dds://"), "{refused:?}");
+    let mut first = service(&url, dir, &[]);
+    until(&mut first, |line| line["keeps"] == json!(url));
+    let publish = ["pub", "site/log", "--profile", "log", "--guarantee", "durable", "--url", &url];
+    let Ran { code, err, .. } = run_with(&publish, b"{\"seq\": 1}\n{\"seq\": 2}\n");
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!(until(&mut first, keeps)["topic"], "site/log");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut second = service(&url, dir, &[]);
+    let told = until(&mut second, keeps);
+    assert_eq!(told["text"], "kept from now on, 2 samples are here");
+    let read = ["sub", "site/log", "--from", "earliest", "--count", "2", "--json", "--url", &url];
+    let values: Vec<_> = run(&read).lines().iter().map(|line| line["value"].clone()).collect();
+    assert_eq!(values.len(), 2, "{values:?}");
+    assert_eq!(interrupt(&mut second), Some(0));
+    let mut third = service(&url, dir, &["--forget", "site/log"]);
+    until(&mut third, |line| line["notice"] == "forgotten" && line["topic"] == "site/log");
+    until(&mut third, |line| line["keeps"] == json!(url));
+    assert_eq!(run(&["topics", "--json", "--url", &url]).ok(), "");
+    assert_eq!(interrupt(&mut third), Some(0));
+}
+
+#[test]
+fn it_wants_a_domain() {
+    let ran = run(&["dds", "durability", "--dir", "/nowhere", "--url", "memory:"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("--url dds://0"), "{ran:?}");
+}
