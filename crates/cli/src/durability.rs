@@ -20,7 +20,9 @@ impl From<DurabilityError> for CliError {
             DurabilityError::Topic(error) => error.into(),
             DurabilityError::Read(error) => error.into(),
             DurabilityError::Transport(error) => error.into(),
-            error @ DurabilityError::Catalogue { .. } => Self::Failure(error.to_string()),
+            error @ (DurabilityError::Catalogue { .. } | DurabilityError::NotOurs(_)) => {
+                Self::Failure(error.to_string())
+            }
         }
     }
 }

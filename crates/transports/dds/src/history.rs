@@ -1,6 +1,6 @@
 //! The newest samples of each key, for those who join late: out of what writers have kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use helio_bus::transport::{Origin, order_by_producer};
 
@@ -14,6 +14,12 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
         inbox.take_all().into_iter().partition(|queued| was_there(queued, stands));
     old.sort_by_key(Queued::published);
     order_by_producer(&mut old, |queued| queued.names().1.to_owned(), Queued::order);
+    // A service's and its writer's own.
+    let mut known = HashSet::new();
+    old.retain(|queued| {
+        let who = (queued.partition, queued.names().1.to_owned());
+        known.insert((who, queued.order()))
+    });
     let mut left: HashMap<(u32, Vec<u8>), usize> = HashMap::new();
     let mut newest: Vec<_> = old
         .into_iter()

@@ -379,8 +379,8 @@ impl Inbox {
         }
     }
 
-    /// The past has come: what has come meanwhile is behind it.
-    pub(crate) fn end_past(&mut self) {
+    /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
+    pub(crate) fn end_past(&mut self, alone: bool) {
         let Some(past) = self.past.take() else { return };
         for (partition, lost) in past.passed {
             let Some(place) = self.place(partition) else { continue };
@@ -400,6 +400,10 @@ impl Inbox {
             if !known {
                 self.push(queued);
             }
+        }
+        if !alone {
+            // Those that live hand out their own: that has not come yet.
+            return;
         }
         for ((partition, producer), order) in past.seen {
             for way in [0, 1] {

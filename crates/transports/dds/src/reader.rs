@@ -229,7 +229,7 @@ impl DdsReader {
             }
             if self.past.as_ref().is_some_and(Past::is_slow) {
                 self.past = None;
-                inbox.end_past();
+                inbox.end_past(false);
                 return Ok(());
             }
             drop(inbox);
@@ -294,7 +294,7 @@ impl DdsReader {
         let over = past.turn(inbox)?;
         if over {
             self.past = None;
-            inbox.end_past();
+            inbox.end_past(self.shared.topic.is_kept());
         }
         Ok(over)
     }
@@ -311,6 +311,8 @@ impl DdsReader {
         if let Some(next) = inbox.pop() {
             return Ok(Some(next));
         }
+        // Before it is looked: what comes after rings again.
+        shared.wake.rung.store(false, Ordering::SeqCst);
         self.turn_past(&mut inbox)?;
         shared.pull(&mut inbox)?;
         inbox.gaps.clear();

@@ -172,6 +172,97 @@ fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
 }
 
 #[test]
+fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let track = topic(&bus, "track", Qos::telemetry());
+    let publisher = track.publisher().unwrap();
+    publish(&publisher, 0..30);
+    for number in 30..33_u64 {
+        let payload = number.to_le_bytes();
+        let message = Message::new(&payload).key(b"a").guarantee(Guarantee::Durable);
+        publisher.publish(message).wait_timeout(LONG).unwrap();
+    }
+    bus.close();
+    drop(service);
+    // It is kept still, though nobody wants that any more.
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let track = bus.topic(TopicSpec::new("track").unwrap()).unwrap();
+    let until = Instant::now() + LONG;
+    let kept = loop {
+        let journal = format!("journal:{}?access=read", folder.path().display());
+        let journal = Bus::connect(&journal).unwrap();
+        let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
+        let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+        let numbers = std::iter::from_fn(|| samples.try_next().unwrap());
+        let numbers = numbers.filter_map(|event| Some(number(&event.into_sample()?)));
+        let numbers: Vec<_> = numbers.filter(|number| *number >= 30).collect();
+        if numbers.len() == 3 {
+            break numbers;
+        }
+        assert!(Instant::now() < until, "{numbers:?}");
+    };
+    assert_eq!(kept, [30, 31, 32]);
+    drop(track);
+}
+
+#[test]
+fn what_was_kept_is_not_removed_for_a_topic_that_is_made_differently() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    publish(&topic(&bus, "kept", numbers()).publisher().unwrap(), 0..3);
+    bus.close();
+    drop(service);
+    let bus = Bus::connect(&url).unwrap();
+    let other = topic(&bus, "kept", Qos { partitions: 2, ..Qos::telemetry() });
+    let publisher = other.publisher().unwrap();
+    publish(&publisher, 0..3);
+    let service = Service::start(&url, folder.path());
+    let until = Instant::now() + LONG;
+    let late = Bus::connect(&url).unwrap();
+    let plain = topic(&late, "plain", Qos::telemetry());
+    publish(&plain.publisher().unwrap(), 0..3);
+    // By then it has looked at all of them.
+    while !folder.path().join("topics/plain").exists() {
+        assert!(Instant::now() < until, "it keeps nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(service);
+    let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
+    let kept = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    assert_eq!(read(&kept, Start::Earliest, 3), [0, 1, 2]);
+}
+
+#[test]
+fn a_service_rests_when_all_is_stored() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let mut service = Durability::open(&url, folder.path()).unwrap();
+    let until = Instant::now() + LONG;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (url, done) = (&url, &done);
+        scope.spawn(move || {
+            let bus = Bus::connect(url).unwrap();
+            publish(&topic(&bus, "kept", numbers()).publisher().unwrap(), 0..3);
+            while !done.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let mut rested = 0;
+        while service.figures().stored < 3 || rested < 10 {
+            let turn = Instant::now();
+            service.turn(Duration::from_millis(50), &mut |_| ()).unwrap();
+            rested = if turn.elapsed() < Duration::from_millis(25) { 0 } else { rested + 1 };
+            assert!(Instant::now() < until, "it never rests");
+        }
+        done.store(true, Ordering::Release);
+    });
+}
+
+#[test]
 fn a_topic_that_is_forgotten_can_be_made_differently() {
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
     let service = Service::start(&url, folder.path());

@@ -205,6 +205,7 @@ impl Transport for JournalTransport {
     fn remove_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
         self.shared.check_open()?;
         locked(&self.topics).remove(name);
+        self.shared.schemas.forget(name)?;
         self.shared.journal.remove_topic(name).map_err(failed("remove a topic"))
     }
 

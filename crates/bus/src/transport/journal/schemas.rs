@@ -18,6 +18,8 @@ use crate::transport::Declared;
 
 const TOPIC: &str = "_helio/schemas";
 const PRODUCER: &str = "_helio";
+/// What stands in the place of a schema that its topic has no longer.
+const FORGOTTEN: &[u8] = b"forgotten";
 /// How often an append is tried anew after another process has claimed the name meanwhile.
 const TRIES: usize = 100;
 
@@ -66,9 +68,7 @@ impl Schemas {
         after: usize,
     ) -> Result<Declared, TransportError> {
         let mut kept = locked(&self.writer);
-        let mut key = topic.as_str().as_bytes().to_vec();
-        key.push(0);
-        key.extend_from_slice(&id.0.to_le_bytes());
+        let key = key(topic, id);
         for _ in 0..TRIES {
             let writer = match &mut *kept {
                 Some(writer) => writer,
@@ -94,6 +94,22 @@ impl Schemas {
         })
     }
 
+    /// A topic that was removed has none any more.
+    pub(super) fn forget(&self, topic: &TopicName) -> Result<(), TransportError> {
+        if self.of(topic)?.is_empty() {
+            return Ok(());
+        }
+        let mut kept = locked(&self.writer);
+        // Whoever was in the middle of a declaration is fenced.
+        let writer = kept.insert(self.open_writer()?);
+        for id in self.of(topic)? {
+            let (key, time) = (key(topic, id), SystemClock::new().now());
+            let forgotten = Record { key: &key, time, payload: FORGOTTEN, ..Record::default() };
+            writer.append(&forgotten).map_err(|error| engine(SCHEME, "forget a schema", error))?;
+        }
+        Ok(())
+    }
+
     fn open_writer(&self) -> Result<Writer, TransportError> {
         let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
         let log = self.journal.create_topic(&internal()?, &config);
@@ -116,7 +132,9 @@ impl Known {
                 && let Some((topic, id)) = parse(sample.key)
             {
                 let ids = by_topic.entry(topic).or_default();
-                if !ids.contains(&id) {
+                if sample.payload == FORGOTTEN {
+                    ids.retain(|known| *known != id);
+                } else if !ids.contains(&id) {
                     ids.push(id);
                 }
             }
@@ -125,6 +143,10 @@ impl Known {
         reader.poll(usize::MAX, each).map_err(failed("read the schemas' topic"))?;
         Ok(())
     }
+}
+
+fn key(topic: &TopicName, id: SchemaId) -> Vec<u8> {
+    [topic.as_str().as_bytes(), &[0], &id.0.to_le_bytes()].concat()
 }
 
 fn parse(key: &[u8]) -> Option<(TopicName, SchemaId)> {
@@ -195,5 +217,21 @@ mod tests {
             assert_eq!(declare(last, number as usize), Declared::Behind);
             assert_eq!(last.of(&topic).unwrap().len(), number as usize + 1);
         }
+    }
+
+    #[test]
+    fn schemas_that_are_forgotten_are_declared_anew_from_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let [(one, _), (two, _)] = [(); 2].map(|()| process(folder.path()));
+        for (after, id) in [(0, 7), (1, 8)] {
+            assert_eq!(one.declare(&topic(0), SchemaId(id), after).unwrap(), Declared::Yes);
+        }
+        one.declare(&topic(1), SchemaId(7), 0).unwrap();
+        two.forget(&topic(0)).unwrap();
+        assert_eq!(one.of(&topic(0)).unwrap(), []);
+        assert_eq!(one.of(&topic(1)).unwrap(), [SchemaId(7)], "another topic's stay");
+        assert_eq!(one.declare(&topic(0), SchemaId(8), 0).unwrap(), Declared::Yes);
+        let (later, _) = process(folder.path());
+        assert_eq!(later.of(&topic(0)).unwrap(), [SchemaId(8)]);
     }
 }

@@ -20,6 +20,13 @@ const NAME: &str = "_helio/kept";
 pub(super) struct Known {
     pub(super) qos: Qos,
     pub(super) origin: Origin,
+    /// Whether its samples are kept, or last values alone: nobody misses those.
+    #[serde(default = "yes")]
+    pub(super) kept: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The catalogue of one folder. While it is open nobody else has it.
@@ -52,13 +59,7 @@ impl Catalogue {
     }
 
     /// Keeps what a topic is, durably.
-    pub(super) fn put(
-        &mut self,
-        topic: &TopicName,
-        qos: Qos,
-        origin: Origin,
-    ) -> Result<(), DurabilityError> {
-        let known = Known { qos, origin };
+    pub(super) fn put(&mut self, topic: &TopicName, known: Known) -> Result<(), DurabilityError> {
         if self.topics.get(topic) == Some(&known) {
             return Ok(());
         }

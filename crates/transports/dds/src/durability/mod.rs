@@ -39,7 +39,7 @@ use crate::options::Options;
 use crate::post::{Pen, STORED, Stored, stored_qos};
 use crate::tables::{Stand, Word, unix_nanos};
 use crate::topic::{Dds, has_last_values, is_kept};
-use catalogue::Catalogue;
+use catalogue::{Catalogue, Known};
 use serve::Serving;
 use topic::Keeping;
 
@@ -73,6 +73,9 @@ pub enum DurabilityError {
         /// What is wrong.
         reason: String,
     },
+    /// The folder has a topic of that name that no service has made.
+    #[error("the folder has a topic {0} of its own; keep the domain in a folder of the service's")]
+    NotOurs(TopicName),
 }
 
 /// What the service tells whoever runs it.
@@ -205,7 +208,7 @@ impl Durability {
     /// Topics that nobody has open are there all the same.
     fn say_what_it_knows(&mut self) -> Result<(), DurabilityError> {
         let tables = &self.dds.connection.tables;
-        for (topic, known) in self.catalogue.known() {
+        for (topic, known) in self.catalogue.known().iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
             tables.say(Word::Topic { topic: topic.clone(), qos, origin: origin.clone() })?;
             let schemas = self.journal.topic_info(topic)?.map(|info| info.schemas);
@@ -273,10 +276,13 @@ impl Durability {
     /// Opens what is new, and looks after what is there.
     fn look(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), DurabilityError> {
         let tables = &self.dds.connection.tables;
+        // What was kept stays so: what was acknowledged of it is in the folder.
+        let was_kept =
+            |name: &TopicName| self.catalogue.known().get(name).is_some_and(|known| known.kept);
         let wanted = tables.fresh(|state| {
             let wanted = |name: TopicName| {
                 let (_, qos) = state.topic(&name)?;
-                let kept = state.is_wanted(&name) || is_kept(qos);
+                let kept = state.is_wanted(&name) || is_kept(qos) || was_kept(&name);
                 (kept || has_last_values(qos)).then(|| (name.clone(), qos.clone(), kept))
             };
             state.topics().into_iter().filter_map(wanted).collect::<Vec<_>>()
@@ -328,20 +334,32 @@ impl Durability {
             });
         let state = if kept { self.dds.state(name)? } else { self.dds.passing(name) };
         let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
-        let opened = Keeping::open(&self.journal, Arc::clone(&state), (token, kept));
-        let (topic, samples) = match opened {
+        let known = Known { qos, origin, kept };
+        let passing = self.catalogue.known().get(name).map(|known| !known.kept);
+        if !kept && passing.is_none() {
+            if self.journal.topic_info(name)?.is_some() {
+                return Err(DurabilityError::NotOurs(name.clone()));
+            }
+            // Before there is anything that could be taken for what was kept.
+            self.catalogue.put(name, known.clone())?;
+        }
+        let passing = passing == Some(true);
+        if kept && passing {
+            // Last values alone have holes, which no mark may cover.
+            self.journal.remove_topic(name)?;
+        }
+        let open = |state| Keeping::open(&self.journal, state, (token, kept));
+        let (topic, samples) = match open(Arc::clone(&state)) {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..
-            }))) if !kept => {
+            }))) if !kept && passing => {
                 // Last values of what was another topic.
                 self.journal.remove_topic(name)?;
-                Keeping::open(&self.journal, state, (token, kept))?
+                open(state)?
             }
             other => other?,
         };
-        if kept {
-            self.catalogue.put(name, qos, origin)?;
-        }
+        self.catalogue.put(name, known)?;
         self.tokens.insert(token, name.clone());
         self.topics.insert(name.clone(), topic);
         Ok(Some(samples))
@@ -350,16 +368,21 @@ impl Durability {
     /// Puts what has come into the journal; says so when all of it is durable.
     fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<bool, DurabilityError> {
         let mut busy = false;
-        for topic in self.topics.values_mut().filter(|topic| !topic.is_armed()) {
-            busy |= topic.take(&self.journal, &mut self.figures, tell)?;
-        }
         let mut told = Vec::new();
-        for topic in self.topics.values_mut() {
-            topic.settle(tell)?;
-            topic.unsaid(&mut told);
-        }
-        for (session, stored) in told {
-            self.say_stored(session, &stored)?;
+        // Receipts first: nobody waits for what has last values alone.
+        for kept in [true, false] {
+            for topic in self.topics.values_mut() {
+                if topic.is_kept() == kept && !topic.is_armed() {
+                    busy |= topic.take(&self.journal, &mut self.figures, tell)?;
+                }
+            }
+            for topic in self.topics.values_mut().filter(|topic| topic.is_kept() && kept) {
+                topic.settle(tell)?;
+                topic.unsaid(&mut told);
+            }
+            for (session, stored) in std::mem::take(&mut told) {
+                self.say_stored(session, &stored)?;
+            }
         }
         Ok(busy)
     }

@@ -24,6 +24,8 @@ use crate::topic::TopicState;
 
 /// The most samples that are taken of a topic before it is waited until they are durable.
 const BATCH: usize = 1_024;
+/// The same of one of which last values are kept alone.
+const PASSING: usize = 128;
 /// The most producers of a topic that have a writer in the journal at a time.
 const MAX_FORWARDERS: usize = 1_024;
 /// How long the disk is given to make a batch durable.
@@ -85,13 +87,13 @@ fn fate(has: Option<Order>, order: Order, whole: bool) -> Fate {
 
 /// What a topic is in the journal: its history and retention are the same, but who may write it is
 /// looked after in the domain.
-fn journal_qos(qos: &Qos) -> Qos {
+fn journal_qos(qos: &Qos, kept: bool) -> Qos {
     Qos {
         reliability: Reliability::Reliable,
-        durability: Durability::Persistent,
+        durability: if kept { Durability::Persistent } else { Durability::TransientLocal },
         ownership: Ownership::Shared,
         overload: Overload::Refuse,
-        guarantee: Guarantee::Durable,
+        guarantee: if kept { Guarantee::Durable } else { Guarantee::Stored },
         liveliness: Liveliness::Automatic,
         deadline: None,
         lifespan: None,
@@ -106,7 +108,7 @@ impl Keeping {
         state: Arc<TopicState>,
         (token, kept): (u64, bool),
     ) -> Result<(Self, u64), DurabilityError> {
-        let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos));
+        let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
         let topic = journal.topic(spec)?;
         let info = journal.topic_info(&state.name)?;
         let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
@@ -146,6 +148,11 @@ impl Keeping {
     /// Whether it is the topic of that quality of service, and kept so.
     pub(super) fn is(&self, qos: &Qos, kept: bool) -> bool {
         self.state.qos == *qos && self.kept == kept
+    }
+
+    /// Whether its samples are kept, and not last values alone.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -235,8 +242,10 @@ impl Keeping {
         if self.again.is_some() {
             return Ok(false);
         }
-        for _ in 0..BATCH {
-            let Some(next) = self.reader.next()? else { return Ok(!self.under_way.is_empty()) };
+        for _ in 0..if self.kept { BATCH } else { PASSING } {
+            let Some(next) = self.reader.next()? else {
+                return Ok(self.kept && !self.under_way.is_empty());
+            };
             if next.is_foreign() {
                 continue;
             }
@@ -381,7 +390,7 @@ impl Keeping {
 
     /// Adds what writers are to be told, each with the writer's session.
     pub(super) fn unsaid(&mut self, told: &mut Vec<(String, Stored)>) {
-        if self.unsaid.is_empty() || !self.under_way.is_empty() {
+        if !self.kept || self.unsaid.is_empty() || !self.under_way.is_empty() {
             return;
         }
         let (topic, tables) = (&self.state.name, &self.state.connection.tables);
