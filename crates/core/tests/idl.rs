@@ -30,6 +30,7 @@ fn head(trace: &[u8; 16]) -> Head<'_> {
     Head {
         incarnation: 3,
         sequence: 17,
+        previous: 15,
         time: 1_800_000_000_000_000_001,
         schema: (1 << 63) + 5,
         partition: 2,

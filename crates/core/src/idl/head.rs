@@ -16,6 +16,8 @@ pub struct Head<'a> {
     pub incarnation: u64,
     /// The sample's number, from 1; 0 for a foreign writer.
     pub sequence: u64,
+    /// The number that its producer wrote before; 0 where there is none.
+    pub previous: u64,
     /// When it was published: nanoseconds of TAI since 1970.
     pub time: i64,
     /// The payload's schema; 0 for bytes.
@@ -38,7 +40,8 @@ pub struct Head<'a> {
 
 impl<'a> Head<'a> {
     pub(super) fn put(&self, out: &mut Output<'_>) -> Result<(), CdrError> {
-        for number in [self.incarnation, self.sequence, self.time as u64, self.schema] {
+        let Self { incarnation, sequence, previous, .. } = *self;
+        for number in [incarnation, sequence, previous, self.time as u64, self.schema] {
             out.number(number.to_le_bytes());
         }
         out.number(self.partition.to_le_bytes());
@@ -55,6 +58,7 @@ impl<'a> Head<'a> {
         Ok(Self {
             incarnation: u64::from_le_bytes(input.number()?),
             sequence: u64::from_le_bytes(input.number()?),
+            previous: u64::from_le_bytes(input.number()?),
             time: i64::from_le_bytes(input.number()?),
             schema: u64::from_le_bytes(input.number()?),
             partition: u32::from_le_bytes(input.number()?),
@@ -77,6 +81,7 @@ pub(super) fn model() -> Struct {
     let members = vec![
         number("incarnation", Integer::Uint64, "Grows at each start of the producer."),
         number("sequence", Integer::Uint64, "From 1, without holes; 0: a foreign writer."),
+        number("previous", Integer::Uint64, "The number that was written before; 0: none."),
         number("time", Integer::Int64, "ns of TAI since 1970-01-01T00:00:00 TAI."),
         number("schema", Integer::Uint64, "The identity of the payload's schema."),
         number("partition", Integer::Uint32, "The bus's partition."),

@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     /// Who else is told that something was heard.
     listening: Mutex<Option<Arc<dyn Bell>>>,
     /// By name and type.
-    topics: Mutex<HashMap<(String, String), Weak<Topic>>>,
+    topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
     writers: Mutex<Vec<Weak<Outgoing>>>,
     readers: Mutex<Vec<Weak<Incoming>>>,
@@ -156,7 +156,8 @@ impl Connection {
     /// A DDS topic: one for all ends of this connection.
     pub(crate) fn dds_topic(&self, name: &str, of: &Struct) -> Result<Arc<Topic>, TransportError> {
         let mut topics = locked(&self.topics);
-        let key = (name.to_owned(), of.name.clone());
+        // Two types of one name are two topics.
+        let key = (name.to_owned(), of.clone());
         if let Some(topic) = topics.get(&key).and_then(Weak::upgrade) {
             return Ok(topic);
         }
@@ -281,15 +282,21 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Opens what ends of a topic want when it has got its first schema.
+    /// Opens what ends of a topic want when it has got its first schema. Those that fail try again
+    /// when they are used, and say so then.
     pub(crate) fn adopt(&self, topic: &TopicName) -> Result<(), TransportError> {
+        let mut outcome = Ok(());
         for reader in self.readers().iter().filter(|reader| reader.topic.name == *topic) {
-            reader.ends.adopt(&reader.topic)?;
+            let adopted = reader.ends.adopt(&reader.topic).map(drop);
+            if adopted.is_err() {
+                reader.ring();
+            }
+            outcome = outcome.and(adopted);
         }
         for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
-            writer.ends.adopt(&writer.topic)?;
+            outcome = outcome.and(writer.ends.adopt(&writer.topic));
         }
-        Ok(())
+        outcome
     }
 
     /// Does what was heard; adds what has to wait.
@@ -300,7 +307,7 @@ impl Connection {
                 Heard::Schemas(topic) => {
                     self.keep_schemas(&topic);
                     // Before the question behind it is answered. What fails here fails for who
-                    // opens the next end.
+                    // uses the end next.
                     let _ = self.adopt(&topic);
                 }
                 Heard::Writers(topic) => {

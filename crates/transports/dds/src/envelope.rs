@@ -5,6 +5,7 @@
 //!   @final struct Header {
 //!     unsigned long long incarnation;
 //!     unsigned long long sequence;   // 0: written by others than a bus
+//!     unsigned long long previous;   // 0: none
 //!     long long time;                // nanoseconds of TAI since 1970
 //!     unsigned long long schema;     // 0 is bytes
 //!     unsigned long partition;
@@ -40,7 +41,7 @@ const SIZED: [u8; 2] = [0, 9];
 pub const RE_SERVED: u8 = 1;
 /// Its writer keeps nothing older that a durability service has not acknowledged.
 pub const BASE: u8 = 2;
-/// The producer's sample before this one went by the other of its topic's two DDS topics.
+/// The sample numbered `previous` went by the other of its topic's two DDS topics.
 pub const ELSEWHERE: u8 = 4;
 
 /// What the bus knows of a sample besides its payload.
@@ -52,6 +53,9 @@ pub struct Header<'a> {
     pub incarnation: u64,
     /// The number among its producer's in that partition; 0 where others than a bus have written.
     pub sequence: u64,
+    /// The number that its writer wrote before this one, there being holes; 0 where that is not
+    /// known.
+    pub previous: u64,
     /// When it was published.
     pub time: Tai,
     /// The payload's schema.
@@ -82,6 +86,7 @@ impl<'a> Header<'a> {
             producer: producer.name.as_str(),
             incarnation: producer.incarnation,
             sequence,
+            previous: 0,
             time: record.time,
             schema: record.schema,
             partition,
@@ -100,6 +105,7 @@ impl<'a> Header<'a> {
             producer: session,
             incarnation: 1,
             sequence: number,
+            previous: 0,
             time: Tai::from_nanos(0),
             schema: SchemaId::BYTES,
             partition: 0,
@@ -117,6 +123,7 @@ impl<'a> Header<'a> {
         Head {
             incarnation: self.incarnation,
             sequence: self.sequence,
+            previous: self.previous,
             time: self.time.nanos(),
             schema: self.schema.0,
             partition: self.partition,
@@ -156,6 +163,7 @@ pub fn write_head(header: &Header<'_>, payload: usize, into: &mut Vec<u8>) {
 pub fn write_header(header: &Header<'_>, into: &mut Vec<u8>) {
     into.extend_from_slice(&header.incarnation.to_le_bytes());
     into.extend_from_slice(&header.sequence.to_le_bytes());
+    into.extend_from_slice(&header.previous.to_le_bytes());
     into.extend_from_slice(&header.time.nanos().to_le_bytes());
     into.extend_from_slice(&header.schema.0.to_le_bytes());
     into.extend_from_slice(&header.partition.to_le_bytes());
@@ -244,6 +252,7 @@ impl<'a> Cursor<'a> {
     fn header(&mut self) -> Option<Header<'a>> {
         let incarnation = u64::from_le_bytes(self.array()?);
         let sequence = u64::from_le_bytes(self.array()?);
+        let previous = u64::from_le_bytes(self.array()?);
         let time = Tai::from_nanos(i64::from_le_bytes(self.array()?));
         let schema = SchemaId(u64::from_le_bytes(self.array()?));
         let partition = u32::from_le_bytes(self.array()?);
@@ -255,6 +264,7 @@ impl<'a> Cursor<'a> {
             producer: std::str::from_utf8(producer).ok()?,
             incarnation,
             sequence,
+            previous,
             time,
             schema,
             partition,
@@ -276,6 +286,7 @@ mod tests {
             producer: "Script:12",
             incarnation: 0x11,
             sequence: 0x22,
+            previous: 0x20,
             time: Tai::from_nanos(-5),
             schema: SchemaId(0x0102_0304_0506_0708),
             partition: 3,
@@ -305,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_format() {
-        let golden = b"\0\x07\0\x01\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
+        let golden = b"\0\x07\0\x01\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\x20\0\0\0\0\0\0\0\
             \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
             \x03\0\0\0\x09\x01\0\0\x0a\0\0\0Script:12\0\0\0\
             \0\0\0\0\x01\0\0\0k\0\0\0\0\0\0\0\x03\0\0\0abc\0";

@@ -2,7 +2,8 @@
 //!
 //! Constraints. Cyclone hands out samples by key, and those of a bus topic come by two DDS topics;
 //! here each producer's come in the order of their numbers again. One whose predecessor comes by
-//! the other topic waits for it, a bounded time. A reader that does not keep up must not hold up
+//! the other topic waits for it, as long as that can come. A reader that does not keep up must not
+//! hold up
 //! others, neither their delivery (Cyclone would do that for all readers of a process) nor their
 //! writers: what is too much is passed over, oldest first, and told as a gap.
 
@@ -16,7 +17,7 @@ use helio_bus::{Gap, GapCause};
 use helio_core::{ProducerName, Tai};
 
 use crate::ends::{Readers, Typed};
-use crate::entity::{DdsError, Reader, Sample};
+use crate::entity::{DdsError, Guid, Reader, Sample};
 use crate::envelope::{self, BASE, ELSEWHERE, Header, RE_SERVED};
 use crate::tables::Stand;
 
@@ -26,10 +27,13 @@ const MAX_SAMPLES: usize = 262_144;
 const MAX_BYTES: usize = 256 << 20;
 /// The most producers whose numbers are remembered.
 const MAX_PRODUCERS: usize = 1_024;
-/// How long a sample waits for its predecessor by the other topic: it may have been lost.
+/// How long a sample waits for its predecessor by the other topic, which may have been lost.
 const HOLD: Duration = Duration::from_secs(1);
-/// The most samples that wait so.
-const MAX_HELD: usize = 4_096;
+/// The same where nothing is lost while its writer lives: longer than a network may be cut without
+/// its writer counting as gone, and than the writer then takes to send again.
+const OUTAGE: Duration = Duration::from_secs(20);
+/// The most writers that have gone whose partitions are remembered.
+const MAX_GONE: usize = 4_096;
 /// The most looks at both topics for what has come meanwhile.
 const MAX_TURNS: usize = 16;
 /// Who writes without being a bus.
@@ -42,6 +46,9 @@ pub(crate) enum Body {
     Own(Sample),
     /// In a page of history.
     Page(Arc<Sample>, Range<usize>),
+    /// Bytes, and their key's handle.
+    #[cfg(test)]
+    Bytes(Vec<u8>, u64),
 }
 
 impl Body {
@@ -49,6 +56,8 @@ impl Body {
         match self {
             Self::Own(sample) => sample.cdr(),
             Self::Page(page, place) => page.cdr().get(place.clone()).unwrap_or_default(),
+            #[cfg(test)]
+            Self::Bytes(bytes, _) => bytes,
         }
     }
 }
@@ -68,10 +77,18 @@ pub(crate) struct Queued {
     pub(crate) incarnation: u64,
     /// The key, of others' samples.
     foreign: Option<Vec<u8>>,
-    /// Its predecessor came by the other topic.
+    /// The number that its producer wrote before; 0 is not known.
+    pub(crate) previous: u64,
+    /// That one came by the other topic.
     elsewhere: bool,
+    /// It was sent again.
+    again: bool,
+    /// By which topic it came: 1 is the typed one.
+    way: usize,
+    /// Who wrote it: the DDS writer.
+    writer: u64,
     /// Since when it waits.
-    since: Option<Instant>,
+    since: Instant,
     /// Nothing that is older comes from its writer any more.
     pub(crate) base: bool,
 }
@@ -82,6 +99,8 @@ impl Queued {
         match &self.sample {
             Body::Own(sample) => sample.instance,
             Body::Page(..) => 0,
+            #[cfg(test)]
+            Body::Bytes(_, instance) => *instance,
         }
     }
 
@@ -99,18 +118,25 @@ impl Queued {
         if self.foreign.is_some() { FOREIGN } else { header.producer }
     }
 
-    /// Header and payload; `avro` is where that of a typed sample is put. What cannot be read of it
-    /// is told by who decodes: no bytes are no datum.
-    pub(crate) fn read<'a>(&'a self, avro: &'a mut Vec<u8>) -> Option<(Header<'a>, &'a [u8])> {
+    /// Header and payload; `avro` is where that of a typed sample is put.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub(crate) fn read<'a>(
+        &'a self,
+        avro: &'a mut Vec<u8>,
+    ) -> Result<(Header<'a>, &'a [u8]), String> {
         let Some(typed) = &self.typed else {
-            let (header, payload) = envelope::parse(self.sample.cdr())?;
-            return Some((header, payload));
+            return envelope::parse(self.sample.cdr())
+                .ok_or_else(|| "it is no envelope".to_owned());
         };
-        let header = envelope::header(self.sample.cdr())?;
+        let header = envelope::header(self.sample.cdr());
+        let header = header.ok_or_else(|| "it does not begin with a header".to_owned())?;
         let key = self.foreign.as_deref().unwrap_or(header.key);
         avro.clear();
-        let _ = typed.of.from_cdr(self.sample.cdr(), avro, &mut Vec::new());
-        Some((Header { schema: typed.schema, key, ..header }, avro))
+        let read = typed.of.from_cdr(self.sample.cdr(), avro, &mut Vec::new());
+        read.map_err(|error| error.to_string())?;
+        Ok((Header { schema: typed.schema, key, ..header }, avro))
     }
 
     /// The order of one producer's samples.
@@ -138,6 +164,8 @@ struct Place {
     partition: u32,
     next: u64,
     end: u64,
+    /// How many of others' samples have come.
+    foreign: u64,
 }
 
 /// The newest number of a producer in a partition.
@@ -147,6 +175,29 @@ struct Seen {
     producer: String,
     /// Of those that have come as envelopes, and typed: on each way they come in order.
     order: [(u64, u64); 2],
+    /// The same of what was sent again: the last ones.
+    again: [(u64, u64); 2],
+}
+
+/// A DDS writer that was met.
+#[derive(Debug)]
+struct Wrote {
+    way: usize,
+    participant: Guid,
+    partitions: Vec<String>,
+    /// It is matched still.
+    there: bool,
+}
+
+/// One producer's samples in a partition that wait, in order: the first for one by the other topic,
+/// the others for the first.
+#[derive(Debug)]
+struct Line {
+    partition: u32,
+    producer: String,
+    waiting: VecDeque<Queued>,
+    /// The other topic's writers that the first one's predecessor may come from.
+    awaited: Option<Vec<u64>>,
 }
 
 impl Seen {
@@ -162,7 +213,10 @@ pub(crate) struct Inbox {
     bytes: usize,
     places: Vec<Place>,
     seen: Vec<Seen>,
-    foreign: u64,
+    /// By the DDS writer's handle.
+    writers: HashMap<u64, Wrote>,
+    /// Whether samples are sent until they arrive.
+    reliable: bool,
     /// The incarnation of what others write: their samples are numbered as they come, so that each
     /// subscription's numbers are of a newer one.
     since: u64,
@@ -174,7 +228,7 @@ pub(crate) struct Inbox {
     begun: bool,
     /// What was written before it came, which it does not get all of.
     before: Vec<Stand>,
-    held: Vec<Queued>,
+    held: Vec<Line>,
 }
 
 /// Which samples that were sent again are taken.
@@ -202,14 +256,15 @@ struct Past {
 
 impl Inbox {
     pub(crate) fn new(partitions: &[u32], take: Take) -> Self {
-        let place = |partition: &u32| Place { partition: *partition, next: 0, end: 0 };
+        let place = |partition: &u32| Place { partition: *partition, next: 0, end: 0, foreign: 0 };
         Self {
             gaps: VecDeque::new(),
             queue: VecDeque::new(),
             bytes: 0,
             places: partitions.iter().map(place).collect(),
             seen: Vec::new(),
-            foreign: 0,
+            writers: HashMap::new(),
+            reliable: true,
             since: 1,
             take,
             taken: Vec::new(),
@@ -225,9 +280,46 @@ impl Inbox {
         Self { since, ..self }
     }
 
+    /// Of a topic whose samples may be lost on the way.
+    pub(crate) fn best_effort(self, best_effort: bool) -> Self {
+        Self { reliable: !best_effort, ..self }
+    }
+
+    /// Looks which writers there are: what they have written is known by them when they have gone.
+    pub(crate) fn meet(&mut self, ends: &Readers) {
+        let typed = ends.typed();
+        let readers = [Some(&ends.envelopes), typed.as_ref().map(|typed| &typed.reader)];
+        for (way, reader) in readers.into_iter().enumerate() {
+            let Some(Ok(there)) = reader.map(Reader::writers) else { continue };
+            let there: HashSet<_> = there.into_iter().collect();
+            let of_it = self.writers.iter_mut().filter(|(_, wrote)| wrote.way == way);
+            of_it.for_each(|(handle, wrote)| wrote.there = there.contains(handle));
+            for handle in there {
+                self.met(handle, way, reader);
+            }
+        }
+        if self.writers.len() > MAX_GONE
+            && self.writers.values().filter(|w| !w.there).count() > MAX_GONE
+        {
+            self.writers.retain(|_, wrote| wrote.there);
+        }
+    }
+
+    fn met(&mut self, handle: u64, way: usize, reader: Option<&Reader>) {
+        if !self.writers.contains_key(&handle)
+            && let Some(found) = reader.and_then(|reader| reader.publication(handle))
+        {
+            let (participant, partitions) = (found.participant, found.partitions);
+            self.writers.insert(handle, Wrote { way, participant, partitions, there: true });
+        }
+    }
+
     /// Takes all that has come.
     pub(crate) fn pull(&mut self, ends: &Readers) -> Result<(), DdsError> {
         let (mut come, mut outcome) = (Vec::new(), Ok(()));
+        for end in ends.former() {
+            outcome = outcome.and(self.take(&end.reader, Some(&end.of), &mut come));
+        }
         let typed = ends.typed();
         let ways =
             [typed.as_ref().map(|t| (&t.reader, Some(&t.of))), Some((&ends.envelopes, None))];
@@ -262,52 +354,122 @@ impl Inbox {
 
     /// Puts in what has come, in order, but for what has to wait.
     fn admit(&mut self, mut come: Vec<Queued>, now: Instant) {
-        let first = come.first().map(Queued::instance);
-        if !come.iter().all(|queued| Some(queued.instance()) == first) {
+        // One key's samples of one way are in their writers' order. (The two topics' handles of a
+        // key may be the same.)
+        let one = |queued: &Queued| (queued.instance(), queued.way);
+        let first = come.first().map(one);
+        if !come.iter().all(|queued| Some(one(queued)) == first) {
             come.sort_by_key(|queued| queued.time);
             order_by_producer(&mut come, |q| q.names().1.to_owned(), Queued::order);
         }
-        if self.held.is_empty() && !come.iter().any(|queued| queued.elsewhere) {
-            come.into_iter().for_each(|queued| self.add(queued));
-            return;
-        }
-        let all = std::mem::take(&mut self.held).into_iter().chain(come);
-        let mut all: Vec<_> = all.collect();
-        order_by_producer(&mut all, |q| q.names().1.to_owned(), Queued::order);
-        let full = all.len() > MAX_HELD;
-        for queued in all {
-            if !full && self.waits(&queued, now) {
-                let since = queued.since.or(Some(now));
-                self.held.push(Queued { since, ..queued });
-            } else {
-                self.add(queued);
+        for mut queued in come {
+            queued.since = now;
+            if queued.is_foreign() && queued.sequence == 0 {
+                queued.sequence = self.count_foreign(queued.partition);
             }
+            self.arrange(queued);
+        }
+        self.release(now);
+    }
+
+    /// The number of a sample of others: by partition, so that none has holes.
+    fn count_foreign(&mut self, partition: u32) -> u64 {
+        self.place(partition).map_or(1, |place| {
+            place.foreign += 1;
+            place.foreign
+        })
+    }
+
+    /// Puts a sample in, or in line where it, or one of its producer's before it, has to wait.
+    fn arrange(&mut self, queued: Queued) {
+        if self.held.is_empty() && !queued.elsewhere {
+            return self.add(queued);
+        }
+        let (partition, producer) = (queued.partition, queued.names().1);
+        let own = |line: &Line| line.partition == partition && line.producer == producer;
+        if !queued.is_foreign()
+            && let Some(place) = self.held.iter().position(own)
+        {
+            let Line { waiting, awaited, .. } = &mut self.held[place];
+            let place = waiting.partition_point(|before| before.order() <= queued.order());
+            if place == 0 {
+                *awaited = None;
+            }
+            waiting.insert(place, queued);
+        } else if self.waits(&queued) {
+            let producer = producer.to_owned();
+            let waiting = VecDeque::from([queued]);
+            self.held.push(Line { partition, producer, waiting, awaited: None });
+        } else {
+            self.add(queued);
         }
     }
 
-    /// Whether a sample has to wait for one before it: it says so itself, or another of its
-    /// producer's waits already.
-    fn waits(&self, queued: &Queued, now: Instant) -> bool {
-        let over = queued.since.is_some_and(|since| now.duration_since(since) >= HOLD);
-        if !self.begun || over || queued.foreign.is_some() || queued.origin == Origin::History {
+    /// Puts in those in line that wait no more: the one before has come, or will not come. All of
+    /// them where there are too many: what has not come of them is a gap of its producer's numbers.
+    fn release(&mut self, now: Instant) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let samples: usize = held.iter().map(|line| line.waiting.len()).sum();
+        let waiting = held.iter().flat_map(|line| &line.waiting);
+        let full = samples > MAX_SAMPLES
+            || waiting.map(|queued| queued.sample.cdr().len()).sum::<usize>() > MAX_BYTES;
+        held.retain_mut(|line| {
+            while let Some(first) = line.waiting.front() {
+                if !full && self.waits(first) {
+                    let awaited = line.awaited.get_or_insert_with(|| self.others_of(first));
+                    if self.may_come(awaited, now.duration_since(first.since)) {
+                        return true;
+                    }
+                }
+                line.awaited = None;
+                line.waiting.pop_front().into_iter().for_each(|queued| self.add(queued));
+            }
+            false
+        });
+        self.held = held;
+    }
+
+    /// Whether a sample has to wait for the one before it, by what it says itself.
+    fn waits(&self, queued: &Queued) -> bool {
+        let waits = queued.elsewhere && (queued.origin == Origin::Log || queued.again);
+        if !self.begun || !waits {
             return false;
         }
-        let (producer, (incarnation, sequence)) = (queued.names().1, queued.order());
+        let producer = queued.names().1;
+        let before = (queued.incarnation, queued.previous);
         let of = |seen: &&Seen| seen.partition == queued.partition && seen.producer == producer;
-        let other = usize::from(queued.typed.is_none());
-        let come = self.seen.iter().find(of).map_or((0, 0), |seen| seen.order[other]);
+        let come = self.seen.iter().find(of).map_or((0, 0), |seen| {
+            let by = if queued.again { &seen.again } else { &seen.order };
+            by[1 - queued.way]
+        });
         let was_there = |stand: &Stand| {
             stand.partition == queued.partition
                 && stand.producer.as_str() == producer
-                && (stand.incarnation, stand.sequence) >= (incarnation, sequence - 1)
+                && (stand.incarnation, stand.sequence) >= before
         };
-        let follows = come >= (incarnation, sequence - 1) || self.before.iter().any(was_there);
-        let behind = |held: &Queued| {
-            held.partition == queued.partition
-                && held.names().1 == producer
-                && held.order() < queued.order()
-        };
-        (queued.elsewhere && !follows) || self.held.iter().any(behind)
+        come < before && !self.before.iter().any(was_there)
+    }
+
+    /// The writers by which the sample before may come: those of the other topic, of the process
+    /// that has written this one.
+    fn others_of(&self, queued: &Queued) -> Vec<u64> {
+        let Some(own) = self.writers.get(&queued.writer) else { return Vec::new() };
+        let others = self.writers.iter().filter(|(_, other)| {
+            other.there
+                && other.way != own.way
+                && other.participant == own.participant
+                && other.partitions == own.partitions
+        });
+        others.map(|(handle, _)| *handle).collect()
+    }
+
+    /// Whether what one of these writers has written may come still, after so long.
+    fn may_come(&self, awaited: &[u64], waited: Duration) -> bool {
+        let lives = |writer: &u64| self.writers.get(writer).is_some_and(|writer| writer.there);
+        waited < HOLD || (self.reliable && waited < OUTAGE && awaited.iter().any(lives))
     }
 
     /// Whether samples wait for others.
@@ -332,6 +494,7 @@ impl Inbox {
         let (partition, order) = (header.partition, header.order());
         let key = (partition, header.producer.to_owned());
         let (time, sequence, incarnation) = (header.time, header.sequence, header.incarnation);
+        let previous = header.previous;
         let Some(past) = &mut self.past else { return };
         if origin == Origin::History {
             past.values.insert((partition, key.1.clone(), order));
@@ -340,7 +503,7 @@ impl Inbox {
         }
         let seen = past.seen.entry(key).or_default();
         *seen = order.max(*seen);
-        let (typed, foreign, since) = (None, None, None);
+        let (typed, foreign, since) = (None, None, Instant::now());
         self.push(Queued {
             sample: body,
             partition,
@@ -351,7 +514,11 @@ impl Inbox {
             time,
             incarnation,
             foreign,
+            previous,
             elsewhere: false,
+            again: true,
+            way: 0,
+            writer: 0,
             since,
             base: true,
         });
@@ -433,22 +600,28 @@ impl Inbox {
         let header = envelope::header(sample.cdr())?;
         let (partition, foreign) = match header.sequence {
             // Others leave the header empty; they write where their writer does.
-            0 => (self.partition_of_writer(reader, &sample), Some(foreign_key(&sample, typed))),
+            0 => {
+                let way = usize::from(typed.is_some());
+                let partition = self.partition_of_writer(reader, &sample, way);
+                (partition, Some(foreign_key(&sample, typed)))
+            }
             _ => (header.partition, None),
         };
         self.place(partition)?;
         let (sequence, incarnation, time) = if foreign.is_some() {
-            self.foreign += 1;
-            (self.foreign, self.since, Tai::from_unix_nanos(sample.source_time))
+            // It gets its number when it has its place.
+            (0, self.since, Tai::from_unix_nanos(sample.source_time))
         } else {
             (header.sequence, header.incarnation, header.time)
         };
         let mut origin = Origin::Log;
+        let again = header.flags & RE_SERVED != 0;
         if foreign.is_none() {
             let order = (incarnation, sequence);
             let way = usize::from(typed.is_some());
             let before = self.saw(partition, header.producer, order, way);
-            if header.flags & RE_SERVED != 0 {
+            if again {
+                self.saw_again(partition, header.producer, order, way);
                 origin = Origin::History;
                 let known = before.is_some_and(|before| before >= order);
                 let wanted = match self.take {
@@ -462,8 +635,9 @@ impl Inbox {
             }
         }
         let base = foreign.is_some() || header.flags & BASE != 0;
-        let elsewhere = header.flags & ELSEWHERE != 0;
-        let (sample, typed, since) = (Body::Own(sample), typed.cloned(), None);
+        let (previous, elsewhere) = (header.previous, header.flags & ELSEWHERE != 0);
+        let (writer, since, typed_way) = (sample.writer, Instant::now(), typed.is_some());
+        let (sample, typed) = (Body::Own(sample), typed.cloned());
         Some(Queued {
             sample,
             partition,
@@ -474,18 +648,24 @@ impl Inbox {
             time,
             incarnation,
             foreign,
+            previous,
             elsewhere,
+            again,
+            way: usize::from(typed_way),
+            writer,
             since,
             base,
         })
     }
 
-    fn partition_of_writer(&self, reader: &Reader, sample: &Sample) -> u32 {
+    fn partition_of_writer(&mut self, reader: &Reader, sample: &Sample, way: usize) -> u32 {
         match self.places[..] {
             [Place { partition, .. }] => partition,
             _ => {
-                let there = reader.publication(sample.writer).map(|writer| writer.partitions);
-                self.partition_of(&there.unwrap_or_default())
+                // It may have gone since.
+                self.met(sample.writer, way, Some(reader));
+                let there = self.writers.get(&sample.writer).map(|writer| &writer.partitions[..]);
+                self.partition_of(there.unwrap_or_default())
             }
         }
     }
@@ -503,7 +683,15 @@ impl Inbox {
         own.map(|seen| seen.newest().0).max().unwrap_or(0)
     }
 
-    /// Remembers a producer's newest number; gives the one before.
+    fn saw_again(&mut self, partition: u32, producer: &str, order: (u64, u64), way: usize) {
+        let same = |seen: &&mut Seen| seen.partition == partition && seen.producer == producer;
+        if let Some(seen) = self.seen.iter_mut().find(same) {
+            seen.again[way] = order;
+        }
+    }
+
+    /// Remembers a producer's newest number by one of the two topics; gives the one before by that
+    /// topic, or a newer incarnation's, or none if nothing of it was seen.
     fn saw(
         &mut self,
         partition: u32,
@@ -515,7 +703,9 @@ impl Inbox {
         if let Some(place) = self.seen.iter().position(same) {
             // Whoever writes most is found first.
             self.seen.swap(0, place);
-            let before = self.seen[0].newest();
+            let newest = self.seen[0].newest();
+            let same_way = self.seen[0].order[way];
+            let before = if newest.0 > order.0 { newest } else { same_way };
             let newest = &mut self.seen[0].order[way];
             *newest = order.max(*newest);
             return Some(before);
@@ -523,7 +713,8 @@ impl Inbox {
         if self.seen.len() == MAX_PRODUCERS {
             self.seen.truncate(MAX_PRODUCERS / 2);
         }
-        let mut seen = Seen { partition, producer: producer.to_owned(), order: [(0, 0); 2] };
+        let (order_of, producer) = ([(0, 0); 2], producer.to_owned());
+        let mut seen = Seen { partition, producer, order: order_of, again: order_of };
         seen.order[way] = order;
         self.seen.push(seen);
         None
@@ -585,8 +776,14 @@ impl Inbox {
         self.gaps.push_back(Gap { partition: of, lost: 1, cause });
     }
 
+    /// A sample that cannot be read.
+    pub(crate) fn damaged(of: &Queued) -> Gap {
+        let (partition, from) = (of.partition, of.offset);
+        Gap { partition, lost: 1, cause: GapCause::Damaged { from, to: from + 1 } }
+    }
+
     pub(crate) fn positions(&self, visit: &mut dyn FnMut(Position)) {
-        for Place { partition, next, end } in self.places.iter().copied() {
+        for Place { partition, next, end, .. } in self.places.iter().copied() {
             visit(Position { partition, next, end });
         }
     }
@@ -646,6 +843,154 @@ fn foreign_key(sample: &Sample, typed: Option<&Arc<Typed>>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use helio_core::{HeadersRef, SchemaId};
+
+    const ENVELOPE: usize = 0;
+    const TYPED: usize = 1;
+
+    /// A sample of Mast's: when it was published, its order, the one before, and its way.
+    fn sample(time: i64, order: (u64, u64), previous: u64, way: usize) -> Queued {
+        let header = Header {
+            producer: "Mast",
+            incarnation: order.0,
+            sequence: order.1,
+            previous,
+            time: Tai::from_nanos(time),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: b"",
+            headers: HeadersRef::EMPTY,
+        };
+        let mut bytes = Vec::new();
+        envelope::write_head(&header, 0, &mut bytes);
+        Queued {
+            // All of one key: the handle is the same on both topics.
+            sample: Body::Bytes(bytes, 1),
+            partition: 0,
+            offset: 0,
+            sequence: order.1,
+            origin: Origin::Log,
+            typed: None,
+            time: header.time,
+            incarnation: order.0,
+            foreign: None,
+            previous,
+            elsewhere: false,
+            again: false,
+            way,
+            writer: way as u64,
+            since: Instant::now(),
+            base: false,
+        }
+    }
+
+    /// The same where the one before came by the other topic.
+    fn turn(order: (u64, u64), previous: u64, way: usize) -> Queued {
+        Queued { elsewhere: true, ..sample(0, order, previous, way) }
+    }
+
+    fn come(inbox: &mut Inbox, come: Vec<Queued>, now: Instant) -> Vec<(u64, u64)> {
+        for queued in &come {
+            inbox.saw(queued.partition, "Mast", queued.order(), queued.way);
+            if queued.again {
+                inbox.saw_again(queued.partition, "Mast", queued.order(), queued.way);
+            }
+        }
+        inbox.admit(come, now);
+        std::iter::from_fn(|| inbox.pop()).map(|queued| queued.order()).collect()
+    }
+
+    /// Mast has an end on each of the two topics.
+    fn inbox() -> Inbox {
+        let mut inbox = Inbox::new(&[0], Take::New);
+        for way in [ENVELOPE, TYPED] {
+            let (participant, partitions) = (Guid([7; 16]), vec!["0".to_owned()]);
+            let wrote = Wrote { way, participant, partitions, there: true };
+            inbox.writers.insert(way as u64, wrote);
+        }
+        inbox
+    }
+
+    #[test]
+    fn samples_of_both_topics_are_sorted_though_their_key_is_one() {
+        let typed = sample(2, (2, 1), 0, TYPED);
+        let both = vec![typed, sample(0, (1, 8), 7, ENVELOPE), sample(1, (1, 9), 8, ENVELOPE)];
+        let order = come(&mut inbox(), both, Instant::now());
+        assert_eq!(order, [(1, 8), (1, 9), (2, 1)]);
+    }
+
+    #[test]
+    fn a_sample_waits_for_the_one_before_it_though_numbers_are_left_out() {
+        let (mut inbox, now) = (inbox(), Instant::now());
+        assert_eq!(come(&mut inbox, vec![sample(0, (1, 2), 0, TYPED)], now), [(1, 2)]);
+        assert_eq!(come(&mut inbox, vec![turn((1, 7), 5, ENVELOPE)], now), []);
+        assert_eq!(come(&mut inbox, vec![sample(0, (1, 8), 7, ENVELOPE)], now), []);
+        let last = vec![sample(0, (1, 5), 2, TYPED)];
+        assert_eq!(come(&mut inbox, last, now), [(1, 5), (1, 7), (1, 8)]);
+        assert!(!inbox.has_held());
+        // By the first topic again.
+        assert_eq!(come(&mut inbox, vec![turn((1, 9), 8, TYPED)], now), [(1, 9)]);
+    }
+
+    #[test]
+    fn what_is_sent_again_waits_for_what_is_sent_again() {
+        let again = |queued| Queued { again: true, origin: Origin::History, ..queued };
+        let (mut inbox, now) = (inbox(), Instant::now());
+        for queued in [sample(0, (1, 1), 0, TYPED), turn((1, 2), 1, ENVELOPE)] {
+            come(&mut inbox, vec![queued], now);
+        }
+        assert_eq!(come(&mut inbox, vec![again(turn((1, 2), 1, ENVELOPE))], now), []);
+        let first = again(sample(0, (1, 1), 0, TYPED));
+        assert_eq!(come(&mut inbox, vec![first], now), [(1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn it_waits_as_long_as_the_other_topics_writer_lives_and_may_send() {
+        let now = Instant::now();
+        let waits = |inbox: &mut Inbox, after| {
+            inbox.admit(Vec::new(), now + after);
+            let waits = inbox.has_held();
+            assert_eq!(waits, !inbox.has_any());
+            waits
+        };
+        let held = |best_effort| {
+            let mut inbox = inbox().best_effort(best_effort);
+            assert_eq!(come(&mut inbox, vec![turn((1, 2), 1, ENVELOPE)], now), []);
+            inbox
+        };
+        let mut lost = held(true);
+        assert!(waits(&mut lost, HOLD / 2) && !waits(&mut lost, HOLD));
+        let mut late = held(false);
+        assert!(waits(&mut late, HOLD) && waits(&mut late, OUTAGE / 2));
+        let order = come(&mut late, vec![sample(0, (1, 1), 0, TYPED)], now + OUTAGE / 2);
+        assert_eq!(order, [(1, 1), (1, 2)]);
+        let mut gone = held(false);
+        assert!(waits(&mut gone, HOLD));
+        gone.writers.values_mut().for_each(|wrote| wrote.there = wrote.way == ENVELOPE);
+        assert!(!waits(&mut gone, HOLD));
+        let mut never = held(false);
+        assert!(waits(&mut never, HOLD) && !waits(&mut never, OUTAGE));
+    }
+
+    #[test]
+    fn samples_of_others_are_numbered_by_partition_in_the_order_of_their_times() {
+        let mut inbox = Inbox::new(&[0, 1], Take::New);
+        // As Cyclone hands them out: by key.
+        let foreign = [(1, 0, 1), (1, 0, 3), (2, 0, 2), (2, 0, 4), (3, 1, 5)];
+        let foreign = foreign.map(|(key, partition, time)| {
+            let queued = sample(time, (9, 0), 0, ENVELOPE);
+            let Body::Bytes(bytes, _) = queued.sample else { unreachable!() };
+            let (sample, key) = (Body::Bytes(bytes, key), vec![key as u8]);
+            Queued { sample, partition, foreign: Some(key), ..queued }
+        });
+        inbox.admit(foreign.into(), Instant::now());
+        let order = std::iter::from_fn(|| inbox.pop());
+        let order: Vec<_> = order.map(|q| (q.time.nanos(), q.partition, q.sequence)).collect();
+        assert_eq!(order, [(1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 1)]);
+    }
 
     #[test]
     fn what_is_passed_over_is_one_gap_of_a_partition_until_it_is_told() {

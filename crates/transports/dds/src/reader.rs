@@ -11,6 +11,7 @@ use helio_bus::transport::{
 };
 use helio_bus::{Bell, TransportError};
 use helio_core::ProducerName;
+use helio_core::qos::Reliability;
 
 use crate::SCHEME;
 use crate::connection::Connection;
@@ -43,6 +44,8 @@ pub(crate) struct Incoming {
 #[derive(Default)]
 struct Wake {
     rung: AtomicBool,
+    /// Writers have come or gone since somebody looked.
+    matched: AtomicBool,
     /// Samples that have come since somebody looked.
     arrived: AtomicU64,
     /// What did not fit, and was not told yet.
@@ -72,7 +75,8 @@ impl Incoming {
     /// Takes what has come, within bounds, where nobody else does.
     pub(crate) fn attend(&self) {
         let mut inbox = locked(&self.inbox);
-        if self.wake.arrived.load(Ordering::Relaxed) > 0 || inbox.has_held() {
+        let matched = self.wake.matched.load(Ordering::Acquire);
+        if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || inbox.has_held() {
             // What fails here fails for who reads, too.
             let _ = self.pull(&mut inbox);
             if inbox.has_any() {
@@ -83,6 +87,9 @@ impl Incoming {
 
     fn pull(&self, inbox: &mut Inbox) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
+        if self.wake.matched.swap(false, Ordering::AcqRel) {
+            inbox.meet(&self.ends);
+        }
         inbox.pull(&self.ends).map_err(failed("take samples"))
     }
 }
@@ -358,8 +365,8 @@ impl DdsReader {
     }
 
     fn hand_out(&mut self, next: &Queued, visit: &mut Visit<'_>) -> ControlFlow<()> {
-        let Some((header, payload)) = next.read(&mut self.avro) else {
-            return ControlFlow::Continue(());
+        let Ok((header, payload)) = next.read(&mut self.avro) else {
+            return visit.item(Item::Gap(Inbox::damaged(next)));
         };
         let Some(producer) = self.producers.of(next.producer(&header), next.incarnation) else {
             return ControlFlow::Continue(());
@@ -404,6 +411,10 @@ fn subscribe(
                 locked(&told.misfits).add(policy);
                 told.ring();
             }
+            if matches!(news, News::Matched { .. }) {
+                told.matched.store(true, Ordering::Release);
+                alarm.ring();
+            }
             if news == News::Data {
                 told.ring();
                 if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {
@@ -417,7 +428,8 @@ fn subscribe(
     let ends = Readers::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
-    let mut inbox = Inbox::new(&places, take);
+    let best_effort = topic.qos.reliability == Reliability::BestEffort;
+    let mut inbox = Inbox::new(&places, take).best_effort(best_effort);
     if past {
         inbox.begin_past();
     }
@@ -440,6 +452,7 @@ impl Reader for DdsReader {
         if max == 0 {
             return Ok(0);
         }
+        self.shared.ends.mend(&self.shared.topic)?;
         let mut visit = Visit::new(visit, max);
         self.shared.wake.rung.store(false, Ordering::SeqCst);
         let visited = self.visit(&mut visit);

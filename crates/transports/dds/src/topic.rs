@@ -221,6 +221,31 @@ pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
     )
 }
 
+/// A claim that was said. It is taken back unless its writer comes to hold it.
+pub(crate) struct Claiming<'a> {
+    topic: &'a TopicState,
+    pub(crate) claim: Claim,
+    /// What is said instead.
+    before: Option<WriterWord>,
+}
+
+impl Claiming<'_> {
+    /// There is a writer, which says from now on how it is.
+    pub(crate) fn hold(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        let Self { topic, before, .. } = self;
+        if let Some(writer) = before.take() {
+            // Where it cannot be said, it ends with the session.
+            let _ = topic.connection.tables.say(Word::Writer { topic: topic.name.clone(), writer });
+        }
+    }
+}
+
 /// One topic.
 struct DdsTopic(Arc<TopicState>);
 
@@ -352,7 +377,7 @@ impl TopicState {
         partition: u32,
         producer: &Producer,
         now: i64,
-    ) -> Result<Option<Claim>, TransportError> {
+    ) -> Result<Option<Claiming<'_>>, TransportError> {
         if self.qos.ownership == Ownership::Shared {
             return Ok(None);
         }
@@ -377,32 +402,6 @@ impl TopicState {
             (fences, strongest.unwrap_or(0).saturating_add(1))
         });
         let claim = Claim { origin: tables.origin(), strength, fences };
-        let word = Word::Writer {
-            topic: self.name.clone(),
-            writer: WriterWord {
-                partition,
-                producer: producer.name.clone(),
-                incarnation: producer.incarnation,
-                open: true,
-                seen: now,
-                quiet: 0,
-                claim: Some(claim.clone()),
-            },
-        };
-        let before = tables.look(|state| {
-            let own = |(by, w): &(&str, &WriterWord)| {
-                *by == tables.session && w.producer == producer.name && w.partition == partition
-            };
-            state.writers(&self.name).find(own).map(|(_, w)| w.clone())
-        });
-        if let Some(holder) = tables.look(|state| self.holder(state, partition, None)) {
-            return Err(self.owned(&holder));
-        }
-        tables.say(word)?;
-        tables.ask(Some(holders()), About::Nothing)?;
-        let holder = tables.look(|state| self.holder(state, partition, Some(&claim.origin)));
-        let Some(holder) = holder else { return Ok(Some(claim)) };
-        // Somebody was earlier: ours is taken back.
         let gone = WriterWord {
             partition,
             producer: producer.name.clone(),
@@ -412,9 +411,26 @@ impl TopicState {
             quiet: 0,
             claim: None,
         };
-        let writer = before.unwrap_or(gone);
-        tables.say(Word::Writer { topic: self.name.clone(), writer })?;
-        Err(self.owned(&holder))
+        let writer = WriterWord { open: true, claim: Some(claim.clone()), ..gone.clone() };
+        let word = Word::Writer { topic: self.name.clone(), writer };
+        let before = tables.look(|state| {
+            let own = |(by, w): &(&str, &WriterWord)| {
+                *by == tables.session && w.producer == producer.name && w.partition == partition
+            };
+            state.writers(&self.name).find(own).map(|(_, w)| w.clone())
+        });
+        if let Some(holder) = tables.look(|state| self.holder(state, partition, None)) {
+            return Err(self.owned(&holder));
+        }
+        // Where somebody was earlier, or it cannot be asked, ours is taken back.
+        let claiming = Claiming { topic: self, claim, before: Some(before.unwrap_or(gone)) };
+        tables.say(word)?;
+        tables.ask(Some(holders()), About::Nothing)?;
+        let origin = &claiming.claim.origin;
+        match tables.look(|state| self.holder(state, partition, Some(origin))) {
+            None => Ok(Some(claiming)),
+            Some(holder) => Err(self.owned(&holder)),
+        }
     }
 
     fn owned(&self, holder: &Producer) -> TransportError {
@@ -441,9 +457,10 @@ impl TopicState {
         before: Option<&Origin>,
     ) -> Option<Producer> {
         let live = self.claims(state, partition).filter(|(claim, session, w)| {
-            let fenced = self.claims(state, partition).any(|(other, _, by)| {
-                by.word.open && other.fences(&w.word.producer, w.word.incarnation)
-            });
+            // By one that was closed, too: who was taken over has been told so.
+            let fenced = self
+                .claims(state, partition)
+                .any(|(other, ..)| other.fences(&w.word.producer, w.word.incarnation));
             let earlier = before.is_none_or(|before| claim.origin < *before);
             earlier && !fenced && self.lives(state, session, w)
         });

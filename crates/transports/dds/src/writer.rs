@@ -21,7 +21,7 @@ use crate::error::{engine, failed};
 use crate::kept::Kept;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
-use crate::topic::{TopicState, no_service};
+use crate::topic::{Claiming, TopicState, no_service};
 
 /// Who is told of room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -132,7 +132,13 @@ impl Outgoing {
             (newer.or(earlier.map(|_| own.incarnation)), strength)
         });
         match (newer, later) {
-            (Some(newer), _) => self.fenced_by.store(newer, Ordering::Release),
+            (Some(newer), _) => {
+                self.fenced_by.store(newer, Ordering::Release);
+                // Others may not know that it was taken over, and would take it for the holder.
+                if self.claim.is_some() {
+                    self.close();
+                }
+            }
             (None, Some(strength)) => self.outweigh(strength),
             (None, None) => {}
         }
@@ -344,7 +350,15 @@ impl Outgoing {
     /// Says that it writes no more, once: a word after that would be taken for its successor's.
     pub(crate) fn close(&self) {
         let open = std::mem::replace(&mut locked(&self.life).open, false);
-        if open && !self.connection().is_closed() {
+        let tables = &self.connection().tables;
+        let succeeded = tables.look(|state| {
+            state.writers(&self.topic.name).any(|(by, other)| {
+                by == tables.session
+                    && (other.partition, &other.producer) == (self.partition, &self.producer.name)
+                    && other.incarnation > self.producer.incarnation
+            })
+        });
+        if open && !succeeded && !self.connection().is_closed() {
             // Where it cannot be said, the writer is gone with its session.
             let _ = self.say();
         }
@@ -399,7 +413,7 @@ impl DdsWriter {
         topic.partitions(&[partition])?;
         let (seen, up) = (connection.clock.now(), connection.clock.uptime());
         let claim = topic.claim(partition, &producer, seen.nanos())?;
-        let strength = claim.as_ref().map(|claim| claim.strength);
+        let strength = claim.as_ref().map(|said| said.claim.strength);
         if topic.is_kept() {
             connection.hear_stored()?;
         }
@@ -411,7 +425,7 @@ impl DdsWriter {
             ends,
             sequence: AtomicU64::new(0),
             ways: Default::default(),
-            claim,
+            claim: claim.as_ref().map(|said| said.claim.clone()),
             strength: AtomicI32::new(strength.unwrap_or(0)),
             life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
             saying: Mutex::default(),
@@ -423,16 +437,21 @@ impl DdsWriter {
             room: Mutex::default(),
         });
         connection.add_writer(&shared);
+        // From now on it says itself that it is gone, whatever fails.
+        let this = Self { shared, next: 1 };
+        claim.into_iter().for_each(Claiming::hold);
+        let shared = &this.shared;
         shared.say()?;
         // Those of this connection that were replaced hear of it as others do.
         connection.writers().iter().for_each(|writer| writer.look());
         shared.meet()?;
-        Ok(Self { shared, next: 1 })
+        Ok(this)
     }
 
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
+        shared.ends.mend(&shared.topic)?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let sequence = self.next;
         if let Some(kept) = &mut *locked(&shared.kept) {

@@ -49,6 +49,7 @@ fn empty() -> Header<'static> {
         producer: "",
         incarnation: 0,
         sequence: 0,
+        previous: 0,
         time: Tai::from_nanos(0),
         schema: SchemaId::BYTES,
         partition: 0,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{Process, domain, url};
 use helio_bus::{
-    Bus, Event, Message, PublishError, Qos, Sample, Start, Subscribe, Subscription, Topic,
-    TopicSpec,
+    Bus, Event, GapCause, Message, PublishError, Qos, Sample, Start, Subscribe, Subscription,
+    Topic, TopicSpec,
 };
 use helio_core::codec::Codec;
 use helio_core::idl::{Head, TopicType, document};
@@ -286,10 +286,11 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
     let envelopes = beside.writer("_helio/envelopes/turns", &envelope::envelope_type());
     met(&typed);
     met(&envelopes);
-    let header = |sequence, flags| Header {
+    let header = |sequence: u64, flags| Header {
         producer: "Mast",
         incarnation: 5,
         sequence,
+        previous: sequence - 1,
         time: Tai::from_nanos(sequence as i64),
         schema: old.id(),
         partition: 0,
@@ -338,4 +339,44 @@ fn ends_that_are_open_already_get_the_type_of_the_first_schema() {
     let sample = next(&mut samples);
     assert_eq!((&sample.payload[..], &sample.key[..]), (&avro[..], &key(3)[..]));
     assert_eq!((sample.header.schema, sample.header.sequence), (old.id(), 1));
+}
+
+#[test]
+fn a_sample_of_others_that_is_no_value_is_a_gap_and_not_empty() {
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let text = r#"{"type": "record", "name": "obs.Note", "fields": [
+        {"name": "text", "type": "string"}]}"#;
+    let schema = Schema::parse(text).unwrap();
+    let reading = topic(&bus, "note", &schema);
+    reading.declare().unwrap();
+    let mut samples = reading.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let beside = Beside { of: TopicType::new(&schema).unwrap(), ..Beside::new(domain) };
+    let writer = beside.typed("note");
+    met(&writer);
+    let whole = beside.cdr(&Head::default(), b"\x08good");
+    let mut damaged = whole.clone();
+    let place = damaged.windows(4).position(|bytes| bytes == b"good").unwrap();
+    damaged[place] = 0xff;
+    for cdr in [&damaged, &whole] {
+        writer.write(&[std::io::IoSlice::new(cdr)], 1).unwrap();
+    }
+    let Some(Event::Gap(gap)) = samples.next_timeout(LONG).unwrap() else { panic!("no gap") };
+    assert_eq!((gap.lost, gap.cause), (1, GapCause::Damaged { from: 0, to: 1 }));
+    assert_eq!(&next(&mut samples).payload[..], b"\x08good");
+    assert_eq!(samples.stats().lost, 1);
+}
+
+#[test]
+fn one_name_and_type_name_with_other_members_is_another_topic() {
+    let beside = Beside::new(domain());
+    let [old, new] = [OLD, NEW].map(|text| TopicType::new(&Schema::parse(text).unwrap()).unwrap());
+    let [old, new] = [old, new].map(|of| {
+        let qos = entity::Qos::new();
+        entity::Topic::create(&beside.there, "turned", &runtime_type(&of), &qos).unwrap()
+    });
+    assert_ne!(old.type_information(), new.type_information());
+    for made in [&old, &new] {
+        Writer::open(made, &entity::Qos::new(), None).unwrap();
+    }
 }

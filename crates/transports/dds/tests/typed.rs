@@ -43,6 +43,7 @@ struct Case {
 const HEAD: Head<'_> = Head {
     incarnation: 7,
     sequence: 9,
+    previous: 8,
     time: 1_800_000_000_000_000_001,
     schema: 11,
     partition: 1,

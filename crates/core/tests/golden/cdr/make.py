@@ -86,6 +86,7 @@ if "helio" in types.Every.__annotations__:
     fields["helio"] = helio.Header(
         3,
         17,
+        15,
         1_800_000_000_000_000_001,
         2**63 + 5,
         2,

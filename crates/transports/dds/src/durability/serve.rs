@@ -199,6 +199,7 @@ fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
         producer: sample.header.producer.name.as_str(),
         incarnation: sample.header.producer.incarnation,
         sequence: sample.header.sequence,
+        previous: 0,
         time: sample.header.time,
         schema: sample.header.schema,
         partition: sample.partition,

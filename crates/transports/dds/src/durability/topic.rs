@@ -250,7 +250,14 @@ impl Keeping {
                 continue;
             }
             let mut avro = Vec::new();
-            let Some((header, payload)) = next.read(&mut avro) else { continue };
+            let (header, payload) = match next.read(&mut avro) {
+                Ok(read) => read,
+                Err(told) => {
+                    // It is not acknowledged: nothing else may stand in its place.
+                    self.trouble(&PublishError::Encode(told), tell)?;
+                    return Ok(false);
+                }
+            };
             if !self.schemas.contains(&header.schema) {
                 self.carry_schema(journal, header.schema)?;
             }
@@ -272,7 +279,9 @@ impl Keeping {
         let Ok(name) = ProducerName::new(header.producer) else { return Ok(()) };
         let (who, order) = ((header.partition, name.clone()), header.order());
         let has = self.has.get(&who).copied();
-        match fate(has, order, next.base || next.is_past() || !self.kept) {
+        // What its writer has left out nobody will send.
+        let follows = next.previous > 0 && has == Some((order.0, next.previous));
+        match fate(has, order, next.base || follows || next.is_past() || !self.kept) {
             Fate::Known => {
                 if next.origin == Origin::History && !next.is_past() {
                     // Its writer has sent it again: it does not know that it is here.

@@ -1,5 +1,6 @@
 //! A bus's reader on DDS: its ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use helio_bus::TransportError;
@@ -18,6 +19,10 @@ type Listening = Box<dyn Fn() -> Listener + Send + Sync>;
 pub(crate) struct Readers {
     pub(crate) envelopes: entity::Reader,
     typed: Mutex<Option<Arc<TypedReader>>>,
+    /// The end of the first schema could not be opened.
+    failed: AtomicBool,
+    /// Ends of schemas that were taken for the first: what has come by them is read still.
+    former: Mutex<Vec<Arc<TypedReader>>>,
     /// Empty is all.
     partitions: Vec<u32>,
     history: bool,
@@ -41,7 +46,8 @@ impl Readers {
         let envelopes = entity::Reader::open(&topic.envelopes()?, &qos, Some(listening()));
         let envelopes = envelopes.map_err(failed("open the reader"))?;
         let partitions = partitions.to_vec();
-        let this = Self { envelopes, typed: Mutex::default(), partitions, history, listening };
+        let (typed, failed, former) = Default::default();
+        let this = Self { envelopes, typed, failed, former, partitions, history, listening };
         this.adopt(topic)?;
         Ok(this)
     }
@@ -49,13 +55,24 @@ impl Readers {
     /// Opens the end of the topic's first schema, where that is another than it was: says whether
     /// it was.
     pub(crate) fn adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let adopted = self.try_to_adopt(topic);
+        self.failed.store(adopted.is_err(), Ordering::Release);
+        adopted
+    }
+
+    /// The same where that failed before: who reads is told where it fails again.
+    pub(crate) fn mend(&self, topic: &TopicState) -> Result<(), TransportError> {
+        if self.failed.load(Ordering::Acquire) { self.adopt(topic).map(drop) } else { Ok(()) }
+    }
+
+    fn try_to_adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
         let typed = topic.typed()?;
         let mut own = locked(&self.typed);
         let schema = |end: &Arc<TypedReader>| end.of.schema;
         if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
             return Ok(false);
         }
-        *own = None;
+        locked(&self.former).extend(own.take());
         let Some(of) = typed else { return Ok(true) };
         let qos = topic.reader_qos(&self.partitions, self.history)?;
         let reader = entity::Reader::open(&of.topic, &qos, Some((self.listening)()));
@@ -66,6 +83,11 @@ impl Readers {
 
     pub(crate) fn typed(&self) -> Option<Arc<TypedReader>> {
         locked(&self.typed).clone()
+    }
+
+    /// The ends of schemas that were taken for the first.
+    pub(crate) fn former(&self) -> Vec<Arc<TypedReader>> {
+        locked(&self.former).clone()
     }
 
     pub(crate) fn guids(&self) -> Guids {

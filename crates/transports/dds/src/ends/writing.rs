@@ -1,5 +1,6 @@
 //! A bus's writer on DDS: its ends, and which of them a sample goes by.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use helio_core::idl::cdr::CdrProblem;
 
 use super::{Guids, Typed};
 use crate::entity::{self, DdsError, Listener, News, Refused};
-use crate::envelope::{self, ELSEWHERE, Header, RE_SERVED};
+use crate::envelope::{self, ELSEWHERE, Header};
 use crate::error::failed;
 use crate::misfits::Misfits;
 use crate::tables;
@@ -19,6 +20,10 @@ use crate::topic::TopicState;
 pub(crate) struct Writers {
     envelopes: entity::Writer,
     typed: Mutex<Option<Arc<TypedWriter>>>,
+    /// The end of the first schema could not be opened.
+    failed: AtomicBool,
+    /// Ends of schemas that were taken for the first: what they have written is on its way still.
+    former: Mutex<Vec<Arc<TypedWriter>>>,
     partition: u32,
     strength: Option<i32>,
     misfits: Arc<Mutex<Misfits>>,
@@ -56,20 +61,32 @@ impl Writers {
         let told = Some(listener(&misfits));
         let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, told);
         let envelopes = envelopes.map_err(failed("open the writer"))?;
-        let this = Self { envelopes, typed: Mutex::default(), partition, strength, misfits };
+        let (typed, failed, former) = Default::default();
+        let this = Self { envelopes, typed, failed, former, partition, strength, misfits };
         this.adopt(topic)?;
         Ok(this)
     }
 
     /// Opens the end of the topic's first schema, where that is another than it was.
     pub(crate) fn adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
+        let adopted = self.try_to_adopt(topic);
+        self.failed.store(adopted.is_err(), Ordering::Release);
+        adopted
+    }
+
+    /// The same where that failed before: who publishes is told where it fails again.
+    pub(crate) fn mend(&self, topic: &TopicState) -> Result<(), TransportError> {
+        if self.failed.load(Ordering::Acquire) { self.adopt(topic) } else { Ok(()) }
+    }
+
+    fn try_to_adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
         let typed = topic.typed()?;
         let mut own = locked(&self.typed);
         let schema = |end: &Arc<TypedWriter>| end.of.schema;
         if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
             return Ok(());
         }
-        *own = None;
+        locked(&self.former).extend(own.take());
         let Some(of) = typed else { return Ok(()) };
         let qos = topic.writer_qos(self.partition, self.strength)?;
         let writer = entity::Writer::open(&of.topic, &qos, Some(listener(&self.misfits)));
@@ -150,10 +167,12 @@ impl Writers {
     /// Waits until the readers have acknowledged all; `false` where the time was over first.
     pub(crate) fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
         let until = Instant::now() + limit;
-        if let Some(typed) = self.typed()
-            && !typed.writer.wait_for_acknowledgements(limit)?
-        {
-            return Ok(false);
+        let former = locked(&self.former).clone();
+        for typed in self.typed().into_iter().chain(former) {
+            let left = until.saturating_duration_since(Instant::now());
+            if !typed.writer.wait_for_acknowledgements(left)? {
+                return Ok(false);
+            }
         }
         let left = until.saturating_duration_since(Instant::now());
         self.envelopes.wait_for_acknowledgements(left)
@@ -198,11 +217,12 @@ impl TypedWriter {
 impl Before {
     /// The header of a sample that goes by one of the two.
     fn flagged<'a>(&self, header: &Header<'a>, typed: bool) -> Header<'a> {
-        // What is sent again or forwarded may not be behind what was written last.
-        let again = header.flags & RE_SERVED != 0;
-        let other = Some((header.sequence.wrapping_sub(1), !typed));
-        let changes = !again && self.written == other;
-        Header { flags: header.flags | if changes { ELSEWHERE } else { 0 }, ..*header }
+        // What is sent again from the oldest on is not behind what was written last.
+        let before = self.written.filter(|(sequence, _)| *sequence < header.sequence);
+        let previous = before.map_or(0, |(sequence, _)| sequence);
+        let elsewhere = before.is_some_and(|(_, by)| by != typed);
+        let flags = header.flags | if elsewhere { ELSEWHERE } else { 0 };
+        Header { previous, flags, ..*header }
     }
 }
 
@@ -220,4 +240,40 @@ fn listener(misfits: &Arc<Mutex<Misfits>>) -> Listener {
             locked(&found).add(policy);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_core::{HeadersRef, SchemaId, Tai};
+
+    #[test]
+    fn a_sample_says_which_came_before_it_and_by_which_topic() {
+        let header = |sequence| Header {
+            producer: "Mast",
+            incarnation: 1,
+            sequence,
+            previous: 0,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: b"",
+            headers: HeadersRef::EMPTY,
+        };
+        let mut before = Before::default();
+        let mut said = |sequence, typed| {
+            let header = before.flagged(&header(sequence), typed);
+            before.written = Some((sequence, typed));
+            (header.previous, header.flags == ELSEWHERE)
+        };
+        assert_eq!(said(5, true), (0, false), "nothing is known before the first");
+        assert_eq!(said(7, false), (5, true), "numbers are left out");
+        assert_eq!(said(8, false), (7, false));
+        assert_eq!(said(9, true), (8, true));
+        assert_eq!(said(7, false), (0, false), "the oldest that is sent again");
+        assert_eq!(said(8, true), (7, true));
+    }
 }

@@ -20,7 +20,7 @@ const AUTOMATIC_ID: u32 = 0x0f00_0000;
 const LAST: u32 = u32::MAX;
 
 /// A type of IDL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Type {
     /// `boolean`
     Boolean,
@@ -61,7 +61,7 @@ pub enum Type {
 }
 
 /// An enumeration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Enumeration {
     /// Its name, with its modules: `helio::Colour`.
     pub name: String,
@@ -72,7 +72,7 @@ pub struct Enumeration {
 }
 
 /// A structure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Struct {
     /// Its name, with its modules: `helio::Envelope`.
     pub name: String,
@@ -85,7 +85,7 @@ pub struct Struct {
 }
 
 /// A member of a structure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Member {
     /// Its name.
     pub name: String,
@@ -118,7 +118,7 @@ impl Member {
 }
 
 /// What may change in later versions of a type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extensibility {
     /// Nothing.
     Final,

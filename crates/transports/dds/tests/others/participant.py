@@ -119,7 +119,7 @@ class Participant:
         for sample in self._take(request["topic"], kind, request["count"], named):
             seen.append(shown(sample))
             if request.get("anonymous"):
-                sample.helio = type(sample.helio)(0, 0, 0, 0, 0, 0, 0, "", [], [], [])
+                sample.helio = type(sample.helio)(0, 0, 0, 0, 0, 0, 0, 0, "", [], [], [])
             writer.write(sample)
         return {"samples": seen}
 
