@@ -3,9 +3,8 @@
 //! Constraints. Cyclone hands out samples by key, and those of a bus topic come by two DDS topics;
 //! here each producer's come in the order of their numbers again. One whose predecessor comes by
 //! the other topic waits for it, as long as that can come. A reader that does not keep up must not
-//! hold up
-//! others, neither their delivery (Cyclone would do that for all readers of a process) nor their
-//! writers: what is too much is passed over, oldest first, and told as a gap.
+//! hold up others, neither their delivery (Cyclone would do that for all readers of a process) nor
+//! their writers: what is too much is passed over, oldest first, and told as a gap.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
