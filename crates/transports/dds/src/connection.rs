@@ -192,6 +192,11 @@ impl Connection {
         }
     }
 
+    /// By when services that were there at the start have been seen.
+    pub(crate) fn services_until(&self) -> Instant {
+        self.services_until
+    }
+
     /// Names who is told whenever something was heard.
     pub(crate) fn listen(&self, bell: Arc<dyn Bell>) {
         *locked(&self.listening) = Some(bell);

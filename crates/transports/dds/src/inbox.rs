@@ -482,8 +482,23 @@ impl Inbox {
     }
 
     /// From now on what comes waits until the past has come.
+    /// What has come and was not handed out waits, too.
     pub(crate) fn begin_past(&mut self) {
+        let (before, behind) = self.queue.drain(..).partition(Queued::is_past);
+        self.queue = before;
+        self.bytes = self.queue.iter().map(|queued| queued.sample.cdr().len()).sum();
         self.past = Some(Past::default());
+        let behind: VecDeque<_> = behind;
+        behind.into_iter().for_each(|queued| self.add(queued));
+    }
+
+    /// The sample that was handed out last is the next one again.
+    pub(crate) fn put_back(&mut self, queued: Queued) {
+        self.bytes += queued.sample.cdr().len();
+        if let Some(place) = self.place(queued.partition) {
+            place.next = queued.offset;
+        }
+        self.queue.push_front(queued);
     }
 
     /// A sample of a page of history, unless it has come before.

@@ -326,6 +326,11 @@ impl DdsReader {
         Ok(inbox.pop())
     }
 
+    /// The sample that was taken last comes again.
+    pub(crate) fn put_back(&mut self, queued: Queued) {
+        locked(&self.shared.inbox).put_back(queued);
+    }
+
     fn connection(&self) -> &Arc<Connection> {
         &self.shared.topic.connection
     }

@@ -182,6 +182,39 @@ fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
     read_all(&url, count);
 }
 
+/// Publishes until so many more are held; gives the number of the next one.
+fn publish_more(url: &str, from: u64, more: u64) -> u64 {
+    let bus = Bus::builder().producer("Mount").connect(url).unwrap();
+    let publisher = storm(&bus).publisher().unwrap();
+    let (done, held) = (AtomicBool::new(false), AtomicU64::new(from));
+    std::thread::scope(|scope| {
+        let storm = scope.spawn(|| publish(&publisher, from, &done, &held));
+        await_more(&held, more);
+        done.store(true, Ordering::Release);
+        storm.join().unwrap()
+    })
+}
+
+#[test]
+fn two_services_that_start_at_once_have_what_one_of_them_had() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut alone = service(&url, folders[0].path());
+    await_service(&url);
+    let count = publish_more(&url, 0, 500);
+    alone.signal(Signal::KILL);
+    alone.wait();
+    let [mut first, _second] = [0, 1].map(|of| service(&url, folders[of].path()));
+    await_service(&url);
+    // Whoever comes now misses nothing, whichever is asked.
+    read_all(&url, count);
+    await_kept(folders[1].path(), count);
+    let count = publish_more(&url, count, 500);
+    first.signal(Signal::KILL);
+    first.wait();
+    read_all(&url, count);
+}
+
 /// Waits until a service's journal has so many samples of the storm.
 fn await_kept(folder: &Path, count: u64) {
     let until = Instant::now() + LONG;

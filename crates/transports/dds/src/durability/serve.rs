@@ -122,7 +122,8 @@ impl Serving {
             }
             let Some(topic) = topics.get(&fetch.topic) else { continue };
             if fetch.page == 0 && self.cursors.len() < MAX_CURSORS {
-                let samples = topic.read(&fetch.partitions, fetch.last)?;
+                // What cannot be read of a letter's is its sender's concern alone.
+                let Ok(samples) = topic.read(&fetch.partitions, fetch.last) else { continue };
                 let (made, due, asked, ended) = (None, true, Instant::now(), false);
                 let cursor = Cursor { fetch, samples, made, due, asked, since: asked, ended };
                 self.cursors.insert(asker, cursor);
@@ -136,7 +137,7 @@ impl Cursor {
     /// A page is asked for, or once more.
     fn asked(&mut self, page: u64) {
         let next = self.made.as_ref().map_or(0, |(made, _)| made + 1);
-        if page == next && !self.ended || page + 1 == next {
+        if page == next && !self.ended || page.checked_add(1) == Some(next) {
             self.asked = Instant::now();
             if !std::mem::replace(&mut self.due, true) {
                 self.since = self.asked;

@@ -32,6 +32,8 @@ const MAX_FORWARDERS: usize = 1_024;
 const DISK: Duration = Duration::from_secs(60);
 /// How long after trouble it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How long another service is given to say that it keeps a topic.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a writer is given to send again what is missing.
 const MISSING: Duration = Duration::from_millis(500);
 
@@ -56,6 +58,14 @@ pub(super) struct Keeping {
     keeps: Keeps,
     /// Other services whose samples it has.
     synced: HashSet<String>,
+    /// The one whose samples are on their way.
+    fetching: Option<String>,
+    /// Until then services may be there that have not said what they keep.
+    unheard_until: Instant,
+    /// Nothing is taken from writers before what others have: it could not be put before it.
+    begun: bool,
+    /// What came with a hole before it that nobody sends: first it is looked for with others.
+    behind_hole: Option<(Who, Order)>,
     /// When those were asked for that are missing.
     asked: Option<Instant>,
     again: Option<Instant>,
@@ -75,7 +85,7 @@ enum Fate {
 fn fate(has: Option<Order>, order: Order, whole: bool) -> Fate {
     let first = (order.0, 1);
     let next = has.map_or(first, |(incarnation, sequence)| match incarnation == order.0 {
-        true => (incarnation, sequence + 1),
+        true => (incarnation, sequence.saturating_add(1)),
         false => first,
     });
     match has {
@@ -114,9 +124,9 @@ impl Keeping {
         let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_stands(&topic)?;
-        let others = others(&state);
-        let reader = DdsReader::keeping(&state, stands(&has), others.first().cloned())?;
-        let keeps = Keeps { ready: others.is_empty(), turn: 0, trouble: None };
+        let fetching = others(&state).into_iter().next();
+        let reader = DdsReader::keeping(&state, stands(&has), fetching.clone())?;
+        let keeps = Keeps { ready: false, turn: 0, trouble: None };
         let keeping = Self {
             state,
             token,
@@ -132,7 +142,11 @@ impl Keeping {
             has,
             under_way: HashMap::new(),
             keeps,
-            synced: others.into_iter().take(1).collect(),
+            synced: HashSet::new(),
+            fetching,
+            unheard_until: Instant::now() + PATIENCE,
+            begun: !kept,
+            behind_hole: None,
             asked: None,
             again: None,
         };
@@ -168,6 +182,9 @@ impl Keeping {
         if self.again.is_some() {
             return Ok(AGAIN);
         }
+        if !self.begun && !self.reader.is_behind() {
+            return Ok(super::LOOK);
+        }
         Ok(match self.reader.arm(bell, self.token)? {
             Armed::Ready => Duration::ZERO,
             Armed::Waiting => {
@@ -194,26 +211,44 @@ impl Keeping {
         }
         if self.again.is_some_and(|again| Instant::now() >= again) {
             self.again = None;
-            (self.keeps.ready, self.keeps.trouble) = (true, None);
-            self.keeps.turn += 1;
-            self.say_keeps()?;
+            // As at a start: others have had acknowledged meanwhile what is not here.
+            self.synced.clear();
+            self.keeps.trouble = None;
             tell(Notice::Recovered { topic: state.name.clone() });
         }
         if self.reader.is_behind() {
             return Ok(());
         }
-        if !self.keeps.ready && self.again.is_none() {
-            self.keeps.ready = true;
+        let others = others(&state);
+        self.synced.extend(self.fetching.take());
+        self.synced.retain(|other| others.contains(other));
+        if let Some(other) = others.into_iter().find(|other| !self.synced.contains(other)) {
+            return self.fetch(other);
+        }
+        if !self.keeps.ready && self.again.is_none() && !self.may_hear_of_others() {
+            (self.keeps.ready, self.begun) = (true, true);
             self.keeps.turn += 1;
             self.say_keeps()?;
         }
-        let others = others(&state);
-        self.synced.retain(|other| others.contains(other));
-        if let Some(other) = others.into_iter().find(|other| !self.synced.contains(other)) {
-            self.reader.catch_up(other.clone(), stands(&self.has))?;
-            self.armed = false;
-            self.synced.insert(other);
+        Ok(())
+    }
+
+    /// Whether there may be services with samples that have not said yet that they keep it.
+    fn may_hear_of_others(&self) -> bool {
+        let connection = &self.state.connection;
+        if !self.kept || self.begun && self.synced.is_empty() {
+            return false;
         }
+        let now = Instant::now();
+        let silent = || connection.tables.look(|state| state.has_silent_keepers(&self.state.name));
+        now < connection.services_until() || now < self.unheard_until && silent()
+    }
+
+    /// Has another service hand out what is not here; what comes meanwhile is behind it.
+    fn fetch(&mut self, other: String) -> Result<(), DurabilityError> {
+        self.reader.catch_up(other.clone(), stands(&self.has))?;
+        self.armed = false;
+        self.fetching = Some(other);
         Ok(())
     }
 
@@ -242,6 +277,9 @@ impl Keeping {
         if self.again.is_some() {
             return Ok(false);
         }
+        if !self.begun && !self.reader.is_behind() {
+            return Ok(false);
+        }
         for _ in 0..if self.kept { BATCH } else { PASSING } {
             let Some(next) = self.reader.next()? else {
                 return Ok(self.kept && !self.under_way.is_empty());
@@ -258,6 +296,14 @@ impl Keeping {
                     return Ok(false);
                 }
             };
+            if let Some(other) = self.may_fill(&next, &header) {
+                self.keeps.ready = false;
+                self.say_keeps()?;
+                self.synced.clear();
+                self.reader.put_back(next);
+                self.fetch(other)?;
+                return Ok(true);
+            }
             if !self.schemas.contains(&header.schema) {
                 self.carry_schema(journal, header.schema)?;
             }
@@ -267,6 +313,26 @@ impl Keeping {
             }
         }
         Ok(true)
+    }
+
+    /// Another service, where one may have what is missing before a sample though its writer has
+    /// not; none where they were asked already.
+    fn may_fill(&mut self, next: &Queued, header: &Header<'_>) -> Option<String> {
+        if !self.kept || !next.base || next.is_past() || self.reader.is_behind() {
+            return None;
+        }
+        let (name, order) = (ProducerName::new(header.producer).ok()?, header.order());
+        let who = (header.partition, name);
+        if fate(self.has.get(&who).copied(), order, false) != Fate::Early {
+            return None;
+        }
+        let behind = Some((who, order));
+        if self.behind_hole == behind {
+            return None;
+        }
+        let other = others(&self.state).into_iter().next()?;
+        self.behind_hole = behind;
+        Some(other)
     }
 
     fn add(
@@ -451,12 +517,12 @@ impl Keeping {
     }
 }
 
-/// The other services that keep a topic, with all that there is.
+/// The other services that keep a topic: what one has is in its journal, ready or not.
 fn others(state: &TopicState) -> Vec<String> {
     let tables = &state.connection.tables;
     tables.look(|known| {
-        let ready = known.keepers(&state.name).filter(|(_, keeps)| keeps.ready);
-        let others = ready.filter(|(session, _)| **session != tables.session);
+        let others = known.keepers(&state.name);
+        let others = others.filter(|(session, _)| **session != tables.session);
         others.map(|(session, _)| session.clone()).collect()
     })
 }

@@ -193,6 +193,12 @@ impl State {
         self.topics.get(name).into_iter().flat_map(|topic| &topic.keepers)
     }
 
+    /// Whether a durability service is there that has not said whether it keeps a topic.
+    pub(crate) fn has_silent_keepers(&self, name: &TopicName) -> bool {
+        let keeps = |session| self.keepers(name).any(|(keeper, _)| keeper == session);
+        !self.keepers.iter().all(keeps)
+    }
+
     /// The sessions that have a topic open.
     pub(crate) fn holders(&self, name: &TopicName) -> Vec<String> {
         let topic = self.topics.get(name);
