@@ -388,7 +388,9 @@ impl Publisher {
     /// is not taken: that is an error, for its own receipts tell of it.
     ///
     /// # Errors
-    /// [`PublishError::Timeout`], [`PublishError::Full`], or the first failure.
+    /// [`PublishError::Timeout`], [`PublishError::Full`], or the first failure;
+    /// [`TransportError::Unsupported`] where samples were published with less and the transport
+    /// cannot give them more afterwards.
     pub fn flush(&self, guarantee: Guarantee, timeout: Duration) -> Result<(), PublishError> {
         let until = std::time::Instant::now().checked_add(timeout);
         let pending: Result<Vec<Option<PendingReceipt>>, _> =

@@ -6,14 +6,14 @@
 //! hold up others, neither their delivery (Cyclone would do that for all readers of a process) nor
 //! their writers: what is too much is passed over, oldest first, and told as a gap.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Origin, Position, order_by_producer};
 use helio_bus::{Gap, GapCause};
-use helio_core::{ProducerName, Tai};
+use helio_core::{Producer, ProducerName, Tai};
 
 use crate::ends::{Readers, Typed};
 use crate::entity::{DdsError, Guid, Reader, Sample};
@@ -249,8 +249,56 @@ struct Past {
     values: HashSet<(u32, String, (u64, u64))>,
     held: VecDeque<Queued>,
     bytes: usize,
-    /// By partition, how many were too many.
-    passed: HashMap<u32, u64>,
+    /// By partition and producer, those that were too many.
+    passed: HashMap<(u32, String), Passed>,
+}
+
+/// The samples of one producer that did not wait: how many, from the first to the last.
+#[derive(Debug)]
+struct Passed {
+    count: u64,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Past {
+    /// What has not come of a producer, up to where it stood or to what waits of it.
+    fn gap(&self, stand: &Stand) -> Option<Gap> {
+        let Stand { partition, incarnation, .. } = *stand;
+        let name = stand.producer.as_str();
+        let seen = self.seen.get(&(partition, name.to_owned()));
+        let from = match seen {
+            Some((newest, _)) if *newest > incarnation => return None,
+            Some((newest, sequence)) if *newest == incarnation => sequence + 1,
+            _ => 1,
+        };
+        let waits = self.held.iter().filter(|held| {
+            (held.partition, held.incarnation) == (partition, incarnation) && held.names().1 == name
+        });
+        let waits = waits.map(|held| held.sequence).filter(|sequence| *sequence >= from).min();
+        let to = waits.map_or(stand.sequence + 1, |first| first.min(stand.sequence + 1));
+        let producer = Producer { name: stand.producer.clone(), incarnation };
+        let cause = GapCause::Sequence { producer, from, to };
+        (from < to).then(|| Gap { partition, lost: to - from, cause })
+    }
+
+    /// How many of those that did not wait have not come in pages either.
+    fn lost(&self, who: &(u32, String), passed: &Passed) -> u64 {
+        let within = |order: &(u64, u64)| passed.first <= *order && *order <= passed.last;
+        if !self.values.is_empty() {
+            let come = self.values.iter().filter(|(partition, producer, order)| {
+                (partition, producer) == (&who.0, &who.1) && within(order)
+            });
+            return passed.count.saturating_sub(come.count() as u64);
+        }
+        match self.seen.get(who) {
+            Some(seen) if *seen >= passed.last => 0,
+            Some(seen) if within(seen) && seen.0 == passed.last.0 => {
+                passed.count.min(passed.last.1 - seen.1)
+            }
+            _ => passed.count,
+        }
+    }
 }
 
 impl Inbox {
@@ -476,6 +524,11 @@ impl Inbox {
         !self.held.is_empty()
     }
 
+    /// Whether samples are to be handed out.
+    pub(crate) fn has_samples(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// Whether there is something to be handed out.
     pub(crate) fn has_any(&self) -> bool {
         !self.queue.is_empty() || !self.gaps.is_empty()
@@ -560,10 +613,27 @@ impl Inbox {
         }
     }
 
+    /// The rest of the past will not come: tells what is known of it, by where writers stood. Of
+    /// those that had gone nobody knows how much it is: there is a gap all the same.
+    pub(crate) fn miss_past(&mut self, until: &[Stand]) {
+        let Some(past) = &self.past else { return };
+        let mut gaps: Vec<_> = until.iter().filter_map(|stand| past.gap(stand)).collect();
+        let told = |partition: u32| gaps.iter().any(|gap| gap.partition == partition);
+        let rest = self.places.iter().filter(|place| !told(place.partition));
+        let rest = rest.map(|place| Gap::retention(place.partition, place.end, place.end));
+        let rest: Vec<_> = rest.collect();
+        gaps.extend(rest);
+        self.gaps.extend(gaps);
+    }
+
     /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
     pub(crate) fn end_past(&mut self, alone: bool) {
         let Some(past) = self.past.take() else { return };
-        for (partition, lost) in past.passed {
+        let mut all = BTreeMap::new();
+        for (who, passed) in &past.passed {
+            *all.entry(who.0).or_default() += past.lost(who, passed);
+        }
+        for (partition, lost) in all.into_iter().filter(|(_, lost)| *lost > 0) {
             let Some(place) = self.place(partition) else { continue };
             let (from, to) = (place.end, place.end + lost);
             place.end = to;
@@ -600,7 +670,12 @@ impl Inbox {
         while past.held.len() > MAX_SAMPLES || (past.bytes > MAX_BYTES && past.held.len() > 1) {
             let Some(oldest) = past.held.pop_front() else { break };
             past.bytes -= oldest.sample.cdr().len();
-            *past.passed.entry(oldest.partition).or_default() += 1;
+            let who = (oldest.partition, oldest.names().1.to_owned());
+            let order = oldest.order();
+            let passed = past.passed.entry(who);
+            let passed = passed.or_insert(Passed { count: 0, first: order, last: order });
+            passed.count += 1;
+            (passed.first, passed.last) = (order.min(passed.first), order.max(passed.last));
         }
     }
 
@@ -1004,6 +1079,49 @@ mod tests {
         let order = std::iter::from_fn(|| inbox.pop());
         let order: Vec<_> = order.map(|q| (q.time.nanos(), q.partition, q.sequence)).collect();
         assert_eq!(order, [(1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 1)]);
+    }
+
+    fn who() -> (u32, String) {
+        (0, "Mount".to_owned())
+    }
+
+    #[test]
+    fn what_did_not_wait_is_lost_only_where_the_pages_do_not_have_it() {
+        let mut past = Past::default();
+        let passed = Passed { count: 40, first: (7, 11), last: (7, 50) };
+        let mut lost = |seen: Option<(u64, u64)>| {
+            past.seen = seen.map(|seen| (who(), seen)).into_iter().collect();
+            past.lost(&who(), &passed)
+        };
+        assert_eq!(lost(None), 40);
+        let seen = [(6, 99), (7, 10), (7, 11), (7, 49), (7, 50), (8, 1)];
+        assert_eq!(seen.map(|seen| lost(Some(seen))), [40, 40, 39, 1, 0, 0]);
+        let values = [(7, 9), (7, 20), (7, 50)].map(|order| (0, who().1, order));
+        past.values = values.into_iter().collect();
+        assert_eq!(past.lost(&who(), &passed), 38, "last values have holes");
+    }
+
+    #[test]
+    fn a_past_that_does_not_come_is_a_gap_up_to_where_its_writers_stood() {
+        let producer = ProducerName::new("Mount").unwrap();
+        let stand = |partition, sequence| Stand {
+            partition,
+            producer: producer.clone(),
+            incarnation: 7,
+            sequence,
+            ways: [0; 2],
+        };
+        let mut inbox = Inbox::new(&[0, 1, 2], Take::History);
+        inbox.begin_past();
+        if let Some(past) = &mut inbox.past {
+            past.seen.insert(who(), (7, 30));
+        }
+        inbox.miss_past(&[stand(0, 100), stand(1, 5)]);
+        let gap = |partition, from, to| {
+            let producer = Producer { name: producer.clone(), incarnation: 7 };
+            Gap { partition, lost: to - from, cause: GapCause::Sequence { producer, from, to } }
+        };
+        assert_eq!(inbox.gaps, [gap(0, 31, 101), gap(1, 1, 6), Gap::retention(2, 0, 0)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! topic has it on its disk; until then it can be sent again, to a service that was away.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use helio_bus::Ticket;
 use helio_bus::transport::{Receipt, Record};
@@ -15,6 +16,9 @@ use crate::envelope::{BASE, RE_SERVED};
 pub(crate) const MAX_SAMPLES: usize = 65_536;
 /// The most bytes of them, keys and payloads, unless it is one sample.
 const MAX_BYTES: usize = 64 << 20;
+/// The oldest sample is sent again where no service has acknowledged it for so long: it, or the
+/// word that it is kept, may have got lost. Twice as long each time, up to the longest.
+const OVERDUE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
 
 /// A sample that no service is known to have.
 struct Entry {
@@ -56,6 +60,16 @@ pub(crate) struct Kept {
     stored: HashMap<String, u64>,
     waiting: VecDeque<(Receipt, Ticket)>,
     wants_room: bool,
+    /// The newest number that was written before anything was kept; 0 is none.
+    before: u64,
+    watch: Option<Watch>,
+}
+
+/// Since when a sample has been the oldest, or was sent again, and how long it is waited for.
+struct Watch {
+    sequence: u64,
+    since: Instant,
+    patience: Duration,
 }
 
 /// What services have brought about.
@@ -68,6 +82,16 @@ pub(crate) struct Settled {
 }
 
 impl Kept {
+    /// From now on, where so much was written before.
+    pub(crate) fn behind(before: u64) -> Self {
+        Self { before, ..Self::default() }
+    }
+
+    /// The newest number that was written before anything was kept; 0 is none.
+    pub(crate) fn before(&self) -> u64 {
+        self.before
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -127,6 +151,20 @@ impl Kept {
             self.sent += 1;
         }
         Ok(())
+    }
+
+    /// Hands the oldest to who sends, once more, where it was waited for long enough.
+    pub(crate) fn send_overdue(&mut self, now: Instant, send: impl FnOnce(u64, &Record<'_>, u8)) {
+        let Some(oldest) = self.entries.front().filter(|_| self.sent > 0) else { return };
+        let sequence = oldest.sequence;
+        let Some(watch) = self.watch.as_mut().filter(|watch| watch.sequence == sequence) else {
+            self.watch = Some(Watch { sequence, since: now, patience: OVERDUE[0] });
+            return;
+        };
+        if now.saturating_duration_since(watch.since) >= watch.patience {
+            (watch.since, watch.patience) = (now, OVERDUE[1].min(watch.patience * 2));
+            send(sequence, &oldest.record(), RE_SERVED | BASE);
+        }
     }
 
     /// All of it is to be sent once more.
@@ -208,6 +246,33 @@ mod tests {
         kept.push(4, &record(b"payload"));
         kept.send_again();
         assert_eq!(sent(&mut kept), [(3, BASE | RE_SERVED), (4, 0)]);
+    }
+
+    #[test]
+    fn the_oldest_is_sent_again_by_itself_ever_more_seldom_until_it_is_acknowledged() {
+        let mut kept = Kept::default();
+        (1..=2).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        let (begun, again) = (Instant::now(), (1, RE_SERVED | BASE));
+        let look = |kept: &mut Kept, second: u64| {
+            let mut sent = None;
+            let now = begun + Duration::from_secs(second);
+            kept.send_overdue(now, |sequence, _, flags| sent = Some((sequence, flags)));
+            sent
+        };
+        assert_eq!(look(&mut kept, 0), None, "it was not sent yet");
+        sent(&mut kept);
+        let at = |kept: &mut Kept, seconds: &[u64]| -> Vec<_> {
+            seconds.iter().map(|second| look(kept, *second)).collect()
+        };
+        assert_eq!(at(&mut kept, &[0, 4, 5, 6]), [None, None, Some(again), None]);
+        assert_eq!(at(&mut kept, &[14, 15, 34, 35]), [None, Some(again), None, Some(again)]);
+        kept.stored("a".to_owned(), 1);
+        kept.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut kept, &[36, 40]), [None; 2], "another is the oldest");
+        assert_eq!(look(&mut kept, 41), Some((2, RE_SERVED | BASE)));
+        kept.stored("a".to_owned(), 2);
+        kept.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut kept, &[100, 200]), [None; 2]);
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //! of it than a page at a time.
 //!
 //! Operation. One service is asked, the first by name of those that keep the topic. If it goes
-//! another one is asked from the beginning, and what has come is passed over. The last page comes
-//! when the service has everything that the topic's writers had written when the reader came.
+//! another one is asked from the beginning, and what has come is passed over; so it is where a
+//! service has forgotten a reader that did not ask for long. Where no service answers that is told,
+//! and after a time what comes is read without the rest of the past. The last page comes when the
+//! service has everything that the topic's writers had written when the reader came.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bus::TransportError;
 use helio_bus::transport::Origin;
+use helio_bus::{Outage, TransportError};
 
 use crate::connection::Connection;
 use crate::inbox::Inbox;
@@ -25,12 +28,32 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// No page is asked for while so many samples wait to be handed out.
 const ENOUGH: usize = 4_096;
 
+/// Who asks so many times in vain for a page that is not the first was forgotten, most likely: 20 s.
+const FORGOTTEN: u32 = 66;
+/// Who asks so many times in vain, begun again or not, has no service that answers: a minute.
+const SILENT: u32 = 200;
+/// How soon a service is asked again by a reader that has enough to do: it forgets who asks for
+/// nothing for 120 s.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long the past is waited for where no service answers, before what comes is read without it.
+const AWAY: Duration = Duration::from_secs(30);
+
 /// What is left of a reader's past.
 pub(crate) struct Past {
     topic: Arc<TopicState>,
     wake: Arc<dyn Fn() + Send + Sync>,
     fetch: Fetch,
     asked: Option<Instant>,
+    /// How many times the service was asked for this page, and any since a page has come.
+    asks: [u32; 2],
+    /// How many times it is asked before it counts as having forgotten this reader.
+    forgotten: u32,
+    /// When it was asked last, for whichever page.
+    said: Instant,
+    /// Since when no service answers.
+    lost: Option<Instant>,
+    /// What has not been told of that.
+    news: VecDeque<Outage>,
     /// When a page has come last.
     heard: Instant,
     alone: Alone,
@@ -85,11 +108,43 @@ impl Past {
         let name = topic.name.clone();
         let fetch = Fetch { to, number, page: 0, topic: name, partitions, last, until, have };
         let topic = Arc::clone(topic);
-        Ok(Self { topic, wake, fetch, asked: None, heard: Instant::now(), alone })
+        let (asked, asks, forgotten, lost, news) = (None, [0; 2], FORGOTTEN, None, VecDeque::new());
+        let now = Instant::now();
+        let (said, heard) = (now, now);
+        Ok(Self { topic, wake, fetch, asked, asks, forgotten, said, lost, news, heard, alone })
     }
 
     /// Takes what has come, and asks for more where there is room for it. True where it is over.
     pub(crate) fn turn(&mut self, inbox: &mut Inbox) -> Result<bool, TransportError> {
+        if self.take(inbox) {
+            return Ok(true);
+        }
+        let keepers = |state: &mut crate::tables::State| {
+            state.keepers(&self.topic.name).any(|(keeper, _)| *keeper == self.fetch.to)
+        };
+        let mut there = self.topic.connection.tables.look(keepers);
+        if !there && self.begin_again(inbox)? {
+            (there, self.asks) = (true, [0; 2]);
+        }
+        if !there && self.alone == Alone::Ends {
+            return Ok(true);
+        }
+        if there && self.fetch.page > 0 && self.asks[0] >= self.forgotten {
+            // A service that is slow, and has forgotten nothing, gets more time.
+            self.forgotten = SILENT.min(self.forgotten * 2);
+            self.begin_again(inbox)?;
+        }
+        if self.alone == Alone::Waits && self.fetch.last.is_none() && self.is_lost(there) {
+            inbox.miss_past(&self.fetch.until);
+            self.news.push_back(Outage::Restored);
+            return Ok(true);
+        }
+        self.ask(inbox);
+        Ok(false)
+    }
+
+    /// Takes the pages that have come; true where the last one is among them.
+    fn take(&mut self, inbox: &mut Inbox) -> bool {
         let origin = if self.fetch.last.is_some() { Origin::History } else { Origin::Log };
         let post = &self.topic.connection.post;
         while let Some(page) = post.next_page(self.fetch.number) {
@@ -100,26 +155,62 @@ impl Past {
                 inbox.add_past(&page.letter, place, origin);
             }
             self.heard = Instant::now();
-            (self.fetch.page, self.asked) = (page.head.page + 1, None);
+            (self.fetch.page, self.asked, self.asks) = (page.head.page + 1, None, [0; 2]);
             if page.head.end {
-                return Ok(true);
+                return true;
             }
         }
-        let keepers = |state: &mut crate::tables::State| {
-            state.keepers(&self.topic.name).any(|(keeper, _)| *keeper == self.fetch.to)
-        };
-        if !self.topic.connection.tables.look(keepers) {
-            let again = self.begin_again(inbox)?;
-            if !again && self.alone == Alone::Ends {
-                return Ok(true);
+        false
+    }
+
+    /// Looks whether a service answers, and has it told where that changes; true where none has for
+    /// so long that it is waited for no more.
+    fn is_lost(&mut self, there: bool) -> bool {
+        let silent = self.asks[1] >= SILENT;
+        if there && !silent {
+            if self.lost.take().is_some() {
+                self.news.push_back(Outage::Restored);
             }
+            return false;
         }
-        let due = self.asked.is_none_or(|asked| asked.elapsed() >= RETRY);
-        if due && (inbox.waiting() < ENOUGH || self.fetch.last.is_some()) {
-            self.topic.connection.post.ask(&self.fetch);
-            self.asked = Some(Instant::now());
+        let since = *self.lost.get_or_insert_with(|| {
+            let how = if there { "does not answer" } else { "has gone" };
+            let (name, left) = (&self.topic.name, AWAY.as_secs());
+            let cause = format!(
+                "the durability service {how} that hands out the history of {name}; in {left} s \
+                 what comes is read without the rest of it"
+            );
+            self.news.push_back(Outage::Lost { cause });
+            Instant::now()
+        });
+        since.elapsed() >= AWAY
+    }
+
+    /// Asks for the next page where there is room for it; else says that it will.
+    fn ask(&mut self, inbox: &Inbox) {
+        let post = &self.topic.connection.post;
+        if inbox.waiting() < ENOUGH || self.fetch.last.is_some() {
+            if self.asked.is_none_or(|asked| asked.elapsed() >= RETRY) {
+                post.ask(&self.fetch);
+                (self.asked, self.said) = (Some(Instant::now()), Instant::now());
+                self.asks = self.asks.map(|asks| asks.saturating_add(1));
+            }
+        } else if self.is_due() {
+            // What has come already comes once more, and is put aside.
+            let page = self.fetch.page.saturating_sub(1);
+            post.ask(&Fetch { page, ..self.fetch.clone() });
+            self.said = Instant::now();
         }
-        Ok(false)
+    }
+
+    /// Whether the service is to be asked though there is enough to do.
+    pub(crate) fn is_due(&self) -> bool {
+        self.said.elapsed() >= KEEP_ALIVE
+    }
+
+    /// What is to be told of services that went and came.
+    pub(crate) fn news(&mut self) -> Option<Outage> {
+        self.news.pop_front()
     }
 
     /// Whether it is not worth waiting for where others have most of it.
@@ -143,7 +234,7 @@ impl Past {
             inbox.forget_past();
         }
         (self.fetch.to, self.fetch.number, self.fetch.page) = (to, number, 0);
-        (self.asked, self.heard) = (None, Instant::now());
+        (self.asked, self.asks[0], self.heard) = (None, 0, Instant::now());
         Ok(true)
     }
 }
@@ -171,4 +262,94 @@ pub(crate) fn keeper(topic: &TopicState) -> Option<String> {
         let mut others = ready.filter(|(keeper, _)| **keeper != tables.session);
         others.next().map(|(keeper, _)| keeper.clone())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use crate::entity::{Reader, Writer};
+    use crate::envelope;
+    use crate::inbox::Take;
+    use crate::options::Options;
+    use crate::post::{FETCH, PAST, PageHead, Pen, letter_qos, page};
+    use crate::tables::{Keeps, Word};
+    use crate::topic::Dds;
+    use helio_bus::transport::{Opening, Transport};
+    use helio_bus::{Qos, TopicName};
+
+    fn connect() -> Arc<Connection> {
+        let domain = (std::process::id() + 41) % 231;
+        let url = format!("dds://{domain}?interface=lo&multicast=false").parse().unwrap();
+        let opening = Opening { url, clock: Arc::new(helio_bus::SystemClock::new()) };
+        Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap()
+    }
+
+    /// Says that it keeps a topic, and answers as it is told.
+    struct Service {
+        _connection: Arc<Connection>,
+        questions: Reader,
+        pen: Pen,
+    }
+
+    impl Service {
+        fn of(topic: &TopicName, to: &str) -> Self {
+            let connection = connect();
+            let letters = connection.letters(FETCH).unwrap();
+            let questions = Reader::open(&letters, &letter_qos().keep_all(), None).unwrap();
+            let qos = letter_qos().keep_all().partitions(&[to]).unwrap();
+            let writer = Writer::open(&connection.letters(PAST).unwrap(), &qos, None);
+            let pen = Pen::new(writer.unwrap(), &connection.tables.session);
+            connection.tables.say(Word::Keeper { at: 1 }).unwrap();
+            let keeps = Keeps { ready: true, turn: 0, trouble: None };
+            connection.tables.say(Word::Keeps { topic: topic.clone(), keeps }).unwrap();
+            Self { _connection: connection, questions, pen }
+        }
+
+        fn asked(&self) -> Vec<Fetch> {
+            let mut letters = Vec::new();
+            self.questions.take(&mut letters).unwrap();
+            let asked = |letter: &crate::entity::Sample| {
+                serde_json::from_slice(envelope::parse(letter.cdr())?.1).ok()
+            };
+            letters.iter().filter(|letter| letter.valid).filter_map(asked).collect()
+        }
+
+        /// A page without samples, to a reader.
+        fn answer(&mut self, number: u64, head: &PageHead) {
+            let until = Instant::now() + PATIENCE;
+            while !self.pen.is_read() {
+                assert!(Instant::now() < until, "they never met");
+                std::thread::yield_now();
+            }
+            self.pen.write(number.to_string().as_bytes(), &page(head)).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_was_forgotten_by_the_service_begins_again() {
+        let (name, reading) = ("kept".parse::<TopicName>().unwrap(), connect());
+        Dds::new(Arc::clone(&reading)).create_topic(&name, &Qos::event()).unwrap();
+        let mut service = Service::of(&name, &reading.tables.session);
+        let topic = Dds::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
+        let (to, mut inbox) = (await_keeper(&topic).unwrap(), Inbox::new(&[0], Take::History));
+        inbox.begin_past();
+        let wanted =
+            Wanted { partitions: vec![0], last: None, until: Vec::new(), have: Vec::new() };
+        let mut past = Past::begin(&topic, (to, Alone::Waits), wanted, Arc::new(|| {})).unwrap();
+        let (first, until) = (past.fetch.number, Instant::now() + 3 * PATIENCE);
+        let (mut answered, mut begun) = (false, false);
+        while !past.turn(&mut inbox).unwrap() {
+            assert!(Instant::now() < until, "it asks for ever");
+            for fetch in service.asked().iter().filter(|fetch| fetch.page == 0) {
+                let head = PageHead { page: 0, end: fetch.number != first };
+                if !std::mem::replace(if head.end { &mut begun } else { &mut answered }, true) {
+                    service.answer(fetch.number, &head);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(answered && begun);
+        assert_eq!(past.news(), None, "the service was there all the time");
+    }
 }

@@ -1,5 +1,6 @@
 //! Reading a topic: one DDS reader over its partitions, whose samples are taken where they lie.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use helio_bus::transport::{
     Armed, Begin, Item, Position, Producers, Reader, ReaderRequest, SampleRef, Visit, locked,
     not_ours,
 };
-use helio_bus::{Bell, TransportError};
+use helio_bus::{Bell, Outage, TransportError};
 use helio_core::ProducerName;
 use helio_core::qos::Reliability;
 
@@ -100,6 +101,8 @@ pub(crate) struct DdsReader {
     producers: Producers,
     /// What durability services have and has not come yet.
     past: Option<Past>,
+    /// Services that went or came, and were not told of.
+    outages: VecDeque<Outage>,
     /// The typed sample that is handed out.
     avro: Vec<u8>,
 }
@@ -195,8 +198,8 @@ impl DdsReader {
         let stands: Vec<_> = stands.chain(own).filter(read).collect();
         let before = stands.iter().map(|(_, stand)| stand.clone()).collect();
         locked(&shared.inbox).came_behind(before);
-        let (producers, avro) = Default::default();
-        Ok((Self { shared, producers, past: None, avro }, stands))
+        let (producers, outages, avro) = Default::default();
+        Ok((Self { shared, producers, past: None, outages, avro }, stands))
     }
 
     /// Begins with what durability services have: the newest so many of each key, or all.
@@ -299,6 +302,7 @@ impl DdsReader {
         let Some(past) = &mut self.past else { return Ok(true) };
         self.shared.pull(inbox)?;
         let over = past.turn(inbox)?;
+        self.outages.extend(std::iter::from_fn(|| past.news()));
         if over {
             self.past = None;
             inbox.end_past(self.shared.topic.is_kept());
@@ -323,6 +327,7 @@ impl DdsReader {
         self.turn_past(&mut inbox)?;
         shared.pull(&mut inbox)?;
         inbox.gaps.clear();
+        self.outages.clear();
         Ok(inbox.pop())
     }
 
@@ -346,21 +351,21 @@ impl DdsReader {
         let shared = Arc::clone(&self.shared);
         loop {
             let mut inbox = locked(&shared.inbox);
-            if let Some(gap) = inbox.gaps.pop_front() {
+            if !inbox.has_samples() {
+                self.turn_past(&mut inbox)?;
+                shared.pull(&mut inbox)?;
+            } else if self.past.as_ref().is_some_and(Past::is_due) {
+                self.turn_past(&mut inbox)?;
+            }
+            let gap = inbox.gaps.pop_front().map(Item::Gap);
+            if let Some(told) = gap.or_else(|| self.outages.pop_front().map(Item::Outage)) {
                 drop(inbox);
-                if visit.item(Item::Gap(gap)).is_break() {
+                if visit.item(told).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
                 continue;
             }
-            let next = match inbox.pop() {
-                Some(next) => Some(next),
-                None => {
-                    self.turn_past(&mut inbox)?;
-                    shared.pull(&mut inbox)?;
-                    inbox.pop()
-                }
-            };
+            let next = inbox.pop();
             drop(inbox);
             let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
             if self.hand_out(&next, visit).is_break() {

@@ -21,9 +21,6 @@ use crate::reader::DdsReader;
 use crate::tables::{self, About, Claim, Fenced, Heeded, Origin, State, Word, WriterWord};
 use crate::writer::DdsWriter;
 
-/// The newest samples of each key that a writer keeps of a topic that keeps all.
-const KEPT_OF_ALL: u32 = 255;
-
 pub(crate) struct Dds {
     pub(crate) connection: Arc<Connection>,
     /// Without a durability service, and with one.
@@ -34,7 +31,9 @@ pub(crate) struct Dds {
 
 /// Whether durability services keep topics of a quality of service.
 pub(crate) fn is_kept(qos: &Qos) -> bool {
-    qos.durability == Durability::Persistent || qos.guarantee == Guarantee::Durable
+    // Writers alone keep no more than so many of each key.
+    let whole = qos.durability >= Durability::TransientLocal && qos.history == History::KeepAll;
+    qos.durability == Durability::Persistent || qos.guarantee == Guarantee::Durable || whole
 }
 
 /// Whether durability services keep the last values of topics of a quality of service, so that they
@@ -337,8 +336,7 @@ impl TopicState {
             (Durability::Volatile, _) | (_, History::None) => None,
             (_, History::KeepLast(n)) => Some(u32::from(n)),
             // Late joiners of ours get them from durability services, others the newest.
-            (Durability::Persistent, History::KeepAll) => Some(1),
-            (_, History::KeepAll) => Some(KEPT_OF_ALL),
+            (_, History::KeepAll) => Some(1),
         }
     }
 

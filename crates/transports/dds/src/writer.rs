@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Published, Receipt, Record, Writer, WriterRequest, locked};
 use helio_bus::{
@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::ends::{Before, Unwritten, Writers};
 use crate::entity::Refused;
 use crate::envelope::{BASE, Header};
-use crate::error::{engine, failed};
+use crate::error::{engine, failed, unsupported};
 use crate::kept::Kept;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
@@ -133,7 +133,7 @@ impl Outgoing {
         });
         match (newer, later) {
             (Some(newer), _) => {
-                self.fenced_by.store(newer, Ordering::Release);
+                self.fence(newer);
                 // Others may not know that it was taken over, and would take it for the holder.
                 if self.claim.is_some() {
                     self.close();
@@ -142,6 +142,15 @@ impl Outgoing {
             (None, Some(strength)) => self.outweigh(strength),
             (None, None) => {}
         }
+    }
+
+    /// Another has taken over: services take nothing of this one any more, so that what waits for
+    /// them waits in vain.
+    fn fence(&self, newer: u64) {
+        self.fenced_by.store(newer, Ordering::Release);
+        let told = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
+        let fenced = TransportError::Fenced { producer: self.producer.clone(), newer };
+        told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(fenced.clone().into())));
     }
 
     /// Owns what a later one of that strength has written, who was let in while neither was known
@@ -304,6 +313,12 @@ impl Outgoing {
             (ready.collect::<Vec<_>>(), trouble)
         });
         let settled = waiting.settle(&ready);
+        if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
+            waiting.send_overdue(Instant::now(), |sequence, record, flags| {
+                // What cannot be sent now is sent when it has been waited for again.
+                let _ = self.write(record, sequence, flags);
+            });
+        }
         let failed = trouble.filter(|_| ready.is_empty()).map(|cause| (cause, waiting.give_up()));
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
@@ -498,8 +513,31 @@ impl DdsWriter {
         }
         shared.connection().hear_stored()?;
         shared.connection().tables.say(Word::Wanted { topic: shared.topic.name.clone() })?;
-        *locked(&shared.kept) = Some(Kept::default());
+        let before = shared.sequence.load(Ordering::Acquire);
+        *locked(&shared.kept) = Some(Kept::behind(before));
         Ok(())
+    }
+
+    /// Whether all that was taken so far can become durable: what was published before it was asked
+    /// to be cannot any more.
+    fn check_durable(&self) -> Result<(), TransportError> {
+        let topic = &self.shared.topic;
+        let before = match &*locked(&self.shared.kept) {
+            Some(kept) => kept.before(),
+            None => self.shared.sequence.load(Ordering::Acquire),
+        };
+        if before == 0 {
+            return Ok(());
+        }
+        let what = format!("flush {} to durable", topic.name);
+        if !self.shared.connection().tables.look(|state| state.is_kept_by_anybody()) {
+            return Err(no_service(&what, topic));
+        }
+        let remedy = format!(
+            "its samples up to number {before} were published with less: ask each for `durable` \
+             from the first one on, or make the topic `persistent`"
+        );
+        Err(unsupported(what, &remedy))
     }
 
     /// What was written as far as the receipt says, under the guarantee: at once where no reader
@@ -513,6 +551,8 @@ impl DdsWriter {
             if kept.has_let_go(receipt.sequence) {
                 return Ok(Published::Done(receipt));
             }
+            // Whoever ends or fences it gives up those that wait, in turn with this.
+            self.shared.check()?;
             let (ticket, pending) = pending_receipt();
             kept.wait(receipt, ticket);
             return Ok(Published::Pending(pending));
@@ -587,6 +627,9 @@ impl Writer for DdsWriter {
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
         self.shared.connection().check_open()?;
         let sequence = self.shared.sequence.load(Ordering::Relaxed);
+        if guarantee == Guarantee::Durable {
+            self.check_durable()?;
+        }
         let partition = self.shared.partition;
         let receipt = Receipt { partition, offset: None, sequence, guarantee: Guarantee::Accepted };
         match self.held(receipt, guarantee)? {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::{Service, domain, url};
 use helio_bus::{
-    Bus, Event, Guarantee, Message, PublishError, Publisher, Qos, Sample, Start, Subscribe, Topic,
-    TopicError, TopicSpec,
+    Bus, Event, Gap, GapCause, Guarantee, Message, Outage, PublishError, Publisher, Qos, Sample,
+    Start, Subscribe, Topic, TopicError, TopicSpec, TransportError,
 };
-use helio_core::qos::{Overload, Retention};
+use helio_core::qos::{History, Overload, Retention};
 use helio_dds::durability::Durability;
 
 /// Ample on a loaded machine.
@@ -309,6 +309,130 @@ fn a_service_that_comes_back_gets_what_was_published_meanwhile() {
         publishing.wait_timeout(LONG).unwrap();
     }
     assert_eq!(read(&kept, Start::Earliest, 20), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_is_flushed_to_durable_that_no_service_was_asked_to_keep() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let refused = |publisher: &Publisher| match publisher.flush(Guarantee::Durable, LONG) {
+        Err(PublishError::Transport(error @ TransportError::Unsupported { .. })) => {
+            error.to_string()
+        }
+        other => panic!("{other:?}"),
+    };
+    let alone = Bus::connect(&url).unwrap();
+    let publisher = topic(&alone, "track", Qos::telemetry()).publisher().unwrap();
+    publisher.flush(Guarantee::Durable, LONG).unwrap();
+    publish(&publisher, 0..3);
+    let told = refused(&publisher);
+    assert!(told.contains("helio dds durability --dir DIR"), "{told}");
+    alone.close();
+
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = topic(&bus, "beside", Qos::telemetry()).publisher().unwrap();
+    publish(&publisher, 0..3);
+    let told = refused(&publisher);
+    assert!(told.contains("up to number 3") && told.contains("`persistent`"), "{told}");
+    // What was published before is on no disk, whatever comes behind it.
+    let durable = |publisher: &Publisher| {
+        let message = Message::new(b"durable").guarantee(Guarantee::Durable);
+        publisher.publish(message).wait_timeout(LONG).unwrap();
+    };
+    durable(&publisher);
+    assert!(refused(&publisher).contains("up to number 3"));
+    let publisher = topic(&bus, "first", Qos::telemetry()).publisher().unwrap();
+    durable(&publisher);
+    publish(&publisher, 3..6);
+    publisher.flush(Guarantee::Durable, LONG).unwrap();
+}
+
+#[test]
+fn receipts_of_a_writer_that_was_fenced_say_so() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let buses = [0, 1].map(|_| Bus::builder().producer("Mount").connect(&url).unwrap());
+    let [old, new] = [0, 1].map(|bus: usize| topic(&buses[bus], "kept", numbers()));
+    let publisher = old.publisher().unwrap();
+    publish(&publisher, 0..3);
+    drop(service);
+    let waiting = publisher.publish(Message::new(&[0; 8]));
+    assert!(waiting.outcome().is_none(), "nobody has it");
+    let newer = new.publisher().unwrap();
+    let first = newer.publish(Message::new(&[0; 8]));
+    let fenced = |outcome: Result<_, PublishError>| {
+        let outcome = outcome.map(drop);
+        let told = matches!(outcome, Err(PublishError::Transport(TransportError::Fenced { .. })));
+        assert!(told, "{outcome:?}");
+    };
+    fenced(waiting.wait_timeout(LONG).map(drop));
+    fenced(publisher.flush(Guarantee::Durable, LONG));
+    fenced(publisher.publish(Message::new(&[0; 8])).wait_timeout(LONG).map(drop));
+    let _service = Service::start(&url, folder.path());
+    first.wait_timeout(LONG).unwrap();
+}
+
+#[test]
+fn history_that_keeps_all_is_kept_whole() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let whole = Qos { history: History::KeepAll, ..Qos::telemetry() };
+    let alone = Bus::connect(&url).unwrap();
+    let refused = alone.topic(TopicSpec::new("whole").unwrap().qos(whole.clone())).unwrap_err();
+    let TopicError::Refused(refusal) = refused else { panic!("{refused}") };
+    assert_eq!(refusal.policy, "history");
+    alone.close();
+    let _service = Service::start(&url, folder.path());
+    let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    let read_by = topic(&bus, "whole", whole.clone());
+    // More of each key than a writer of ours keeps of any.
+    publish(&topic(&gone, "whole", whole).publisher().unwrap(), 0..900);
+    gone.close();
+    assert_eq!(read(&read_by, Start::Earliest, 900), (0..900).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_late_joiner_whose_only_service_goes_is_told_and_reads_what_comes() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publisher = kept.publisher().unwrap();
+    // Some pages.
+    let payload = |number: u64| [number.to_le_bytes().to_vec(), vec![0; 64 << 10]].concat();
+    for number in 0..100 {
+        publisher.publish(Message::new(&payload(number))).wait_timeout(LONG).unwrap();
+    }
+    let late = Bus::connect(&url).unwrap();
+    let mut samples =
+        topic(&late, "kept", numbers()).subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let number = |sample: Sample| u64::from_le_bytes(sample.payload[..8].try_into().unwrap());
+    let first = samples.next_timeout(LONG).unwrap().unwrap().into_sample().unwrap();
+    assert_eq!(number(first), 0);
+    drop(service);
+    let live = publisher.publish(Message::new(&payload(100)));
+    let (mut next, mut told) = (1, Vec::new());
+    while next <= 100 {
+        match samples.next_timeout(LONG).unwrap().expect("it goes on") {
+            Event::Sample(sample) => {
+                let came = number(sample);
+                assert_eq!(came, next);
+                next = came + 1;
+            }
+            Event::Gap(Gap { cause: GapCause::Sequence { from, to, .. }, lost, .. }) => {
+                assert_eq!((from, to, lost), (next + 1, 101, 100 - next), "numbers are from 1");
+                next += lost;
+                told.push("gap");
+            }
+            Event::Outage(Outage::Lost { cause }) => {
+                assert!(cause.contains("has gone") && cause.contains("kept"), "{cause}");
+                told.push("lost");
+            }
+            Event::Outage(Outage::Restored) => told.push("restored"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(told, ["lost", "gap", "restored"]);
+    assert!(live.outcome().is_none(), "it is on no disk");
 }
 
 #[test]
