@@ -92,6 +92,7 @@ impl<'a> Told<'a> {
             Notice::Keeps { topic, samples } => {
                 ("keeps", topic, format!("kept from now on, {samples} samples are here"))
             }
+            Notice::Ready { topic } => ("ready", topic, "what others have is here".to_owned()),
             Notice::Trouble { topic, cause } => ("trouble", topic, cause.clone()),
             Notice::Recovered { topic } => ("recovered", topic, "kept again".to_owned()),
             Notice::Hole { topic, told } => ("hole", topic, format!("{told} will never come")),
@@ -100,7 +101,7 @@ impl<'a> Told<'a> {
             self.out.json(&json!({"notice": kind, "topic": topic.as_str(), "text": text}))?;
             return self.out.flush();
         }
-        if kind != "keeps" {
+        if !matches!(kind, "keeps" | "ready") {
             eprintln!("helio: {topic}: {text}");
         }
         Ok(())

@@ -315,8 +315,11 @@ impl Outgoing {
         let settled = waiting.settle(&ready);
         if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
             waiting.send_overdue(Instant::now(), |sequence, record, flags| {
-                // What cannot be sent now is sent when it has been waited for again.
+                // What cannot be sent now is sent when it has been waited for again. The next one
+                // is not behind it; nobody else writes meanwhile, who would have to hold `kept`.
+                let written = locked(&self.pen).before.written;
                 let _ = self.write(record, sequence, flags);
+                locked(&self.pen).before.written = written;
             });
         }
         let failed = trouble.filter(|_| ready.is_empty()).map(|cause| (cause, waiting.give_up()));

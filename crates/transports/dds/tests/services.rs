@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use helio_bus::{
     TopicSpec,
 };
 use helio_core::qos::Overload;
-use helio_dds::durability::{Durability, is_there};
+use helio_dds::durability::{Durability, Notice, is_there};
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
@@ -33,8 +33,15 @@ fn child() {
     match role.as_str() {
         "service" => {
             let mut service = Durability::open(&url, Path::new(&folder)).unwrap();
+            let mut tell = |notice| {
+                let named =
+                    Path::new(&folder).parent().is_some_and(|of| of != std::env::temp_dir());
+                if named && matches!(notice, Notice::Ready { .. }) {
+                    std::fs::write(ready(Path::new(&folder)), "").unwrap();
+                }
+            };
             loop {
-                service.turn(Duration::from_millis(50), &mut drop).unwrap();
+                service.turn(Duration::from_millis(50), &mut tell).unwrap();
             }
         }
         "writer" => {
@@ -60,6 +67,20 @@ fn process(role: &str, url: &str, folder: &Path) -> Process {
 
 fn service(url: &str, folder: &Path) -> Process {
     process("service", url, folder)
+}
+
+/// A file that a service makes when it has what the others have.
+fn ready(folder: &Path) -> PathBuf {
+    folder.with_extension("ready")
+}
+
+fn await_ready(folder: &Path) {
+    let until = Instant::now() + LONG;
+    while !ready(folder).exists() {
+        assert!(Instant::now() < until, "the service never had what the other one has");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::remove_file(ready(folder)).unwrap();
 }
 
 fn await_service(url: &str) {
@@ -151,8 +172,9 @@ fn a_service_that_is_killed_in_a_storm_loses_nothing_that_was_acknowledged() {
 #[test]
 fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
     let url = format!("{}&lease_s=1", url(domain()));
-    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let mut first = service(&url, folders[0].path());
+    let folder = tempfile::tempdir().unwrap();
+    let folders = ["a", "b"].map(|name| folder.path().join(name));
+    let mut first = service(&url, &folders[0]);
     await_service(&url);
     let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
     let publisher = storm(&bus).publisher().unwrap();
@@ -161,15 +183,15 @@ fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
         let storm = scope.spawn(|| publish(&publisher, 0, &done, &held));
         await_more(&held, 1_000);
         // The second comes into the middle, and gets what was before.
-        let mut second = service(&url, folders[1].path());
-        await_kept(folders[1].path(), 1_500);
+        let mut second = service(&url, &folders[1]);
+        await_ready(&folders[1]);
         await_more(&held, 500);
         first.signal(Signal::KILL);
         first.wait();
         await_more(&held, 1_000);
-        first = service(&url, folders[0].path());
-        let all = held.load(Ordering::Acquire);
-        await_kept(folders[0].path(), all);
+        let _ = std::fs::remove_file(ready(&folders[0]));
+        first = service(&url, &folders[0]);
+        await_ready(&folders[0]);
         await_more(&held, 500);
         second.signal(Signal::KILL);
         second.wait();

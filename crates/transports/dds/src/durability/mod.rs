@@ -88,6 +88,12 @@ pub enum Notice {
         /// How many samples of it were in the folder.
         samples: u64,
     },
+    /// It has what each other service has of a topic that it keeps: from now on receipts wait for
+    /// it, and the others may go.
+    Ready {
+        /// The topic.
+        topic: TopicName,
+    },
     /// It cannot keep a topic at the moment, and tries again; its writers get no receipts.
     Trouble {
         /// The topic.

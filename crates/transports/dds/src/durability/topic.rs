@@ -229,6 +229,9 @@ impl Keeping {
             (self.keeps.ready, self.begun) = (true, true);
             self.keeps.turn += 1;
             self.say_keeps()?;
+            if self.kept {
+                tell(Notice::Ready { topic: state.name.clone() });
+            }
         }
         Ok(())
     }

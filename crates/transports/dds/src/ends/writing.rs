@@ -45,7 +45,7 @@ pub(crate) enum Unwritten {
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     /// The number of the sample before, and whether it was typed; none before the first.
-    written: Option<(u64, bool)>,
+    pub(crate) written: Option<(u64, bool)>,
     bytes: Vec<u8>,
     key: Vec<u8>,
 }
