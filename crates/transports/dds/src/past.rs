@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// No page is asked for while so many samples wait to be handed out.
 const ENOUGH: usize = 4_096;
 
-/// Who asks so many times in vain for a page that is not the first was forgotten, most likely: 20 s.
+/// Who asks so many times in vain for a page that is not the first was most likely forgotten: 20 s.
 const FORGOTTEN: u32 = 66;
 /// Who asks so many times in vain, begun again or not, has no service that answers: a minute.
 const SILENT: u32 = 200;
