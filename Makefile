@@ -15,6 +15,8 @@ ARGS ?=
 venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
+conformance_page := cargo run --quiet --locked --package helio-bus --example conformance -- \
+  --page docs/conformance.md --results docs/conformance
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
   crates/transports/dds/tests/others crates/core/tests/golden/cdr
@@ -24,7 +26,7 @@ package_sources := Cargo.toml Cargo.lock \
   $(shell find python crates/core crates/journal crates/bus crates/transports crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
-.PHONY: help demo test test-rust test-python test-engines bench lint docs build python clean
+.PHONY: help demo test test-rust test-python test-engines conformance bench lint docs build python clean
 
 help: ## Say what each door does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +49,10 @@ test-python: python
 test-engines: $(venv)/.tools
 	cd tests/engines && $(bin)/pytest -q -rs
 
+conformance: $(venv)/.rust ## Holds every transport to the suite; keeps the results, and docs/conformance.md.
+	HELIO_CONFORMANCE_KEEP=1 cargo test --locked --package 'helio-*' --test conformance
+	$(conformance_page)
+
 bench: build python ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
 	$(bin)/python bench/run --helio $(CARGO_TARGET_DIR)/release/helio $(ARGS)
 
@@ -66,6 +72,7 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
 	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps
 	cargo xtask links
+	$(conformance_page) --check
 	bench/report --check docs/benchmarks.md
 	@echo "Rust reference: $(CARGO_TARGET_DIR)/doc/helio_bus/index.html; the rest: docs/README.md"
 

@@ -80,6 +80,9 @@ unsafe fn topic(name: &str) -> (dds_entity_t, dds_entity_t, *mut dds_qos_t) {
 /// The sending end.
 pub struct Sender {
     writer: dds_entity_t,
+    /// How many writes until the next wait for all acknowledgements; `None` never waits.
+    window: Option<u64>,
+    sent: u64,
 }
 
 impl Sender {
@@ -90,7 +93,7 @@ impl Sender {
             let (participant, topic, qos) = topic(&work.topic);
             sure("the writer", dds_create_writer(participant, topic, qos, null()))
         };
-        Self { writer }
+        Self { writer, window: work.window, sent: 0 }
     }
 }
 
@@ -121,6 +124,10 @@ impl Publish for Sender {
         let sample = Body { body };
         // SAFETY: the sample has the type's C layout and lives through the call, which copies it.
         sure("a write", unsafe { dds_write(self.writer, (&raw const sample).cast::<c_void>()) });
+        self.sent += 1;
+        if self.window.is_some_and(|window| self.sent.is_multiple_of(window)) {
+            self.finish();
+        }
     }
 
     fn finish(&mut self) {

@@ -38,8 +38,7 @@ pub struct Work {
     pub count: u64,
     /// A name for this run's topic, unique on the machine.
     pub topic: String,
-    /// How many messages may be without their engine's report (Kafka only); one is waited for each
-    /// time.
+    /// How many messages may be without their engine's report or acknowledgement (Kafka, DDS).
     pub window: Option<u64>,
     /// Where the engine's servers are, `HOST:PORT,…`; empty for engines that have none.
     pub brokers: String,

@@ -1,30 +1,39 @@
-//! Holds transports to the conformance suite and prints what they pass, refuse and break.
+//! Holds transports to the conformance suite and prints what they pass, refuse and break; or puts
+//! what was kept of it into a page.
 //!
-//! `cargo run -p helio-bus --example conformance -- URL… [--json | --markdown] [--only PREFIX]`
+//! `cargo run -p helio-bus --example conformance -- URL… [--json] [--only PREFIX]`
+//! `cargo run -p helio-bus --example conformance -- --page FILE --results FOLDER [--check]`
 //!
-//! Exit code 1 where a promise is broken. `--markdown` makes the table of `docs/transports.md`.
+//! Exit code 1 where a promise is broken, or the page is not that of the results.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
-use helio_bus::conformance::{self, Connecting, Report, Verdict};
+use helio_bus::conformance::{self, Connecting, Report};
 
-enum Form {
-    Text,
-    Json,
-    Markdown,
-}
+/// What stands around the tables in the page.
+const MARKS: (&str, &str) = ("<!-- tables -->\n", "<!-- end -->");
 
 fn main() -> ExitCode {
-    let (mut urls, mut form, mut prefix) = (Vec::new(), Form::Text, String::new());
+    let (mut urls, mut prefix, mut json, mut check) = (Vec::new(), String::new(), false, false);
+    let (mut page, mut results) = (None, String::new());
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--json" => form = Form::Json,
-            "--markdown" => form = Form::Markdown,
+            "--json" => json = true,
+            "--check" => check = true,
             "--only" => prefix = words.next().unwrap_or_default(),
+            "--page" => page = words.next(),
+            "--results" => results = words.next().unwrap_or_default(),
             _ => urls.push(word),
         }
+    }
+    if let Some(page) = page {
+        return update(Path::new(&page), Path::new(&results), check).unwrap_or_else(|why| {
+            eprintln!("conformance: {page}: {why}");
+            ExitCode::FAILURE
+        });
     }
     if urls.is_empty() {
         urls.push("memory:held".to_owned());
@@ -35,36 +44,31 @@ fn main() -> ExitCode {
         (url.clone(), report)
     };
     let reports: Vec<(String, Report)> = urls.iter().map(held).collect();
-    match form {
-        Form::Text => reports.iter().for_each(|(url, report)| print!("{url}\n\n{report}\n")),
-        Form::Json => {
-            println!("{}", serde_json::json!(BTreeMap::from_iter(reports.iter().cloned())))
-        }
-        Form::Markdown => print!("{}", markdown(&reports)),
+    if json {
+        println!("{}", serde_json::json!(BTreeMap::from_iter(reports.iter().cloned())));
+    } else {
+        reports.iter().for_each(|(url, report)| print!("{url}\n\n{report}\n"));
     }
     let broken = reports.iter().any(|(_, report)| !report.is_conformant());
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn markdown(reports: &[(String, Report)]) -> String {
-    let schemes = reports.iter().map(|(url, _)| url.split(['/', '?']).next().unwrap_or(url));
-    let mut table = format!("| promise | {} |\n", schemes.collect::<Vec<_>>().join(" | "));
-    table.push_str(&"| --- ".repeat(reports.len() + 1));
-    table.push_str("|\n");
-    for check in conformance::checks() {
-        let cells = reports.iter().filter_map(|(_, report)| {
-            let line = report.lines.iter().find(|line| line.check == check.name)?;
-            Some(match line.verdict {
-                Verdict::Passed => "yes",
-                Verdict::Refused(_) => "refused",
-                Verdict::Skipped(_) => "–",
-                Verdict::Broken(_) => "**no**",
-            })
-        });
-        let cells: Vec<_> = cells.collect();
-        if !cells.is_empty() {
-            table.push_str(&format!("| {} | {} |\n", check.promise, cells.join(" | ")));
-        }
+/// Puts the tables between the page's marks, or tells whether they stand there.
+fn update(page: &Path, results: &Path, check: bool) -> std::io::Result<ExitCode> {
+    let before = std::fs::read_to_string(page)?;
+    let cut = before
+        .split_once(MARKS.0)
+        .and_then(|(head, rest)| rest.split_once(MARKS.1).map(|(_, tail)| (head, tail)));
+    let Some((head, tail)) = cut else {
+        return Err(std::io::Error::other("its marks are missing"));
+    };
+    let tables = conformance::tables(results)?;
+    let now = [head, MARKS.0, &tables, MARKS.1, tail].concat();
+    if !check {
+        std::fs::write(page, now)?;
+    } else if now != before {
+        eprintln!("conformance: {} is not that of the results: `make conformance`", page.display());
+        return Ok(ExitCode::FAILURE);
     }
-    table
+    Ok(ExitCode::SUCCESS)
 }

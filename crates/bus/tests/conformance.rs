@@ -2,29 +2,36 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use helio_bus::conformance::{self, Connecting, Engine, Harness};
+use helio_bus::conformance::{self, Connecting, Engine, Harness, Report};
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{Builder, Bus, ConnectError};
+
+/// Holds a report on the whole suite to its promises, and to what `docs/conformance.md` says of it.
+fn keeps_every_promise(name: &str, report: &Report) {
+    assert!(report.is_conformant(), "{report}");
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance");
+    conformance::kept(&results, name, report).unwrap();
+}
 
 #[test]
 fn memory_keeps_every_promise() {
     let report = conformance::run_all(&Connecting::to("memory:conformance"));
-    assert!(report.is_conformant(), "{report}");
+    keeps_every_promise("memory", &report);
 }
 
 #[test]
 fn the_journal_keeps_every_promise() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("journal:{}", folder.path().display());
-    let report = conformance::run_all(&Connecting::to(&url));
-    assert!(report.is_conformant(), "{report}");
+    keeps_every_promise("journal", &conformance::run_all(&Connecting::to(&url)));
 }
 
 #[test]
 fn a_transport_that_refuses_by_name_is_conformant() {
     let report = conformance::run_all(&Connecting::to("memory:strict?strict=1"));
-    assert!(report.is_conformant(), "{report}");
+    keeps_every_promise("memory-strict", &report);
     assert!(report.to_string().contains("refused"), "{report}");
 }
 
@@ -116,8 +123,11 @@ impl Engine for Cabled {
 }
 
 #[test]
-fn an_engine_may_stop_and_start() {
-    let harness = Cabled { url: "memory:cabled", cables: std::sync::Mutex::default() };
-    let report = conformance::run(&harness, |check| check.name == "reconnect");
-    assert!(report.is_conformant() && !report.to_string().contains("skipped"), "{report}");
+fn the_fault_injector_keeps_every_promise_and_its_engine_may_stop_and_start() {
+    let faultless = Connecting::to("fault:memory:faultless");
+    let mut report = conformance::run(&faultless, |check| check.name != "reconnect");
+    let cabled = Cabled { url: "memory:cabled", cables: std::sync::Mutex::default() };
+    report.lines.extend(conformance::run(&cabled, |check| check.name == "reconnect").lines);
+    keeps_every_promise("fault", &report);
+    assert!(!report.to_string().contains("skipped"), "{report}");
 }

@@ -24,6 +24,7 @@ mod history;
 mod lifecycle;
 mod overload;
 mod receipts;
+mod results;
 mod schemas;
 mod support;
 mod timing;
@@ -32,7 +33,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+pub use results::{kept, tables};
 
 use crate::bus::{Builder, Bus};
 use crate::error::ConnectError;
@@ -111,7 +114,7 @@ pub(crate) enum Failure {
 }
 
 /// What became of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "why")]
 pub enum Verdict {
     /// The promise holds.

@@ -81,6 +81,7 @@ struct Recorded {
     messages: u64,
     bytes: u64,
     lost: u64,
+    longest_loss: u64,
     latencies: Vec<(u64, u64)>,
     used: Used,
 }
@@ -93,6 +94,8 @@ struct Figures {
     count: u64,
     received: u64,
     lost: u64,
+    /// The most messages of one stream that are missing in a row.
+    longest_loss: u64,
     messages_per_s: f64,
     mb_per_s: f64,
     kept_up: f64,
@@ -286,12 +289,16 @@ impl Crew {
         let seconds = seconds.as_secs_f64();
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
         let due = self.expected_hz * scale * seconds;
+        let lost = published.saturating_sub(recorded.received).max(recorded.lost);
+        // What no hole tells of is missing at the ends of streams: of one, for all we know.
+        let longest_loss = recorded.longest_loss.max(lost - recorded.lost);
         Ok(Figures {
             scale,
             seconds: rounded(seconds),
             count: published,
             received: recorded.received,
-            lost: published.saturating_sub(recorded.received).max(recorded.lost),
+            lost,
+            longest_loss,
             messages_per_s: rounded(recorded.messages as f64 / seconds),
             mb_per_s: rounded(recorded.bytes as f64 * 1e-6 / seconds),
             kept_up: rounded((published + commands) as f64 / due.max(1.0)),
@@ -320,6 +327,7 @@ fn show(report: &Report, json: bool) -> CliResult {
         ("MB a second", format!("{:.2}", figures.mb_per_s)),
         ("of what was due, published", format!("{:.1} %", figures.kept_up * 100.0)),
         ("lost", human_count(figures.lost)),
+        ("longest run of losses", human_count(figures.longest_loss)),
         ("late commands", format!("{} of {}", figures.late_commands, figures.commands)),
         ("latency, us (p50, p99, max)", latency),
         ("start, s", format!("{:.1}", report.start_s)),
@@ -359,6 +367,7 @@ struct Tally {
     received: u64,
     messages: u64,
     bytes: u64,
+    longest_loss: u64,
     latencies: Histogram<u64>,
 }
 
@@ -426,11 +435,18 @@ pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
 
 impl Tally {
     fn new() -> Self {
-        Self { received: 0, messages: 0, bytes: 0, latencies: histogram() }
+        Self { received: 0, messages: 0, bytes: 0, longest_loss: 0, latencies: histogram() }
     }
 
     fn take(&mut self, bus: &Bus, ours: &HashSet<TopicName>, event: &Event) {
-        let Event::Sample(sample) = event else { return };
+        let sample = match event {
+            Event::Sample(sample) => sample,
+            Event::Gap(gap) => {
+                self.longest_loss = self.longest_loss.max(gap.lost);
+                return;
+            }
+            _ => return,
+        };
         self.messages += 1;
         self.bytes += (sample.payload.len() + sample.key.len()) as u64;
         if ours.contains(&sample.topic) {
@@ -447,6 +463,7 @@ impl Tally {
             messages: self.messages,
             bytes: self.bytes,
             lost,
+            longest_loss: self.longest_loss,
             latencies: counts.map(|v| (v.value_iterated_to(), v.count_at_value())).collect(),
             used,
         }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::time::Duration;
 
 use common::{Broker, broker};
@@ -45,4 +46,6 @@ fn kafka_keeps_every_promise() {
     let Some(broker) = broker() else { return };
     let report = conformance::run_all(&Kafka(broker));
     assert!(report.is_conformant(), "{report}");
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/conformance");
+    conformance::kept(&results, "kafka", &report).unwrap();
 }

@@ -1,0 +1,117 @@
+//! Results as data: what each transport passed when it was last held to the suite, a file each, and
+//! the tables of `docs/conformance.md` made of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{fs, io};
+
+use super::{Line, Report, Verdict, checks};
+
+/// Set to anything, it has [`kept`] write what it is given.
+const KEEP: &str = "HELIO_CONFORMANCE_KEEP";
+
+/// What became of each check.
+type Verdicts = BTreeMap<String, Verdict>;
+
+/// Compares a report on all checks with the file `NAME.json` of a folder, which it replaces where
+/// `HELIO_CONFORMANCE_KEEP` is set. The words of a reason may differ.
+///
+/// # Errors
+/// What differs, or why the file cannot be read or written.
+pub fn kept(folder: &Path, name: &str, report: &Report) -> Result<(), String> {
+    let path = folder.join(format!("{name}.json"));
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let verdict = |line: &Line| (line.check.to_owned(), lasting(&line.verdict));
+    let now: Verdicts = report.lines.iter().map(verdict).collect();
+    if std::env::var_os(KEEP).is_some() {
+        let text = serde_json::to_string_pretty(&now).map_err(|error| error.to_string())? + "\n";
+        return fs::write(&path, text).map_err(failed);
+    }
+    let before = read(&path).map_err(failed)?;
+    // Checks that are new count as not held until they are kept.
+    let names = before.keys();
+    let kind = |verdict: Option<&Verdict>| verdict.map(std::mem::discriminant);
+    let changed = names.filter(|name| kind(before.get(*name)) != kind(now.get(*name)));
+    let changed: std::collections::BTreeSet<_> = changed.collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let mut told = format!("{} says otherwise; `make conformance` writes it anew", path.display());
+    for check in changed {
+        let _ = write!(told, "\n{check}: {:?}, was {:?}", now.get(check), before.get(check));
+    }
+    Err(told)
+}
+
+/// The verdict without the names of this run's topics.
+fn lasting(verdict: &Verdict) -> Verdict {
+    match verdict {
+        Verdict::Refused(why) => {
+            let word = |word: &str| match word.starts_with("conformance/") {
+                true => format!("a topic{}", if word.ends_with(':') { ":" } else { "" }),
+                false => word.to_owned(),
+            };
+            Verdict::Refused(why.split(' ').map(word).collect::<Vec<_>>().join(" "))
+        }
+        other => other.clone(),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Verdicts> {
+    serde_json::from_str(&fs::read_to_string(path)?).map_err(io::Error::other)
+}
+
+/// The tables of a folder of results, as Markdown: a column a transport.
+///
+/// # Errors
+/// [`io::Error`] where the results cannot be read.
+pub fn tables(folder: &Path) -> io::Result<String> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        all.insert(name, read(&path)?);
+    }
+    let mut text = String::from("| promise |");
+    all.keys().for_each(|name| text += &format!(" {name} |"));
+    text += "\n|";
+    text += &" --- |".repeat(all.len() + 1);
+    for check in checks() {
+        text += &format!("\n| {} |", check.promise);
+        for verdicts in all.values() {
+            text += match verdicts.get(check.name) {
+                Some(Verdict::Passed) => " yes |",
+                Some(Verdict::Refused(_)) => " refused |",
+                Some(Verdict::Skipped(_)) => " – |",
+                Some(Verdict::Broken(_)) => " **no** |",
+                None => " not held |",
+            };
+        }
+    }
+    text += "\n";
+    for (name, verdicts) in &all {
+        text += &reasons(name, verdicts);
+    }
+    Ok(text)
+}
+
+/// Why a transport refuses what it refuses, each reason once.
+fn reasons(name: &str, verdicts: &Verdicts) -> String {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for check in checks() {
+        let why = match verdicts.get(check.name) {
+            Some(Verdict::Refused(why) | Verdict::Skipped(why) | Verdict::Broken(why)) => why,
+            Some(Verdict::Passed) | None => continue,
+        };
+        reasons.entry(why).or_default().push(check.promise);
+    }
+    let mut text = String::new();
+    if !reasons.is_empty() {
+        text += &format!("\n### {name}\n\n| why | promises |\n| --- | --- |\n");
+    }
+    for (why, promises) in reasons {
+        text += &format!("| {} | {} |\n", why.replace('\n', " "), promises.join("; "));
+    }
+    text
+}
