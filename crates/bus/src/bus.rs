@@ -270,6 +270,7 @@ impl Bus {
             qos: topic.qos().clone(),
             schemas: topic.schemas()?,
             partitions: topic.partitions()?,
+            carried: topic.carried()?,
             writers: crate::watch::newest(&*topic, self.core.clock.now())?,
         }))
     }

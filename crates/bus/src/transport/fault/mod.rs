@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
+    Capabilities, Carried, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
     Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
@@ -437,6 +437,10 @@ impl TransportTopic for FaultyTopic {
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         self.inner.writers()
+    }
+
+    fn carried(&self) -> Result<Option<Carried>, TransportError> {
+        self.inner.carried()
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

@@ -29,9 +29,12 @@ pub(crate) struct Writers {
     misfits: Arc<Mutex<Misfits>>,
 }
 
-struct TypedWriter {
+pub(crate) struct TypedWriter {
     of: Arc<Typed>,
     writer: entity::Writer,
+    /// Whether it has met the readers that were there when it was opened: before, what it writes
+    /// may reach nobody.
+    met: AtomicBool,
 }
 
 /// Why a sample was not written.
@@ -91,7 +94,7 @@ impl Writers {
         let qos = topic.writer_qos(self.partition, self.strength)?;
         let writer = entity::Writer::open(&of.topic, &qos, Some(listener(&self.misfits)));
         let writer = writer.map_err(failed("open the typed writer"))?;
-        *own = Some(Arc::new(TypedWriter { of, writer }));
+        *own = Some(Arc::new(TypedWriter { of, writer, met: AtomicBool::new(false) }));
         Ok(())
     }
 
@@ -104,6 +107,11 @@ impl Writers {
             envelopes: tables::guid(self.envelopes.guid()),
             typed: self.typed().map(|typed| tables::guid(typed.writer.guid())),
         }
+    }
+
+    /// The end of the first schema, where that has not met its readers yet.
+    pub(crate) fn unmet(&self) -> Option<Arc<TypedWriter>> {
+        self.typed().filter(|typed| !typed.is_met())
     }
 
     /// The readers that its ends have met.
@@ -133,21 +141,31 @@ impl Writers {
         before: &mut Before,
     ) -> Result<bool, Unwritten> {
         let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
-        let written = match typed {
-            Some(typed) if typed.fits(header, payload, before)? => {
+        match typed {
+            Some(typed) if typed.fits(header, payload, before)? && typed.is_met() => {
                 let cdr = [std::io::IoSlice::new(&before.bytes)];
-                typed.writer.write(&cdr, time).map(|()| true)
+                typed.writer.write(&cdr, time).map_err(Unwritten::Refused)?;
+                before.written = Some((header.sequence, true));
+                Ok(true)
             }
-            _ => {
-                let header = before.flagged(header, false);
-                envelope::write_head(&header, payload.len(), &mut before.bytes);
-                let pieces = envelope::pieces(&before.bytes, payload);
-                self.envelopes.write(&pieces, time).map(|()| false)
-            }
-        };
-        let typed = written.map_err(Unwritten::Refused)?;
-        before.written = Some((header.sequence, typed));
-        Ok(typed)
+            _ => self.write_envelope(header, payload, time, before).map(|()| false),
+        }
+    }
+
+    /// Writes a sample as an envelope, whatever its schema is.
+    pub(crate) fn write_envelope(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        time: i64,
+        before: &mut Before,
+    ) -> Result<(), Unwritten> {
+        let flagged = before.flagged(header, false);
+        envelope::write_head(&flagged, payload.len(), &mut before.bytes);
+        let pieces = envelope::pieces(&before.bytes, payload);
+        self.envelopes.write(&pieces, time).map_err(Unwritten::Refused)?;
+        before.written = Some((header.sequence, false));
+        Ok(())
     }
 
     /// Whether a sample's type holds its values: the field that does not, and why.
@@ -190,6 +208,15 @@ impl Writers {
 }
 
 impl TypedWriter {
+    fn is_met(&self) -> bool {
+        self.met.load(Ordering::Acquire)
+    }
+
+    /// It has met its readers.
+    pub(crate) fn has_met(&self) {
+        self.met.store(true, Ordering::Release);
+    }
+
     /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
     /// which readers are told of, or a key that is not that of the key fields, whose last values
     /// DDS would mix up.
