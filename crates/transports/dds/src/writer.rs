@@ -589,8 +589,8 @@ impl DdsWriter {
             kept.wait(receipt, ticket);
             return Ok(Published::Pending(pending));
         }
-        let acknowledged = self.shared.ends.wait_for_acknowledgements(Duration::ZERO);
-        if acknowledged.map_err(failed("look for acknowledgements"))? {
+        let awaited = self.shared.ends.awaits_acknowledgements();
+        if !awaited.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
         let (ticket, pending) = pending_receipt();

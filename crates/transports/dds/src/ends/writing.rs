@@ -1,6 +1,6 @@
 //! A bus's writer on DDS: its ends, and which of them a sample goes by.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use crate::topic::TopicState;
 /// Both ends of a writer.
 pub(crate) struct Writers {
     envelopes: entity::Writer,
+    /// How many readers the envelopes' end has met, as far as was told.
+    readers: Arc<AtomicU32>,
     typed: Mutex<Option<Arc<TypedWriter>>>,
     /// The end of the first schema could not be opened.
     failed: AtomicBool,
@@ -32,6 +34,8 @@ pub(crate) struct Writers {
 pub(crate) struct TypedWriter {
     of: Arc<Typed>,
     writer: entity::Writer,
+    /// How many readers it has met, as far as was told.
+    readers: Arc<AtomicU32>,
     /// Whether it has met the readers that were there when it was opened: before, what it writes
     /// may reach nobody.
     met: AtomicBool,
@@ -61,11 +65,11 @@ impl Writers {
     ) -> Result<Self, TransportError> {
         let misfits = Arc::<Mutex<Misfits>>::default();
         let qos = topic.writer_qos(partition, strength)?;
-        let told = Some(listener(&misfits));
-        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, told);
+        let (told, readers) = listener(&misfits);
+        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, Some(told));
         let envelopes = envelopes.map_err(failed("open the writer"))?;
         let (typed, failed, former) = Default::default();
-        let this = Self { envelopes, typed, failed, former, partition, strength, misfits };
+        let this = Self { envelopes, readers, typed, failed, former, partition, strength, misfits };
         this.adopt(topic)?;
         Ok(this)
     }
@@ -92,9 +96,10 @@ impl Writers {
         locked(&self.former).extend(own.take());
         let Some(of) = typed else { return Ok(()) };
         let qos = topic.writer_qos(self.partition, self.strength)?;
-        let writer = entity::Writer::open(&of.topic, &qos, Some(listener(&self.misfits)));
+        let (told, readers) = listener(&self.misfits);
+        let writer = entity::Writer::open(&of.topic, &qos, Some(told));
         let writer = writer.map_err(failed("open the typed writer"))?;
-        *own = Some(Arc::new(TypedWriter { of, writer, met: AtomicBool::new(false) }));
+        *own = Some(Arc::new(TypedWriter { of, writer, readers, met: AtomicBool::new(false) }));
         Ok(())
     }
 
@@ -182,6 +187,17 @@ impl Writers {
         }
     }
 
+    /// Whether what was written just now may have to be acknowledged. Cyclone waits for no time at
+    /// all as long as for a timer's tick, which is ten times what a write takes: so it is asked
+    /// only where no reader was told of.
+    pub(crate) fn awaits_acknowledgements(&self) -> Result<bool, DdsError> {
+        let met = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
+        if met(&self.readers) || self.typed().is_some_and(|typed| met(&typed.readers)) {
+            return Ok(true);
+        }
+        self.wait_for_acknowledgements(Duration::ZERO).map(|all| !all)
+    }
+
     /// Waits until the readers have acknowledged all; `false` where the time was over first.
     pub(crate) fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
         let until = Instant::now() + limit;
@@ -260,13 +276,16 @@ fn met(writer: &entity::Writer) -> Vec<String> {
     ends.map(|end| tables::guid(end.guid)).collect()
 }
 
-fn listener(misfits: &Arc<Mutex<Misfits>>) -> Listener {
-    let found = Arc::clone(misfits);
-    Box::new(move |news| {
-        if let News::Incompatible(policy) = news {
-            locked(&found).add(policy);
-        }
-    })
+/// What an end is told, and how many readers it has met.
+fn listener(misfits: &Arc<Mutex<Misfits>>) -> (Listener, Arc<AtomicU32>) {
+    let (found, readers) = (Arc::clone(misfits), Arc::<AtomicU32>::default());
+    let met = Arc::clone(&readers);
+    let told = move |news| match news {
+        News::Incompatible(policy) => locked(&found).add(policy),
+        News::Matched { now, .. } => met.store(now, Ordering::Release),
+        _ => {}
+    };
+    (Box::new(told), readers)
 }
 
 #[cfg(test)]
