@@ -18,12 +18,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError, mpsc};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::transport::locked;
 use helio_bus::{Qos, SchemaId, TopicName, TransportError};
-use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ use crate::connection::Connection;
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Lent, Queue, Wake};
 use crate::options::PATIENCE;
-use crate::producer::{Delivered, Outgoing, Part};
+use crate::producer::{Outcome, Outgoing, Told};
 use crate::topic::Origin;
 use crate::topic_config;
 
@@ -215,16 +215,6 @@ impl Log {
     }
 }
 
-/// Who waits for a record of a table.
-struct Appended(mpsc::SyncSender<Result<Option<u64>, KafkaError>>);
-
-impl Delivered for Appended {
-    fn delivered(&self, _: Part, outcome: Result<Option<u64>, KafkaError>) {
-        // Who waited may have given up.
-        let _ = self.0.try_send(outcome);
-    }
-}
-
 /// Appends a record to a table, and makes the table where it is the first; gives its offset.
 pub(crate) fn append(
     connection: &Connection,
@@ -258,8 +248,7 @@ fn append_all(
         let (sender, receiver) = mpsc::sync_channel(1);
         // Tables are written when something is opened: what is under way makes room soon.
         let until = Instant::now() + PATIENCE;
-        let told = Arc::new(Appended(sender));
-        while !send(connection, &name, (key, value.as_deref()), told.clone())? {
+        while !send(connection, &name, (key, value.as_deref()), &sender)? {
             if Instant::now() > until {
                 return Err(outage("the queue towards the brokers stays full".to_owned()));
             }
@@ -284,7 +273,7 @@ pub(crate) fn tell(
     value: Option<&[u8]>,
 ) -> Result<(), TransportError> {
     let name = connection.names.internal(table);
-    send(connection, &name, (key, value), Arc::new(Appended(mpsc::sync_channel(1).0))).map(drop)
+    send(connection, &name, (key, value), &mpsc::sync_channel(1).0).map(drop)
 }
 
 fn late(what: &str) -> TransportError {
@@ -296,13 +285,13 @@ fn send(
     connection: &Connection,
     name: &str,
     (key, value): (&str, Option<&[u8]>),
-    told: Arc<dyn Delivered>,
+    told: &SyncSender<Outcome>,
 ) -> Result<bool, TransportError> {
     let producer = connection.tables_producer()?;
     let bytes = key.len() + value.map_or(0, <[u8]>::len);
-    if !producer.room(1, bytes, None) {
+    let Some(taken) = producer.take((1, bytes), None, || Told::Table(told.clone())) else {
         return Ok(false);
-    }
+    };
     let record = Outgoing {
         topic: name,
         partition: 0,
@@ -311,8 +300,7 @@ fn send(
         headers: None,
         timestamp: None,
     };
-    let sent = producer.send(record, (bytes, Part::Topic), told);
-    sent.map_err(failed("write a table")).map(|()| true)
+    producer.send(record, taken).map_err(failed("write a table")).map(|()| true)
 }
 
 /// A word that no other attempt has.
