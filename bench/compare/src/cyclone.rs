@@ -16,12 +16,13 @@ const BATCH: usize = 256;
 /// Longest time a write may block while the reader catches up: ample on a loaded machine.
 const WRITE_LIMIT_NANOS: i64 = 60_000_000_000;
 
-/// With the acknowledgements and the bounds that our transport asks for too: Cyclone's own heartbeat
-/// of 100 ms would make a publisher slow that awaits each one.
+/// With the heartbeats and bounds that our transport asks for too: Cyclone's own of 100 ms would
+/// make a publisher slow that awaits each acknowledgement.
 const CONFIG: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
     </HeartbeatInterval><Watermarks><WhcHigh>500 kB</WhcHigh><WhcHighInit>500 kB</WhcHighInit>\
-    <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal><General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/>\
-    </Interfaces><AllowMulticast>false</AllowMulticast></General><Discovery>\
+    <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal>\
+    <General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/></Interfaces>\
+    <AllowMulticast>false</AllowMulticast></General><Discovery>\
     <ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>\
     <Peers><Peer address=\"127.0.0.1\"/></Peers></Discovery>";
 

@@ -245,8 +245,8 @@ impl Producer {
         self.flight.records.load(Ordering::Relaxed)
     }
 
-    /// Sends the sample's first record. Where that is an error nobody is told, and the room is given
-    /// back.
+    /// Sends the sample's first record. Where that is an error nobody is told, and the room is
+    /// given back.
     pub(crate) fn send(&self, record: Outgoing<'_>, taken: Taken) -> Result<(), KafkaError> {
         self.hand_over(record, taken.with(Part::Topic)).inspect_err(|_| {
             let sample = locked(&self.flight.samples).remove(taken.0);
