@@ -14,7 +14,7 @@ use crate::error::{engine, failed, outage};
 use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
 use crate::monitor::{self, Health};
 use crate::names::Names;
-use crate::options::{Options, PATIENCE};
+use crate::options::{BATCHES, Options, PATIENCE};
 use crate::producer::Producer;
 use crate::registry::Registry;
 use crate::security;
@@ -50,8 +50,8 @@ pub(crate) struct Connection {
     producer: OnceLock<Producer>,
     /// Of the tables, where the samples' one promises less than they need.
     tables_producer: OnceLock<Producer>,
-    /// Of samples of another bus.
-    forwarding: OnceLock<Producer>,
+    /// Of samples of another bus, by the size of their batches.
+    forwarding: [OnceLock<Producer>; BATCHES.len()],
     producing: Mutex<()>,
     readers: Mutex<Vec<Told>>,
     claims: Mutex<Vec<Weak<Claim>>>,
@@ -80,7 +80,7 @@ impl Connection {
             client,
             producer: OnceLock::new(),
             tables_producer: OnceLock::new(),
-            forwarding: OnceLock::new(),
+            forwarding: Default::default(),
             producing: Mutex::default(),
             readers: Mutex::default(),
             claims: Mutex::default(),
@@ -138,9 +138,11 @@ impl Connection {
         }
     }
 
-    /// The producer that all forwarders share, made when first needed.
-    pub(crate) fn forwarding(&self) -> Result<&Producer, TransportError> {
-        self.made(&self.forwarding, || self.options.for_forwarding())
+    /// The producer that all forwarders share whose topics let in batches of one size, by its place
+    /// in [`BATCHES`]; made when first needed.
+    pub(crate) fn forwarding(&self, batch: usize) -> Result<&Producer, TransportError> {
+        let batch = batch.min(BATCHES.len() - 1);
+        self.made(&self.forwarding[batch], || self.options.for_forwarding(BATCHES[batch]))
     }
 
     fn made<'a>(
@@ -253,8 +255,8 @@ impl Connection {
             // Where it cannot be said, the writers count as dead a little later.
             let _ = claims::end(self);
         }
-        let producers = [&self.producer, &self.tables_producer, &self.forwarding];
-        for producer in producers.into_iter().filter_map(OnceLock::get) {
+        let producers = [&self.producer, &self.tables_producer];
+        for producer in producers.into_iter().chain(&self.forwarding).filter_map(OnceLock::get) {
             producer.close(self.health.is_lost());
         }
     }

@@ -77,7 +77,7 @@ impl KafkaWriter {
         let topic = Arc::clone(&self.topic);
         let producer = match self.claim.forwards() {
             false => topic.connection.producer()?,
-            true => topic.connection.forwarding()?,
+            true => topic.connection.forwarding(topic.batch())?,
         };
         let written = topic.wire.write(record, self.notify.as_ref(), &mut self.framed)?;
         let Some(written) = written else { return Err(full(producer)) };
