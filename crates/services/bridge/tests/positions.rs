@@ -441,7 +441,7 @@ fn who_lives_without_a_word_is_there_once_another_has_let_go() {
     let own = publisher(&from, "Mount", Qos::state());
     publish(&own, 0..1);
     assert_eq!(whole(bridge(&from, &to)).forwarded, 1);
-    // The topic is another's when the next bridge comes, as it is a killed one's until its lease lapses.
+    // The topic is another's when the next bridge comes, as a killed one's until its lease lapses.
     let other = publisher(&to, "Stranger", Qos::state());
     let mut next = bridge(&from, &to);
     until(&mut next, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);
