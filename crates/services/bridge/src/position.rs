@@ -1,7 +1,7 @@
 //! Where a topic goes on: read from the samples that were forwarded before.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::{ControlFlow, Range};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::PartitionInfo;
@@ -11,8 +11,7 @@ use helio_bus::{
 use helio_core::qos::History;
 use thiserror::Error;
 
-use crate::found::{Found, Who};
-use crate::hops::{Hops, Mark};
+use crate::hops::Hops;
 use crate::lane::Order;
 
 /// Samples that are looked at first, from the end back.
@@ -22,8 +21,6 @@ const WIDER: u64 = 16;
 /// How many of the newest samples of a partition are looked at for the producers of a source that
 /// has no places. What lies further back may be forwarded again, and is dropped by readers.
 const MAX_LOOKED_AT: u64 = 1_000_000;
-/// How many holes in a producer's numbers are remembered, the newest of them.
-const MAX_HOLES: usize = 1024;
 /// How long the target may be silent while it is read.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,57 +63,49 @@ pub(crate) fn everything(start: Start) -> Subscribe {
     Subscribe::from(start).as_written().lagging(Lagging::Lossless).lifespan(Duration::MAX)
 }
 
-/// What a partition of the target has of the source, as far back as it takes to know what was
-/// settled; none where it has nothing. It looks back from the end, further and further.
+/// The offset behind the newest sample that a partition of the target has from the source; none
+/// where it has none. It looks back from the end, further and further.
 pub(crate) fn of(
     target: &Topic,
     partition: &PartitionInfo,
     source: &str,
-) -> Result<Option<Found>, PositionError> {
+) -> Result<Option<u64>, PositionError> {
     let (mut upto, mut window) = (partition.end, WINDOW);
-    let mut own: Vec<(Mark, Who)> = Vec::new();
-    while upto > partition.first && !is_whole(&own) {
+    while upto > partition.first {
         let from = upto.saturating_sub(window).max(partition.first);
-        let mut before = Vec::new();
-        visit(target, partition.partition, (from, upto), |sample| {
-            if let Some((bus, mark)) = Hops::of(sample.headers).last()
-                && bus == source
-            {
-                let order = (sample.producer.incarnation, sample.sequence);
-                before.push((mark, Who::new(&sample.producer.name, (order, sample.time), source)));
-            }
-        })?;
-        own.extend(before.into_iter().rev());
+        if let Some(found) = look(target, partition.partition, (from, upto), source)? {
+            return Ok(Some(found + 1));
+        }
         (upto, window) = (from, window.saturating_mul(WIDER));
     }
-    Ok(Found::of(own))
+    Ok(None)
 }
 
-/// Whether these, newest first, are all that was given to the target since the newest one says that
-/// all before was settled.
-fn is_whole(own: &[(Mark, Who)]) -> bool {
-    let Some((Mark { low, high, .. }, _)) = own.first() else { return false };
-    let within = own.iter().map(|(mark, _)| mark.offset).filter(|at| (low..=high).contains(&at));
-    let within: HashSet<_> = within.collect();
-    within.len() as u64 > high - low || own.iter().any(|(mark, _)| mark.high < *low)
+/// The newest position among the samples of these offsets.
+fn look(
+    target: &Topic,
+    partition: u32,
+    places: (u64, u64),
+    source: &str,
+) -> Result<Option<u64>, PositionError> {
+    let mut found = None;
+    visit(target, partition, places, |sample| {
+        if let Some((bus, offset)) = Hops::of(sample.headers).last()
+            && bus == source
+        {
+            found = found.max(Some(offset));
+        }
+    })?;
+    Ok(found)
 }
 
-/// What a partition has of a producer.
-#[derive(Debug)]
-pub(crate) struct Had {
-    /// The newest incarnation and number.
-    pub(crate) newest: Order,
-    /// Numbers of it that are missing among others.
-    pub(crate) holes: Vec<Range<u64>>,
-}
-
-/// What a partition of the target has of each producer of the source, among its newest samples: for
-/// sources without places.
+/// The newest incarnation and number that a partition of the target has of each producer of the
+/// source, among its newest samples: for sources without places.
 pub(crate) fn of_producers(
     target: &Topic,
     partition: &PartitionInfo,
     source: &str,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
     producers(target, partition, |hops| hops.last().is_some_and(|(bus, _)| bus == source))
 }
 
@@ -125,7 +114,7 @@ pub(crate) fn of_own(
     source: &Topic,
     partition: &PartitionInfo,
     target: &str,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
     producers(source, partition, |hops| !hops.visited(target))
 }
 
@@ -133,43 +122,17 @@ fn producers(
     topic: &Topic,
     partition: &PartitionInfo,
     counts: impl Fn(Hops<'_>) -> bool,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
+) -> Result<HashMap<ProducerName, Order>, PositionError> {
     let from = partition.end.saturating_sub(MAX_LOOKED_AT).max(partition.first);
-    let mut all: HashMap<ProducerName, Had> = HashMap::new();
+    let mut newest = HashMap::new();
     visit(topic, partition.partition, (from, partition.end), |sample| {
         if counts(Hops::of(sample.headers)) {
             let order = (sample.producer.incarnation, sample.sequence);
-            match all.get_mut(&sample.producer.name) {
-                Some(had) => had.add(order),
-                None => {
-                    let had = Had { newest: order, holes: Vec::new() };
-                    all.insert(sample.producer.name.clone(), had);
-                }
-            }
+            let known = newest.entry(sample.producer.name.clone()).or_insert(order);
+            *known = order.max(*known);
         }
     })?;
-    Ok(all)
-}
-
-impl Had {
-    fn add(&mut self, order: Order) {
-        if order.0 > self.newest.0 {
-            self.holes.clear();
-        } else if order > self.newest && order.1 > self.newest.1 + 1 {
-            self.holes.push(self.newest.1 + 1..order.1);
-        }
-        // One that was given later than others after all.
-        self.holes.retain_mut(|hole| {
-            if order.0 == self.newest.0 && hole.start == order.1 {
-                hole.start += 1;
-            }
-            !hole.is_empty()
-        });
-        if self.holes.len() > MAX_HOLES {
-            self.holes.remove(0);
-        }
-        self.newest = order.max(self.newest);
-    }
+    Ok(newest)
 }
 
 /// Visits the samples of these offsets.
@@ -187,8 +150,7 @@ fn visit(
     let mut until = Instant::now() + PATIENCE;
     loop {
         let mut past = false;
-        let before = samples.positions();
-        samples.visit(1024, |event| {
+        let seen = samples.visit(1024, |event| {
             let EventRef::Sample(sample) = event else { return ControlFlow::Continue(()) };
             if sample.offset >= upto {
                 past = true;
@@ -197,12 +159,12 @@ fn visit(
             visit(&sample);
             ControlFlow::Continue(())
         })?;
-        let now = samples.positions();
-        if past || now.iter().all(|at| at.partition != partition || at.next >= upto) {
+        let read =
+            samples.positions().iter().all(|at| at.partition != partition || at.next >= upto);
+        if past || read {
             return Ok(());
         }
-        // What is told besides, as a deadline that was missed, is no sample.
-        if now.iter().map(|at| at.next).ne(before.iter().map(|at| at.next)) {
+        if seen > 0 {
             until = Instant::now() + PATIENCE;
         } else if !samples.wait_until(Some(until))? {
             return Err(PositionError::Silent);
