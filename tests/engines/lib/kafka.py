@@ -55,8 +55,7 @@ class Kafka:
 
     lock = Lock("kafka")
     processes = "brokers"
-    # One with a thousand partitions, on a machine that does other things, takes minutes.
-    start_seconds = 240.0
+    start_seconds = 60.0
 
     def options(self, parser: ArgumentParser) -> None:
         """The options of `start`."""
