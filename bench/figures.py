@@ -72,7 +72,8 @@ class Case:
 
     `command` is one of `helio bench`, `python` of bench/python_speed.py, `peer` of bench/compare's
     program, `confluent` of bench/confluent_speed.py. `engine` is a command line of tests/engines,
-    without its `start`: what is to run meanwhile.
+    without its `start`: what is to run meanwhile; `service` is one of `helio`, that prints JSON and
+    takes `--dir`, which runs meanwhile too.
 
     Where `beside` names another command line of `helio bench`, the two are run in turn `pairs`
     times, and the line has under `ratio` the medians of what each pair's figures are to each other:
@@ -86,6 +87,7 @@ class Case:
     confluent: str | None
     builtin: str | None
     engine: str | None
+    service: str | None
     beside: str | None
     pairs: int
     interfaces: bool
@@ -132,6 +134,7 @@ def cases(path: Path) -> list[Case]:
             confluent=table.get("confluent"),
             builtin=table.get("builtin"),
             engine=table.get("engine"),
+            service=table.get("service"),
             beside=table.get("beside"),
             pairs=table.get("pairs", PAIRS),
             interfaces=table.get("interfaces", False),

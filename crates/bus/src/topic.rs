@@ -14,7 +14,7 @@ use crate::publisher::{Publisher, Writers};
 use crate::resolve::{Resolver, Telling};
 use crate::subscribe::Subscribe;
 use crate::subscription::Subscription;
-use crate::transport::{PartitionInfo, TransportTopic, WriterInfo};
+use crate::transport::{Carried, PartitionInfo, TransportTopic, WriterInfo};
 
 /// A schema as text, under the identity that samples carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +121,8 @@ pub struct TopicInfo {
     pub schemas: Vec<SchemaId>,
     /// Where its partitions stand.
     pub partitions: Vec<PartitionInfo>,
+    /// How its samples are carried, where the engine has several ways.
+    pub carried: Option<Carried>,
     /// Who writes or wrote it.
     pub writers: Vec<WriterInfo>,
 }

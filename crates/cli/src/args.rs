@@ -670,6 +670,11 @@ pub(crate) struct LoadArgs {
     /// The quality of service profile of the bench's topic.
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
+
+    /// Keep nothing for late joiners, whatever the profile says: on DDS the stream and event
+    /// profiles are kept by a durability service otherwise
+    #[arg(long)]
+    pub(crate) volatile: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

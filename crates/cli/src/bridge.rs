@@ -58,7 +58,7 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
     if !bridge.finish(PATIENCE) {
         eprintln!(
             "helio: what was under way is not acknowledged; the next bridge forwards it where the \
-             source can be read again and the target has no later ones"
+             source can be read again, or tells what cannot be given any more"
         );
     }
     told.notices(bridge.notices())?;

@@ -196,17 +196,27 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// # Errors
     /// What the engine says.
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError>;
-    /// Whether of the owners of this topic, which is exclusive, each has a larger incarnation than
-    /// those before it, whatever their names, so that readers can tell who was replaced. It is
-    /// asked where a sample looks like that of a replaced owner, and waits a second at most.
-    fn owners_in_order(&self) -> Support {
-        Support::No
+    /// How its samples are carried, where the engine has several ways.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn carried(&self) -> Result<Option<Carried>, TransportError> {
+        Ok(None)
     }
     /// The committed position of a group in each partition that has one.
     ///
     /// # Errors
     /// What the engine says.
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
+}
+
+/// How a topic's samples are carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Carried {
+    /// As values of a type of the engine's own, which is called so.
+    Typed(String),
+    /// As bytes with a header, which the engine does not look into.
+    Enveloped,
 }
 
 /// Why a schema could not be registered.

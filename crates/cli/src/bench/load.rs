@@ -1,6 +1,7 @@
 //! `helio bench latency` and `throughput`: starts the processes, says go, joins their reports.
 
 use helio_core::Qos;
+use helio_core::qos::{Durability, History};
 
 use super::report::{Cpu, Latency, Report, Shape, latencies};
 use super::work::{
@@ -88,6 +89,9 @@ impl Load<'_> {
             CliError::Usage(format!("no profile is called {profile:?}; try stream or telemetry"))
         })?;
         qos.guarantee = self.args.guarantee.into();
+        if self.args.volatile {
+            (qos.durability, qos.history) = (Durability::Volatile, History::None);
+        }
         let run = format!("{}-{}", std::process::id(), monotonic_ns());
         Ok(Place {
             url: site.url().to_owned(),
@@ -133,6 +137,7 @@ impl Load<'_> {
             burst: (self.burst != 1).then_some(self.burst),
             batch: (self.batch != 1).then_some(self.batch),
             window: (self.window != LoadArgs::WINDOW).then_some(self.window),
+            volatile: self.args.volatile,
         }
     }
 }

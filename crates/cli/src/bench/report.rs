@@ -131,6 +131,8 @@ pub(crate) struct Shape {
     pub(crate) batch: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) window: Option<usize>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) volatile: bool,
 }
 
 /// All latencies of all readers. Where there was no schedule, they are those of the first writer's

@@ -7,23 +7,28 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Member, TopicName, TransportError, WaitSet, WaitSetWaker};
-use helio_core::name::fits;
+use helio_bus::{Bus, Member, ProducerName, TopicName, TransportError, WaitSet, WaitSetWaker};
+use helio_core::name::{NameError, fits};
 use thiserror::Error;
 
+use crate::book::{self, Book};
 use crate::overrides::Override;
 use crate::pool::{Pool, Running};
 use crate::position::Begin;
 use crate::report::{Figures, Notice, NoticeKind};
+use crate::target::Making;
 use crate::way::{Hands, Notices, Way};
 
 /// How often it is looked for new topics.
 const LOOK: Duration = Duration::from_secs(1);
-/// Threads that open, look back and close: so many topics at a time.
-const OPENERS: usize = 4;
-/// Threads that ask who lives and assert leases. They open nothing, so that nothing that is slow to
-/// open lets a lease lapse.
-const KEEPERS: usize = 2;
+/// The most threads that open, look back and close: so many topics at a time, and so many are made
+/// at once.
+const OPENERS: usize = 32;
+/// The most threads that ask who lives and assert leases. They open nothing, so that nothing that
+/// is slow to open lets a lease lapse.
+const KEEPERS: usize = 16;
+/// How long the end waits for positions that are written down.
+const WRITING: Duration = Duration::from_secs(2);
 /// How many events are taken before acknowledgements are looked at.
 const TURN: usize = 1024;
 /// What is to be forwarded, and how.
@@ -55,6 +60,9 @@ pub enum BridgeError {
     /// A bus failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// A bus calls itself what is no name.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The system gives no threads.
     #[error("the bridge's threads cannot be started: {0}")]
     Threads(#[from] io::Error),
@@ -66,7 +74,12 @@ pub(crate) struct Ends {
     pub(crate) to: Bus,
     pub(crate) from_name: String,
     pub(crate) to_name: String,
+    /// Who has published what has no producer, on other buses.
+    pub(crate) nameless: ProducerName,
     pub(crate) options: Options,
+    /// Where topics stand; none where no bus can keep it.
+    pub(crate) book: Option<Book>,
+    pub(crate) making: Making,
     /// Ends the bridge's wait.
     pub(crate) waker: Waker,
     pub(crate) openers: Pool,
@@ -145,7 +158,22 @@ impl Bridge {
         let waker = Arc::new(Woken(set.waker())).into();
         let openers = Pool::start(OPENERS, "helio-bridge-open", &waker)?;
         let keepers = Pool::start(KEEPERS, "helio-bridge-keep", &waker)?;
-        let ends = Ends { from, to, from_name, to_name, options, waker, openers, keepers };
+        let book = Book::of((&from, &from_name), (&to, &to_name));
+        let nameless = ProducerName::new(&from_name)?;
+        let making = Making::default();
+        let ends = Ends {
+            from,
+            to,
+            from_name,
+            to_name,
+            nameless,
+            options,
+            book,
+            making,
+            waker,
+            openers,
+            keepers,
+        };
         Ok(Self {
             ends: Arc::new(ends),
             set,
@@ -199,10 +227,23 @@ impl Bridge {
             let over = self.topics.values().all(|way| way.is_refused() || way.is_settled());
             let left = until.saturating_duration_since(Instant::now());
             if over || left.is_zero() {
-                self.topics.values_mut().for_each(Way::commit);
+                self.write();
                 return settled;
             }
             let _ = self.set.next_timeout(left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Writes down where topics stand, and waits a little until that is there.
+    fn write(&mut self) {
+        let until = Instant::now() + WRITING;
+        loop {
+            self.each(|way, hands| way.write(hands));
+            if !self.topics.values().any(Way::is_writing) || Instant::now() >= until {
+                // What did not arrive is what was written before, or what the samples say.
+                return;
+            }
+            let _ = self.set.next_timeout(Duration::from_millis(10));
         }
     }
 
@@ -263,7 +304,7 @@ impl Bridge {
         };
         let Options { topics, not, .. } = &self.ends.options;
         for name in names {
-            if fit(topics, &name) && !fit(not, &name) {
+            if fit(topics, &name) && !fit(not, &name) && !book::is_one(&name) {
                 self.topics.entry(name.clone()).or_insert_with(|| Way::new(&name));
             }
         }

@@ -11,16 +11,22 @@
 //! read. A sample that was on the target before does not go back to it.
 //!
 //! Operation. The position is kept where the samples are: the newest forwarded one in each
-//! partition of the target says where it comes from, and so where a new bridge goes on. Nothing
-//! else is written, so that there is nothing that could disagree after a crash. A bridge that runs
-//! knows where it is: after a failure the topic is opened anew, and what the target has not
-//! acknowledged is given again. Where the target cannot be read again, a group on the source keeps
-//! the position, behind what was acknowledged; where the source has no places, samples that the
-//! target has are known by their producers' numbers.
+//! partition of the target says where it comes from, and below which place all was settled. A new
+//! bridge reads the source from there, holds it against what the target has (`found`), and gives it
+//! what it has not. What samples cannot say (where a topic begins of which none was forwarded, or
+//! none is left) is written down beside them (`book`), behind what was acknowledged. A bridge that
+//! runs knows where it is: after a failure the topic is opened anew, and what the target has not
+//! acknowledged is given again. Where the source has no places, samples that the target has are
+//! known by their producers' numbers.
 
+mod book;
 mod bridge;
+mod found;
 pub mod hops;
+mod kept;
 mod lane;
+mod lives;
+mod opening;
 mod overrides;
 mod pool;
 mod position;

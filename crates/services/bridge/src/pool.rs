@@ -1,7 +1,8 @@
 //! Threads for what waits for a bus: opening, looking back, asking who lives, closing.
 //!
 //! The bridge's own thread waits for samples and acknowledgements only, so that one topic's broker
-//! holds up no other topic, and no lease.
+//! holds up no other topic, and no lease. A pool has as many threads as are waited for at once, up
+//! to a number: those that wait for one that does not answer keep none from the others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +19,8 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Pool {
     line: Arc<Line>,
     waker: Waker,
+    most: usize,
+    name: &'static str,
 }
 
 #[derive(Default)]
@@ -29,6 +32,8 @@ struct Line {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
     ended: bool,
 }
 
@@ -36,15 +41,19 @@ struct Jobs {
 pub(crate) struct Running<T>(Receiver<T>);
 
 impl Pool {
-    /// So many threads; the waker is called whenever a job is done.
-    pub(crate) fn start(threads: usize, name: &str, waker: &Waker) -> io::Result<Self> {
-        let line = Arc::<Line>::default();
-        for _ in 0..threads {
-            let line = Arc::clone(&line);
-            let thread = std::thread::Builder::new().name(name.to_owned());
-            thread.spawn(move || line.work())?;
-        }
-        Ok(Self { line, waker: waker.clone() })
+    /// So many threads at most; the waker is called whenever a job is done.
+    pub(crate) fn start(most: usize, name: &'static str, waker: &Waker) -> io::Result<Self> {
+        let pool = Self { line: Arc::default(), waker: waker.clone(), most, name };
+        // The first one says whether there are threads.
+        locked(&pool.line.jobs).threads = 1;
+        pool.spawn()?;
+        Ok(pool)
+    }
+
+    fn spawn(&self) -> io::Result<()> {
+        let line = Arc::clone(&self.line);
+        let thread = std::thread::Builder::new().name(self.name.to_owned());
+        thread.spawn(move || line.work()).map(drop)
     }
 
     /// Has something done, as soon as a thread has time.
@@ -63,8 +72,16 @@ impl Pool {
             }
             waker.wake();
         });
-        locked(&self.line.jobs).waiting.push_back(job);
+        let mut jobs = locked(&self.line.jobs);
+        jobs.waiting.push_back(job);
+        let one_more = jobs.waiting.len() > jobs.idle && jobs.threads < self.most;
+        jobs.threads += usize::from(one_more);
+        drop(jobs);
         self.line.more.notify_one();
+        if one_more && self.spawn().is_err() {
+            // Those that there are do it.
+            locked(&self.line.jobs).threads -= 1;
+        }
         Running(done)
     }
 }
@@ -89,10 +106,12 @@ impl Line {
     }
 
     fn next(&self) -> Option<Job> {
-        let jobs = locked(&self.jobs);
+        let mut jobs = locked(&self.jobs);
+        jobs.idle += 1;
         let idle = |jobs: &mut Jobs| jobs.waiting.is_empty() && !jobs.ended;
         let waited = self.more.wait_while(jobs, idle);
         let mut jobs = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        jobs.idle -= 1;
         jobs.waiting.pop_front()
     }
 }
@@ -120,6 +139,23 @@ mod tests {
         let failed = pool.run(|| assert_eq!(1, 2, "on purpose"));
         assert_eq!(pool.run(|| 7).0.recv_timeout(Duration::from_secs(60)), Ok(7));
         assert_eq!(failed.poll(), Poll::Ready(None));
+    }
+
+    #[test]
+    fn those_that_wait_for_ever_keep_no_thread_from_others() {
+        let pool = Pool::start(8, "test", Waker::noop()).unwrap();
+        let gates: Vec<_> = (0..7)
+            .map(|_| {
+                let (open, gate) = channel::<()>();
+                (open, pool.run(move || gate.recv().is_err()))
+            })
+            .collect();
+        assert_eq!(pool.run(|| 7).0.recv_timeout(Duration::from_secs(60)), Ok(7));
+        for (open, held) in gates {
+            assert!(held.poll().is_pending());
+            drop(open);
+            assert_eq!(held.0.recv_timeout(Duration::from_secs(60)), Ok(true));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where a topic goes on: read from the samples that were forwarded before.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use std::collections::{HashMap, HashSet};
+use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::PartitionInfo;
@@ -11,7 +11,8 @@ use helio_bus::{
 use helio_core::qos::History;
 use thiserror::Error;
 
-use crate::hops::Hops;
+use crate::found::{Found, Who};
+use crate::hops::{Hops, Mark};
 use crate::lane::Order;
 
 /// Samples that are looked at first, from the end back.
@@ -21,6 +22,8 @@ const WIDER: u64 = 16;
 /// How many of the newest samples of a partition are looked at for the producers of a source that
 /// has no places. What lies further back may be forwarded again, and is dropped by readers.
 const MAX_LOOKED_AT: u64 = 1_000_000;
+/// How many holes in a producer's numbers are remembered, the newest of them.
+const MAX_HOLES: usize = 1024;
 /// How long the target may be silent while it is read.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -63,49 +66,57 @@ pub(crate) fn everything(start: Start) -> Subscribe {
     Subscribe::from(start).as_written().lagging(Lagging::Lossless).lifespan(Duration::MAX)
 }
 
-/// The offset behind the newest sample that a partition of the target has from the source; none
-/// where it has none. It looks back from the end, further and further.
+/// What a partition of the target has of the source, as far back as it takes to know what was
+/// settled; none where it has nothing. It looks back from the end, further and further.
 pub(crate) fn of(
     target: &Topic,
     partition: &PartitionInfo,
     source: &str,
-) -> Result<Option<u64>, PositionError> {
+) -> Result<Option<Found>, PositionError> {
     let (mut upto, mut window) = (partition.end, WINDOW);
-    while upto > partition.first {
+    let mut own: Vec<(Mark, Who)> = Vec::new();
+    while upto > partition.first && !is_whole(&own) {
         let from = upto.saturating_sub(window).max(partition.first);
-        if let Some(found) = look(target, partition.partition, (from, upto), source)? {
-            return Ok(Some(found + 1));
-        }
+        let mut before = Vec::new();
+        visit(target, partition.partition, (from, upto), |sample| {
+            if let Some((bus, mark)) = Hops::of(sample.headers).last()
+                && bus == source
+            {
+                let order = (sample.producer.incarnation, sample.sequence);
+                before.push((mark, Who::new(&sample.producer.name, (order, sample.time), source)));
+            }
+        })?;
+        own.extend(before.into_iter().rev());
         (upto, window) = (from, window.saturating_mul(WIDER));
     }
-    Ok(None)
+    Ok(Found::of(own))
 }
 
-/// The newest position among the samples of these offsets.
-fn look(
-    target: &Topic,
-    partition: u32,
-    places: (u64, u64),
-    source: &str,
-) -> Result<Option<u64>, PositionError> {
-    let mut found = None;
-    visit(target, partition, places, |sample| {
-        if let Some((bus, offset)) = Hops::of(sample.headers).last()
-            && bus == source
-        {
-            found = found.max(Some(offset));
-        }
-    })?;
-    Ok(found)
+/// Whether these, newest first, are all that was given to the target since the newest one says that
+/// all before was settled.
+fn is_whole(own: &[(Mark, Who)]) -> bool {
+    let Some((Mark { low, high, .. }, _)) = own.first() else { return false };
+    let within = own.iter().map(|(mark, _)| mark.offset).filter(|at| (low..=high).contains(&at));
+    let within: HashSet<_> = within.collect();
+    within.len() as u64 > high - low || own.iter().any(|(mark, _)| mark.high < *low)
 }
 
-/// The newest incarnation and number that a partition of the target has of each producer of the
-/// source, among its newest samples: for sources without places.
+/// What a partition has of a producer.
+#[derive(Debug)]
+pub(crate) struct Had {
+    /// The newest incarnation and number.
+    pub(crate) newest: Order,
+    /// Numbers of it that are missing among others.
+    pub(crate) holes: Vec<Range<u64>>,
+}
+
+/// What a partition of the target has of each producer of the source, among its newest samples: for
+/// sources without places.
 pub(crate) fn of_producers(
     target: &Topic,
     partition: &PartitionInfo,
     source: &str,
-) -> Result<HashMap<ProducerName, Order>, PositionError> {
+) -> Result<HashMap<ProducerName, Had>, PositionError> {
     producers(target, partition, |hops| hops.last().is_some_and(|(bus, _)| bus == source))
 }
 
@@ -114,7 +125,7 @@ pub(crate) fn of_own(
     source: &Topic,
     partition: &PartitionInfo,
     target: &str,
-) -> Result<HashMap<ProducerName, Order>, PositionError> {
+) -> Result<HashMap<ProducerName, Had>, PositionError> {
     producers(source, partition, |hops| !hops.visited(target))
 }
 
@@ -122,17 +133,43 @@ fn producers(
     topic: &Topic,
     partition: &PartitionInfo,
     counts: impl Fn(Hops<'_>) -> bool,
-) -> Result<HashMap<ProducerName, Order>, PositionError> {
+) -> Result<HashMap<ProducerName, Had>, PositionError> {
     let from = partition.end.saturating_sub(MAX_LOOKED_AT).max(partition.first);
-    let mut newest = HashMap::new();
+    let mut all: HashMap<ProducerName, Had> = HashMap::new();
     visit(topic, partition.partition, (from, partition.end), |sample| {
         if counts(Hops::of(sample.headers)) {
             let order = (sample.producer.incarnation, sample.sequence);
-            let known = newest.entry(sample.producer.name.clone()).or_insert(order);
-            *known = order.max(*known);
+            match all.get_mut(&sample.producer.name) {
+                Some(had) => had.add(order),
+                None => {
+                    let had = Had { newest: order, holes: Vec::new() };
+                    all.insert(sample.producer.name.clone(), had);
+                }
+            }
         }
     })?;
-    Ok(newest)
+    Ok(all)
+}
+
+impl Had {
+    fn add(&mut self, order: Order) {
+        if order.0 > self.newest.0 {
+            self.holes.clear();
+        } else if order > self.newest && order.1 > self.newest.1 + 1 {
+            self.holes.push(self.newest.1 + 1..order.1);
+        }
+        // One that was given later than others after all.
+        self.holes.retain_mut(|hole| {
+            if order.0 == self.newest.0 && hole.start == order.1 {
+                hole.start += 1;
+            }
+            !hole.is_empty()
+        });
+        if self.holes.len() > MAX_HOLES {
+            self.holes.remove(0);
+        }
+        self.newest = order.max(self.newest);
+    }
 }
 
 /// Visits the samples of these offsets.
@@ -150,7 +187,8 @@ fn visit(
     let mut until = Instant::now() + PATIENCE;
     loop {
         let mut past = false;
-        let seen = samples.visit(1024, |event| {
+        let before = samples.positions();
+        samples.visit(1024, |event| {
             let EventRef::Sample(sample) = event else { return ControlFlow::Continue(()) };
             if sample.offset >= upto {
                 past = true;
@@ -159,12 +197,12 @@ fn visit(
             visit(&sample);
             ControlFlow::Continue(())
         })?;
-        let read =
-            samples.positions().iter().all(|at| at.partition != partition || at.next >= upto);
-        if past || read {
+        let now = samples.positions();
+        if past || now.iter().all(|at| at.partition != partition || at.next >= upto) {
             return Ok(());
         }
-        if seen > 0 {
+        // What is told besides, as a deadline that was missed, is no sample.
+        if now.iter().map(|at| at.next).ne(before.iter().map(|at| at.next)) {
             until = Instant::now() + PATIENCE;
         } else if !samples.wait_until(Some(until))? {
             return Err(PositionError::Silent);

@@ -1,5 +1,9 @@
 //! A topic on both buses: opened, and made on the target as it is on the source.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use helio_bus::transport::locked;
 use helio_bus::{
     Bus, Evolution, SchemaId, SchemaText, Topic, TopicError, TopicName, TopicSpec, TransportError,
 };
@@ -49,7 +53,11 @@ pub(crate) struct Both {
 
 /// Opens on the target a topic of the source. It is made with the source's quality of service and
 /// what overrides that, or taken as it is where it exists.
-pub(crate) fn open(to: &Bus, source: Topic, overrides: &[Override]) -> Result<Both, OpenError> {
+pub(crate) fn open(
+    to: &Bus,
+    source: Topic,
+    (overrides, making): (&[Override], &Making),
+) -> Result<Both, OpenError> {
     let name = source.name();
     let mut wanted = source.qos().clone();
     overrides.iter().for_each(|one| one.apply(&mut wanted));
@@ -60,6 +68,7 @@ pub(crate) fn open(to: &Bus, source: Topic, overrides: &[Override]) -> Result<Bo
         }
         Err(TopicError::NoSuchTopic(_)) => {
             let spec = TopicSpec::of(name.clone()).qos(wanted);
+            making.make(to, &spec);
             (to.topic(spec)?, "created on the target".to_owned())
         }
         Err(error) => return Err(error.into()),
@@ -75,6 +84,49 @@ pub(crate) fn open(to: &Bus, source: Topic, overrides: &[Override]) -> Result<Bo
     Ok(Both { source, target, told })
 }
 
+/// Has the target make topics many at once: those that are asked for while others are being made
+/// are made together, next.
+#[derive(Default)]
+pub(crate) struct Making {
+    line: Mutex<Line>,
+    made: Condvar,
+}
+
+#[derive(Default)]
+struct Line {
+    waiting: Vec<TopicSpec>,
+    is_busy: bool,
+    /// How many times topics were taken out of the line, and were made.
+    taken: u64,
+    made: u64,
+}
+
+impl Making {
+    /// Returns when the target has tried to make the topic. What is wrong with it is told when it
+    /// is opened.
+    fn make(&self, to: &Bus, spec: &TopicSpec) {
+        let mut line = locked(&self.line);
+        line.waiting.push(spec.clone());
+        let turn = line.taken + 1;
+        while line.made < turn {
+            if line.is_busy {
+                let waited = self.made.wait(line);
+                line = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            line.is_busy = true;
+            line.taken += 1;
+            let all = std::mem::take(&mut line.waiting);
+            drop(line);
+            // Where this fails or panics each is made by itself.
+            let _ = catch_unwind(AssertUnwindSafe(|| to.make_topics(&all, |_| {})));
+            line = locked(&self.line);
+            (line.is_busy, line.made) = (false, line.taken);
+            self.made.notify_all();
+        }
+    }
+}
+
 /// The first field in which the target's topic differs from what was wanted.
 fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     let (is, other) = (serde_json::to_value(existing).ok()?, serde_json::to_value(wanted).ok()?);
@@ -84,18 +136,19 @@ fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     Some(format!("exists on the target with {field} = {value}, not {wanted}; it stays so"))
 }
 
-/// Makes a schema of the source one of the target's topic. What cannot be parsed is carried as
-/// text: its samples are as unreadable there as here.
+/// Makes a schema of the source one of the target's topic; false where the source has no text of it
+/// yet. What cannot be parsed is carried as text: its samples are as unreadable there as here.
 pub(crate) fn carry_schema(
     (from, to): (&Bus, &Bus),
     name: &TopicName,
     id: SchemaId,
-) -> Result<(), OpenError> {
-    let Some(text) = from.schema(id)? else { return Ok(()) };
+) -> Result<bool, OpenError> {
+    let Some(text) = from.schema(id)? else { return Ok(false) };
     let schema = SchemaText { id, text: text.into() };
     let spec = TopicSpec::of(name.clone()).schema(schema.clone()).evolution(Evolution::None);
     match to.topic(spec)?.declare() {
-        Err(TopicError::Schema { .. }) => Ok(to.put_schema(&schema)?),
-        other => Ok(other?),
+        Err(TopicError::Schema { .. }) => to.put_schema(&schema)?,
+        other => other?,
     }
+    Ok(true)
 }

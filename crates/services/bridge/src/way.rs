@@ -1,14 +1,18 @@
 //! One topic over all failures: opened, forwarded, shut, and opened again.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
 use helio_bus::{Event, Member, Subscription, TopicName, WaitSet};
 
 use crate::bridge::Ends;
-use crate::lane::{self, Flow, Kept, Lane};
+use crate::kept::Kept;
+use crate::lane::{Flow, Lane};
+use crate::lives::Lives;
+use crate::opening::{self, Opened};
 use crate::pool::Running;
 use crate::report::{Figures, Notice, NoticeKind, TopicState};
 use crate::target::OpenError;
@@ -17,8 +21,6 @@ use crate::target::OpenError;
 const AGAIN: Duration = Duration::from_millis(200);
 /// How late at most; a topic that was well for so long has failed for the first time again.
 const LATEST: Duration = Duration::from_secs(5);
-/// How often the position is committed, where a group on the source keeps it.
-const COMMIT: Duration = Duration::from_secs(1);
 /// How many reasons are remembered as told; with more they are forgotten, and told again.
 const MAX_TOLD: usize = 1024;
 
@@ -51,8 +53,7 @@ struct Told(HashSet<(NoticeKind, String)>);
 
 impl Told {
     fn say(&mut self, notices: &mut Notices, notice: Notice) {
-        let once =
-            matches!(notice.kind, NoticeKind::Skipped | NoticeKind::Failed | NoticeKind::Refused);
+        let once = !matches!(notice.kind, NoticeKind::Gap | NoticeKind::Outage);
         if once {
             // The numbers differ from sample to sample; the reasons are what is told once.
             let reason = notice.text.rsplit_once("forwarded: ").map_or(&*notice.text, |(_, r)| r);
@@ -82,15 +83,23 @@ pub(crate) struct Way {
     /// What its subscriptions counted that are gone: fenced, repeated.
     before: (u64, u64),
     refused: bool,
+    /// Who lives on the source, once it was open.
+    lives: Option<Lives>,
 }
 
-type Opening = Running<Result<(Box<Lane>, String), (OpenError, Box<Kept>)>>;
+/// What a thread opens, and what it works on: that stays what it is where the thread fails.
+struct Opening {
+    kept: Arc<Mutex<Box<Kept>>>,
+    opened: Running<Result<Opened, OpenError>>,
+    /// How much it has in hand.
+    behind: usize,
+}
 
 enum Stage {
     /// It is opened then.
     Shut { at: Instant, kept: Box<Kept> },
-    /// A thread of its own is opening it; `behind` where that has something in hand.
-    Opening { opening: Opening, behind: bool },
+    /// A thread of its own is opening it.
+    Opening(Opening),
     Open {
         lane: Box<Lane>,
         /// The source's subscription is waited for with the others; else the lane has it.
@@ -109,6 +118,7 @@ impl Way {
             told: Told::default(),
             before: (0, 0),
             refused: false,
+            lives: None,
         }
     }
 
@@ -123,20 +133,33 @@ impl Way {
             && *at <= Instant::now()
         {
             let (ends, name) = (Arc::clone(hands.ends), self.figures.topic.clone());
-            let (behind, kept) = (kept.is_behind(), std::mem::take(kept));
-            let opening = hands.ends.openers.run(move || lane::open(&ends, &name, kept));
-            self.stage = Stage::Opening { opening, behind };
+            let (behind, kept) = (kept.behind(), Arc::new(Mutex::new(std::mem::take(kept))));
+            let work = Arc::clone(&kept);
+            let open = move || opening::open(&ends, &name, &mut locked(&work));
+            let opened = hands.ends.openers.run(open);
+            self.stage = Stage::Opening(Opening { kept, opened, behind });
         }
-        let Stage::Opening { opening, .. } = &self.stage else { return };
-        let Poll::Ready(opened) = opening.poll() else { return };
-        let lost = || (OpenError::Failed("a thread has failed".to_owned()), Box::default());
+        if let (Stage::Shut { .. } | Stage::Opening(_), Some(lives)) =
+            (&self.stage, &mut self.lives)
+        {
+            // Who has gone meanwhile is seen when it is open.
+            let _ = lives.sweep(hands.ends, None);
+        }
+        let Stage::Opening(Opening { kept, opened, .. }) = &self.stage else { return };
+        let Poll::Ready(opened) = opened.poll() else { return };
+        let kept = std::mem::take(&mut *locked(kept));
+        let lost = || OpenError::Failed("a thread of the bridge has failed".to_owned());
         match opened.unwrap_or_else(|| Err(lost())) {
-            Ok((lane, told)) => {
+            Ok(mut opened) => {
                 self.refused = false;
+                let told = std::mem::take(&mut opened.told);
+                let (name, qos) = (&self.figures.topic, opened.both.target.qos());
+                self.lives.get_or_insert_with(|| Lives::new(name, qos));
+                let lane = Box::new(Lane::new(name, kept, opened));
                 self.stage = Stage::Open { lane, member: None, ending: None };
                 self.tell((NoticeKind::Opened, told), hands.notices);
             }
-            Err((error, kept)) => {
+            Err(error) => {
                 let refused = matches!(error, OpenError::Refused(_));
                 let kind = if refused { NoticeKind::Refused } else { NoticeKind::Failed };
                 self.shut(kept, kind);
@@ -149,6 +172,9 @@ impl Way {
         self.refused = kind == NoticeKind::Refused;
         if self.refused {
             // Until somebody decides, what comes would only lie here.
+            self.lose(kept.samples.take());
+        }
+        if std::mem::take(&mut kept.astray) {
             self.lose(kept.samples.take());
         }
         let wait = AGAIN.saturating_mul(1 << self.failures.min(8)).min(LATEST);
@@ -211,7 +237,7 @@ impl Way {
         let Stage::Open { lane, ending, .. } = &mut self.stage else { return };
         let (told, notices) = (&mut self.told, &mut *hands.notices);
         let mut tell = |notice: Notice| told.say(notices, notice);
-        let mut flow = lane.settle(&hands.ends.waker, (&mut self.figures, &mut tell));
+        let mut flow = lane.settle(hands.ends, (&mut self.figures, &mut tell));
         if ending.is_some() {
             // What is under way may arrive still.
             if lane.is_quiet() {
@@ -244,12 +270,13 @@ impl Way {
 
     fn sweep(&mut self, hands: &mut Hands<'_>) -> Result<(), String> {
         let Stage::Open { lane, member, .. } = &mut self.stage else { return Ok(()) };
-        let mut idle = false;
-        if let Some(samples) = member.and_then(|member| hands.set.get_mut(member)) {
-            lane.commit(samples, COMMIT)?;
-            idle = lane.is_settled() && samples.stats().lag == 0;
+        let samples = member.and_then(|member| hands.set.get_mut(member));
+        let idle = lane.is_settled() && samples.is_some_and(|samples| samples.stats().lag == 0);
+        lane.write(hands.ends, false);
+        match &mut self.lives {
+            Some(lives) => lane.sweep(hands.ends, lives, idle),
+            None => Ok(()),
         }
-        lane.sweep(hands.ends, idle)
     }
 
     /// Shuts it, to be opened anew.
@@ -275,8 +302,8 @@ impl Way {
     /// Whether nothing of what was read waits for the target.
     pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
-            Stage::Shut { kept, .. } => !kept.is_behind(),
-            Stage::Opening { behind, .. } => !behind,
+            Stage::Shut { kept, .. } => kept.behind() == 0,
+            Stage::Opening(opening) => opening.behind == 0,
             Stage::Open { lane, .. } => lane.is_settled(),
         }
     }
@@ -291,14 +318,16 @@ impl Way {
         lane.is_settled() && samples.is_some_and(has_read)
     }
 
-    pub(crate) fn commit(&mut self) {
-        if let Stage::Open { lane, member: None, .. } = &mut self.stage
-            && let Some(mut samples) = lane.kept.samples.take()
-        {
-            // Where it cannot be committed, some samples come twice.
-            let _ = lane.commit(&mut samples, Duration::ZERO);
-            lane.kept.samples = Some(samples);
+    /// Writes down where it stands.
+    pub(crate) fn write(&mut self, hands: &mut Hands<'_>) {
+        if let Stage::Open { lane, .. } = &mut self.stage {
+            lane.write(hands.ends, true);
         }
+    }
+
+    pub(crate) fn is_writing(&self) -> bool {
+        let Stage::Open { lane, .. } = &self.stage else { return false };
+        lane.kept.writing.iter().any(|(_, publishing)| publishing.outcome().is_none())
     }
 
     pub(crate) fn figures(&mut self, set: &mut WaitSet) -> Figures {
@@ -306,7 +335,12 @@ impl Way {
         let mut figures = self.figures.clone();
         figures.fenced += self.before.0;
         figures.repeated += self.before.1;
-        let Stage::Open { lane, member, .. } = &mut self.stage else { return figures };
+        let (lane, member) = match &mut self.stage {
+            Stage::Open { lane, member, .. } => (lane, member),
+            // The lag is what it was.
+            Stage::Shut { kept, .. } => return Figures { under_way: kept.behind(), ..figures },
+            Stage::Opening(opening) => return Figures { under_way: opening.behind, ..figures },
+        };
         figures.state = if caught_up { TopicState::CaughtUp } else { TopicState::Forwarding };
         figures.under_way = lane.under_way();
         let stats = match member {
@@ -317,6 +351,7 @@ impl Way {
             figures.fenced += stats.fenced;
             figures.repeated += stats.duplicates;
             figures.lag = stats.lag;
+            self.figures.lag = stats.lag;
         }
         figures
     }

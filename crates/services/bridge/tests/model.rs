@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bridge::hops::{self, Hops};
+use helio_bridge::hops::{self, Hops, Mark};
 use helio_bridge::{Bridge, Options};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{
@@ -406,7 +406,7 @@ fn a_sample_says_where_it_has_been_and_goes_nowhere_twice() {
     let sample = everything(&buses[2]).next_sample().unwrap();
     let names = buses.each_ref().map(|bus| bus.identity().unwrap());
     let hops: Vec<_> = Hops::of(sample.headers.as_ref()).iter().collect();
-    assert_eq!(hops, [(names[0].as_str(), 0), (names[1].as_str(), 0)]);
+    assert_eq!(hops, [(names[0].as_str(), Mark::alone(0)), (names[1].as_str(), Mark::alone(0))]);
     assert!(sample.headers.as_ref().get(hops::NAME).is_some());
     let same = Bridge::new(buses[0].clone(), buses[0].clone(), Options::default());
     assert!(same.is_err_and(|error| error.to_string().contains("the same bus")));

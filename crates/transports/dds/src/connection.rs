@@ -304,6 +304,30 @@ impl Connection {
         outcome
     }
 
+    /// Has ends of writers meet their readers that were opened for a schema that others have
+    /// declared, in a thread beside: until they have, envelopes are written.
+    fn meet_beside(&self, topic: &TopicName) {
+        let mut unmet = self.writers();
+        unmet.retain(|writer| writer.topic.name == *topic && writer.ends.unmet().is_some());
+        let unmet: Vec<_> = unmet.iter().map(Arc::downgrade).collect();
+        if unmet.is_empty() {
+            return;
+        }
+        let meet = move || {
+            for writer in unmet {
+                while let Some(writer) = writer.upgrade() {
+                    if writer.meet().is_ok() || writer.topic.connection.is_closed() {
+                        break;
+                    }
+                    drop(writer);
+                    std::thread::sleep(MEETING);
+                }
+            }
+        };
+        // Without a thread they go on with envelopes.
+        let _ = start("helio-dds-meet", meet);
+    }
+
     /// Does what was heard; adds what has to wait.
     fn hear(&self, owed: &mut Vec<Owed>) {
         for (session, heard) in self.tables.hear() {
@@ -314,6 +338,7 @@ impl Connection {
                     // Before the question behind it is answered. What fails here fails for who
                     // uses the end next.
                     let _ = self.adopt(&topic);
+                    self.meet_beside(&topic);
                 }
                 Heard::Writers(topic) => {
                     let writers = self.writers();

@@ -10,7 +10,8 @@
 //!     unsigned long long schema;     // 0 is bytes
 //!     unsigned long partition;
 //!     octet level;
-//!     octet flags;                   // bits 0: sent again, 1: none older is due, 2: elsewhere
+//!     octet flags;                   // bits 0: sent again, 1: none older is due, 2: elsewhere,
+//!                                    // 4: of history with holes
 //!     string producer;
 //!     sequence<octet> trace;         // 16, or none
 //!     @key sequence<octet> key;
@@ -43,6 +44,9 @@ pub const RE_SERVED: u8 = 1;
 pub const BASE: u8 = 2;
 /// The sample numbered `previous` went by the other of its topic's two DDS topics.
 pub const ELSEWHERE: u8 = 4;
+/// In a page of history: retention has left it of what was there, and numbers before it are missing
+/// without being lost.
+pub const LEFT: u8 = 16;
 
 /// What the bus knows of a sample besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +68,7 @@ pub struct Header<'a> {
     pub partition: u32,
     /// The routing byte.
     pub level: u8,
-    /// [`RE_SERVED`], [`BASE`], [`ELSEWHERE`].
+    /// [`RE_SERVED`], [`BASE`], [`ELSEWHERE`], [`LEFT`].
     pub flags: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,

@@ -1,4 +1,5 @@
-//! The newest samples of each key, for those who join late: out of what writers have kept.
+//! The newest samples of each key, for those who join late: out of what writers have kept, and of
+//! what a durability service has.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,20 +10,36 @@ use crate::tables::Stand;
 
 /// Puts the newest `n` of each key, of what was written when the reader came (`stands`), before
 /// what was written since.
+///
+/// A service's are in the order of its journal, which is that in which they came: no two hosts'
+/// clocks are compared. What writers have besides is older where the service had it, else newer.
 pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
-    let (mut old, new): (Vec<_>, Vec<_>) =
-        inbox.take_all().into_iter().partition(|queued| was_there(queued, stands));
-    old.sort_by_key(Queued::published);
-    order_by_producer(&mut old, |queued| queued.names().1.to_owned(), Queued::order);
-    // A service's and its writer's own.
-    let mut known = HashSet::new();
-    old.retain(|queued| {
-        let who = (queued.partition, queued.names().1.to_owned());
-        known.insert((who, queued.order()))
-    });
+    let all = inbox.take_all();
+    let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(Queued::is_past);
+    let mut known: HashSet<_> = past.iter().map(sample).collect();
+    let (mut before, mut behind, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    for queued in others {
+        if inbox.is_covered(&queued) {
+            before.push(queued);
+        } else if was_there(&queued, stands) {
+            behind.push(queued);
+        } else {
+            new.push(queued);
+        }
+    }
+    let mut old = Vec::with_capacity(3);
+    for mut some in [before, behind] {
+        // A service's and its writer's own.
+        some.retain(|queued| known.insert(sample(queued)));
+        some.sort_by_key(Queued::published);
+        in_order(&mut some);
+        old.push(some);
+    }
+    old.insert(1, past);
     let mut left: HashMap<(u32, Vec<u8>), usize> = HashMap::new();
     let mut newest: Vec<_> = old
         .into_iter()
+        .flatten()
         .rev()
         .filter(|queued| {
             let key = (queued.partition, queued.names().0.to_vec());
@@ -32,8 +49,20 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
         })
         .collect();
     newest.reverse();
+    in_order(&mut newest);
     newest.iter_mut().for_each(|queued| queued.origin = Origin::History);
     inbox.begin(newest, new);
+}
+
+/// Which sample it is.
+fn sample(queued: &Queued) -> (u32, String, (u64, u64)) {
+    (queued.partition, queued.names().1.to_owned(), queued.order())
+}
+
+/// Puts each producer's in a partition in order.
+fn in_order(all: &mut Vec<Queued>) {
+    let who = |queued: &Queued| format!("{} {}", queued.partition, queued.names().1);
+    order_by_producer(all, who, Queued::order);
 }
 
 fn was_there(queued: &Queued, stands: &[&Stand]) -> bool {

@@ -17,8 +17,8 @@ use helio_core::{Producer, ProducerName, Tai};
 
 use crate::ends::{Readers, Typed};
 use crate::entity::{DdsError, Guid, Reader, Sample};
-use crate::envelope::{self, BASE, ELSEWHERE, Header, RE_SERVED};
-use crate::tables::Stand;
+use crate::envelope::{self, BASE, ELSEWHERE, Header, LEFT, RE_SERVED};
+use crate::tables::{Stand, unix_nanos};
 
 /// The most samples that lie here.
 const MAX_SAMPLES: usize = 262_144;
@@ -35,6 +35,8 @@ const OUTAGE: Duration = Duration::from_secs(20);
 const MAX_GONE: usize = 4_096;
 /// The most looks at both topics for what has come meanwhile.
 const MAX_TURNS: usize = 16;
+/// No incarnation is so many nanoseconds ahead of this host's clock: it would fence later ones.
+const AHEAD: u64 = 86_400_000_000_000;
 /// Who writes without being a bus.
 const FOREIGN: &str = "dds";
 
@@ -90,6 +92,8 @@ pub(crate) struct Queued {
     since: Instant,
     /// Nothing that is older comes from its writer any more.
     pub(crate) base: bool,
+    /// It is history, as a durability service has it.
+    pub(crate) past: bool,
 }
 
 impl Queued {
@@ -110,7 +114,7 @@ impl Queued {
 
     /// Whether it is history, as a durability service has it.
     pub(crate) fn is_past(&self) -> bool {
-        matches!(self.sample, Body::Page(..))
+        self.past
     }
 
     pub(crate) fn producer<'a>(&self, header: &Header<'a>) -> &'a str {
@@ -228,6 +232,8 @@ pub(crate) struct Inbox {
     /// What was written before it came, which it does not get all of.
     before: Vec<Stand>,
     held: Vec<Line>,
+    /// How far the service that has handed out last values has each producer's samples.
+    covered: HashMap<(u32, String), (u64, u64)>,
 }
 
 /// Which samples that were sent again are taken.
@@ -269,14 +275,15 @@ impl Past {
         let seen = self.seen.get(&(partition, name.to_owned()));
         let from = match seen {
             Some((newest, _)) if *newest > incarnation => return None,
-            Some((newest, sequence)) if *newest == incarnation => sequence + 1,
+            Some((newest, sequence)) if *newest == incarnation => sequence.saturating_add(1),
             _ => 1,
         };
         let waits = self.held.iter().filter(|held| {
             (held.partition, held.incarnation) == (partition, incarnation) && held.names().1 == name
         });
         let waits = waits.map(|held| held.sequence).filter(|sequence| *sequence >= from).min();
-        let to = waits.map_or(stand.sequence + 1, |first| first.min(stand.sequence + 1));
+        let end = stand.sequence.saturating_add(1);
+        let to = waits.map_or(end, |first| first.min(end));
         let producer = Producer { name: stand.producer.clone(), incarnation };
         let cause = GapCause::Sequence { producer, from, to };
         (from < to).then(|| Gap { partition, lost: to - from, cause })
@@ -319,6 +326,7 @@ impl Inbox {
             begun: take != Take::History,
             before: Vec::new(),
             held: Vec::new(),
+            covered: HashMap::new(),
         }
     }
 
@@ -555,15 +563,18 @@ impl Inbox {
     }
 
     /// A sample of a page of history, unless it has come before.
-    pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, origin: Origin) {
+    /// `last`: of last values.
+    pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {
         let body = Body::Page(Arc::clone(page), place);
         let Some((header, _)) = envelope::parse(body.cdr()) else { return };
+        let holes = last || header.flags & LEFT != 0;
+        let origin = if holes { Origin::History } else { Origin::Log };
         let (partition, order) = (header.partition, header.order());
         let key = (partition, header.producer.to_owned());
         let (time, sequence, incarnation) = (header.time, header.sequence, header.incarnation);
         let previous = header.previous;
         let Some(past) = &mut self.past else { return };
-        if origin == Origin::History {
+        if last {
             past.values.insert((partition, key.1.clone(), order));
         } else if past.seen.get(&key).is_some_and(|seen| *seen >= order) {
             return;
@@ -588,7 +599,24 @@ impl Inbox {
             writer: 0,
             since,
             base: true,
+            past: true,
         });
+    }
+
+    /// How far the service has each producer's samples that has handed out last values: what is
+    /// below that and has not come in pages is older than what has.
+    pub(crate) fn covered_by_past(&mut self, stands: Vec<Stand>) {
+        let covered = stands.into_iter().map(|stand| {
+            let Stand { partition, producer, incarnation, sequence, .. } = stand;
+            ((partition, producer.as_str().to_owned()), (incarnation, sequence))
+        });
+        self.covered = covered.collect();
+    }
+
+    /// Whether a sample is as old as what a service has handed out, or older.
+    pub(crate) fn is_covered(&self, queued: &Queued) -> bool {
+        let who = (queued.partition, queued.names().1.to_owned());
+        self.covered.get(&who).is_some_and(|covered| queued.order() <= *covered)
     }
 
     /// What whoever reads has had before.
@@ -613,17 +641,23 @@ impl Inbox {
         }
     }
 
-    /// The rest of the past will not come: tells what is known of it, by where writers stood. Of
-    /// those that had gone nobody knows how much it is: there is a gap all the same.
-    pub(crate) fn miss_past(&mut self, until: &[Stand]) {
-        let Some(past) = &self.past else { return };
-        let mut gaps: Vec<_> = until.iter().filter_map(|stand| past.gap(stand)).collect();
-        let told = |partition: u32| gaps.iter().any(|gap| gap.partition == partition);
-        let rest = self.places.iter().filter(|place| !told(place.partition));
-        let rest = rest.map(|place| Gap::retention(place.partition, place.end, place.end));
-        let rest: Vec<_> = rest.collect();
-        gaps.extend(rest);
+    /// Some of the past will not come: tells what is known of it, by where writers stood; gives in
+    /// which partitions.
+    pub(crate) fn miss_until(&mut self, until: &[Stand]) -> HashSet<u32> {
+        let Some(past) = &self.past else { return HashSet::new() };
+        let gaps: Vec<_> = until.iter().filter_map(|stand| past.gap(stand)).collect();
+        let told = gaps.iter().map(|gap| gap.partition).collect();
         self.gaps.extend(gaps);
+        told
+    }
+
+    /// The rest of the past will not come. Of writers that had gone nobody knows how much it is:
+    /// there is a gap all the same.
+    pub(crate) fn miss_past(&mut self, until: &[Stand]) {
+        let told = self.miss_until(until);
+        let rest = self.places.iter().filter(|place| !told.contains(&place.partition));
+        let rest = rest.map(|place| Gap::retention(place.partition, place.end, place.end));
+        self.gaps.extend(rest);
     }
 
     /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
@@ -686,11 +720,16 @@ impl Inbox {
         reader: &Reader,
         typed: Option<&Arc<Typed>>,
     ) -> Option<Queued> {
-        let header = envelope::header(sample.cdr())?;
+        let way = usize::from(typed.is_some());
+        let Some(header) = envelope::header(sample.cdr()).filter(|h| self.may_be(h.incarnation))
+        else {
+            let partition = self.partition_of_writer(reader, &sample, way);
+            self.miss_unread(partition);
+            return None;
+        };
         let (partition, foreign) = match header.sequence {
             // Others leave the header empty; they write where their writer does.
             0 => {
-                let way = usize::from(typed.is_some());
                 let partition = self.partition_of_writer(reader, &sample, way);
                 (partition, Some(foreign_key(&sample, typed)))
             }
@@ -707,7 +746,6 @@ impl Inbox {
         let again = header.flags & RE_SERVED != 0;
         if foreign.is_none() {
             let order = (incarnation, sequence);
-            let way = usize::from(typed.is_some());
             let before = self.saw(partition, header.producer, order, way);
             if again {
                 self.saw_again(partition, header.producer, order, way);
@@ -725,26 +763,41 @@ impl Inbox {
         }
         let base = foreign.is_some() || header.flags & BASE != 0;
         let (previous, elsewhere) = (header.previous, header.flags & ELSEWHERE != 0);
-        let (writer, since, typed_way) = (sample.writer, Instant::now(), typed.is_some());
-        let (sample, typed) = (Body::Own(sample), typed.cloned());
         Some(Queued {
-            sample,
             partition,
             offset: 0,
             sequence,
             origin,
-            typed,
+            typed: typed.cloned(),
             time,
             incarnation,
             foreign,
             previous,
             elsewhere,
             again,
-            way: usize::from(typed_way),
-            writer,
-            since,
+            way,
+            writer: sample.writer,
+            since: Instant::now(),
             base,
+            past: false,
+            sample: Body::Own(sample),
         })
+    }
+
+    /// Whether an incarnation may be a bus's: those are times of start, by clocks that are about
+    /// right, or small numbers.
+    fn may_be(&self, incarnation: u64) -> bool {
+        incarnation <= self.since.saturating_add(AHEAD)
+            || incarnation <= unix_nanos().saturating_add(AHEAD)
+    }
+
+    /// A sample has come whose header is not ours and not empty.
+    fn miss_unread(&mut self, partition: u32) {
+        let Some(place) = self.place(partition) else { return };
+        let from = place.end;
+        place.end += 1;
+        let cause = GapCause::Damaged { from, to: from + 1 };
+        self.gaps.push_back(Gap { partition, lost: 1, cause });
     }
 
     fn partition_of_writer(&mut self, reader: &Reader, sample: &Sample, way: usize) -> u32 {
@@ -903,6 +956,7 @@ impl Inbox {
     /// Begins with samples of the past, and those that have come since.
     pub(crate) fn begin(&mut self, past: Vec<Queued>, since: Vec<Queued>) {
         past.into_iter().for_each(|queued| self.push(queued));
+        self.covered = HashMap::new();
         self.begun = true;
         self.admit(since, Instant::now());
     }
@@ -930,220 +984,4 @@ fn foreign_key(sample: &Sample, typed: Option<&Arc<Typed>>) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use helio_core::{HeadersRef, SchemaId};
-
-    const ENVELOPE: usize = 0;
-    const TYPED: usize = 1;
-
-    /// A sample of Mast's: when it was published, its order, the one before, and its way.
-    fn sample(time: i64, order: (u64, u64), previous: u64, way: usize) -> Queued {
-        let header = Header {
-            producer: "Mast",
-            incarnation: order.0,
-            sequence: order.1,
-            previous,
-            time: Tai::from_nanos(time),
-            schema: SchemaId::BYTES,
-            partition: 0,
-            level: 0,
-            flags: 0,
-            trace: None,
-            key: b"",
-            headers: HeadersRef::EMPTY,
-        };
-        let mut bytes = Vec::new();
-        envelope::write_head(&header, 0, &mut bytes);
-        Queued {
-            // All of one key: the handle is the same on both topics.
-            sample: Body::Bytes(bytes, 1),
-            partition: 0,
-            offset: 0,
-            sequence: order.1,
-            origin: Origin::Log,
-            typed: None,
-            time: header.time,
-            incarnation: order.0,
-            foreign: None,
-            previous,
-            elsewhere: false,
-            again: false,
-            way,
-            writer: way as u64,
-            since: Instant::now(),
-            base: false,
-        }
-    }
-
-    /// The same where the one before came by the other topic.
-    fn turn(order: (u64, u64), previous: u64, way: usize) -> Queued {
-        Queued { elsewhere: true, ..sample(0, order, previous, way) }
-    }
-
-    fn come(inbox: &mut Inbox, come: Vec<Queued>, now: Instant) -> Vec<(u64, u64)> {
-        for queued in &come {
-            inbox.saw(queued.partition, "Mast", queued.order(), queued.way);
-            if queued.again {
-                inbox.saw_again(queued.partition, "Mast", queued.order(), queued.way);
-            }
-        }
-        inbox.admit(come, now);
-        std::iter::from_fn(|| inbox.pop()).map(|queued| queued.order()).collect()
-    }
-
-    /// Mast has an end on each of the two topics.
-    fn inbox() -> Inbox {
-        let mut inbox = Inbox::new(&[0], Take::New);
-        for way in [ENVELOPE, TYPED] {
-            let (participant, partitions) = (Guid([7; 16]), vec!["0".to_owned()]);
-            let wrote = Wrote { way, participant, partitions, there: true };
-            inbox.writers.insert(way as u64, wrote);
-        }
-        inbox
-    }
-
-    #[test]
-    fn samples_of_both_topics_are_sorted_though_their_key_is_one() {
-        let typed = sample(2, (2, 1), 0, TYPED);
-        let both = vec![typed, sample(0, (1, 8), 7, ENVELOPE), sample(1, (1, 9), 8, ENVELOPE)];
-        let order = come(&mut inbox(), both, Instant::now());
-        assert_eq!(order, [(1, 8), (1, 9), (2, 1)]);
-    }
-
-    #[test]
-    fn a_sample_waits_for_the_one_before_it_though_numbers_are_left_out() {
-        let (mut inbox, now) = (inbox(), Instant::now());
-        assert_eq!(come(&mut inbox, vec![sample(0, (1, 2), 0, TYPED)], now), [(1, 2)]);
-        assert_eq!(come(&mut inbox, vec![turn((1, 7), 5, ENVELOPE)], now), []);
-        assert_eq!(come(&mut inbox, vec![sample(0, (1, 8), 7, ENVELOPE)], now), []);
-        let last = vec![sample(0, (1, 5), 2, TYPED)];
-        assert_eq!(come(&mut inbox, last, now), [(1, 5), (1, 7), (1, 8)]);
-        assert!(!inbox.has_held());
-        // By the first topic again.
-        assert_eq!(come(&mut inbox, vec![turn((1, 9), 8, TYPED)], now), [(1, 9)]);
-    }
-
-    #[test]
-    fn what_is_sent_again_waits_for_what_is_sent_again() {
-        let again = |queued| Queued { again: true, origin: Origin::History, ..queued };
-        let (mut inbox, now) = (inbox(), Instant::now());
-        for queued in [sample(0, (1, 1), 0, TYPED), turn((1, 2), 1, ENVELOPE)] {
-            come(&mut inbox, vec![queued], now);
-        }
-        assert_eq!(come(&mut inbox, vec![again(turn((1, 2), 1, ENVELOPE))], now), []);
-        let first = again(sample(0, (1, 1), 0, TYPED));
-        assert_eq!(come(&mut inbox, vec![first], now), [(1, 1), (1, 2)]);
-    }
-
-    #[test]
-    fn it_waits_as_long_as_the_other_topics_writer_lives_and_may_send() {
-        let now = Instant::now();
-        let waits = |inbox: &mut Inbox, after| {
-            inbox.admit(Vec::new(), now + after);
-            let waits = inbox.has_held();
-            assert_eq!(waits, !inbox.has_any());
-            waits
-        };
-        let held = |best_effort| {
-            let mut inbox = inbox().best_effort(best_effort);
-            assert_eq!(come(&mut inbox, vec![turn((1, 2), 1, ENVELOPE)], now), []);
-            inbox
-        };
-        let mut lost = held(true);
-        assert!(waits(&mut lost, HOLD / 2) && !waits(&mut lost, HOLD));
-        let mut late = held(false);
-        assert!(waits(&mut late, HOLD) && waits(&mut late, OUTAGE / 2));
-        let order = come(&mut late, vec![sample(0, (1, 1), 0, TYPED)], now + OUTAGE / 2);
-        assert_eq!(order, [(1, 1), (1, 2)]);
-        let mut gone = held(false);
-        assert!(waits(&mut gone, HOLD));
-        gone.writers.values_mut().for_each(|wrote| wrote.there = wrote.way == ENVELOPE);
-        assert!(!waits(&mut gone, HOLD));
-        let mut never = held(false);
-        assert!(waits(&mut never, HOLD) && !waits(&mut never, OUTAGE));
-    }
-
-    #[test]
-    fn samples_of_others_are_numbered_by_partition_in_the_order_of_their_times() {
-        let mut inbox = Inbox::new(&[0, 1], Take::New);
-        // As Cyclone hands them out: by key.
-        let foreign = [(1, 0, 1), (1, 0, 3), (2, 0, 2), (2, 0, 4), (3, 1, 5)];
-        let foreign = foreign.map(|(key, partition, time)| {
-            let queued = sample(time, (9, 0), 0, ENVELOPE);
-            let Body::Bytes(bytes, _) = queued.sample else { unreachable!() };
-            let (sample, key) = (Body::Bytes(bytes, key), vec![key as u8]);
-            Queued { sample, partition, foreign: Some(key), ..queued }
-        });
-        inbox.admit(foreign.into(), Instant::now());
-        let order = std::iter::from_fn(|| inbox.pop());
-        let order: Vec<_> = order.map(|q| (q.time.nanos(), q.partition, q.sequence)).collect();
-        assert_eq!(order, [(1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4), (5, 1, 1)]);
-    }
-
-    fn who() -> (u32, String) {
-        (0, "Mount".to_owned())
-    }
-
-    #[test]
-    fn what_did_not_wait_is_lost_only_where_the_pages_do_not_have_it() {
-        let mut past = Past::default();
-        let passed = Passed { count: 40, first: (7, 11), last: (7, 50) };
-        let mut lost = |seen: Option<(u64, u64)>| {
-            past.seen = seen.map(|seen| (who(), seen)).into_iter().collect();
-            past.lost(&who(), &passed)
-        };
-        assert_eq!(lost(None), 40);
-        let seen = [(6, 99), (7, 10), (7, 11), (7, 49), (7, 50), (8, 1)];
-        assert_eq!(seen.map(|seen| lost(Some(seen))), [40, 40, 39, 1, 0, 0]);
-        let values = [(7, 9), (7, 20), (7, 50)].map(|order| (0, who().1, order));
-        past.values = values.into_iter().collect();
-        assert_eq!(past.lost(&who(), &passed), 38, "last values have holes");
-    }
-
-    #[test]
-    fn a_past_that_does_not_come_is_a_gap_up_to_where_its_writers_stood() {
-        let producer = ProducerName::new("Mount").unwrap();
-        let stand = |partition, sequence| Stand {
-            partition,
-            producer: producer.clone(),
-            incarnation: 7,
-            sequence,
-            ways: [0; 2],
-        };
-        let mut inbox = Inbox::new(&[0, 1, 2], Take::History);
-        inbox.begin_past();
-        if let Some(past) = &mut inbox.past {
-            past.seen.insert(who(), (7, 30));
-        }
-        inbox.miss_past(&[stand(0, 100), stand(1, 5)]);
-        let gap = |partition, from, to| {
-            let producer = Producer { name: producer.clone(), incarnation: 7 };
-            Gap { partition, lost: to - from, cause: GapCause::Sequence { producer, from, to } }
-        };
-        assert_eq!(inbox.gaps, [gap(0, 31, 101), gap(1, 1, 6), Gap::retention(2, 0, 0)]);
-    }
-
-    #[test]
-    fn what_is_passed_over_is_one_gap_of_a_partition_until_it_is_told() {
-        let mut inbox = Inbox::new(&[0, 1], Take::New);
-        for offset in 0..5 {
-            inbox.missed(0, offset);
-            inbox.missed(1, offset + 7);
-        }
-        let gap = |partition, from| {
-            let cause = GapCause::Overload { from, to: from + 5 };
-            Gap { partition, lost: 5, cause }
-        };
-        assert_eq!(inbox.gaps, [gap(0, 0), gap(1, 7)]);
-    }
-
-    #[test]
-    fn others_write_the_partitions_that_their_writer_names() {
-        let inbox = Inbox::new(&[1, 3], Take::New);
-        let of = |names: &[&str]| {
-            inbox.partition_of(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
-        };
-        assert_eq!([of(&["3"]), of(&["site", "2", "1"]), of(&["*"]), of(&[])], [3, 1, 0, 0]);
-    }
-}
+mod tests;

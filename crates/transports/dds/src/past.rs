@@ -1,23 +1,24 @@
 //! History as durability services have it: asked for page by page, so that neither side has more
 //! of it than a page at a time.
 //!
-//! Operation. One service is asked, the first by name of those that keep the topic. If it goes
-//! another one is asked from the beginning, and what has come is passed over; so it is where a
-//! service has forgotten a reader that did not ask for long. Where no service answers that is told,
-//! and after a time what comes is read without the rest of the past. The last page comes when the
-//! service has everything that the topic's writers had written when the reader came.
+//! Operation. One service is asked, the first by name of those that are ready, or else of those in
+//! trouble. If it goes another one is asked from the beginning, and what has come is passed over;
+//! so it is where a service has forgotten a reader that did not ask for long, and where one ends
+//! and says that it has not all. Where no service answers that is told, and after a time what comes
+//! is read without the rest of the past. The last page comes when the service has everything that
+//! the topic's writers had written when the reader came; where none has it, what is missing is a
+//! gap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::Origin;
 use helio_bus::{Outage, TransportError};
 
 use crate::connection::Connection;
 use crate::inbox::Inbox;
 use crate::options::SERVICE_PATIENCE;
-use crate::post::Fetch;
+use crate::post::{Fetch, NO_MORE};
 use crate::tables::Stand;
 use crate::topic::{TopicState, no_service};
 
@@ -43,6 +44,11 @@ pub(crate) struct Past {
     topic: Arc<TopicState>,
     wake: Arc<dyn Fn() + Send + Sync>,
     fetch: Fetch,
+    /// Where the topic's writers stood, and what is there already.
+    until: Vec<Stand>,
+    have: Vec<Stand>,
+    /// Services that have not all of it.
+    poor: Vec<String>,
     asked: Option<Instant>,
     /// How many times the service was asked for this page, and any since a page has come.
     asks: [u32; 2],
@@ -68,6 +74,15 @@ pub(crate) enum Alone {
     Ends,
 }
 
+/// What has come of the past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Some,
+    All,
+    /// The service has no more, and says that there is more.
+    AllThereIs,
+}
+
 /// What is wanted of the past.
 pub(crate) struct Wanted {
     pub(crate) partitions: Vec<u32>,
@@ -83,7 +98,7 @@ pub(crate) struct Wanted {
 pub(crate) fn await_keeper(topic: &TopicState) -> Result<String, TransportError> {
     let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
     loop {
-        if let Some(keeper) = keeper(topic) {
+        if let Some(keeper) = keeper(topic, &[]) {
             return Ok(keeper);
         }
         topic.connection.check_open()?;
@@ -105,26 +120,59 @@ impl Past {
     ) -> Result<Self, TransportError> {
         let number = lane(&topic.connection, &wake)?;
         let Wanted { partitions, last, until, have } = wanted;
-        let name = topic.name.clone();
-        let fetch = Fetch { to, number, page: 0, topic: name, partitions, last, until, have };
-        let topic = Arc::clone(topic);
-        let (asked, asks, forgotten, lost, news) = (None, [0; 2], FORGOTTEN, None, VecDeque::new());
+        let fetch = Fetch {
+            to,
+            number,
+            page: 0,
+            topic: topic.name.clone(),
+            partitions,
+            last,
+            until: Vec::new(),
+            have: Vec::new(),
+        };
         let now = Instant::now();
-        let (said, heard) = (now, now);
-        Ok(Self { topic, wake, fetch, asked, asks, forgotten, said, lost, news, heard, alone })
+        Ok(Self {
+            topic: Arc::clone(topic),
+            wake,
+            fetch,
+            until,
+            have,
+            poor: Vec::new(),
+            asked: None,
+            asks: [0; 2],
+            forgotten: FORGOTTEN,
+            said: now,
+            lost: None,
+            news: VecDeque::new(),
+            heard: now,
+            alone,
+        })
     }
 
     /// Takes what has come, and asks for more where there is room for it. True where it is over.
     pub(crate) fn turn(&mut self, inbox: &mut Inbox) -> Result<bool, TransportError> {
-        if self.take(inbox) {
-            return Ok(true);
+        match self.take(inbox) {
+            Came::All => return Ok(true),
+            Came::Some => {}
+            Came::AllThereIs if self.alone == Alone::Ends => return Ok(true),
+            Came::AllThereIs => {
+                self.poor.push(self.fetch.to.clone());
+                if !self.begin_again(inbox)? {
+                    inbox.miss_until(&self.until);
+                    return Ok(true);
+                }
+            }
         }
         let keepers = |state: &mut crate::tables::State| {
             state.keepers(&self.topic.name).any(|(keeper, _)| *keeper == self.fetch.to)
         };
         let mut there = self.topic.connection.tables.look(keepers);
-        if !there && self.begin_again(inbox)? {
-            (there, self.asks) = (true, [0; 2]);
+        if !there {
+            // Better those that have not all than none.
+            self.poor.clear();
+            if self.begin_again(inbox)? {
+                (there, self.asks) = (true, [0; 2]);
+            }
         }
         if !there && self.alone == Alone::Ends {
             return Ok(true);
@@ -135,7 +183,7 @@ impl Past {
             self.begin_again(inbox)?;
         }
         if self.alone == Alone::Waits && self.fetch.last.is_none() && self.is_lost(there) {
-            inbox.miss_past(&self.fetch.until);
+            inbox.miss_past(&self.until);
             self.news.push_back(Outage::Restored);
             return Ok(true);
         }
@@ -143,24 +191,25 @@ impl Past {
         Ok(false)
     }
 
-    /// Takes the pages that have come; true where the last one is among them.
-    fn take(&mut self, inbox: &mut Inbox) -> bool {
-        let origin = if self.fetch.last.is_some() { Origin::History } else { Origin::Log };
+    /// Takes the pages that have come.
+    fn take(&mut self, inbox: &mut Inbox) -> Came {
+        let last = self.fetch.last.is_some();
         let post = &self.topic.connection.post;
         while let Some(page) = post.next_page(self.fetch.number) {
             if page.head.page != self.fetch.page {
                 continue;
             }
             for place in page.samples {
-                inbox.add_past(&page.letter, place, origin);
+                inbox.add_past(&page.letter, place, last);
             }
             self.heard = Instant::now();
             (self.fetch.page, self.asked, self.asks) = (page.head.page + 1, None, [0; 2]);
             if page.head.end {
-                return true;
+                inbox.covered_by_past(page.head.stands);
+                return if page.head.whole { Came::All } else { Came::AllThereIs };
             }
         }
-        false
+        Came::Some
     }
 
     /// Looks whether a service answers, and has it told where that changes; true where none has for
@@ -191,7 +240,12 @@ impl Past {
         let post = &self.topic.connection.post;
         if inbox.waiting() < ENOUGH || self.fetch.last.is_some() {
             if self.asked.is_none_or(|asked| asked.elapsed() >= RETRY) {
-                post.ask(&self.fetch);
+                if self.fetch.page == 0 {
+                    let (until, have) = (self.until.clone(), self.have.clone());
+                    post.ask(&Fetch { until, have, ..self.fetch.clone() });
+                } else {
+                    post.ask(&self.fetch);
+                }
                 (self.asked, self.said) = (Some(Instant::now()), Instant::now());
                 self.asks = self.asks.map(|asks| asks.saturating_add(1));
             }
@@ -226,9 +280,9 @@ impl Past {
     /// Asks another service from the beginning: none has what the other has at the same place.
     /// False where there is none.
     fn begin_again(&mut self, inbox: &mut Inbox) -> Result<bool, TransportError> {
-        let Some(to) = keeper(&self.topic) else { return Ok(false) };
+        let Some(to) = keeper(&self.topic, &self.poor) else { return Ok(false) };
         let connection = &self.topic.connection;
-        connection.post.end_lane(self.fetch.number);
+        self.end();
         let number = lane(connection, &self.wake)?;
         if self.fetch.last.is_some() {
             inbox.forget_past();
@@ -237,11 +291,18 @@ impl Past {
         (self.asked, self.asks[0], self.heard) = (None, 0, Instant::now());
         Ok(true)
     }
+
+    /// Asks no more; the service need not keep what it has made.
+    fn end(&self) {
+        let post = &self.topic.connection.post;
+        post.end_lane(self.fetch.number);
+        post.ask(&Fetch { page: NO_MORE, ..self.fetch.clone() });
+    }
 }
 
 impl Drop for Past {
     fn drop(&mut self) {
-        self.topic.connection.post.end_lane(self.fetch.number);
+        self.end();
     }
 }
 
@@ -252,15 +313,18 @@ fn lane(
     connection.post.lane(|kind| connection.letters(kind), Arc::clone(wake))
 }
 
-/// The service to be asked: the first by name.
-pub(crate) fn keeper(topic: &TopicState) -> Option<String> {
+/// The service to be asked: the first by name of those that are ready, besides some.
+pub(crate) fn keeper(topic: &TopicState, besides: &[String]) -> Option<String> {
     let tables = &topic.connection.tables;
     tables.look(|state| {
+        let others = || {
+            let others = state.keepers(&topic.name);
+            others.filter(|(name, _)| **name != tables.session && !besides.contains(name))
+        };
         // One that cannot take more at the moment has what it has.
-        let ready =
-            state.keepers(&topic.name).filter(|(_, keeps)| keeps.ready || keeps.trouble.is_some());
-        let mut others = ready.filter(|(keeper, _)| **keeper != tables.session);
-        others.next().map(|(keeper, _)| keeper.clone())
+        let in_trouble = || others().find(|(_, keeps)| keeps.trouble.is_some());
+        let found = others().find(|(_, keeps)| keeps.ready).or_else(in_trouble);
+        found.map(|(name, _)| name.clone())
     })
 }
 
@@ -287,7 +351,7 @@ mod tests {
 
     /// Says that it keeps a topic, and answers as it is told.
     struct Service {
-        _connection: Arc<Connection>,
+        connection: Arc<Connection>,
         questions: Reader,
         pen: Pen,
     }
@@ -303,7 +367,11 @@ mod tests {
             connection.tables.say(Word::Keeper { at: 1 }).unwrap();
             let keeps = Keeps { ready: true, turn: 0, trouble: None };
             connection.tables.say(Word::Keeps { topic: topic.clone(), keeps }).unwrap();
-            Self { _connection: connection, questions, pen }
+            Self { connection, questions, pen }
+        }
+
+        fn name(&self) -> &str {
+            &self.connection.tables.session
         }
 
         fn asked(&self) -> Vec<Fetch> {
@@ -342,7 +410,7 @@ mod tests {
         while !past.turn(&mut inbox).unwrap() {
             assert!(Instant::now() < until, "it asks for ever");
             for fetch in service.asked().iter().filter(|fetch| fetch.page == 0) {
-                let head = PageHead { page: 0, end: fetch.number != first };
+                let head = PageHead { end: fetch.number != first, ..PageHead::new(0) };
                 if !std::mem::replace(if head.end { &mut begun } else { &mut answered }, true) {
                     service.answer(fetch.number, &head);
                 }
@@ -351,5 +419,54 @@ mod tests {
         }
         assert!(answered && begun);
         assert_eq!(past.news(), None, "the service was there all the time");
+    }
+
+    #[test]
+    fn services_in_trouble_are_asked_last_and_another_one_where_one_has_not_all() {
+        let (name, reading) = ("poor".parse::<TopicName>().unwrap(), connect());
+        Dds::new(Arc::clone(&reading)).create_topic(&name, &Qos::event()).unwrap();
+        let mut services = [(); 2].map(|()| Service::of(&name, &reading.tables.session));
+        services.sort_by_key(|service| service.name().to_owned());
+        let trouble = Some("no room".to_owned());
+        let keeps = Keeps { ready: false, turn: 0, trouble };
+        let word = Word::Keeps { topic: name.clone(), keeps };
+        services[0].connection.tables.say(word).unwrap();
+        let topic = Dds::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
+        let both = |state: &mut crate::tables::State| {
+            let troubled = state.keepers(&name).any(|(_, keeps)| keeps.trouble.is_some());
+            troubled && state.keepers(&name).count() == 2
+        };
+        let until = Instant::now() + PATIENCE;
+        while !reading.tables.fresh(both) {
+            assert!(Instant::now() < until, "they are not seen");
+            std::thread::yield_now();
+        }
+        let mut inbox = Inbox::new(&[0], Take::History);
+        inbox.begin_past();
+        let producer = helio_core::ProducerName::new("Mount").unwrap();
+        let stand = Stand { partition: 0, producer, incarnation: 1, sequence: 5, ways: [0; 2] };
+        let wanted =
+            Wanted { partitions: vec![0], last: None, until: vec![stand], have: Vec::new() };
+        let asked = (await_keeper(&topic).unwrap(), Alone::Waits);
+        let mut past = Past::begin(&topic, asked, wanted, Arc::new(|| {})).unwrap();
+        let mut order = Vec::new();
+        while !past.turn(&mut inbox).unwrap() {
+            assert!(Instant::now() < until, "it asks for ever: {order:?}");
+            for (place, service) in services.iter_mut().enumerate() {
+                let to = service.name().to_owned();
+                let asked = service.asked();
+                let first = asked.iter().find(|fetch| fetch.page == 0 && fetch.to == to);
+                if let Some(fetch) = first.filter(|_| !order.contains(&place)) {
+                    assert_eq!(fetch.until.len(), 1);
+                    let head = PageHead { end: true, whole: false, ..PageHead::new(0) };
+                    service.answer(fetch.number, &head);
+                    order.push(place);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(order, [1, 0]);
+        let told: Vec<_> = inbox.gaps.iter().map(|gap| (gap.partition, gap.lost)).collect();
+        assert_eq!(told, [(0, 5)], "neither has it");
     }
 }

@@ -84,6 +84,9 @@ impl Stored {
     }
 }
 
+/// The page that is asked for by a reader that wants no more.
+pub(crate) const NO_MORE: u64 = u64::MAX;
+
 /// A question for the next page of a topic's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fetch {
@@ -91,7 +94,7 @@ pub(crate) struct Fetch {
     pub(crate) to: String,
     /// The reader, by its session's number of it.
     pub(crate) number: u64,
-    /// Which page, from 0; the one before has come.
+    /// Which page, from 0; the one before has come. [`NO_MORE`] is none.
     pub(crate) page: u64,
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
@@ -99,9 +102,9 @@ pub(crate) struct Fetch {
     pub(crate) partitions: Vec<u32>,
     /// The newest so many of each key; none is everything that is kept.
     pub(crate) last: Option<u32>,
-    /// What it must reach before it ends.
+    /// What it must reach before it ends: with the first page's question.
     pub(crate) until: Vec<Stand>,
-    /// What the reader has, and need not be sent.
+    /// What the reader has, and need not be sent: with the first page's question.
     pub(crate) have: Vec<Stand>,
 }
 
@@ -111,6 +114,24 @@ pub(crate) struct PageHead {
     pub(crate) page: u64,
     /// There are no more behind it.
     pub(crate) end: bool,
+    /// At the end: whether the service has all that was to be reached.
+    #[serde(default = "yes")]
+    pub(crate) whole: bool,
+    /// At the end of last values: how far the service has the samples of those that write. What is
+    /// below that and not in the pages is older than what is in them.
+    #[serde(default)]
+    pub(crate) stands: Vec<Stand>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl PageHead {
+    /// A page with others behind it.
+    pub(crate) fn new(page: u64) -> Self {
+        Self { page, end: false, whole: true, stands: Vec::new() }
+    }
 }
 
 /// Begins a page.

@@ -122,7 +122,7 @@ impl DdsReader {
         };
         let kept = topic.is_kept();
         // Last values of writers that have gone; those that live have their own.
-        let keeper = if kept { None } else { past::keeper(topic) };
+        let keeper = if kept { None } else { past::keeper(topic, &[]) };
         let take = (Take::History, kept || keeper.is_some());
         let (mut reader, stands) = Self::meet(topic, request.partitions, take)?;
         let n = last.map_or(usize::MAX, |n| n as usize);

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{
-    Alive, Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, Transport, TransportTopic,
-    Writer, WriterInfo, WriterRequest, first_difference,
+    Alive, Capabilities, Carried, Declared, PartitionInfo, Reader, ReaderRequest, Transport,
+    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
 };
 use helio_bus::{Bell, Guarantee, LocalBell, Qos, SchemaId, TopicName, TransportError};
 use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
@@ -13,6 +13,7 @@ use helio_core::{Producer, ProducerName, Tai};
 use std::time::Duration;
 
 use crate::connection::{Connection, unsay};
+use crate::durability::INTERNAL;
 use crate::ends::First;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
@@ -143,6 +144,10 @@ impl Transport for Dds {
         qos: &Qos,
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         self.connection.check_open()?;
+        if name.as_str().starts_with(INTERNAL) {
+            let remedy = format!("names that begin with {INTERNAL} are the transport's own");
+            return Err(unsupported(format!("make a topic {name}"), &remedy));
+        }
         let mut known = self.known(name);
         if known.is_none() {
             let origin = self.connection.tables.origin();
@@ -553,6 +558,11 @@ impl TransportTopic for DdsTopic {
             };
             state.heeded(&topic.name).map(info).collect()
         }))
+    }
+
+    fn carried(&self) -> Result<Option<Carried>, TransportError> {
+        self.0.connection.check_open()?;
+        Ok(Some(self.0.type_name().map_or(Carried::Enveloped, Carried::Typed)))
     }
 
     fn committed(&self, _: &str) -> Result<Vec<(u32, u64)>, TransportError> {

@@ -44,8 +44,10 @@ pub(crate) struct Outgoing {
     pub(crate) ends: Writers,
     /// The newest number that it has written.
     sequence: AtomicU64,
-    /// The numbers of its newest envelope and of its newest typed sample.
+    /// The numbers of its newest envelope and of its newest typed sample, and when those were
+    /// written, in nanoseconds of the uptime, where that counts.
     ways: [AtomicU64; 2],
+    wrote_by: [AtomicU64; 2],
     claim: Option<Claim>,
     /// The strength of its ownership.
     strength: AtomicI32,
@@ -89,20 +91,27 @@ impl Outgoing {
     pub(crate) fn stand(&self) -> Option<Stand> {
         let now = self.connection().clock.uptime();
         let wrote = locked(&self.life).wrote;
-        let expired = self.topic.qos.lifespan.is_some_and(|span| now.saturating_sub(wrote) >= span);
-        if expired || self.fenced_by.load(Ordering::Acquire) != 0 {
+        let lifespan = self.topic.qos.lifespan;
+        let expired = |wrote| lifespan.is_some_and(|span| now.saturating_sub(wrote) >= span);
+        if expired(wrote) || self.fenced_by.load(Ordering::Acquire) != 0 {
             return None;
         }
         let Producer { name, incarnation } = self.producer.clone();
         let sequence = self.sequence.load(Ordering::Acquire);
-        let ways = [0, 1].map(|way: usize| self.ways[way].load(Ordering::Acquire));
+        let ways = [0, 1].map(|way: usize| {
+            let wrote = Duration::from_nanos(self.wrote_by[way].load(Ordering::Acquire));
+            if expired(wrote) { 0 } else { self.ways[way].load(Ordering::Acquire) }
+        });
         Some(Stand { partition: self.partition, producer: name, incarnation, sequence, ways })
     }
 
     /// Waits until its ends have met those of the topic.
     pub(crate) fn meet(&self) -> Result<(), TransportError> {
+        let unmet = self.ends.unmet();
         let opened = (&self.topic.name, End::Writer, &[self.partition][..]);
-        self.connection().meet(opened, self.ends.guids(), || self.ends.met()).map(drop)
+        self.connection().meet(opened, self.ends.guids(), || self.ends.met())?;
+        unmet.into_iter().for_each(|end| end.has_met());
+        Ok(())
     }
 
     fn connection(&self) -> &Arc<Connection> {
@@ -220,6 +229,8 @@ impl Outgoing {
     /// Publishers do not say so themselves: a participant that takes no words would hold them up.
     pub(crate) fn say_what_is_due(&self) {
         if self.is_due() {
+            // Others hold each of its ends to the lease, and it may write by one alone.
+            let _ = self.ends.assert_alive();
             // Where it cannot be said, it stays due.
             let _ = self.say();
         }
@@ -250,14 +261,31 @@ impl Outgoing {
         }
     }
 
-    /// Hands a sample to Cyclone.
-    fn write(&self, record: &Record<'_>, sequence: u64, flags: u8) -> Result<(), Unwritten> {
-        let pen = &mut *locked(&self.pen);
+    /// Hands a sample to Cyclone; one that is kept was taken before, and is not refused any more
+    /// for what a type has come to say since.
+    fn write(
+        &self,
+        record: &Record<'_>,
+        (sequence, flags): (u64, u8),
+        kept: bool,
+    ) -> Result<(), Unwritten> {
+        let Pen { before, utc } = &mut *locked(&self.pen);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
         let header = Header { flags, ..header };
-        let time = pen.utc.nanos(record.time).max(0);
-        let typed = self.ends.write(&header, record.payload, time, &mut pen.before)?;
-        self.ways[usize::from(typed)].fetch_max(sequence, Ordering::AcqRel);
+        let time = utc.nanos(record.time).max(0);
+        let typed = match self.ends.write(&header, record.payload, time, before) {
+            Err(Unwritten::Value(_)) if kept => {
+                self.ends.write_envelope(&header, record.payload, time, before)?;
+                false
+            }
+            written => written?,
+        };
+        let way = usize::from(typed);
+        if self.topic.qos.lifespan.is_some() {
+            let now = u64::try_from(self.connection().clock.uptime().as_nanos());
+            self.wrote_by[way].store(now.unwrap_or(u64::MAX), Ordering::Release);
+        }
+        self.ways[way].fetch_max(sequence, Ordering::AcqRel);
         Ok(())
     }
 
@@ -271,7 +299,7 @@ impl Outgoing {
 
     /// Sends what is kept and was not sent; where there is no room the thread goes on.
     fn send_kept(&self, kept: &mut Kept) -> Result<(), TransportError> {
-        match kept.send(|sequence, record, flags| self.write(record, sequence, flags)) {
+        match kept.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
             Ok(()) => Ok(()),
             Err(Unwritten::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
@@ -318,7 +346,7 @@ impl Outgoing {
                 // What cannot be sent now is sent when it has been waited for again. The next one
                 // is not behind it; nobody else writes meanwhile, who would have to hold `kept`.
                 let written = locked(&self.pen).before.written;
-                let _ = self.write(record, sequence, flags);
+                let _ = self.write(record, (sequence, flags), true);
                 locked(&self.pen).before.written = written;
             });
         }
@@ -416,7 +444,7 @@ impl DdsWriter {
         request: &WriterRequest<'_>,
     ) -> Result<Self, TransportError> {
         let newest = topic.newest(request.producer)?;
-        let incarnation = topic.connection.start_nanos().max(newest + 1);
+        let incarnation = topic.connection.start_nanos().max(newest.saturating_add(1));
         let producer = Producer { name: request.producer.clone(), incarnation };
         Self::open_as(topic, request.partition, producer)
     }
@@ -443,6 +471,7 @@ impl DdsWriter {
             ends,
             sequence: AtomicU64::new(0),
             ways: Default::default(),
+            wrote_by: Default::default(),
             claim: claim.as_ref().map(|said| said.claim.clone()),
             strength: AtomicI32::new(strength.unwrap_or(0)),
             life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
@@ -484,7 +513,7 @@ impl DdsWriter {
                 return Err(error.into());
             }
         } else {
-            match shared.write(record, sequence, BASE) {
+            match shared.write(record, (sequence, BASE), false) {
                 Ok(()) => {}
                 Err(Unwritten::Value(told)) => return Err(PublishError::Encode(told)),
                 Err(Unwritten::Refused(Refused::Full)) => {
@@ -560,8 +589,8 @@ impl DdsWriter {
             kept.wait(receipt, ticket);
             return Ok(Published::Pending(pending));
         }
-        let acknowledged = self.shared.ends.wait_for_acknowledgements(Duration::ZERO);
-        if acknowledged.map_err(failed("look for acknowledgements"))? {
+        let awaited = self.shared.ends.awaits_acknowledgements();
+        if !awaited.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
         let (ticket, pending) = pending_receipt();
@@ -667,3 +696,6 @@ impl Utc {
         time.nanos() - offset
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use helio_bus::{
     Start, Subscribe, Topic, TopicError, TopicSpec, TransportError,
 };
 use helio_core::qos::{History, Overload, Retention};
+use helio_core::schema::Schema;
 use helio_dds::durability::Durability;
 
 /// Ample on a loaded machine.
@@ -460,4 +461,89 @@ fn a_writer_without_a_service_is_full_at_a_stated_bound_and_goes_on_with_one() {
         publishing.wait_timeout(LONG).unwrap();
     }
     publish(&publisher, 1..2);
+}
+
+#[test]
+fn what_retention_has_left_out_is_nobodys_loss() {
+    const LAST: u64 = 400;
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let _service = Service::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let retention = Retention { bytes: Some(4 << 20), age: None, last_value: true };
+    let kept = topic(&bus, "kept", Qos { retention, ..numbers() });
+    let publisher = kept.publisher().unwrap();
+    let pending: Vec<_> = (0..=LAST)
+        .map(|number| {
+            let payload = [number.to_le_bytes().to_vec(), vec![0; 48 << 10]].concat();
+            let key: &[u8] = if number == 0 { b"rare" } else { b"often" };
+            publisher.publish(Message::new(&payload).key(key))
+        })
+        .collect();
+    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(LONG).unwrap());
+    // A reader that is overtaken by retention loses something.
+    let (journal, until) =
+        (format!("journal:{}?access=read", folder.path().display()), Instant::now() + LONG);
+    let journal = Bus::connect(&journal).unwrap();
+    let there = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    while there.partitions().unwrap()[0].bytes > 8 << 20 {
+        assert!(Instant::now() < until, "retention does nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut read = Vec::new();
+    while read.last() != Some(&LAST) {
+        match samples.next_timeout(LONG).unwrap().expect("it comes in time") {
+            Event::Sample(sample) => {
+                read.push(u64::from_le_bytes(sample.payload[..8].try_into().unwrap()));
+            }
+            other => panic!("{other:?} behind {read:?}"),
+        }
+    }
+    assert_eq!(read[0], 0, "the newest of its key");
+    assert!(read[1] > 1, "retention has left nothing out: {read:?}");
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
+}
+
+#[test]
+fn samples_of_both_topics_without_a_key_are_kept_in_order_over_a_restart() {
+    const HALF: u64 = 300;
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::builder().producer("Mast").connect(&url).unwrap();
+    let fields = r#"{"name": "number", "type": "long"}"#;
+    let wider = format!(r#"{fields}, {{"name": "gust", "type": "double", "default": 0}}"#);
+    let schemas = [fields, &wider].map(|fields| {
+        let text = format!(r#"{{"type": "record", "name": "obs.Wind", "fields": [{fields}]}}"#);
+        Schema::parse(&text).unwrap()
+    });
+    let publishers = [0, 1].map(|of: usize| {
+        let spec = TopicSpec::new("wind").unwrap().qos(numbers()).schema(&schemas[of]);
+        bus.topic(spec).unwrap().publisher().unwrap()
+    });
+    let mut pending = Vec::new();
+    let mut publish = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            // In runs of one to five by each of the two.
+            let of = (number / (1 + number % 5)) as usize % 2;
+            let payload = [&[2][..], &[0; 8][..8 * of]].concat();
+            pending.push(publishers[of].publish(Message::new(&payload)));
+        }
+    };
+    publish(0..HALF);
+    drop(service);
+    publish(HALF..2 * HALF);
+    let _service = Service::start(&url, folder.path());
+    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(LONG).unwrap());
+    drop(publishers);
+    let raw = bus.topic(TopicSpec::new("wind").unwrap()).unwrap();
+    let mut samples = raw.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut written = std::collections::HashSet::new();
+    for expected in 1..=2 * HALF {
+        let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+        let sample = event.into_sample().expect("nothing else");
+        assert_eq!(sample.header.sequence, expected);
+        written.insert(sample.header.schema);
+    }
+    assert_eq!(written.len(), 2);
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
 }

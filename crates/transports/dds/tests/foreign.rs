@@ -162,6 +162,7 @@ fn others_write_the_partition_that_their_writer_is_in() {
     let foreign = envelopes(domain, &envelope::envelope_type());
     let mut head = Vec::new();
     let mut one = None;
+    let mut writers = Vec::new();
     for partition in [3, 1] {
         let qos = qos_in(&partition.to_string()).reliable(Duration::ZERO);
         let writer = Writer::open(&foreign, &qos, None).unwrap();
@@ -175,5 +176,14 @@ fn others_write_the_partition_that_their_writer_is_in() {
             let of = sample.header.producer.incarnation;
             assert_eq!(*one.get_or_insert(of), of);
         }
+        writers.push(writer);
     }
+    // Back to each: others have written others meanwhile, which is no loss.
+    for (writer, partition) in writers.iter().zip([3, 1]) {
+        envelope::write_head(&empty(), 3, &mut head);
+        writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
+        let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+        assert_eq!((sample.partition, sample.header.sequence), (partition, 3));
+    }
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Process, domain, url};
+use helio_bus::transport::Carried;
 use helio_bus::{
     Bus, Event, GapCause, Message, PublishError, Qos, Sample, Start, Subscribe, Subscription,
     Topic, TopicSpec,
@@ -379,4 +380,70 @@ fn one_name_and_type_name_with_other_members_is_another_topic() {
     for made in [&old, &new] {
         Writer::open(made, &entity::Qos::new(), None).unwrap();
     }
+}
+
+#[test]
+fn a_header_that_is_neither_empty_nor_ours_is_a_gap_and_fences_nobody() {
+    let domain = domain();
+    let bus = Bus::builder().producer("Mast").connect(&url(domain)).unwrap();
+    let reading = bus.topic(TopicSpec::new("raw").unwrap().qos(telemetry())).unwrap();
+    let mut samples = reading.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let beside = Beside::new(domain);
+    let envelopes = beside.writer("_helio/envelopes/raw", &envelope::envelope_type());
+    met(&envelopes);
+    let put = |incarnation, damage: &dyn Fn(&mut Vec<u8>)| {
+        let header = Header {
+            producer: "Mast",
+            incarnation,
+            sequence: 1,
+            previous: 0,
+            time: Tai::from_nanos(1),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: b"",
+            headers: HeadersRef::EMPTY,
+        };
+        let mut head = Vec::new();
+        envelope::write_head(&header, 4, &mut head);
+        damage(&mut head);
+        envelopes.write(&envelope::pieces(&head, b"four"), 1).unwrap();
+    };
+    let no_text = |head: &mut Vec<u8>| {
+        let place = head.windows(4).position(|bytes| bytes == b"Mast").unwrap();
+        head[place] = 0xff;
+    };
+    put(1, &no_text);
+    // Whoever publishes as Mast from now on would be older.
+    put(u64::MAX, &|_| ());
+    let mut lost = 0;
+    while lost < 2 {
+        let event = samples.next_timeout(LONG).unwrap().expect("it is told");
+        let Event::Gap(gap) = event else { panic!("{event:?}") };
+        assert!(matches!(gap.cause, GapCause::Damaged { .. }), "{gap:?}");
+        lost += gap.lost;
+    }
+    let publisher = reading.publisher().unwrap();
+    publisher.publish(Message::new(b"mine")).wait().unwrap();
+    assert_eq!(&next(&mut samples).payload[..], b"mine");
+    assert_eq!((samples.stats().lost, samples.stats().fenced), (2, 0));
+}
+
+#[test]
+fn a_topic_says_how_it_is_carried() {
+    let bus = Bus::connect(&url(domain())).unwrap();
+    let carried = |name: &str| bus.topic_info(&name.parse().unwrap()).unwrap().unwrap().carried;
+    let _raw = bus.topic(TopicSpec::new("raw").unwrap().qos(telemetry())).unwrap();
+    assert_eq!(carried("raw"), Some(Carried::Enveloped));
+    topic(&bus, "wind", &Schema::parse(OLD).unwrap()).declare().unwrap();
+    assert_eq!(carried("wind"), Some(Carried::Typed("obs::Wind".to_owned())));
+}
+
+#[test]
+fn names_of_the_transports_own_are_refused() {
+    let bus = Bus::connect(&url(domain())).unwrap();
+    let refused = bus.topic(TopicSpec::new("_helio/kept").unwrap().qos(telemetry())).unwrap_err();
+    assert!(refused.to_string().contains("begin with _helio/"), "{refused}");
 }

@@ -27,7 +27,6 @@
 //! have one.
 
 mod admin;
-mod anew;
 mod claims;
 mod connection;
 mod context;
@@ -36,7 +35,6 @@ mod fetcher;
 mod group;
 mod header;
 mod history;
-mod hold;
 mod making;
 mod monitor;
 mod names;

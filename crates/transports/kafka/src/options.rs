@@ -76,6 +76,11 @@ const WEAKER: [&str; 5] = [
     "request.required.acks",
 ];
 
+/// How many bytes of records are in a batch at the most; a single one may have more.
+const BATCH: &str = "batch.size";
+/// Batches of forwarders, in bytes: a topic has the largest that it lets in.
+pub(crate) const BATCHES: [u32; 5] = [1_000_000, 250_000, 60_000, 15_000, 1];
+
 /// The largest payload, in bytes: what a topic's `max.message.bytes` is set to, less the rest.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
 /// The largest key, in bytes: as the journal's.
@@ -188,12 +193,18 @@ impl Options {
     }
 
     /// The same for samples of another bus, which are tried for ever: one that was given up would
-    /// be a hole between others.
-    pub(crate) fn for_forwarding(&self) -> Self {
+    /// be a hole between others. A batch has no more bytes than its topic lets in, so that one that
+    /// is too large takes no others with it.
+    pub(crate) fn for_forwarding(&self, batch_bytes: u32) -> Self {
         let mut options = self.clone();
         let timeouts = ["message.timeout.ms", "delivery.timeout.ms"];
         options.given.retain(|(name, _)| !timeouts.contains(&&**name));
         options.given.push((timeouts[0].to_owned(), "0".to_owned()));
+        let given = options.given.iter().find(|(name, _)| name == BATCH);
+        let given = given.and_then(|(_, value)| value.parse::<u32>().ok());
+        options.given.retain(|(name, _)| name != BATCH);
+        let bytes = given.map_or(batch_bytes, |given| given.min(batch_bytes));
+        options.given.push((BATCH.to_owned(), bytes.to_string()));
         options
     }
 
@@ -209,7 +220,7 @@ impl Options {
             }
         };
         default("linger.ms", "0");
-        default("batch.size", "1000000");
+        default(BATCH, "1000000");
         if self.guarantee == Guarantee::Durable {
             default("enable.idempotence", "true");
         }

@@ -6,6 +6,7 @@
 //! partition.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,9 +19,11 @@ use rdkafka::metadata::Metadata;
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
 };
+use slab::Slab;
 
 use crate::monitor::Health;
 use crate::options::{Limits, Options};
+use crate::writer::Sample;
 
 /// How long closing waits for what is under way.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -28,29 +31,60 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// Who is told that there is room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// Who is told what became of a record.
-pub(crate) trait Delivered: Send + Sync {
-    /// The record's offset, as far as the brokers tell it (with `acks=0` they do not, nor for one
-    /// that was repeated), or why it is not there. Called from the producer's thread.
-    fn delivered(&self, part: Part, outcome: Result<Option<u64>, KafkaError>);
-}
+/// What became of a record: its offset, as far as the brokers tell it (with `acks=0` they do not,
+/// nor for one that was repeated), or why it is not there.
+pub(crate) type Outcome = Result<Option<u64>, KafkaError>;
 
 /// Which of a sample's records it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The one in the topic.
     Topic,
-    /// The copy in the companion.
-    Companion,
-    /// That its writer lives.
-    Word,
+    /// The copy in the companion, or the word that its writer lives.
+    Beside,
 }
 
-/// A record under way.
-pub(crate) struct Delivery {
+/// Who is told when all records of a sample were reported, in the producer's thread: the offset of
+/// the one in the topic, or the first error.
+pub(crate) enum Told {
+    Writer(Sample),
+    Table(SyncSender<Outcome>),
+}
+
+impl Told {
+    fn tell(self, outcome: Outcome) {
+        match self {
+            Self::Writer(sample) => sample.delivered(outcome),
+            // Who waited may have given up.
+            Self::Table(sender) => _ = sender.try_send(outcome),
+        }
+    }
+}
+
+/// The records of a sample under way.
+struct Underway {
+    /// How many were not reported yet.
+    left: u8,
+    /// What room each of them has.
     bytes: usize,
-    part: Part,
-    told: Arc<dyn Delivered>,
+    outcome: Outcome,
+    told: Told,
+}
+
+/// Names a sample under way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken(usize);
+
+impl Taken {
+    /// As librdkafka carries it with a record.
+    fn with(self, part: Part) -> usize {
+        self.0 << 1 | usize::from(part == Part::Topic)
+    }
+
+    fn of(opaque: usize) -> (Self, Part) {
+        let part = if opaque & 1 == 1 { Part::Topic } else { Part::Beside };
+        (Self(opaque >> 1), part)
+    }
 }
 
 /// A record as it goes to librdkafka.
@@ -73,6 +107,8 @@ pub(crate) struct Flight {
     bytes: AtomicUsize,
     anybody_waits: AtomicBool,
     waiting: Mutex<Vec<Notify>>,
+    /// In one place, for a record of its own on the heap costs as much as sending it.
+    samples: Mutex<Slab<Underway>>,
 }
 
 impl Flight {
@@ -93,6 +129,24 @@ impl Flight {
     fn give_back(&self, records: usize, bytes: usize) {
         self.records.fetch_sub(records, Ordering::SeqCst);
         self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// One record of a sample was reported. Reports come in the order of a partition.
+    fn reported(&self, taken: Taken, part: Part, outcome: Outcome) {
+        let mut samples = locked(&self.samples);
+        let Some(sample) = samples.get_mut(taken.0) else { return };
+        if sample.outcome.is_ok() && (part == Part::Topic || outcome.is_err()) {
+            sample.outcome = outcome;
+        }
+        sample.left -= 1;
+        let bytes = sample.bytes;
+        let whole = (sample.left == 0).then(|| samples.remove(taken.0));
+        drop(samples);
+        self.give_back(1, bytes);
+        if let Some(sample) = whole {
+            sample.told.tell(sample.outcome);
+        }
+        self.tell();
     }
 
     /// Tells those who wait that there is room.
@@ -128,16 +182,15 @@ impl ClientContext for Reports {
 }
 
 impl ProducerContext for Reports {
-    type DeliveryOpaque = Box<Delivery>;
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, delivery: Box<Delivery>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
         let outcome = match result {
             Ok(message) => Ok(u64::try_from(message.offset()).ok()),
             Err((error, _)) => Err(error.clone()),
         };
-        self.flight.give_back(1, delivery.bytes);
-        delivery.told.delivered(delivery.part, outcome);
-        self.flight.tell();
+        let (taken, part) = Taken::of(opaque);
+        self.flight.reported(taken, part, outcome);
     }
 }
 
@@ -156,6 +209,7 @@ impl Producer {
             bytes: AtomicUsize::new(0),
             anybody_waits: AtomicBool::new(false),
             waiting: Mutex::default(),
+            samples: Mutex::default(),
         });
         let reports = Reports { flight: Arc::clone(&flight), health: Arc::clone(health) };
         let inner = options.producer().create_with_context(reports)?;
@@ -166,21 +220,24 @@ impl Producer {
         self.inner.as_ref().expect("it is there until this is dropped")
     }
 
-    /// Takes room for records. Where there is none, `notify` is called when there is.
-    pub(crate) fn room(&self, records: usize, bytes: usize, notify: Option<&Notify>) -> bool {
-        if self.flight.take(records, bytes) {
-            return true;
-        }
-        let Some(notify) = notify else { return false };
-        self.flight.wait(notify);
-        // Everything may have been reported in between; nobody would tell of it any more.
-        self.flight.take(records, bytes)
-    }
-
-    /// Gives room back that was not needed.
-    pub(crate) fn no_room_needed(&self, records: usize, bytes: usize) {
-        self.flight.give_back(records, bytes);
-        self.flight.tell();
+    /// Takes room for a sample of so many records, of so many bytes each; `told` hears when all of
+    /// them were reported, and each has to be sent. Where there is no room, `notify` is called when
+    /// there is.
+    pub(crate) fn take(
+        &self,
+        (records, bytes): (u8, usize),
+        notify: Option<&Notify>,
+        told: impl FnOnce() -> Told,
+    ) -> Option<Taken> {
+        let room = || self.flight.take(usize::from(records), usize::from(records) * bytes);
+        let has_room = room()
+            || notify.is_some_and(|notify| {
+                self.flight.wait(notify);
+                // Everything may have been reported in between; nobody would tell of it any more.
+                room()
+            });
+        let sample = || Underway { left: records, bytes, outcome: Ok(None), told: told() };
+        has_room.then(|| Taken(locked(&self.flight.samples).insert(sample())))
     }
 
     /// How many records are under way.
@@ -188,26 +245,33 @@ impl Producer {
         self.flight.records.load(Ordering::Relaxed)
     }
 
-    /// Sends a record that room was taken for. `told` hears what becomes of it, unless this is an
-    /// error; the room is given back with it.
-    pub(crate) fn send(
-        &self,
-        record: Outgoing<'_>,
-        (bytes, part): (usize, Part),
-        told: Arc<dyn Delivered>,
-    ) -> Result<(), KafkaError> {
-        let delivery = Box::new(Delivery { bytes, part, told });
+    /// Sends the sample's first record. Where that is an error nobody is told, and the room is
+    /// given back.
+    pub(crate) fn send(&self, record: Outgoing<'_>, taken: Taken) -> Result<(), KafkaError> {
+        self.hand_over(record, taken.with(Part::Topic)).inspect_err(|_| {
+            let sample = locked(&self.flight.samples).remove(taken.0);
+            let records = usize::from(sample.left);
+            self.flight.give_back(records, records * sample.bytes);
+            self.flight.tell();
+        })
+    }
+
+    /// Sends another record of a sample; where that is an error it was reported so.
+    pub(crate) fn send_beside(&self, record: Outgoing<'_>, taken: Taken) {
+        if let Err(error) = self.hand_over(record, taken.with(Part::Beside)) {
+            self.flight.reported(taken, Part::Beside, Err(error));
+        }
+    }
+
+    fn hand_over(&self, record: Outgoing<'_>, opaque: usize) -> Result<(), KafkaError> {
         let partition = i32::try_from(record.partition).unwrap_or(i32::MAX);
-        let mut base = BaseRecord::<[u8], [u8], _>::with_opaque_to(record.topic, delivery);
+        let mut base = BaseRecord::<[u8], [u8], _>::with_opaque_to(record.topic, opaque);
         base = base.partition(partition);
         base.key = record.key;
         base.payload = record.payload;
         base.headers = record.headers;
         base.timestamp = record.timestamp;
-        self.inner().send(base).map_err(|(error, _)| {
-            self.no_room_needed(1, bytes);
-            self.cause(error)
-        })
+        self.inner().send(base).map_err(|(error, _)| self.cause(error))
     }
 
     /// Why a record failed: where the producer cannot go on at all, why it cannot says more than

@@ -18,22 +18,22 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError, mpsc};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::transport::locked;
 use helio_bus::{Qos, SchemaId, TopicName, TransportError};
-use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::Made;
-use crate::claims::{Claims, GLANCE};
+use crate::claims::Claims;
 use crate::connection::Connection;
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Lent, Queue, Wake};
 use crate::options::PATIENCE;
-use crate::producer::{Delivered, Outgoing, Part};
+use crate::producer::{Outcome, Outgoing, Told};
 use crate::topic::Origin;
 use crate::topic_config;
 
@@ -46,8 +46,6 @@ pub(crate) const PRODUCERS: &str = "producers";
 
 /// How long between two looks whether another has read to the end.
 const TURN: Duration = Duration::from_millis(1);
-/// What brokers that have much to do may take for each of many records.
-const EACH: Duration = Duration::from_millis(10);
 
 /// All tables of a connection.
 #[derive(Default)]
@@ -217,19 +215,6 @@ impl Log {
     }
 }
 
-/// Who waits for a record of a table.
-struct Appended(mpsc::SyncSender<Result<Option<u64>, KafkaError>>);
-
-impl Delivered for Appended {
-    fn delivered(&self, _: Part, outcome: Result<Option<u64>, KafkaError>) {
-        // Who waited may have given up.
-        let _ = self.0.try_send(outcome);
-    }
-}
-
-/// A record to be written: its key, and its value; none takes the key back.
-type New = (String, Option<Vec<u8>>);
-
 /// Appends a record to a table, and makes the table where it is the first; gives its offset.
 pub(crate) fn append(
     connection: &Connection,
@@ -245,7 +230,7 @@ pub(crate) fn append(
 fn append_all(
     connection: &Connection,
     table: &str,
-    records: &[New],
+    records: &[(String, Option<Vec<u8>>)],
 ) -> Result<Vec<u64>, TransportError> {
     if records.is_empty() {
         return Ok(Vec::new());
@@ -258,46 +243,24 @@ fn append_all(
         refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))?;
         connection.settled(&name, PATIENCE)?;
     }
-    let patience = PATIENCE + EACH * u32::try_from(records.len()).unwrap_or(u32::MAX);
-    let offsets = say(connection, table, (records, patience))?.into_iter().zip(records);
-    let offsets = offsets.map(|(offset, (key, _))| {
-        let repeated = || outage(format!("{}: it was repeated", writing(table, key)));
-        offset.ok_or_else(repeated)
-    });
-    offsets.collect()
-}
-
-fn writing(table: &str, key: &str) -> String {
-    format!("write {key:?} to the table of {table}")
-}
-
-/// Appends records to a table that is there, and waits that long for all of them; gives their
-/// offsets, none of those that were repeated.
-pub(crate) fn say(
-    connection: &Connection,
-    table: &str,
-    (records, patience): (&[New], Duration),
-) -> Result<Vec<Option<u64>>, TransportError> {
-    let name = connection.names.internal(table);
     let mut under_way = Vec::with_capacity(records.len());
-    let until = Instant::now() + patience;
     for (key, value) in records {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Tables are written when something is opened: what is under way makes room soon.
-        let told = Arc::new(Appended(sender));
-        while !send(connection, &name, (key, value.as_deref()), told.clone())? {
+        let until = Instant::now() + PATIENCE;
+        while !send(connection, &name, (key, value.as_deref()), &sender)? {
             if Instant::now() > until {
                 return Err(outage("the queue towards the brokers stays full".to_owned()));
             }
             std::thread::sleep(TURN);
         }
-        under_way.push((writing(table, key), receiver));
+        under_way.push((format!("write {key:?} to the table of {table}"), receiver));
     }
     let producer = connection.tables_producer()?;
     let arrived = under_way.into_iter().map(|(what, receiver)| {
-        let left = until.saturating_duration_since(Instant::now());
-        let told = receiver.recv_timeout(left).map_err(|_| late(&what))?;
-        told.map_err(|error| failed(&what)(producer.cause(error)))
+        let told = receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?;
+        let offset = told.map_err(|error| failed(&what)(producer.cause(error)))?;
+        offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
     });
     arrived.collect()
 }
@@ -310,7 +273,7 @@ pub(crate) fn tell(
     value: Option<&[u8]>,
 ) -> Result<(), TransportError> {
     let name = connection.names.internal(table);
-    send(connection, &name, (key, value), Arc::new(Appended(mpsc::sync_channel(1).0))).map(drop)
+    send(connection, &name, (key, value), &mpsc::sync_channel(1).0).map(drop)
 }
 
 fn late(what: &str) -> TransportError {
@@ -322,13 +285,13 @@ fn send(
     connection: &Connection,
     name: &str,
     (key, value): (&str, Option<&[u8]>),
-    told: Arc<dyn Delivered>,
+    told: &SyncSender<Outcome>,
 ) -> Result<bool, TransportError> {
     let producer = connection.tables_producer()?;
     let bytes = key.len() + value.map_or(0, <[u8]>::len);
-    if !producer.room(1, bytes, None) {
+    let Some(taken) = producer.take((1, bytes), None, || Told::Table(told.clone())) else {
         return Ok(false);
-    }
+    };
     let record = Outgoing {
         topic: name,
         partition: 0,
@@ -337,8 +300,7 @@ fn send(
         headers: None,
         timestamp: None,
     };
-    let sent = producer.send(record, (bytes, Part::Topic), told);
-    sent.map_err(failed("write a table")).map(|()| true)
+    producer.send(record, taken).map_err(failed("write a table")).map(|()| true)
 }
 
 /// A word that no other attempt has.
@@ -506,13 +468,6 @@ impl Tables {
     /// Whether a topic has samples of another bus, as far as was read when topics were opened.
     pub(crate) fn is_forwarded(&self, topic: &TopicName) -> bool {
         self.topics.look(|topics| topics.forwarded.contains(topic))
-    }
-
-    /// The same as of now; where the brokers do not say so at once, as far as was read before.
-    pub(crate) fn is_forwarded_now(&self, connection: &Connection, topic: &TopicName) -> bool {
-        let known = |topics: &Topics| topics.forwarded.contains(topic);
-        let told = self.topics.glance(connection, GLANCE, known);
-        told.unwrap_or_else(|_| self.is_forwarded(topic))
     }
 
     /// Says that a topic has samples of another bus.

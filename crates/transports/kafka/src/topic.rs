@@ -1,11 +1,11 @@
 //! The transport, and a topic of it, as the bus sees them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use helio_bus::transport::{
-    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Support,
-    Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
+    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Transport,
+    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
 };
 use helio_bus::{Bell, LocalBell, Qos, SchemaId, SchemaText, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::error::failed;
 use crate::group;
 use crate::making::Wanted;
-use crate::options::PATIENCE;
+use crate::options::{BATCHES, PATIENCE};
 use crate::reader::KafkaReader;
 use crate::sample;
 use crate::tables::Description;
@@ -49,6 +49,8 @@ pub(crate) struct TopicState {
     pub(crate) companion: Option<String>,
     pub(crate) qos: Qos,
     pub(crate) wire: Wire,
+    /// The batches of forwarders, by their place in [`BATCHES`], once that was asked for.
+    batch: OnceLock<usize>,
 }
 
 impl Kafka {
@@ -63,7 +65,8 @@ impl Kafka {
         let connection = Arc::clone(&self.connection);
         let wire = Wire::new(&connection, &kafka, connection.names.sal_keys(name));
         let name = name.clone();
-        let state = TopicState { connection, name, kafka, companion, qos, wire };
+        let batch = OnceLock::new();
+        let state = TopicState { connection, name, kafka, companion, qos, wire, batch };
         Ok(Arc::new(KafkaTopic(Arc::new(state))))
     }
 }
@@ -201,6 +204,24 @@ impl Transport for Kafka {
 struct KafkaTopic(Arc<TopicState>);
 
 impl TopicState {
+    /// Asks the brokers once how large forwarders' batches may be: the largest that the topic lets
+    /// in. Where they do not say, the largest there is.
+    fn learn_batch(&self) {
+        if self.batch.get().is_some() {
+            return;
+        }
+        let Ok(config) = self.connection.admin.describe(&self.kafka) else { return };
+        let most = config.get("max.message.bytes").and_then(|most| most.parse::<u32>().ok());
+        let fits = |bytes: &u32| most.is_none_or(|most| *bytes <= most);
+        let place = BATCHES.iter().position(fits).unwrap_or(BATCHES.len() - 1);
+        let _ = self.batch.set(place);
+    }
+
+    /// The batches of forwarders, by their place in [`BATCHES`].
+    pub(crate) fn batch(&self) -> usize {
+        self.batch.get().copied().unwrap_or(0)
+    }
+
     /// The partitions that a request names, or all.
     pub(crate) fn partitions(&self, named: &[u32]) -> Result<Vec<u32>, TransportError> {
         let partitions = self.qos.partitions;
@@ -228,7 +249,10 @@ impl KafkaTopic {
         topic.partitions(&[request.partition])?;
         let producer = match elsewhere {
             None => connection.producer()?,
-            Some(_) => connection.forwarding()?,
+            Some(_) => {
+                topic.learn_batch();
+                connection.forwarding(topic.batch())?
+            }
         };
         for name in [Some(&topic.kafka), topic.companion.as_ref()].into_iter().flatten() {
             let learned = producer.learn(name, PATIENCE);
@@ -291,14 +315,6 @@ impl TransportTopic for KafkaTopic {
             writers.extend(sample::unknown_writer(self.0.qos.partitions));
         }
         Ok(writers)
-    }
-
-    /// What comes from another bus keeps the incarnations that it has there.
-    fn owners_in_order(&self) -> Support {
-        match self.0.connection.tables.is_forwarded_now(&self.0.connection, &self.0.name) {
-            false => Support::Yes,
-            true => Support::No,
-        }
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

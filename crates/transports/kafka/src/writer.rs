@@ -1,7 +1,6 @@
 //! One producer of the bus in one partition.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,16 +8,13 @@ use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, locke
 use helio_bus::{Guarantee, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt};
 use helio_core::qos::Liveliness;
 use helio_core::{Producer, Tai};
-use rdkafka::error::KafkaError;
 
 use crate::SCHEME;
 use crate::claims::Claim;
 use crate::error::{failed, undelivered};
 use crate::header;
-use crate::hold::{Hold, Moment, Told};
-use crate::monitor::Health;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::producer::{Delivered, Notify, Outgoing, Part, Producer as Shared};
+use crate::producer::{Notify, Outcome, Outgoing, Producer as Shared, Taken, Told};
 use crate::tables::PRODUCERS;
 use crate::topic::TopicState;
 
@@ -81,31 +77,26 @@ impl KafkaWriter {
         let topic = Arc::clone(&self.topic);
         let producer = match self.claim.forwards() {
             false => topic.connection.producer()?,
-            true => topic.connection.forwarding()?,
+            true => topic.connection.forwarding(topic.batch())?,
         };
-        let owner = self.owner();
-        if owner.as_ref().map_or(Ok(false), |owner| owner.holds_back(self.notify.as_ref()))? {
-            return Err(full(producer));
-        }
         let written = topic.wire.write(record, self.notify.as_ref(), &mut self.framed)?;
         let Some(written) = written else { return Err(full(producer)) };
         let payload = written.payload(record, &self.framed);
         let word = self.word()?;
-        let copies = 1 + usize::from(topic.companion.is_some()) + usize::from(word.is_some());
+        let records = 1 + u8::from(topic.companion.is_some()) + u8::from(word.is_some());
         let bytes = record.key.len()
             + payload.len()
             + record.headers.as_bytes().len()
             + RECORD_OVERHEAD_BYTES;
-        if !producer.room(copies, copies * bytes, self.notify.as_ref()) {
+        let sequence = self.sequence + 1;
+        let receipt = Receipt { sequence, ..self.receipt(topic.connection.options.guarantee) };
+        let tally = &self.tally;
+        let told = || Told::Writer(Sample { ticket, receipt, tally: Arc::clone(tally) });
+        let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), told) else {
             return Err(full(producer));
-        }
-        let producing = (&self.producer, self.sequence + 1);
-        header::write(record, written.forms(record), producing, &mut self.header);
-        let timestamp = Some(self.utc.millis(record.time).max(1));
-        let receipt = Receipt {
-            sequence: self.sequence + 1,
-            ..self.receipt(topic.connection.options.guarantee)
         };
+        header::write(record, written.forms(record), (&self.producer, sequence), &mut self.header);
+        let timestamp = Some(self.utc.millis(record.time).max(1));
         let outgoing = |topic, key| Outgoing {
             topic,
             partition: self.partition,
@@ -114,45 +105,26 @@ impl KafkaWriter {
             headers: Some(header::headers(&self.header, record.headers)),
             timestamp,
         };
-        let underway = Arc::new(Underway {
-            left: AtomicU8::new(copies as u8),
-            state: Mutex::new(State { ticket, offset: None, error: None }),
-            receipt,
-            tally: Arc::clone(&self.tally),
-            owner,
-        });
         // What a report may come of before this returns has to be counted before.
         self.tally.sent();
         // In the log there is a difference between no key and one, in the companion there is none.
         let key = written.key(record);
-        let told = || Arc::<Underway>::clone(&underway) as Arc<dyn Delivered>;
-        let sent = producer.send(outgoing(&topic.kafka, key), (bytes, Part::Topic), told());
-        if let Err(error) = sent {
+        if let Err(error) = producer.send(outgoing(&topic.kafka, key), taken) {
             self.tally.unsent();
-            producer.no_room_needed(copies - 1, (copies - 1) * bytes);
             return Err(failed("publish")(error).into());
         }
         if let Some(companion) = &topic.companion {
-            let copy = outgoing(companion, Some(record.key));
-            if let Err(error) = producer.send(copy, (bytes, Part::Companion), told()) {
-                underway.delivered(Part::Companion, Err(error));
-            }
+            producer.send_beside(outgoing(companion, Some(record.key)), taken);
         }
         if let Some(word) = word {
-            self.tell(producer, word, (bytes, told()), &underway);
+            self.tell(producer, word, taken);
         }
-        self.sequence += 1;
+        self.sequence = sequence;
         Ok(())
     }
 
     /// Says what is to be said with a sample.
-    fn tell(
-        &mut self,
-        producer: &Shared,
-        (key, value, now): Word,
-        (bytes, told): (usize, Arc<dyn Delivered>),
-        underway: &Underway,
-    ) {
+    fn tell(&mut self, producer: &Shared, (key, value, now): Word, taken: Taken) {
         let record = Outgoing {
             topic: &self.topic.connection.names.internal(PRODUCERS),
             partition: 0,
@@ -161,18 +133,8 @@ impl KafkaWriter {
             headers: None,
             timestamp: None,
         };
-        if let Err(error) = producer.send(record, (bytes, Part::Word), told) {
-            underway.delivered(Part::Word, Err(error));
-        }
+        producer.send_beside(record, taken);
         self.lease = self.lease.map(|(every, _)| (every, now));
-    }
-
-    /// Who publishes now, where the topic is exclusive.
-    fn owner(&self) -> Option<Owner> {
-        self.claim.hold()?;
-        let (claim, health) = (&self.claim, &self.topic.connection.health);
-        let (claim, health) = (Arc::clone(claim), Arc::clone(health));
-        Some(Owner { claim, health, since: Moment::now() })
     }
 
     /// What is to be said of the writer with a publish: where it has a lease, that it lives. The
@@ -255,7 +217,7 @@ impl Writer for KafkaWriter {
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let connection = &self.topic.connection;
         connection.check_open()?;
-        if self.lease.is_some() || self.claim.hold().is_some() {
+        if self.lease.is_some() || self.claim.is_exclusive() {
             self.claim.assert(connection)?;
         }
         let now = connection.clock.now();
@@ -282,81 +244,21 @@ impl Drop for KafkaWriter {
     }
 }
 
-/// A sample under way: in the topic and, where it has one, in the companion.
-struct Underway {
-    left: AtomicU8,
-    state: Mutex<State>,
+/// A sample under way: who waits for it.
+pub(crate) struct Sample {
+    ticket: Option<Ticket>,
     receipt: Receipt,
     tally: Arc<Tally>,
-    /// Where the topic is exclusive.
-    owner: Option<Owner>,
 }
 
-/// Whose sample it is, of an exclusive topic.
-struct Owner {
-    claim: Arc<Claim>,
-    health: Arc<Health>,
-    /// Before it was sent.
-    since: Moment,
-}
-
-impl Owner {
-    fn hold(&self) -> &Hold {
-        self.claim.hold().expect("the topic is exclusive")
-    }
-
-    /// Whether publishes are held back until it was looked who owns the topic.
-    fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, TransportError> {
-        let holds = self.hold().holds_back(notify)?;
-        if holds {
-            self.health.suspect();
-        }
-        Ok(holds)
-    }
-
-    /// Tells a report when it is sure that the sample was the owner's.
-    fn report(&self, told: Told) {
-        if self.hold().report(told) {
-            self.health.suspect();
-        }
-    }
-}
-
-struct State {
-    ticket: Option<Ticket>,
-    offset: Option<u64>,
-    error: Option<PublishError>,
-}
-
-impl Delivered for Underway {
-    fn delivered(&self, part: Part, outcome: Result<Option<u64>, KafkaError>) {
-        let mut state = locked(&self.state);
-        match outcome {
-            Ok(offset) if part == Part::Topic => state.offset = offset,
-            Ok(_) if part == Part::Word => {
-                self.owner.iter().for_each(|owner| owner.claim.writes(owner.since));
-            }
-            Ok(_) => {}
-            Err(error) => _ = state.error.get_or_insert_with(|| undelivered(&error)),
-        }
-        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        let (ticket, offset, error) = (state.ticket.take(), state.offset, state.error.take());
-        drop(state);
-        let (tally, receipt) = (Arc::clone(&self.tally), Receipt { offset, ..self.receipt });
-        let tell = move |error: Option<PublishError>| {
-            tally.done(offset, error.as_ref());
-            if let Some(ticket) = ticket {
-                ticket.complete(error.map_or(Ok(receipt), Err));
-            }
-        };
-        match &self.owner {
-            // What a zombie had under way has arrived; readers drop it.
-            Some(owner) if error.is_none() => {
-                owner.report(Box::new(|found| tell(found.err().map(Into::into))));
-            }
-            _ => tell(error),
+impl Sample {
+    /// All of it was reported.
+    pub(crate) fn delivered(self, outcome: Outcome) {
+        let outcome = outcome.map_err(|error| undelivered(&error));
+        let offset = outcome.as_ref().ok().copied().flatten();
+        self.tally.done(offset, outcome.as_ref().err());
+        if let Some(ticket) = self.ticket {
+            ticket.complete(outcome.map(|offset| Receipt { offset, ..self.receipt }));
         }
     }
 }

@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError, Support,
+    Capabilities, Carried, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
     Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
@@ -439,8 +439,8 @@ impl TransportTopic for FaultyTopic {
         self.inner.writers()
     }
 
-    fn owners_in_order(&self) -> Support {
-        self.inner.owners_in_order()
+    fn carried(&self) -> Result<Option<Carried>, TransportError> {
+        self.inner.carried()
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

@@ -1,31 +1,77 @@
-//! A target that says no in ways that no engine in this process does.
+//! Buses that do what no engine in this process does: they refuse late, panic, or have no places.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    Declared, PartitionInfo, Published, Reader, ReaderRequest, Record, Transport, TransportTopic,
-    Writer, WriterRequest,
+    Armed, Declared, HistorySupport, Item, PartitionInfo, Position, Published, Reader,
+    ReaderRequest, Record, Support, Transport, TransportTopic, Writer, WriterRequest,
 };
 use helio_bus::{
-    Bell, Bus, Capabilities, Guarantee, PendingReceipt, Producer, PublishError, Qos, SchemaId,
-    TopicName, TransportError, WriterInfo, pending_receipt,
+    Bell, Bus, Capabilities, Guarantee, PendingReceipt, Producer, PublishError, Qos, SampleRef,
+    SchemaId, TopicName, TransportError, WriterInfo, pending_receipt,
 };
+
+/// How many topics are asked for before any is made on a bus that is [`slow_to_make`].
+pub(crate) const MANY: usize = 24;
 
 /// Of a forwarded sample, by producer and number: why it is refused, after it was taken.
 pub(crate) type Refuses = Arc<dyn Fn(&str, u64) -> Option<PublishError> + Send + Sync>;
+
+/// How long something is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory, whose writers refuse late; without forwarders where nothing says what they refuse.
 struct Target {
     inner: Arc<dyn Transport>,
     refuses: Option<Refuses>,
+    panics: Arc<AtomicBool>,
+    asked: Option<Asked>,
+}
+
+/// How many topics were asked for that were not there, and how many were made at once.
+#[derive(Default, Clone)]
+pub(crate) struct Asked {
+    pub(crate) absent: Arc<(Mutex<usize>, Condvar)>,
+    pub(crate) most: Arc<AtomicUsize>,
 }
 
 /// A bus on such a target.
 pub(crate) fn target(refuses: Option<Refuses>) -> Bus {
-    let inner = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
-    Bus::builder().over(Arc::new(Target { inner, refuses })).unwrap()
+    target_on("memory:", refuses)
+}
+
+/// The same on a bus that others may have.
+pub(crate) fn target_on(url: &str, refuses: Option<Refuses>) -> Bus {
+    odd(url, refuses, Arc::default(), None)
+}
+
+/// A bus that panics where a topic is opened on it, as long as it is told to.
+pub(crate) fn panicking(url: &str, refuses: Refuses, panics: &Arc<AtomicBool>) -> Bus {
+    odd(url, Some(refuses), Arc::clone(panics), None)
+}
+
+/// A bus that makes topics when that many were asked for and not found.
+pub(crate) fn slow_to_make(asked: &Asked) -> Bus {
+    odd("memory:", Some(Arc::new(|_, _| None)), Arc::default(), Some(asked.clone()))
+}
+
+fn odd(url: &str, refuses: Option<Refuses>, panics: Arc<AtomicBool>, asked: Option<Asked>) -> Bus {
+    let inner = FaultTransport::connect(url, FaultPlan::default()).unwrap();
+    Bus::builder().over(Arc::new(Target { inner, refuses, panics, asked })).unwrap()
+}
+
+/// A bus without places that panics where a topic is opened on it, as long as it is told to.
+pub(crate) fn placeless_panicking(url: &str, panics: &Arc<AtomicBool>) -> Bus {
+    let inner = FaultTransport::connect(url, FaultPlan::default()).unwrap();
+    let refuses: Option<Refuses> = Some(Arc::new(|_, _| None));
+    placeless(Arc::new(Target { inner, refuses, panics: Arc::clone(panics), asked: None }))
 }
 
 impl Target {
@@ -47,7 +93,27 @@ impl Transport for Target {
         &self,
         name: &TopicName,
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
-        Ok(self.inner.open_topic(name)?.map(|topic| self.topic(topic)))
+        assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
+        let found = self.inner.open_topic(name)?.map(|topic| self.topic(topic));
+        if let (None, Some(asked)) = (&found, &self.asked) {
+            *asked.absent.0.lock().unwrap() += 1;
+            asked.absent.1.notify_all();
+        }
+        Ok(found)
+    }
+
+    fn make_topics(
+        &self,
+        topics: &[(TopicName, Qos)],
+        made: &mut dyn FnMut(usize),
+    ) -> Result<(), TransportError> {
+        if let Some(asked) = &self.asked {
+            asked.most.fetch_max(topics.len(), Ordering::SeqCst);
+            let (absent, more) = &*asked.absent;
+            let few = |absent: &mut usize| *absent < MANY;
+            drop(more.wait_timeout_while(absent.lock().unwrap(), PATIENCE, few).unwrap());
+        }
+        self.inner.make_topics(topics, made)
     }
 
     fn create_topic(
@@ -179,5 +245,170 @@ impl Writer for Late {
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
         self.inner.flush(guarantee)
+    }
+}
+
+/// Memory, of which nothing can be read again: as DDS, it hands late joiners the newest samples of
+/// each key, and numbers what it hands out.
+struct Placeless {
+    inner: Arc<dyn Transport>,
+    capabilities: Capabilities,
+}
+
+/// A bus on memory without places.
+pub(crate) fn placeless(inner: Arc<dyn Transport>) -> Bus {
+    let capabilities = Capabilities {
+        rewind: Support::No,
+        groups: Support::No,
+        history: HistorySupport::KeepAll,
+        ..inner.capabilities().clone()
+    };
+    Bus::builder().over(Arc::new(Placeless { inner, capabilities })).unwrap()
+}
+
+impl Transport for Placeless {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn identity(&self) -> Result<Option<String>, TransportError> {
+        self.inner.identity()
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        let topic = self.inner.open_topic(name)?;
+        Ok(topic.map(|topic| Arc::new(PlacelessTopic(topic)) as Arc<dyn TransportTopic>))
+    }
+
+    fn create_topic(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
+        Ok(Arc::new(PlacelessTopic(self.inner.create_topic(name, qos)?)))
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.inner.topics()
+    }
+
+    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
+        self.inner.put_schema(id, text)
+    }
+
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.inner.schema(id)
+    }
+
+    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
+        self.inner.bell()
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+struct PlacelessTopic(Arc<dyn TransportTopic>);
+
+impl TransportTopic for PlacelessTopic {
+    fn qos(&self) -> &Qos {
+        self.0.qos()
+    }
+
+    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
+        self.0.schemas()
+    }
+
+    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
+        self.0.declare_schema(id, after)
+    }
+
+    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        self.0.writer(request)
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn Writer>, TransportError> {
+        self.0.forwarder(request, incarnation)
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        let (inner, next, drained) = (self.0.reader(request)?, HashMap::new(), false);
+        Ok(Box::new(PlacelessReader { inner, next, drained }))
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
+        let all = self.0.partitions()?.into_iter();
+        Ok(all.map(|at| PartitionInfo { first: 0, end: 0, durable: 0, ..at }).collect())
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.0.writers()
+    }
+
+    fn committed(&self, _group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
+        Err(no_places())
+    }
+}
+
+fn no_places() -> TransportError {
+    TransportError::Unsupported {
+        transport: "placeless".to_owned(),
+        what: "go elsewhere".to_owned(),
+        remedy: "read on".to_owned(),
+    }
+}
+
+struct PlacelessReader {
+    inner: Box<dyn Reader>,
+    next: HashMap<u32, u64>,
+    /// Whether the history was handed out.
+    drained: bool,
+}
+
+impl Reader for PlacelessReader {
+    fn poll(
+        &mut self,
+        max: usize,
+        visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, TransportError> {
+        let next = &mut self.next;
+        let polled = self.inner.poll(max, &mut |item| match item {
+            Item::Sample(sample) => {
+                let next = next.entry(sample.partition).or_default();
+                *next += 1;
+                visit(Item::Sample(SampleRef { offset: *next - 1, ..sample }))
+            }
+            item => visit(item),
+        })?;
+        self.drained |= polled < max;
+        Ok(polled)
+    }
+
+    fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
+        self.inner.arm(bell, token)
+    }
+
+    fn positions(&self, visit: &mut dyn FnMut(Position)) {
+        self.inner.positions(&mut |at| {
+            let next = self.next.get(&at.partition).copied().unwrap_or(0);
+            let ahead = (at.end - at.next).max(u64::from(!self.drained));
+            visit(Position { partition: at.partition, next, end: next + ahead });
+        });
+    }
+
+    fn seek(&mut self, _partition: u32, _offset: u64) -> Result<(), TransportError> {
+        Err(no_places())
+    }
+
+    fn commit(&mut self, _partition: u32, _offset: u64) -> Result<(), TransportError> {
+        Err(no_places())
     }
 }

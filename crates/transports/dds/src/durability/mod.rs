@@ -3,15 +3,15 @@
 //!
 //! Constraints. Nothing is acknowledged before it is durable in the journal; what is not
 //! acknowledged stays with its writer, which sends it again. Killing the service at any instruction
-//! loses nothing that was acknowledged. One thread does everything, so that no two of its parts see
-//! different things.
+//! loses nothing that was acknowledged. One thread does all that receipts depend on, so that no two
+//! of its parts see different things; another one hands out what is there.
 //!
 //! Format. The journal is the bus's own: a topic is kept under its name, its samples as they were
 //! published. `catalogue` says what the topics are in the domain.
 //!
 //! Operation, a turn: topics that are new in the tables are opened; what has come is forwarded into
-//! the journal, and waited for until it is durable, all of it at once; the writers are told; who
-//! has asked for history gets a page.
+//! the journal, and waited for until it is durable, all of it at once; the writers are told. Beside
+//! it, who has asked for history gets it page by page.
 //!
 //! Two services of a domain keep the same topics. Writers wait for both; a reader asks one of them,
 //! and the other one when that has gone; one that comes back fetches what it has missed.
@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::Opening;
+use helio_bus::transport::{Opening, locked};
 use helio_bus::{
     Bell, Bus, ConnectError, LocalBell, Qos, ReadError, SystemClock, TopicError, TopicName,
     TransportError,
@@ -40,11 +40,13 @@ use crate::post::{Pen, STORED, Stored, stored_qos};
 use crate::tables::{Stand, Word, unix_nanos};
 use crate::topic::{Dds, has_last_values, is_kept};
 use catalogue::{Catalogue, Known};
-use serve::Serving;
+use serve::{Server, Shelves};
 use topic::Keeping;
 
 /// The most topics that are opened in one turn: others' samples wait meanwhile.
 const OPENED_A_TURN: usize = 16;
+/// What begins with it is the transport's own, and the journal's.
+pub(crate) const INTERNAL: &str = "_helio/";
 /// How often it is looked for new topics, schemas and services.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long after a topic could not be opened it is tried again.
@@ -151,7 +153,9 @@ pub struct Durability {
     bell: Arc<dyn Bell>,
     topics: BTreeMap<TopicName, Keeping>,
     tokens: HashMap<u64, TopicName>,
-    serving: Serving,
+    /// What is handed out of the topics, and who does so.
+    shelves: Arc<Shelves>,
+    server: Server,
     marks: HashMap<String, Pen>,
     /// Topics that could not be opened, as they were then, and when.
     refused: HashMap<TopicName, (Qos, Instant)>,
@@ -174,7 +178,8 @@ impl Durability {
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
         connection.listen(Arc::clone(&bell));
-        let serving = Serving::open(&connection, &bell)?;
+        let shelves = Arc::<Shelves>::default();
+        let server = Server::start(&connection, &shelves)?;
         connection.tables.say(Word::Keeper { at: unix_nanos() })?;
         let mut service = Self {
             dds: Dds::new(connection),
@@ -183,7 +188,8 @@ impl Durability {
             bell,
             topics: BTreeMap::new(),
             tokens: HashMap::new(),
-            serving,
+            shelves,
+            server,
             marks: HashMap::new(),
             refused: HashMap::new(),
             looked: None,
@@ -232,7 +238,7 @@ impl Durability {
     /// What it has done so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let (topics, served) = (self.topics.len() as u64, self.serving.served);
+        let (topics, served) = (self.topics.len() as u64, self.server.served());
         Figures { topics, served, ..self.figures }
     }
 
@@ -256,9 +262,7 @@ impl Durability {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             self.look(tell)?;
         }
-        let mut busy = self.store(tell)?;
-        busy |= self.serving.serve(&self.dds.connection, &mut self.topics)?;
-        if !busy {
+        if !self.store(tell)? {
             self.rest(at_most)?;
         }
         Ok(())
@@ -287,6 +291,9 @@ impl Durability {
             |name: &TopicName| self.catalogue.known().get(name).is_some_and(|known| known.kept);
         let wanted = tables.fresh(|state| {
             let wanted = |name: TopicName| {
+                if name.as_str().starts_with(INTERNAL) {
+                    return None;
+                }
                 let (_, qos) = state.topic(&name)?;
                 let kept = state.is_wanted(&name) || is_kept(qos) || was_kept(&name);
                 (kept || has_last_values(qos)).then(|| (name.clone(), qos.clone(), kept))
@@ -367,6 +374,7 @@ impl Durability {
         };
         self.catalogue.put(name, known)?;
         self.tokens.insert(token, name.clone());
+        locked(&self.shelves).insert(name.clone(), Arc::clone(topic.shelf()));
         self.topics.insert(name.clone(), topic);
         Ok(Some(samples))
     }

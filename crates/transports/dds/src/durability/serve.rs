@@ -1,36 +1,176 @@
 //! History for late joiners: pages out of the journal, each when it is asked for.
+//!
+//! Constraints. It runs in a thread of its own: neither does a topic that is long hold up receipts,
+//! nor a disk that is slow hold up those who read. And no reader holds up the others: each gets a
+//! slice of time, and goes on where it was.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bell, Event, Sample, Subscription, TopicName};
+use helio_bus::transport::{Origin, locked};
+use helio_bus::{
+    Bell, Event, Lagging, LocalBell, ReadError, Sample, Start, Subscribe, Subscription, Topic,
+    TopicError, TopicName, TransportError,
+};
+use helio_core::ProducerName;
 
-use super::DurabilityError;
-use super::topic::Keeping;
+use super::{Order, Who};
 use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Writer};
-use crate::envelope::{self, Header, RE_SERVED};
-use crate::error::failed;
-use crate::post::{FETCH, Fetch, PAST, PageHead, Pen, framed, letter_qos, page};
+use crate::envelope::{self, Header, LEFT, RE_SERVED};
+use crate::error::{engine, failed};
+use crate::post::{FETCH, Fetch, NO_MORE, PAST, PageHead, Pen, framed, letter_qos, page};
 use crate::tables::Stand;
 
 /// A page has so many bytes at least, where there are so many.
 const PAGE_BYTES: usize = 1 << 20;
-/// How long a page waits for what writers had written and has not come yet.
+/// How long a page waits for what writers had written and has not come yet. Only that counts in
+/// which the service has looked at the topic.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The most that counts of the time between two looks: they are more often than that.
+const LOOKED: Duration = Duration::from_millis(250);
 /// A reader that has not asked for so long has gone.
 const IDLE: Duration = Duration::from_secs(120);
-/// The most readers that are served at a time; others ask again.
-const MAX_CURSORS: usize = 4_096;
+/// The most readers that are served at a time, as each may have a page here; others ask again.
+const MAX_CURSORS: usize = 1_024;
+/// The longest that one reader's page is worked at before the others have their turn.
+const SLICE: Duration = Duration::from_millis(20);
+/// A page that is worked at for so long is sent with what is in it, if anything: who asks hears
+/// that there is somebody.
+const LONG: Duration = Duration::from_secs(1);
+/// How soon it is looked again for what has not come yet, and where there is nothing to do.
+const WAITS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+
+/// What is handed out of a topic.
+pub(super) struct Shelf {
+    journal: Topic,
+    /// Whether its samples are kept, or its last values alone.
+    kept: bool,
+    /// What is in the journal: by partition and producer.
+    has: Mutex<HashMap<u32, HashMap<ProducerName, Order>>>,
+    /// How often it was looked at for what is new.
+    looks: AtomicU64,
+}
+
+/// Those of all topics.
+pub(super) type Shelves = Mutex<BTreeMap<TopicName, Arc<Shelf>>>;
+
+impl Shelf {
+    pub(super) fn new(journal: Topic, kept: bool, has: &HashMap<Who, Order>) -> Arc<Self> {
+        let (looks, shelf) = (AtomicU64::new(0), Mutex::default());
+        let this = Self { journal, kept, has: shelf, looks };
+        has.iter().for_each(|(who, order)| this.has(who, *order));
+        Arc::new(this)
+    }
+
+    /// The journal has it.
+    pub(super) fn has(&self, (partition, producer): &Who, order: Order) {
+        let mut has = locked(&self.has);
+        let of = has.entry(*partition).or_default();
+        match of.get_mut(producer) {
+            Some(newest) => *newest = order.max(*newest),
+            None => _ = of.insert(producer.clone(), order),
+        }
+    }
+
+    /// It was looked at for what is new.
+    pub(super) fn looked(&self) {
+        self.looks.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn order(&self, partition: u32, producer: &ProducerName) -> Option<Order> {
+        locked(&self.has).get(&partition)?.get(producer).copied()
+    }
+
+    /// Whether everything is in the journal that these writers had written.
+    fn covers(&self, until: &[Stand]) -> bool {
+        until.iter().all(|stand| {
+            let has = self.order(stand.partition, &stand.producer);
+            has.is_some_and(|has| has >= (stand.incarnation, stand.sequence))
+        })
+    }
+
+    /// How far it has the samples of those that write, or did lately.
+    fn stands(&self, topic: &TopicName, connection: &Connection) -> Vec<Stand> {
+        let writers = connection.tables.look(|state| {
+            let writers = state.writers(topic).map(|(_, writer)| writer);
+            writers.map(|w| (w.partition, w.producer.clone())).collect::<Vec<_>>()
+        });
+        let stand = |(partition, producer): (u32, ProducerName)| {
+            let (incarnation, sequence) = self.order(partition, &producer)?;
+            Some(Stand { partition, producer, incarnation, sequence, ways: [0; 2] })
+        };
+        writers.into_iter().filter_map(stand).collect()
+    }
+
+    /// Opens a subscription of the journal's.
+    fn read(&self, partitions: &[u32], last: Option<u32>) -> Result<Subscription, TopicError> {
+        let start = last.map_or(Start::Earliest, Start::Last);
+        let mut options = Subscribe::from(start).lagging(Lagging::Lossless).as_written();
+        if !partitions.is_empty() {
+            options = options.partitions(partitions.iter().copied());
+        }
+        self.journal.subscribe(options)
+    }
+}
+
+/// The thread that serves, until it is dropped.
+pub(super) struct Server {
+    served: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    bell: Arc<dyn Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(super) fn start(
+        connection: &Arc<Connection>,
+        shelves: &Arc<Shelves>,
+    ) -> Result<Self, TransportError> {
+        let bell: Arc<dyn Bell> = LocalBell::new();
+        let (served, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let mut serving = Serving::open(connection, shelves, (&bell, &served))?;
+        let (rung, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) && !serving.connection.is_closed() {
+                let rest = serving.turn();
+                if !rest.is_zero() {
+                    rung.wait(Some(rest), &mut Vec::new());
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("helio-dds-past".to_owned()).spawn(run);
+        let thread = Some(thread.map_err(|error| engine("start a thread", error))?);
+        Ok(Self { served, stop, bell, thread })
+    }
+
+    /// Samples that were handed out.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring(None);
+        let thread = self.thread.take();
+        // One that has panicked has said so.
+        thread.into_iter().for_each(|thread| _ = thread.join());
+    }
+}
 
 /// A session's reader.
 type Asker = (String, u64);
 
 /// Who is being served.
-pub(super) struct Serving {
-    /// Samples that were handed out.
-    pub(super) served: u64,
+struct Serving {
+    connection: Arc<Connection>,
+    shelves: Arc<Shelves>,
+    served: Arc<AtomicU64>,
     fetches: entity::Reader,
     cursors: HashMap<Asker, Cursor>,
     pens: HashMap<String, Pen>,
@@ -39,101 +179,164 @@ pub(super) struct Serving {
 /// Where one reader's history stands.
 struct Cursor {
     fetch: Fetch,
+    shelf: Arc<Shelf>,
     samples: Subscription,
-    /// The page that was made last, and the samples in it.
+    /// What the reader has, and is not sent.
+    have: HashMap<u32, HashMap<ProducerName, Order>>,
+    /// The page that is worked at: what is in it, and how many samples.
+    body: Vec<u8>,
+    count: u64,
+    /// The page that was made last.
     made: Option<(u64, Vec<u8>)>,
     /// It was asked for a page that it has not sent.
     due: bool,
     asked: Instant,
     /// When the page that is due was asked for first.
     since: Instant,
+    /// How long nothing has come that is waited for, by which look, and when.
+    waited: Duration,
+    look: (u64, Instant),
     ended: bool,
 }
 
+/// What became of a page in its slice of time.
+enum Worked {
+    /// It is made.
+    Made,
+    /// There is more to be worked at.
+    On,
+    /// What is to be in it has not come.
+    Waits,
+}
+
 impl Serving {
-    pub(super) fn open(
+    fn open(
         connection: &Arc<Connection>,
-        bell: &Arc<dyn Bell>,
-    ) -> Result<Self, DurabilityError> {
+        shelves: &Arc<Shelves>,
+        (bell, served): (&Arc<dyn Bell>, &Arc<AtomicU64>),
+    ) -> Result<Self, TransportError> {
         let bell = Arc::clone(bell);
         let listener: Listener = Box::new(move |_: News| bell.ring(None));
         let topic = connection.letters(FETCH)?;
         let fetches = entity::Reader::open(&topic, &letter_qos().keep_all(), Some(listener));
         let fetches = fetches.map_err(failed("open a reader of letters"))?;
-        Ok(Self { served: 0, fetches, cursors: HashMap::new(), pens: HashMap::new() })
+        let (cursors, pens) = Default::default();
+        let (shelves, served) = (Arc::clone(shelves), Arc::clone(served));
+        Ok(Self { connection: Arc::clone(connection), shelves, served, fetches, cursors, pens })
     }
 
-    /// Sends the pages that are due. True where one was sent, or one is to be tried again.
-    pub(super) fn serve(
-        &mut self,
-        connection: &Arc<Connection>,
-        topics: &mut BTreeMap<TopicName, Keeping>,
-    ) -> Result<bool, DurabilityError> {
-        self.hear(connection, topics)?;
-        let tables = &connection.tables;
+    /// Sends the pages that are due; gives how long it may be waited for more to do.
+    fn turn(&mut self) -> Duration {
+        self.hear();
+        let tables = &self.connection.tables;
         let live = |session: &String| tables.look(|state| state.live.contains(session));
         self.cursors.retain(|(session, _), cursor| live(session) && cursor.asked.elapsed() < IDLE);
         self.pens.retain(|session, _| live(session));
-        let mut busy = false;
-        for ((session, number), cursor) in &mut self.cursors {
-            if !cursor.due {
-                continue;
-            }
-            let Some(topic) = topics.get(&cursor.fetch.topic) else { continue };
-            cursor.make(topic, &mut self.served)?;
-            let Some((_, page)) = &cursor.made else { continue };
-            if !self.pens.contains_key(session) {
-                let qos = letter_qos().keep_all();
-                let qos = qos.partitions(&[session]).map_err(failed("name a session"))?;
-                let writer = Writer::open(&connection.letters(PAST)?, &qos, None);
-                let writer = writer.map_err(failed("open a writer of letters"))?;
-                self.pens.insert(session.clone(), Pen::new(writer, &tables.session));
-            }
-            let Some(pen) = self.pens.get_mut(session).filter(|pen| pen.is_read()) else {
-                // They have not met yet.
-                continue;
-            };
-            if pen.write(number.to_string().as_bytes(), page).is_ok() {
-                cursor.due = false;
-                busy = true;
+        let mut rest = WAITS[1];
+        let due: Vec<_> =
+            self.cursors.iter().filter(|(_, c)| c.due).map(|(asker, _)| asker.clone()).collect();
+        for asker in due {
+            let Some(cursor) = self.cursors.get_mut(&asker) else { continue };
+            let stands = |shelf: &Shelf, topic: &_| shelf.stands(topic, &self.connection);
+            match cursor.work(SLICE, stands) {
+                Ok(Worked::On) => rest = Duration::ZERO,
+                Ok(Worked::Waits) => rest = rest.min(WAITS[0]),
+                Ok(Worked::Made) => {
+                    // Where they have not met yet, or there is no room, it is tried again.
+                    rest = if self.send(&asker) { Duration::ZERO } else { rest.min(WAITS[0]) };
+                }
+                // What cannot be read of a topic is its reader's concern alone, who asks again.
+                Err(_) => _ = self.cursors.remove(&asker),
             }
         }
-        Ok(busy)
+        rest
+    }
+
+    /// Sends a page that is made; false where it has to be tried again.
+    fn send(&mut self, asker: &Asker) -> bool {
+        let (session, number) = asker;
+        // It is put back when it was sent.
+        let Some(mut cursor) = self.cursors.remove(asker) else { return true };
+        let (key, made) = (number.to_string(), cursor.made.as_ref());
+        let pen = self.pen(session);
+        let write = |pen: &mut Pen, page: &[u8]| pen.write(key.as_bytes(), page).is_ok();
+        let sent = pen.zip(made).is_some_and(|(pen, (_, page))| write(pen, page));
+        if sent {
+            cursor.due = false;
+            self.served.fetch_add(std::mem::take(&mut cursor.count), Ordering::AcqRel);
+        }
+        self.cursors.insert(asker.clone(), cursor);
+        sent
     }
 
     /// Takes what is asked.
-    fn hear(
-        &mut self,
-        connection: &Connection,
-        topics: &BTreeMap<TopicName, Keeping>,
-    ) -> Result<(), DurabilityError> {
+    fn hear(&mut self) {
         let mut samples = Vec::new();
-        self.fetches.take(&mut samples).map_err(failed("take letters"))?;
+        // What cannot be taken now is asked again.
+        let _ = self.fetches.take(&mut samples);
         for sample in samples.iter().filter(|sample| sample.valid) {
             let Some((header, payload)) = envelope::parse(sample.cdr()) else { continue };
             let Ok(fetch) = serde_json::from_slice::<Fetch>(payload) else { continue };
-            if fetch.to != connection.tables.session {
+            if fetch.to != self.connection.tables.session {
                 continue;
             }
             let asker = (header.producer.to_owned(), fetch.number);
-            if let Some(cursor) = self.cursors.get_mut(&asker) {
+            if fetch.page == NO_MORE {
+                self.cursors.remove(&asker);
+            } else if let Some(cursor) = self.cursors.get_mut(&asker) {
                 cursor.asked(fetch.page);
-                continue;
-            }
-            let Some(topic) = topics.get(&fetch.topic) else { continue };
-            if fetch.page == 0 && self.cursors.len() < MAX_CURSORS {
+            } else if fetch.page == 0 && self.cursors.len() < MAX_CURSORS {
+                let shelf = locked(&self.shelves).get(&fetch.topic).cloned();
                 // What cannot be read of a letter's is its sender's concern alone.
-                let Ok(samples) = topic.read(&fetch.partitions, fetch.last) else { continue };
-                let (made, due, asked, ended) = (None, true, Instant::now(), false);
-                let cursor = Cursor { fetch, samples, made, due, asked, since: asked, ended };
-                self.cursors.insert(asker, cursor);
+                if let Some(Ok(cursor)) = shelf.map(|shelf| Cursor::open(shelf, fetch)) {
+                    self.cursors.insert(asker, cursor);
+                }
             }
         }
-        Ok(())
+    }
+
+    /// What writes to a session, where that reads it.
+    fn pen(&mut self, session: &str) -> Option<&mut Pen> {
+        if !self.pens.contains_key(session) {
+            let pen = pen(&self.connection, session).ok()?;
+            self.pens.insert(session.to_owned(), pen);
+        }
+        self.pens.get_mut(session).filter(|pen| pen.is_read())
     }
 }
 
+fn pen(connection: &Connection, session: &str) -> Result<Pen, TransportError> {
+    let qos = letter_qos().keep_all().partitions(&[session]).map_err(failed("name a session"))?;
+    let writer = Writer::open(&connection.letters(PAST)?, &qos, None);
+    let writer = writer.map_err(failed("open a writer of letters"))?;
+    Ok(Pen::new(writer, &connection.tables.session))
+}
+
 impl Cursor {
+    fn open(shelf: Arc<Shelf>, mut fetch: Fetch) -> Result<Self, TopicError> {
+        let samples = shelf.read(&fetch.partitions, fetch.last)?;
+        let mut have: HashMap<u32, HashMap<_, _>> = HashMap::new();
+        for Stand { partition, producer, incarnation, sequence, .. } in fetch.have.drain(..) {
+            have.entry(partition).or_default().insert(producer, (incarnation, sequence));
+        }
+        let now = Instant::now();
+        Ok(Self {
+            fetch,
+            samples,
+            have,
+            body: Vec::new(),
+            count: 0,
+            made: None,
+            due: true,
+            asked: now,
+            since: now,
+            waited: Duration::ZERO,
+            look: (shelf.looks.load(Ordering::Acquire), now),
+            ended: false,
+            shelf,
+        })
+    }
+
     /// A page is asked for, or once more.
     fn asked(&mut self, page: u64) {
         let next = self.made.as_ref().map_or(0, |(made, _)| made + 1);
@@ -148,54 +351,75 @@ impl Cursor {
         }
     }
 
-    /// Makes the page that is due, if there is enough for one.
-    fn make(&mut self, topic: &Keeping, served: &mut u64) -> Result<(), DurabilityError> {
+    /// Whether what has not come was waited for long enough. What the service was held up meanwhile
+    /// does not count: nothing could come.
+    fn is_patient_no_more(&mut self) -> bool {
+        let (looks, now) = (self.shelf.looks.load(Ordering::Acquire), Instant::now());
+        if looks != self.look.0 {
+            self.waited += now.saturating_duration_since(self.look.1).min(LOOKED);
+            self.look = (looks, now);
+        }
+        self.waited >= PATIENCE
+    }
+
+    /// Works at the page that is due, for a slice of time.
+    fn work(
+        &mut self,
+        slice: Duration,
+        stands: impl FnOnce(&Shelf, &TopicName) -> Vec<Stand>,
+    ) -> Result<Worked, ReadError> {
         let wanted = self.fetch.page;
         if self.made.as_ref().is_some_and(|(made, _)| *made == wanted) {
-            return Ok(());
+            return Ok(Worked::Made);
         }
         // Before it is read: what is not here by then comes with the next page.
-        let whole = topic.covers(&self.fetch.until) || self.since.elapsed() >= PATIENCE;
-        let (mut body, mut cdr, mut samples, mut end) = (Vec::new(), Vec::new(), 0, false);
-        while body.len() < PAGE_BYTES {
+        let whole = !self.shelf.kept || self.shelf.covers(&self.fetch.until);
+        let last = self.fetch.last.is_some();
+        let stands = if last { stands(&self.shelf, &self.fetch.topic) } else { Vec::new() };
+        let (begun, mut cdr, mut at_end) = (Instant::now(), Vec::new(), false);
+        while self.body.len() < PAGE_BYTES && !at_end {
             match self.samples.try_next()? {
                 Some(Event::Sample(sample)) => {
-                    if !known(&self.fetch.have, &sample) {
+                    if !self.knows(&sample) {
                         envelope_of(&sample, &mut cdr);
-                        framed(&cdr, &mut body);
-                        samples += 1;
+                        framed(&cdr, &mut self.body);
+                        self.count += 1;
                     }
                 }
                 Some(_) => {}
-                None => {
-                    end = whole;
-                    break;
-                }
+                // Many that are passed over look like the end.
+                None => at_end = self.samples.stats().lag == 0,
+            }
+            if begun.elapsed() >= slice {
+                break;
             }
         }
-        if samples == 0 && !end {
-            return Ok(());
+        let end = at_end && (whole || self.is_patient_no_more());
+        let full = self.body.len() >= PAGE_BYTES || (at_end && !self.body.is_empty());
+        if !end && !full && self.since.elapsed() < LONG {
+            return Ok(if at_end { Worked::Waits } else { Worked::On });
         }
-        *served += samples;
-        self.ended = end;
-        let mut made = page(&PageHead { page: wanted, end });
-        made.extend_from_slice(&body);
-        self.made = Some((wanted, made));
-        Ok(())
+        let stands = if end { stands } else { Vec::new() };
+        if !self.body.is_empty() {
+            self.waited = Duration::ZERO;
+        }
+        let mut made = page(&PageHead { end, whole, stands, ..PageHead::new(wanted) });
+        made.append(&mut self.body);
+        (self.made, self.ended) = (Some((wanted, made)), end);
+        Ok(Worked::Made)
     }
-}
 
-/// Whether who asks has it.
-fn known(have: &[Stand], sample: &Sample) -> bool {
-    let producer = &sample.header.producer;
-    have.iter().any(|stand| {
-        (stand.partition, &stand.producer) == (sample.partition, &producer.name)
-            && (producer.incarnation, sample.header.sequence) <= (stand.incarnation, stand.sequence)
-    })
+    /// Whether who asks has it.
+    fn knows(&self, sample: &Sample) -> bool {
+        let producer = &sample.header.producer;
+        let has = self.have.get(&sample.partition).and_then(|of| of.get(&producer.name));
+        has.is_some_and(|has| (producer.incarnation, sample.header.sequence) <= *has)
+    }
 }
 
 /// A sample as it was on the wire.
 fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
+    let left = if sample.origin == Origin::History { LEFT } else { 0 };
     let header = Header {
         producer: sample.header.producer.name.as_str(),
         incarnation: sample.header.producer.incarnation,
@@ -205,7 +429,7 @@ fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
         schema: sample.header.schema,
         partition: sample.partition,
         level: sample.header.level,
-        flags: RE_SERVED,
+        flags: RE_SERVED | left,
         trace: sample.header.trace,
         key: &sample.key,
         headers: sample.headers.as_ref(),
@@ -214,4 +438,86 @@ fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
     let head = into.len();
     into.extend_from_slice(&sample.payload);
     into.resize(into.len() + (into.len() - head).wrapping_neg() % 4, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use helio_bus::{Bus, Message, Qos, TopicSpec};
+
+    const COUNT: u64 = 300;
+
+    fn shelf() -> (Bus, Arc<Shelf>, ProducerName) {
+        let bus = Bus::builder().producer("Mount").connect("memory:").unwrap();
+        let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
+        let publisher = topic.publisher().unwrap();
+        for _ in 0..COUNT {
+            publisher.publish(Message::new(b"payload")).wait().unwrap();
+        }
+        let producer = ProducerName::new("Mount").unwrap();
+        let incarnation = publisher.producer().incarnation;
+        let has = HashMap::from([((0, producer.clone()), (incarnation, COUNT))]);
+        (bus, Shelf::new(topic, true, &has), producer)
+    }
+
+    fn cursor(shelf: &Arc<Shelf>, until: Vec<Stand>, have: Vec<Stand>) -> Cursor {
+        let (to, topic) = (String::new(), "kept".parse().unwrap());
+        let (number, page, partitions, last) = (1, 0, Vec::new(), None);
+        let fetch = Fetch { to, number, page, topic, partitions, last, until, have };
+        Cursor::open(Arc::clone(shelf), fetch).unwrap()
+    }
+
+    fn none(_: &Shelf, _: &TopicName) -> Vec<Stand> {
+        Vec::new()
+    }
+
+    fn stand(producer: &ProducerName, incarnation: u64, sequence: u64) -> Stand {
+        let producer = producer.clone();
+        Stand { partition: 0, producer, incarnation, sequence, ways: [0; 2] }
+    }
+
+    #[test]
+    fn a_long_look_for_what_a_reader_has_not_is_made_in_slices() {
+        let (_bus, shelf, producer) = shelf();
+        let all = stand(&producer, u64::MAX, 0);
+        let mut cursor = cursor(&shelf, Vec::new(), vec![all]);
+        let mut slices = 0;
+        while !cursor.ended {
+            match cursor.work(Duration::ZERO, none).unwrap() {
+                Worked::On => slices += 1,
+                // On a slow machine it says so meanwhile.
+                Worked::Made => cursor.asked(cursor.fetch.page + 1),
+                Worked::Waits => panic!("there is more"),
+            }
+        }
+        assert!(slices >= COUNT - COUNT / 10, "{slices} slices");
+        assert_eq!(cursor.count, 0);
+    }
+
+    #[test]
+    fn what_the_service_is_held_up_does_not_count_as_patience() {
+        let (_bus, shelf, producer) = shelf();
+        let until = stand(&producer, u64::MAX, 1);
+        let mut cursor = cursor(&shelf, vec![until], Vec::new());
+        // All that there is, and no end.
+        while !matches!(cursor.work(LONG, none).unwrap(), Worked::Made) {}
+        assert!(!cursor.ended);
+        let next = |cursor: &mut Cursor| {
+            cursor.due = false;
+            cursor.asked(1);
+            cursor.look.1 = cursor.look.1.checked_sub(Duration::from_secs(60)).unwrap();
+            cursor.work(LONG, none).unwrap();
+            cursor.ended
+        };
+        assert!(!next(&mut cursor) && !next(&mut cursor), "nobody has looked meanwhile");
+        let looks = (0..100).take_while(|_| {
+            shelf.looked();
+            !next(&mut cursor)
+        });
+        assert_eq!(looks.count() as u32 + 1, PATIENCE.div_duration_f64(LOOKED) as u32);
+        let (_, page) = cursor.made.as_ref().unwrap();
+        let head: PageHead = serde_json::from_slice(&page[4..]).unwrap();
+        assert!(head.end && !head.whole);
+    }
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::{Armed, Reader};
 use helio_bus::{
     Bell, Bus, EventRef, Evolution, Forwarder, Guarantee, Lagging, Origin, PublishError,
-    Publishing, Qos, SampleRef, SchemaId, SchemaText, Start, Subscribe, Subscription, Topic,
-    TopicError, TopicSpec, TransportError,
+    Publishing, Qos, SampleRef, SchemaId, SchemaText, Start, Subscribe, Topic, TopicError,
+    TopicSpec, TransportError,
 };
 use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
 use helio_core::{Producer, ProducerName};
 
+use super::serve::Shelf;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
 use crate::envelope::Header;
 use crate::inbox::Queued;
@@ -46,6 +47,8 @@ pub(super) struct Keeping {
     armed: bool,
     reader: DdsReader,
     journal: Topic,
+    /// What is handed out of it.
+    shelf: Arc<Shelf>,
     forwarders: HashMap<Who, Forwarder>,
     schemas: HashSet<SchemaId>,
     /// What is in the journal.
@@ -133,6 +136,7 @@ impl Keeping {
             kept,
             armed: false,
             reader,
+            shelf: Shelf::new(topic.clone(), kept, &has),
             journal: topic,
             forwarders: HashMap::new(),
             schemas,
@@ -162,6 +166,11 @@ impl Keeping {
     /// Whether it is the topic of that quality of service, and kept so.
     pub(super) fn is(&self, qos: &Qos, kept: bool) -> bool {
         self.state.qos == *qos && self.kept == kept
+    }
+
+    /// What is handed out of it.
+    pub(super) fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
     }
 
     /// Whether its samples are kept, and not last values alone.
@@ -201,6 +210,7 @@ impl Keeping {
         journal: &Bus,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), DurabilityError> {
+        self.shelf.looked();
         let state = Arc::clone(&self.state);
         let tables = &state.connection.tables;
         let known = tables.look(|tables| tables.schemas(&state.name));
@@ -392,6 +402,7 @@ impl Keeping {
         };
         match self.forward(&who, &sample) {
             Ok(()) => {
+                self.shelf.has(&who, order);
                 self.has.insert(who.clone(), order);
                 self.unsaid.insert(who);
                 figures.stored += 1;
@@ -495,28 +506,6 @@ impl Keeping {
     /// A writer was not told.
     pub(super) fn say_again(&mut self, stand: &Stand) {
         self.unsaid.insert((stand.partition, stand.producer.clone()));
-    }
-
-    /// Whether everything is in the journal that these writers had written.
-    pub(super) fn covers(&self, until: &[Stand]) -> bool {
-        until.iter().all(|stand| {
-            let has = self.has.get(&(stand.partition, stand.producer.clone()));
-            has.is_some_and(|has| *has >= (stand.incarnation, stand.sequence))
-        })
-    }
-
-    /// Opens a subscription of the journal's.
-    pub(super) fn read(
-        &self,
-        partitions: &[u32],
-        last: Option<u32>,
-    ) -> Result<Subscription, TopicError> {
-        let start = last.map_or(Start::Earliest, Start::Last);
-        let mut options = Subscribe::from(start).lagging(Lagging::Lossless).as_written();
-        if !partitions.is_empty() {
-            options = options.partitions(partitions.iter().copied());
-        }
-        self.journal.subscribe(options)
     }
 }
 

@@ -74,6 +74,12 @@ impl Guids {
     }
 }
 
+/// The type of a schema. Texts are checked by who declares them; one that is wrong all the same is
+/// as one that IDL cannot say.
+fn topic_type(text: &str) -> Option<TopicType> {
+    TopicType::new(&Schema::parse(text).ok()?).ok()
+}
+
 impl TopicState {
     /// The DDS topic of its envelopes.
     pub(crate) fn envelopes(&self) -> Result<Arc<Topic>, TransportError> {
@@ -81,24 +87,31 @@ impl TopicState {
         self.connection.dds_topic(&name, &envelope_type())
     }
 
+    /// Its first schema, and that one's text.
+    fn first_schema(&self) -> Option<(SchemaId, String)> {
+        self.connection.tables.look(|state| {
+            let (schema, _) = state.schemas(&self.name).into_iter().next()?;
+            Some((schema, state.text(schema)?.clone()))
+        })
+    }
+
+    /// The IDL type of its first schema; none where there is no schema yet, or IDL cannot say it.
+    pub(crate) fn type_name(&self) -> Option<String> {
+        let (_, text) = self.first_schema()?;
+        Some(topic_type(&text)?.name().to_owned())
+    }
+
     /// The DDS topic of its first schema's type; none where there is no schema yet, or IDL cannot
     /// say it.
     pub(crate) fn typed(&self) -> Result<Option<Arc<Typed>>, TransportError> {
-        let found = self.connection.tables.look(|state| {
-            let (schema, _) = state.schemas(&self.name).into_iter().next()?;
-            Some((schema, state.text(schema)?.clone()))
-        });
-        let Some((schema, text)) = found else { return Ok(None) };
+        let Some((schema, text)) = self.first_schema() else { return Ok(None) };
         let mut first = locked(&self.first);
         match &*first {
             First::Unsayable(known) if *known == schema => return Ok(None),
             First::Typed(typed) if typed.schema == schema => return Ok(Some(Arc::clone(typed))),
             _ => {}
         }
-        // Texts are checked by who declares them; one that is wrong all the same is as one that
-        // IDL cannot say.
-        let of = Schema::parse(&text).ok().and_then(|schema| TopicType::new(&schema).ok());
-        let Some(of) = of else {
+        let Some(of) = topic_type(&text) else {
             *first = First::Unsayable(schema);
             return Ok(None);
         };

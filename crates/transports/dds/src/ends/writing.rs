@@ -1,6 +1,6 @@
 //! A bus's writer on DDS: its ends, and which of them a sample goes by.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use crate::topic::TopicState;
 /// Both ends of a writer.
 pub(crate) struct Writers {
     envelopes: entity::Writer,
+    /// How many readers the envelopes' end has met, as far as was told.
+    readers: Arc<AtomicU32>,
     typed: Mutex<Option<Arc<TypedWriter>>>,
     /// The end of the first schema could not be opened.
     failed: AtomicBool,
@@ -29,9 +31,14 @@ pub(crate) struct Writers {
     misfits: Arc<Mutex<Misfits>>,
 }
 
-struct TypedWriter {
+pub(crate) struct TypedWriter {
     of: Arc<Typed>,
     writer: entity::Writer,
+    /// How many readers it has met, as far as was told.
+    readers: Arc<AtomicU32>,
+    /// Whether it has met the readers that were there when it was opened: before, what it writes
+    /// may reach nobody.
+    met: AtomicBool,
 }
 
 /// Why a sample was not written.
@@ -58,11 +65,11 @@ impl Writers {
     ) -> Result<Self, TransportError> {
         let misfits = Arc::<Mutex<Misfits>>::default();
         let qos = topic.writer_qos(partition, strength)?;
-        let told = Some(listener(&misfits));
-        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, told);
+        let (told, readers) = listener(&misfits);
+        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, Some(told));
         let envelopes = envelopes.map_err(failed("open the writer"))?;
         let (typed, failed, former) = Default::default();
-        let this = Self { envelopes, typed, failed, former, partition, strength, misfits };
+        let this = Self { envelopes, readers, typed, failed, former, partition, strength, misfits };
         this.adopt(topic)?;
         Ok(this)
     }
@@ -89,9 +96,10 @@ impl Writers {
         locked(&self.former).extend(own.take());
         let Some(of) = typed else { return Ok(()) };
         let qos = topic.writer_qos(self.partition, self.strength)?;
-        let writer = entity::Writer::open(&of.topic, &qos, Some(listener(&self.misfits)));
+        let (told, readers) = listener(&self.misfits);
+        let writer = entity::Writer::open(&of.topic, &qos, Some(told));
         let writer = writer.map_err(failed("open the typed writer"))?;
-        *own = Some(Arc::new(TypedWriter { of, writer }));
+        *own = Some(Arc::new(TypedWriter { of, writer, readers, met: AtomicBool::new(false) }));
         Ok(())
     }
 
@@ -104,6 +112,11 @@ impl Writers {
             envelopes: tables::guid(self.envelopes.guid()),
             typed: self.typed().map(|typed| tables::guid(typed.writer.guid())),
         }
+    }
+
+    /// The end of the first schema, where that has not met its readers yet.
+    pub(crate) fn unmet(&self) -> Option<Arc<TypedWriter>> {
+        self.typed().filter(|typed| !typed.is_met())
     }
 
     /// The readers that its ends have met.
@@ -133,21 +146,31 @@ impl Writers {
         before: &mut Before,
     ) -> Result<bool, Unwritten> {
         let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
-        let written = match typed {
-            Some(typed) if typed.fits(header, payload, before)? => {
+        match typed {
+            Some(typed) if typed.fits(header, payload, before)? && typed.is_met() => {
                 let cdr = [std::io::IoSlice::new(&before.bytes)];
-                typed.writer.write(&cdr, time).map(|()| true)
+                typed.writer.write(&cdr, time).map_err(Unwritten::Refused)?;
+                before.written = Some((header.sequence, true));
+                Ok(true)
             }
-            _ => {
-                let header = before.flagged(header, false);
-                envelope::write_head(&header, payload.len(), &mut before.bytes);
-                let pieces = envelope::pieces(&before.bytes, payload);
-                self.envelopes.write(&pieces, time).map(|()| false)
-            }
-        };
-        let typed = written.map_err(Unwritten::Refused)?;
-        before.written = Some((header.sequence, typed));
-        Ok(typed)
+            _ => self.write_envelope(header, payload, time, before).map(|()| false),
+        }
+    }
+
+    /// Writes a sample as an envelope, whatever its schema is.
+    pub(crate) fn write_envelope(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        time: i64,
+        before: &mut Before,
+    ) -> Result<(), Unwritten> {
+        let flagged = before.flagged(header, false);
+        envelope::write_head(&flagged, payload.len(), &mut before.bytes);
+        let pieces = envelope::pieces(&before.bytes, payload);
+        self.envelopes.write(&pieces, time).map_err(Unwritten::Refused)?;
+        before.written = Some((header.sequence, false));
+        Ok(())
     }
 
     /// Whether a sample's type holds its values: the field that does not, and why.
@@ -162,6 +185,17 @@ impl Writers {
             Some(Err(Unwritten::Value(told))) => Err(told),
             _ => Ok(()),
         }
+    }
+
+    /// Whether what was written just now may have to be acknowledged. Cyclone waits for no time at
+    /// all as long as for a timer's tick, which is ten times what a write takes: so it is asked
+    /// only where no reader was told of.
+    pub(crate) fn awaits_acknowledgements(&self) -> Result<bool, DdsError> {
+        let met = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
+        if met(&self.readers) || self.typed().is_some_and(|typed| met(&typed.readers)) {
+            return Ok(true);
+        }
+        self.wait_for_acknowledgements(Duration::ZERO).map(|all| !all)
     }
 
     /// Waits until the readers have acknowledged all; `false` where the time was over first.
@@ -190,6 +224,15 @@ impl Writers {
 }
 
 impl TypedWriter {
+    fn is_met(&self) -> bool {
+        self.met.load(Ordering::Acquire)
+    }
+
+    /// It has met its readers.
+    pub(crate) fn has_met(&self) {
+        self.met.store(true, Ordering::Release);
+    }
+
     /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
     /// which readers are told of, or a key that is not that of the key fields, whose last values
     /// DDS would mix up.
@@ -233,13 +276,16 @@ fn met(writer: &entity::Writer) -> Vec<String> {
     ends.map(|end| tables::guid(end.guid)).collect()
 }
 
-fn listener(misfits: &Arc<Mutex<Misfits>>) -> Listener {
-    let found = Arc::clone(misfits);
-    Box::new(move |news| {
-        if let News::Incompatible(policy) = news {
-            locked(&found).add(policy);
-        }
-    })
+/// What an end is told, and how many readers it has met.
+fn listener(misfits: &Arc<Mutex<Misfits>>) -> (Listener, Arc<AtomicU32>) {
+    let (found, readers) = (Arc::clone(misfits), Arc::<AtomicU32>::default());
+    let met = Arc::clone(&readers);
+    let told = move |news| match news {
+        News::Incompatible(policy) => locked(&found).add(policy),
+        News::Matched { now, .. } => met.store(now, Ordering::Release),
+        _ => {}
+    };
+    (Box::new(told), readers)
 }
 
 #[cfg(test)]

@@ -97,7 +97,8 @@ impl Writer {
     }
 
     fn put(&self, serdata: *mut ddsi_serdata, time: i64) -> Result<(), Refused> {
-        // SAFETY: nobody else has the sample yet; the call takes our reference, whatever it says.
+        // SAFETY: nobody else has the sample yet. The call takes our reference, but where there is
+        // no such writer, which cannot be: ours lives as long as this does.
         let code = unsafe {
             (*serdata).statusinfo = 0;
             (*serdata).timestamp.v = time;

@@ -142,6 +142,11 @@ impl State {
                 }
                 return Heard::Schemas(topic);
             }
+            ["keeps", name] => {
+                if let Some(of) = topic(name).and_then(|topic| self.topics.get_mut(&topic)) {
+                    of.keepers.remove(session);
+                }
+            }
             _ => {}
         }
         Heard::Nothing

@@ -1,0 +1,259 @@
+//! Where topics stand, kept beside them: for what the target's samples cannot say.
+//!
+//! Samples say where they come from as long as they are there. Of a topic that has none yet, whose
+//! samples retention has removed, or whose target cannot be read again, this says it: a topic of
+//! its own, on the target, or on the source where only that can be read again.
+//!
+//! Format: the topic is `helio-bridge/from/SOURCE` on the target, `helio-bridge/to/TARGET` on the
+//! source, with the bus's own name. Key: the topic's name, a space, and the partition. Value: JSON,
+//! [`Entry`]. The newest of each key counts. One with the key `format` has the number 1.
+//!
+//! What is said here was acknowledged before; it may be older than the samples, never newer.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::locked;
+use helio_bus::{
+    Bus, Event, Lagging, Message, Publisher, Publishing, Qos, Start, Subscribe, Topic, TopicName,
+    TopicSpec,
+};
+use helio_core::qos::{Guarantee, History, Ownership, Retention};
+use helio_core::{ProducerName, Tai};
+use serde::{Deserialize, Serialize};
+
+use crate::found::{Found, Who};
+use crate::target::OpenError;
+
+/// What the names of all such topics begin with: no bridge forwards them.
+const FAMILY: &str = "helio-bridge/";
+/// How long the bus may take to say what is there, or to take an entry.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where a partition stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// All below was forwarded or given up; where nothing was, it begins here.
+    next: u64,
+    /// The newest sample below that was read.
+    last: Option<Last>,
+}
+
+/// A sample of the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Last {
+    offset: u64,
+    producer: String,
+    incarnation: u64,
+    number: u64,
+    time_tai_ns: i64,
+}
+
+impl Entry {
+    /// Where a partition begins of which nothing was forwarded.
+    pub(crate) fn begins(next: u64) -> Self {
+        Self { next, last: None }
+    }
+
+    pub(crate) fn stands(next: u64, (offset, who): (u64, &Who)) -> Self {
+        let last = Last {
+            offset,
+            producer: who.name.to_string(),
+            incarnation: who.order.0,
+            number: who.order.1,
+            time_tai_ns: who.time.nanos(),
+        };
+        Self { next, last: Some(last) }
+    }
+
+    /// Whether something of the partition was forwarded, or given up.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// What it says of the source, which is called that.
+    pub(crate) fn found(self, source: &str) -> Found {
+        let last = self.last.and_then(|last| {
+            let name = ProducerName::new(&last.producer).ok()?;
+            let order = (last.incarnation, last.number);
+            let who = Who::new(&name, (order, Tai::from_nanos(last.time_tai_ns)), source);
+            Some((last.offset, who))
+        });
+        Found::kept(self.next, last)
+    }
+}
+
+/// The entries of one bridge.
+pub(crate) struct Book {
+    bus: Bus,
+    name: TopicName,
+    /// How often what has changed is written down.
+    pub(crate) every: Duration,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    publisher: Publisher,
+    entries: HashMap<(TopicName, u32), Entry>,
+}
+
+fn qos() -> Qos {
+    Qos {
+        history: History::KeepLast(1),
+        ownership: Ownership::Shared,
+        guarantee: Guarantee::Stored,
+        retention: Retention { bytes: None, age: None, last_value: true },
+        ..Qos::event()
+    }
+}
+
+/// Whether a topic is such a book.
+pub(crate) fn is_one(name: &TopicName) -> bool {
+    name.as_str().starts_with(FAMILY)
+}
+
+impl Book {
+    /// The book of a bridge; none where neither bus can keep one.
+    pub(crate) fn of((from, from_name): (&Bus, &str), (to, to_name): (&Bus, &str)) -> Option<Self> {
+        let rewinds = |bus: &Bus| bus.capabilities().rewind.is_yes();
+        // Behind what is published only samples can be known that have a place.
+        let (bus, name, every) = match (rewinds(from), rewinds(to)) {
+            (false, _) => return None,
+            (true, true) => (to, format!("{FAMILY}from/{from_name}"), 10),
+            (true, false) => (from, format!("{FAMILY}to/{to_name}"), 1),
+        };
+        let name = TopicName::new(&name).ok()?;
+        bus.capabilities().check(&name, &qos()).ok()?;
+        let (bus, every) = (bus.clone(), Duration::from_secs(every));
+        Some(Self { bus, name, every, open: Mutex::default() })
+    }
+
+    /// What is written of a topic's partitions. This waits for the bus, the first time.
+    pub(crate) fn entries(&self, topic: &TopicName) -> Result<HashMap<u32, Entry>, OpenError> {
+        let mut open = locked(&self.open);
+        let of = |open: &Open| {
+            let own = open.entries.iter().filter(|((name, _), _)| name == topic);
+            own.map(|((_, partition), entry)| (*partition, entry.clone())).collect()
+        };
+        if let Some(open) = &*open {
+            return Ok(of(open));
+        }
+        let made = self.bus.topic(TopicSpec::of(self.name.clone()).qos(qos()))?;
+        let entries = read(&made)?;
+        let publisher = made.publisher()?;
+        // With this its writer is open: nothing else is waited for then.
+        arrived([publisher.publish(Message::new(b"1").key(b"format"))])?;
+        Ok(of(open.insert(Open { publisher, entries })))
+    }
+
+    /// Writes entries of a topic down, and waits until they are there.
+    pub(crate) fn begin(
+        &self,
+        topic: &TopicName,
+        entries: &[(u32, Entry)],
+    ) -> Result<(), OpenError> {
+        let publishing: Vec<_> = {
+            let mut open = locked(&self.open);
+            let Some(open) = &mut *open else { return Ok(()) };
+            entries
+                .iter()
+                .map(|(partition, entry)| open.publish(topic, *partition, entry))
+                .collect()
+        };
+        arrived(publishing)
+    }
+
+    /// Writes an entry down without waiting; none where another thread is at it.
+    pub(crate) fn keep(
+        &self,
+        topic: &TopicName,
+        partition: u32,
+        entry: &Entry,
+    ) -> Option<Publishing> {
+        match self.open.try_lock() {
+            Ok(mut open) => open.as_mut().map(|open| open.publish(topic, partition, entry)),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
+        }
+    }
+}
+
+impl Open {
+    fn publish(&mut self, topic: &TopicName, partition: u32, entry: &Entry) -> Publishing {
+        self.entries.insert((topic.clone(), partition), entry.clone());
+        let value = serde_json::to_vec(entry).expect("numbers and names are JSON");
+        let key = format!("{topic} {partition}");
+        self.publisher.publish(Message::new(&value).key(key.as_bytes()))
+    }
+}
+
+/// Waits until all have arrived.
+fn arrived(publishing: impl IntoIterator<Item = Publishing>) -> Result<(), OpenError> {
+    let until = Instant::now() + PATIENCE;
+    for one in publishing {
+        let left = until.saturating_duration_since(Instant::now());
+        let failed = |error| OpenError::Failed(format!("the position cannot be kept: {error}"));
+        one.wait_timeout(left).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn read(topic: &Topic) -> Result<HashMap<(TopicName, u32), Entry>, OpenError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        OpenError::Failed(format!("the position that was kept cannot be read: {error}"))
+    };
+    let ends = topic.partitions()?;
+    let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
+    let mut samples = topic.subscribe(options)?;
+    let until = Instant::now() + PATIENCE;
+    let mut entries = HashMap::new();
+    loop {
+        while let Some(event) = samples.try_next().map_err(|error| failed(&error))? {
+            let Event::Sample(sample) = event else { continue };
+            let Some((topic, partition)) = place(&sample.key) else { continue };
+            if let Ok(entry) = serde_json::from_slice::<Entry>(&sample.payload) {
+                entries.insert((topic, partition), entry);
+            }
+        }
+        let at = samples.positions();
+        let read = |end: &helio_bus::transport::PartitionInfo| {
+            at.iter().any(|at| at.partition == end.partition && at.next >= end.end)
+        };
+        if ends.iter().all(read) {
+            return Ok(entries);
+        }
+        if !samples.wait_until(Some(until)).map_err(|error| failed(&error))? {
+            return Err(failed(&"its bus does not hand it out; it is tried again"));
+        }
+    }
+}
+
+/// The topic and partition of a key; none of other keys.
+fn place(key: &[u8]) -> Option<(TopicName, u32)> {
+    let (topic, partition) = std::str::from_utf8(key).ok()?.rsplit_once(' ')?;
+    Some((TopicName::new(topic).ok()?, partition.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_by_the_next_bridge() {
+        let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+        let topic = TopicName::new("a/b").unwrap();
+        let book = || Book::of((&from, "one"), (&to, "other")).unwrap();
+        let first = book();
+        assert!(first.entries(&topic).unwrap().is_empty());
+        first.begin(&topic, &[(0, Entry::begins(7)), (3, Entry::begins(9))]).unwrap();
+        let name = ProducerName::new("Mount").unwrap();
+        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), "one");
+        let stands = Entry::stands(12, (10, &who));
+        first.keep(&topic, 0, &stands).unwrap().wait().unwrap();
+        let entries = book().entries(&topic).unwrap();
+        assert_eq!(entries[&0], stands);
+        assert!(stands.has_begun() && !entries[&3].has_begun());
+        assert_eq!(stands.found("one").start(0, 20), 10);
+        assert!(book().entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,459 @@
+//! Where a bridge goes on that came after one that was killed: what the target has is not given
+//! again, what it has not is, and what can be known only from what was written down is known.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{
+    Asked, MANY, Refuses, panicking, placeless, placeless_panicking, slow_to_make, target_on,
+};
+use helio_bridge::{Begin, Bridge, Figures, NoticeKind, Options, Turn};
+use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+use helio_bus::{
+    Alive, Bus, Event, Lagging, Message, ProducerName, PublishError, Publisher, Qos, Start,
+    Subscribe, Subscription, TopicName, TopicSpec, TransportError, WriterInfo, partition_of,
+};
+use helio_core::qos::{Durability, Liveliness, Retention};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn stream() -> Qos {
+    Qos { durability: Durability::Volatile, ..Qos::stream() }
+}
+
+fn publisher(bus: &Bus, name: &str, qos: Qos) -> Publisher {
+    let spec = TopicSpec::new("t").unwrap().qos(qos).producer(ProducerName::new(name).unwrap());
+    bus.topic(spec).unwrap().publisher().unwrap()
+}
+
+fn publish(publisher: &Publisher, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let payload = number.to_le_bytes();
+        publisher.publish(Message::new(&payload).key(b"k")).wait().unwrap();
+    }
+}
+
+fn bridge(from: &Bus, to: &Bus) -> Bridge {
+    let topics = vec!["t*".to_owned()];
+    let options = Options { topics, begin: Begin::AsPromised, ..Options::default() };
+    Bridge::new(from.clone(), to.clone(), options).unwrap()
+}
+
+fn until(bridge: &mut Bridge, mut holds: impl FnMut(&mut Bridge) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds(bridge) {
+        assert!(Instant::now() < end, "{:?} {:?}", bridge.figures(), bridge.notices());
+        bridge.turn(Duration::from_millis(20));
+    }
+}
+
+fn told(bridge: &mut Bridge, kind: NoticeKind) {
+    until(bridge, |bridge| bridge.notices().iter().any(|notice| notice.kind == kind));
+}
+
+/// Forwards all there is, and ends in order.
+fn whole(mut bridge: Bridge) -> Figures {
+    until(&mut bridge, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);
+    assert!(bridge.finish(PATIENCE));
+    bridge.figures().remove(0)
+}
+
+fn everything(bus: &Bus) -> Subscription {
+    let topic = bus.topic(TopicSpec::new("t").unwrap()).unwrap();
+    topic.subscribe(Subscribe::from(Start::Earliest).lagging(Lagging::Lossless)).unwrap()
+}
+
+/// Payloads of what a producer has published.
+fn of(bus: &Bus, name: &str) -> Vec<u64> {
+    let mut samples = everything(bus);
+    let events = std::iter::from_fn(|| samples.try_next().unwrap());
+    let samples = events.filter_map(Event::into_sample);
+    let own = samples.filter(|sample| sample.header.producer.name.as_str() == name);
+    own.map(|sample| u64::from_le_bytes(sample.payload[..].try_into().unwrap())).collect()
+}
+
+fn too_large() -> PublishError {
+    let (what, transport) = ("the record", "odd".to_owned());
+    TransportError::TooLarge { what, bytes: 2, limit: 1, transport }.into()
+}
+
+/// A bridge is killed behind a late refusal of all of Mount's from a number on (or of that one
+/// only), while Dome's are taken; gives what the next one says, and the target.
+fn killed_behind_a_refusal(name: &str, url: &str, refused: fn(u64) -> bool) -> (Figures, Bus) {
+    let from = Bus::connect(&format!("memory:{name}")).unwrap();
+    let (mount, dome) = (publisher(&from, "Mount", stream()), publisher(&from, "Dome", stream()));
+    for n in 0..50 {
+        publish(&mount, n..n + 1);
+        publish(&dome, n..n + 1);
+    }
+    let refuses = move |who: &str, number: u64| (who == "Mount" && refused(number)).then(too_large);
+    let to = target_on(url, Some(Arc::new(refuses)));
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Failed);
+    drop(first);
+    let to = target_on(url, Some(Arc::new(|_, _| None)));
+    (whole(bridge(&from, &to)), to)
+}
+
+#[test]
+fn what_was_refused_late_is_given_by_the_next_bridge() {
+    let (figures, to) =
+        killed_behind_a_refusal("late-from", "memory:late-to", |number| number >= 20);
+    assert_eq!((figures.skipped, figures.lost), (0, 0), "{figures:?}");
+    for name in ["Mount", "Dome"] {
+        assert!(of(&to, name).into_iter().eq(0..50), "{name}");
+    }
+    let stats = everything(&to);
+    assert_eq!(stats.stats().lost, 0);
+}
+
+#[test]
+fn what_cannot_be_given_any_more_is_counted_by_the_next_bridge() {
+    let (figures, to) =
+        killed_behind_a_refusal("missed-from", "memory:missed-to", |number| number == 20);
+    assert_eq!((figures.skipped, figures.lost), (1, 0), "{figures:?}");
+    assert_eq!(of(&to, "Mount").len(), 49);
+    assert!(of(&to, "Dome").into_iter().eq(0..50));
+}
+
+#[test]
+fn commands_are_forwarded_from_when_their_topic_was_first_open() {
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let qos = Qos { partitions: 2, ..Qos::command() };
+    let script = publisher(&from, "Script", qos);
+    publish(&script, 0..5);
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Opened);
+    // It is killed before anything came.
+    drop(first);
+    publish(&script, 5..10);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 5);
+    // The first one ever in the other partition comes while none runs.
+    let other = (0_u8..).find(|key| partition_of(&[*key], 2) != partition_of(b"k", 2)).unwrap();
+    script.publish(Message::new(&10_u64.to_le_bytes()).key(&[other])).wait().unwrap();
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 1);
+    assert_eq!(of(&to, "Script").len(), 6);
+}
+
+#[test]
+fn into_a_target_without_places_too() {
+    let from = Bus::connect("memory:").unwrap();
+    let panics = Arc::new(AtomicBool::new(false));
+    let url = "memory:placeless-into";
+    let (plain, to) = (Bus::connect(url).unwrap(), placeless_panicking(url, &panics));
+    let script = publisher(&from, "Script", Qos::command());
+    let mut there = {
+        let topic = plain.topic(TopicSpec::new("t").unwrap().qos(Qos::command())).unwrap();
+        topic.subscribe(Subscribe::from(Start::Latest)).unwrap()
+    };
+    // The target cannot be opened while the first ones come.
+    panics.store(true, Ordering::SeqCst);
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Failed);
+    publish(&script, 0..5);
+    drop(first);
+    panics.store(false, Ordering::SeqCst);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 5);
+    publish(&script, 5..10);
+    let last = whole(bridge(&from, &to));
+    assert_eq!((last.forwarded, last.repeated), (5, 0), "{last:?}");
+    let events = std::iter::from_fn(|| there.try_next().unwrap());
+    let samples: Vec<_> = events.filter_map(Event::into_sample).collect();
+    assert_eq!(samples.len(), 10);
+    assert_eq!((there.stats().lost, there.stats().duplicates), (0, 0));
+}
+
+#[test]
+fn the_position_is_known_where_retention_took_all_that_was_forwarded() {
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let short = Retention { bytes: Some(10_000), age: None, last_value: false };
+    let there = publisher(&to, "Other", Qos { retention: short, ..Qos::command() });
+    let script = publisher(&from, "Script", Qos::command());
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Opened);
+    publish(&script, 0..5);
+    until(&mut first, |bridge| bridge.figures()[0].forwarded == 5);
+    assert!(first.finish(PATIENCE));
+    drop(first);
+    let large = [0; 1_000];
+    (0..1_000).for_each(|_| _ = there.publish(Message::new(&large)).wait().unwrap());
+    let mut all = everything(&to);
+    let first = std::iter::from_fn(|| all.try_next().unwrap()).find_map(Event::into_sample);
+    assert!(first.unwrap().offset > 5, "retention has taken all of them");
+    publish(&script, 5..8);
+    let figures = whole(bridge(&from, &to));
+    assert_eq!((figures.forwarded, figures.lost), (3, 0), "{figures:?}");
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => _ = std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap(),
+        }
+    }
+}
+
+/// A journal loses its end, as where the power fails, and gets so many others in its place.
+fn cut(others: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, saved) = (folder.path().join("live"), folder.path().join("saved"));
+    let source = || Bus::connect(&format!("journal:{}", live.display())).unwrap();
+    let to = Bus::connect("memory:").unwrap();
+    let from = source();
+    publish(&publisher(&from, "Mount", stream()), 0..1_000);
+    from.close();
+    drop(from);
+    copy(&live, &saved);
+    let from = source();
+    publish(&publisher(&from, "Lost", stream()), 0..10);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 1_010);
+    from.close();
+    drop(from);
+    std::fs::remove_dir_all(&live).unwrap();
+    copy(&saved, &live);
+    let from = source();
+    publish(&publisher(&from, "New", stream()), 0..others);
+    let figures = whole(bridge(&from, &to));
+    assert_eq!((figures.forwarded, figures.skipped), (others, 0), "{figures:?}");
+    publish(&publisher(&from, "Newer", stream()), 0..30);
+    let figures = whole(bridge(&from, &to));
+    assert_eq!((figures.forwarded, figures.skipped), (30, 0), "{figures:?}");
+    for (name, count) in [("Mount", 1_000), ("Lost", 10), ("New", others), ("Newer", 30)] {
+        assert!(of(&to, name).into_iter().eq(0..count), "{name}");
+    }
+}
+
+#[test]
+fn a_source_that_lost_its_end_is_gone_on_with_where_that_was() {
+    cut(5);
+    cut(15);
+    cut(0);
+}
+
+#[test]
+fn a_source_that_was_made_anew_is_forwarded_from_its_first_sample() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
+    let to = Bus::connect("memory:").unwrap();
+    let name = TopicName::new("t").unwrap();
+    for (who, count, before) in [("One", 20, 0), ("Two", 5, 0), ("Three", 60, 1)] {
+        let script = publisher(&from, who, Qos::command());
+        if before == 0 && who == "One" {
+            let mut first = bridge(&from, &to);
+            told(&mut first, NoticeKind::Opened);
+        }
+        publish(&script, 0..count);
+        assert_eq!(whole(bridge(&from, &to)).forwarded, count, "{who}");
+        drop(script);
+        assert!(from.remove_topic(&name).unwrap());
+    }
+    for (who, count) in [("One", 20), ("Two", 5), ("Three", 60)] {
+        assert!(of(&to, who).into_iter().eq(0..count), "{who}");
+    }
+}
+
+/// Does not say of each sample from a number on what became of it, the first time.
+fn doubts(from: u64) -> Refuses {
+    let newest = Mutex::new(from - 1);
+    Arc::new(move |_, number| {
+        let mut newest = newest.lock().unwrap();
+        let first = number > *newest;
+        *newest = number.max(*newest);
+        first.then(|| PublishError::Unknown { cause: "for this once".to_owned() })
+    })
+}
+
+#[test]
+fn a_thread_that_panics_takes_nothing_with_it_that_was_read() {
+    let from = Bus::connect("memory:").unwrap();
+    let panics = Arc::new(AtomicBool::new(false));
+    let to = panicking("memory:", doubts(5), &panics);
+    let script = publisher(&from, "Script", Qos::command());
+    let mut bridge = bridge(&from, &to);
+    told(&mut bridge, NoticeKind::Opened);
+    panics.store(true, Ordering::SeqCst);
+    publish(&script, 0..10);
+    until(&mut bridge, |bridge| {
+        bridge.notices().iter().any(|notice| notice.text.contains("a thread of the bridge"))
+    });
+    let figures = bridge.figures().remove(0);
+    assert!(figures.under_way > 0, "{figures:?}");
+    panics.store(false, Ordering::SeqCst);
+    publish(&script, 10..20);
+    until(&mut bridge, |bridge| bridge.figures()[0].forwarded == 20);
+    assert!(of(&to, "Script").into_iter().eq(0..20));
+}
+
+#[test]
+fn leases_are_asserted_while_their_topic_is_opened_anew() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let (from, url) = (Bus::connect("memory:").unwrap(), "memory:leased-to");
+    let panics = Arc::new(AtomicBool::new(false));
+    let to = panicking(url, doubts(2), &panics);
+    let state = Qos { liveliness: Liveliness::Lease(LEASE), ..Qos::state() };
+    let own = publisher(&from, "Mount", state.clone());
+    publish(&own, 0..1);
+    let mut bridge = bridge(&from, &to);
+    until(&mut bridge, |bridge| bridge.figures().iter().any(|f| f.forwarded == 1));
+    let plain = Bus::connect(url).unwrap();
+    let there = plain.topic(TopicSpec::new("t").unwrap()).unwrap();
+    let lives = || there.writers().unwrap().iter().any(|info| info.alive == Some(Alive::Yes));
+    // As long as it takes for who lives to have been looked for once.
+    let turn = |bridge: &mut Bridge, time| {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            own.assert_alive().unwrap();
+            bridge.turn(Duration::from_millis(20));
+            assert!(lives(), "it lives on the source");
+        }
+    };
+    turn(&mut bridge, LEASE);
+    panics.store(true, Ordering::SeqCst);
+    publish(&own, 1..2);
+    turn(&mut bridge, 3 * LEASE);
+    assert_eq!(bridge.figures()[0].forwarded, 1, "it could not be opened");
+    panics.store(false, Ordering::SeqCst);
+    until(&mut bridge, |bridge| bridge.figures()[0].forwarded == 2);
+}
+
+#[test]
+fn without_places_what_was_refused_late_is_counted_by_the_next_bridge() {
+    let from = placeless(FaultTransport::connect("memory:", FaultPlan::default()).unwrap());
+    publish(&publisher(&from, "Mount", stream()), 0..50);
+    let url = "memory:placeless-to";
+    let to = target_on(url, Some(Arc::new(|_, number| (number == 20).then(too_large))));
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Failed);
+    drop(first);
+    let to = target_on(url, Some(Arc::new(|_, _| None)));
+    let figures = whole(bridge(&from, &to));
+    assert_eq!((figures.forwarded, figures.skipped), (0, 1), "{figures:?}");
+    assert_eq!((figures.repeated, of(&to, "Mount").len()), (49, 49));
+}
+
+#[test]
+fn those_without_a_producer_are_of_the_bus_that_they_come_from() {
+    // Who has no producer of ours goes by the transport's name.
+    let sources = [(); 2].map(|()| Bus::connect("memory:").unwrap());
+    let to = Bus::connect("memory:").unwrap();
+    for (n, from) in sources.iter().enumerate() {
+        publish(&publisher(from, "memory", stream()), 0..10 + 5 * n as u64);
+        assert_eq!(whole(bridge(from, &to)).forwarded, 10 + 5 * n as u64);
+    }
+    for (n, from) in sources.iter().enumerate() {
+        let name = from.identity().unwrap();
+        assert!(of(&to, &name).into_iter().eq(0..10 + 5 * n as u64), "{name}");
+    }
+    // And those of the target itself are others still.
+    publish(&publisher(&to, "memory", stream()), 0..3);
+    let mut samples = everything(&to);
+    while samples.try_next().unwrap().is_some() {}
+    let stats = samples.stats();
+    assert_eq!((stats.received, stats.duplicates, stats.fenced), (28, 0, 0));
+}
+
+#[test]
+fn a_writer_is_open_on_the_target_behind_each_failure() {
+    let from = Bus::connect("memory:").unwrap();
+    let url = "memory:owned-to";
+    let lease = Liveliness::Lease(Duration::from_secs(60));
+    let state = Qos { liveliness: lease, ..Qos::state() };
+    let failures = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&failures);
+    let to = target_on(
+        url,
+        Some(Arc::new(move |_, number| {
+            let fails = number == 2 && count.fetch_add(1, Ordering::SeqCst) < 1;
+            fails.then(|| PublishError::Unknown { cause: "for this once".to_owned() })
+        })),
+    );
+    let own = publisher(&from, "Mount", state.clone());
+    publish(&own, 0..1);
+    let mut bridge = bridge(&from, &to);
+    until(&mut bridge, |bridge| bridge.figures().iter().any(|f| f.forwarded == 1));
+    let ended = Arc::new(AtomicBool::new(false));
+    let (end, spec) = (Arc::clone(&ended), TopicSpec::new("t").unwrap().qos(state));
+    let stranger = std::thread::spawn(move || {
+        let bus = Bus::connect(url).unwrap();
+        let topic = bus.topic(spec.producer(ProducerName::new("Stranger").unwrap())).unwrap();
+        let mut tried = 0_u64;
+        while !end.load(Ordering::SeqCst) {
+            assert!(topic.publisher().is_err(), "the topic is Mount's");
+            tried += 1;
+            std::thread::yield_now();
+        }
+        tried
+    });
+    publish(&own, 1..2);
+    until(&mut bridge, |bridge| bridge.figures()[0].forwarded == 2);
+    ended.store(true, Ordering::SeqCst);
+    assert!(stranger.join().unwrap() > 0);
+    assert_eq!(failures.load(Ordering::SeqCst), 2, "it was given twice");
+}
+
+#[test]
+fn topics_that_are_opened_together_are_made_together() {
+    let from = Bus::connect("memory:").unwrap();
+    let asked = Asked::default();
+    let to = slow_to_make(&asked);
+    for n in 0..4 * MANY {
+        let topic = from.topic(TopicSpec::new(&format!("t{n}")).unwrap().qos(stream())).unwrap();
+        topic.publisher().unwrap().publish(Message::new(b"1")).wait().unwrap();
+    }
+    let mut bridge = bridge(&from, &to);
+    until(&mut bridge, |bridge| {
+        bridge.figures().iter().map(|figures| figures.forwarded).sum::<u64>() == 4 * MANY as u64
+    });
+    let most = asked.most.load(Ordering::SeqCst);
+    assert!(most >= MANY / 2, "{most} of {} topics were made at once", 4 * MANY);
+}
+
+#[test]
+fn no_bridge_forwards_what_bridges_have_written_down() {
+    let (left, right) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let all = |from: &Bus, to: &Bus| {
+        let options = Options { topics: vec!["*".to_owned()], ..Options::default() };
+        Bridge::new(from.clone(), to.clone(), options).unwrap()
+    };
+    publish(&publisher(&left, "Script", Qos::command()), 0..1);
+    for (from, to) in [(&left, &right), (&right, &left), (&left, &right)] {
+        let mut bridge = all(from, to);
+        until(&mut bridge, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);
+        assert!(bridge.finish(PATIENCE));
+    }
+    let names = right.topics().unwrap();
+    let books: Vec<_> = names.iter().filter(|name| name.as_str() != "t").collect();
+    let own = format!("helio-bridge/from/{}", left.identity().unwrap());
+    assert_eq!(books.iter().map(|name| name.as_str()).collect::<Vec<_>>(), [own]);
+}
+
+#[test]
+fn who_lives_without_a_word_is_there_once_another_has_let_go() {
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let own = publisher(&from, "Mount", Qos::state());
+    publish(&own, 0..1);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 1);
+    // The topic is another's when the next bridge comes, as a killed one's until its lease lapses.
+    let other = publisher(&to, "Stranger", Qos::state());
+    let mut next = bridge(&from, &to);
+    until(&mut next, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);
+    let there = to.topic(TopicSpec::new("t").unwrap()).unwrap();
+    let lives = |name: &str| {
+        let writers = there.writers().unwrap();
+        let own = |info: &&WriterInfo| info.producer.name.as_str() == name;
+        writers.iter().find(own).is_some_and(|info| info.alive == Some(Alive::Yes))
+    };
+    assert!(lives("Stranger") && !lives("Mount"));
+    let end = Instant::now() + Duration::from_secs(2);
+    until(&mut next, |_| Instant::now() > end);
+    drop(other);
+    until(&mut next, |_| lives("Mount"));
+}
