@@ -80,8 +80,13 @@ fn ended(args: &BridgeArgs, bridge: &Bridge, total: Totals) -> CliResult {
         )));
     }
     match total.lost + total.skipped {
-        0 => Ok(()),
         _ if !args.once => Ok(()),
+        0 if total.uncounted > 0 => Err(CliError::Lost(
+            "samples are missing on the target, and nobody knows how many: see what was told of \
+             each topic"
+                .to_owned(),
+        )),
+        0 => Ok(()),
         missing => Err(CliError::Lost(format!("{missing} samples are missing on the target"))),
     }
 }
@@ -94,6 +99,7 @@ struct Totals {
     forwarded: u64,
     bytes: u64,
     lost: u64,
+    uncounted: u64,
     returned: u64,
     skipped: u64,
     fenced: u64,
@@ -110,6 +116,7 @@ impl Totals {
             forwarded: all.forwarded + one.forwarded,
             bytes: all.bytes + one.bytes,
             lost: all.lost + one.lost,
+            uncounted: all.uncounted + one.uncounted,
             returned: all.returned + one.returned,
             skipped: all.skipped + one.skipped,
             fenced: all.fenced + one.fenced,
@@ -196,6 +203,7 @@ fn line(all: &Totals, rate: f64, bytes: f64) -> String {
     );
     let rest = [
         ("lost", all.lost),
+        ("times lost without a number", all.uncounted),
         ("returned", all.returned),
         ("skipped", all.skipped),
         ("fenced", all.fenced),

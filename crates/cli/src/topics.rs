@@ -1,5 +1,6 @@
 //! `helio topics`: what is on the bus.
 
+use helio_bus::transport::Carried;
 use helio_bus::{TopicInfo, TopicName};
 use helio_core::name::fits;
 use serde::Serialize;
@@ -18,6 +19,10 @@ struct Line {
     bytes: u64,
     last_time: Option<String>,
     schemas: Vec<String>,
+    /// `typed` or `enveloped`, where the transport has both ways.
+    carried: Option<&'static str>,
+    /// The engine's own type, where that is how it is carried.
+    r#type: Option<String>,
     writers: Vec<Writer>,
     qos: helio_core::Qos,
 }
@@ -57,7 +62,14 @@ impl Line {
             alive: w.alive.map(|alive| alive == helio_bus::Alive::Yes),
         };
         let newest = info.partitions.iter().filter_map(|p| p.last_time).max();
+        let (carried, r#type) = match info.carried {
+            Some(Carried::Typed(name)) => (Some("typed"), Some(name)),
+            Some(Carried::Enveloped) => (Some("enveloped"), None),
+            None => (None, None),
+        };
         Self {
+            carried,
+            r#type,
             topic: info.name.to_string(),
             samples: info.partitions.iter().map(|p| p.end - p.first).sum(),
             bytes: info.partitions.iter().map(|p| p.bytes).sum(),
@@ -69,8 +81,8 @@ impl Line {
         }
     }
 
-    fn row(&self) -> Vec<String> {
-        vec![
+    fn row(&self, carried: bool) -> Vec<String> {
+        let mut row = vec![
             self.topic.clone(),
             self.partitions.len().to_string(),
             human_count(self.samples),
@@ -78,12 +90,17 @@ impl Line {
             self.writers.iter().filter(|w| w.alive == Some(true)).count().to_string(),
             self.last_time.as_deref().unwrap_or("-").to_owned(),
             self.schemas.last().map_or("-", String::as_str).to_owned(),
-        ]
+        ];
+        if carried {
+            let ways = self.carried.into_iter().chain(self.r#type.as_deref());
+            row.push(ways.collect::<Vec<_>>().join(" "));
+        }
+        row
     }
 }
 
-const HEAD: [&str; 7] =
-    ["topic", "partitions", "samples", "bytes", "live writers", "last sample", "schema"];
+const HEAD: [&str; 8] =
+    ["topic", "partitions", "samples", "bytes", "live writers", "last sample", "schema", "carried"];
 
 /// Runs `helio topics`.
 pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
@@ -106,8 +123,10 @@ pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
     if args.output.json {
         lines.iter().try_for_each(|line| out.json(line))?;
     } else if !lines.is_empty() {
-        let rows: Vec<Vec<String>> = lines.iter().map(Line::row).collect();
-        table(&HEAD, &rows).iter().try_for_each(|line| out.line(line))?;
+        let carried = lines.iter().any(|line| line.carried.is_some());
+        let rows: Vec<Vec<String>> = lines.iter().map(|line| line.row(carried)).collect();
+        let head = if carried { &HEAD[..] } else { &HEAD[..HEAD.len() - 1] };
+        table(head, &rows).iter().try_for_each(|line| out.line(line))?;
     }
     out.flush()
 }

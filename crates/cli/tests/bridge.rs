@@ -628,6 +628,37 @@ mod with_dds {
     }
 
     #[test]
+    fn a_bridge_whose_durability_service_goes_in_the_middle_of_the_history_ends_and_says_so() {
+        use rustix::process::{Pid, Signal, kill_process};
+        let (url, folder, to) =
+            (dds::url(dds::domain()), tempfile::tempdir().unwrap(), Site::new());
+        let service = dds::Service::start(&url, folder.path());
+        let here = Bus::builder().producer("Mount").connect(&url).unwrap();
+        let mount = open(&here, "log").publisher().unwrap();
+        let payload = vec![7; 256 << 10];
+        let under_way: Vec<_> =
+            (0..240).map(|_| mount.publish(Message::new(&payload).key(b"k"))).collect();
+        under_way.into_iter().for_each(|publishing| _ = publishing.wait().unwrap());
+        // Nobody is left who knows how much it was.
+        here.close();
+        let mut command = helio();
+        command.args(["bridge", &url, &to.url, "--topics", "log", "--once"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut running = command.spawn().unwrap();
+        let target = Bus::connect(&to.url).unwrap();
+        let first = everything(&target, "log").next_timeout(PATIENCE).unwrap();
+        assert!(matches!(first, Some(Event::Sample(_))), "{first:?}");
+        kill_process(Pid::from_child(&running), Signal::STOP).unwrap();
+        drop(service);
+        kill_process(Pid::from_child(&running), Signal::CONT).unwrap();
+        assert_eq!(ended(&mut running), Some(5));
+        let mut told = String::new();
+        std::io::Read::read_to_string(running.stderr.as_mut().unwrap(), &mut told).unwrap();
+        assert!(told.contains("durability service has gone"), "{told}");
+        assert!(told.contains("nobody knows how many"), "{told}");
+    }
+
+    #[test]
     fn a_producer_that_moves_from_a_journal_to_dds_is_newer_there() {
         let (url, from) = (dds::url(dds::domain()), Site::new());
         let (source, target) = (Bus::connect(&from.url).unwrap(), Bus::connect(&url).unwrap());

@@ -191,6 +191,7 @@ impl Lane {
             Event::Gap(gap) => {
                 figures.lost += gap.lost;
                 if let GapCause::Retention { to, .. } = gap.cause {
+                    figures.uncounted += u64::from(gap.lost == 0);
                     // Read again after a failure it is told no more.
                     self.kept.next.insert(gap.partition, to);
                     self.kept.misses(gap.partition, gap.lost);

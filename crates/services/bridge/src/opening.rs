@@ -202,8 +202,8 @@ fn newest(from: &Bus, qos: &Qos) -> Start {
         (_, HistorySupport::KeepAll) if qos.durability == Durability::Persistent => {
             return Start::Earliest;
         }
+        (History::KeepAll, HistorySupport::KeepAll) => return Start::Earliest,
         (History::KeepLast(n), _) | (History::KeepAll, HistorySupport::KeepLast(n)) => n.into(),
-        (History::KeepAll, HistorySupport::KeepAll) => u32::MAX,
     };
     Start::Last(kept)
 }

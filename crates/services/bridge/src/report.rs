@@ -29,6 +29,8 @@ pub struct Figures {
     pub bytes: u64,
     /// Samples that the source no longer had, or that its producers' numbers say are missing.
     pub lost: u64,
+    /// How often samples were said to be missing of which nobody knows how many they are.
+    pub uncounted: u64,
     /// Samples that had been on the target before.
     pub returned: u64,
     /// Samples that the target will never take: too large, or of a producer that writes there
@@ -52,6 +54,7 @@ impl Figures {
             forwarded: 0,
             bytes: 0,
             lost: 0,
+            uncounted: 0,
             returned: 0,
             skipped: 0,
             fenced: 0,
