@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 _STARTED: list[subprocess.Popen[str]] = []
+
+
+def program() -> str:
+    """The `helio` program: HELIO, or the one that cargo has built."""
+    target = os.environ.get("CARGO_TARGET_DIR", str(Path(__file__).resolve().parents[2] / "target"))
+    built = [Path(target) / profile / "helio" for profile in ("release", "debug")]
+    there = [os.environ.get("HELIO"), *(str(path) for path in built if path.exists())]
+    found = next((path for path in there if path), None) or shutil.which("helio")
+    if found is None:
+        # tidy: allow(ignored-test): the program is built by another door
+        pytest.skip("there is no program helio; build it (make build), or set HELIO")
+    return found
 
 
 def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:

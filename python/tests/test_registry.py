@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from engines import PATIENCE_S, Plain, registry, url
-from processes import started
+from processes import program, started
 
 import heliograph as helio
 from heliograph import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NOT_FOUND, CONFLICT, UNPROCESSABLE = 404, 409, 422
 SCHEMA = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "int", "default": 0}]}
 WIDER = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "double", "default": 0}]}
-
-
-def program() -> str:
-    """The `helio` program: HELIO, or the one that cargo has built."""
-    target = os.environ.get("CARGO_TARGET_DIR", str(Path(__file__).resolve().parents[2] / "target"))
-    built = [Path(target) / profile / "helio" for profile in ("release", "debug")]
-    there = [os.environ.get("HELIO"), *(str(path) for path in built if path.exists())]
-    found = next((path for path in there if path), None) or shutil.which("helio")
-    if found is None:
-        # tidy: allow(ignored-test): the program is built by another door
-        pytest.skip("there is no program helio; build it (make build), or set HELIO")
-    return found
 
 
 class Served:

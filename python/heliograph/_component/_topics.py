@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heliograph._component._data import same
 from heliograph._component._feed import Feed
 from heliograph._component._send import Rank, Terms
-from heliograph._errors import ClosedError, EncodeError, Fenced, NotLive, WaitTimeout
+from heliograph._errors import (
+    ClosedError,
+    EncodeError,
+    Fenced,
+    NotLive,
+    QosRefused,
+    WaitTimeout,
+)
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Time
 from heliograph._lagging import conflate, drop_oldest
@@ -572,17 +579,25 @@ class ReadTopic:
         # Events came between the remote's opening and this first use: all of those, after the
         # newest from before.
         raw.close()
-        raw = topic.subscribe(wishes(since(Time(self._opened)), self._keys, lagging=lagging))
-        raw.count_losses(self.type.schema)
-        before = topic.subscribe(wishes(last(255), self._keys))
+        history = topic.subscribe(wishes(last(255), self._keys))
         newest: dict[bytes, Sample[Any]] = {}
+        behind: list[Sample[Any]] = []
         while True:
-            samples, _, seen = before.take_many(QUEUE_DEPTH)
+            samples, _, seen = history.take_many(QUEUE_DEPTH)
             newest |= {s.key: s for s in samples if s.time_ns < self._opened}
+            behind.extend(s for s in samples if s.time_ns >= self._opened)
             if not seen:
                 break
-        before.close()
         self._queue.extend(sorted(newest.values(), key=lambda sample: sample.offset))
+        try:
+            raw = topic.subscribe(wishes(since(Time(self._opened)), self._keys, lagging=lagging))
+        except QosRefused:
+            # There are no places (DDS): what came since then is among the newest of each key.
+            self._queue.extend(behind)
+            raw = history
+        else:
+            history.close()
+        raw.count_losses(self.type.schema)
         return raw
 
     async def _arrival(self, feed: Feed) -> None:
