@@ -74,7 +74,7 @@ fn topics_say_how_they_are_carried() {
     let topic = |name: &str| TopicSpec::new(name).unwrap().qos(Qos::telemetry());
     let text = r#"{"type": "record", "name": "obs.Wind", "fields": [
         {"name": "speed", "type": "double"}]}"#;
-    let typed = bus.topic(topic("site/wind").schema(&Schema::parse(text).unwrap())).unwrap();
+    let typed = bus.topic(topic("site/wind").schema(Schema::parse(text).unwrap())).unwrap();
     typed.declare().unwrap();
     let _raw = bus.topic(topic("site/raw")).unwrap();
     let lines = run(&["topics", "--json", "--url", &url]).lines();
