@@ -1,7 +1,7 @@
 //! The way in: a bus is one connection to one transport.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
@@ -40,6 +40,7 @@ pub(crate) struct BusCore {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) url: BusUrl,
     topics: Mutex<HashMap<TopicName, Arc<Place>>>,
+    closed: AtomicBool,
     bridge: Mutex<Option<Arc<Bridge>>>,
     tokens: AtomicU64,
 }
@@ -127,6 +128,7 @@ impl Builder {
             clock,
             url,
             topics: Mutex::default(),
+            closed: AtomicBool::new(false),
             bridge: Mutex::default(),
             tokens: AtomicU64::new(0),
         };
@@ -320,6 +322,7 @@ impl Bus {
     /// Closes the connection: what waits returns [`TransportError::Closed`], pending receipts are
     /// completed. Publishers that want a guarantee for what is under way call `flush` first.
     pub fn close(&self) {
+        self.core.closed.store(true, Ordering::SeqCst);
         self.core.transport.close();
         let open: Vec<_> =
             locked(&self.core.topics).values().flat_map(|place| place.all()).collect();
@@ -372,6 +375,11 @@ impl BusCore {
         let mut open = locked(&place.open);
         open.retain(|_, topic| topic.strong_count() > 0);
         open.insert(key.1, Arc::downgrade(&core));
+        drop(open);
+        // Who closes the bus closes what is open, and does not wait for what is being opened.
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(TransportError::Closed.into());
+        }
         Ok(core)
     }
 

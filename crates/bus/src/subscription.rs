@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use helio_core::qos::Liveliness;
+use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{SchemaId, TopicName};
 
 use crate::batch::Batch;
@@ -29,7 +29,7 @@ use crate::topic::{SchemaText, TopicCore};
 use crate::tracker::{Tracker, Verdict};
 use crate::transport::{
     Armed, GroupRequest, HistorySupport, Item, Origin, Position, Reader, ReaderRequest, SampleRef,
-    Support, Transport,
+    Support, Transport, TransportTopic,
 };
 use crate::watch::{Deadlines, WriterWatch};
 
@@ -71,6 +71,8 @@ pub struct Subscription {
 struct State {
     name: TopicName,
     tracker: Tracker,
+    /// Who says whether owners of an exclusive topic follow each other by incarnation.
+    owners: Arc<dyn TransportTopic>,
     stats: Stats,
     keys: Keys,
     lagging: Lagging,
@@ -150,7 +152,11 @@ impl Subscription {
         let watch = options.writers.is_yes().then(|| WriterWatch::new(qos.liveliness));
         let state = State {
             name: topic.name.clone(),
-            tracker: Tracker::default(),
+            tracker: match qos.ownership {
+                Ownership::Exclusive => Tracker::of_owners(),
+                Ownership::Shared => Tracker::default(),
+            },
+            owners: Arc::clone(&topic.transport),
             stats: Stats::default(),
             keys: options.keys,
             lagging: options.lagging.unwrap_or_else(|| Lagging::of(qos.overload)),
@@ -571,8 +577,16 @@ impl State {
     fn sample(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
         self.past_history |= sample.origin == Origin::Log;
         self.since_jump = self.since_jump.saturating_add(1);
-        match self.tracker.check(&sample) {
-            Verdict::Deliver => {}
+        let verdict = match self.tracker.check(&sample) {
+            Verdict::Outranked if self.owners.owners_in_order().is_yes() => {
+                self.tracker.fence(&sample)
+            }
+            Verdict::Outranked => self.tracker.let_in(&sample),
+            verdict => verdict,
+        };
+        match verdict {
+            // What outranks was let in.
+            Verdict::Deliver | Verdict::Outranked => {}
             Verdict::DeliverAfterHole { from } => {
                 let (producer, to) = (sample.producer.clone(), sample.sequence);
                 self.stats.lost += to - from;

@@ -28,11 +28,16 @@ pub(crate) enum Verdict {
     FencedFirst { newer: u64 },
     /// Its incarnation was replaced; that was said.
     Fenced,
+    /// Its incarnation is older than that of another producer of the partition, which matters where
+    /// the topic is exclusive: [`Tracker::fence`] or [`Tracker::let_in`] say so.
+    Outranked,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     partitions: Vec<Partition>,
+    /// Whether producers of other names are fenced too.
+    by_rank: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +47,8 @@ struct Partition {
     hot: usize,
     /// Grows when something explains a jump in everybody's numbers.
     epoch: u64,
+    /// The newest incarnation of all.
+    newest: u64,
     in_history: bool,
     clock: u64,
 }
@@ -57,6 +64,12 @@ struct Track {
 }
 
 impl Tracker {
+    /// One of an exclusive topic, where a later owner may have the larger incarnation, whatever its
+    /// name.
+    pub(crate) fn of_owners() -> Self {
+        Self { by_rank: true, ..Self::default() }
+    }
+
     fn partition(&mut self, partition: u32) -> &mut Partition {
         let at = partition as usize;
         if self.partitions.len() <= at {
@@ -66,6 +79,7 @@ impl Tracker {
     }
 
     pub(crate) fn check(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        let by_rank = self.by_rank;
         let partition = self.partition(sample.partition);
         match (sample.origin, partition.in_history) {
             (Origin::History, false) => partition.in_history = true,
@@ -77,6 +91,14 @@ impl Tracker {
         }
         partition.clock += 1;
         let (epoch, clock) = (partition.epoch, partition.clock);
+        let incarnation = sample.producer.incarnation;
+        // Of history the newest of each key come, whoever has written them.
+        if by_rank && incarnation < partition.newest && sample.origin == Origin::Log {
+            let track = partition.find(&sample.producer.name);
+            let was_told = track.is_some_and(|track| track.told == incarnation);
+            return if was_told { Verdict::Fenced } else { Verdict::Outranked };
+        }
+        partition.newest = partition.newest.max(incarnation);
         match partition.find(&sample.producer.name) {
             Some(track) => {
                 track.seen = clock;
@@ -87,6 +109,23 @@ impl Tracker {
                 Verdict::Deliver
             }
         }
+    }
+
+    /// One that was outranked is fenced.
+    pub(crate) fn fence(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        let partition = self.partition(sample.partition);
+        let newer = partition.newest;
+        if partition.find(&sample.producer.name).is_none() {
+            partition.remember(sample);
+        }
+        let track = partition.find(&sample.producer.name).expect("it was remembered");
+        track.fence(sample.producer.incarnation, newer)
+    }
+
+    /// One that was outranked is not fenced, nor is any other by its rank from now on.
+    pub(crate) fn let_in(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        self.by_rank = false;
+        self.check(sample)
     }
 
     /// Something explained a jump in this partition.
@@ -135,12 +174,15 @@ fn same(one: &ProducerName, other: &ProducerName) -> bool {
 }
 
 impl Track {
+    fn fence(&mut self, incarnation: u64, newer: u64) -> Verdict {
+        let first = std::mem::replace(&mut self.told, incarnation) != incarnation;
+        if first { Verdict::FencedFirst { newer } } else { Verdict::Fenced }
+    }
+
     fn check(&mut self, sample: &SampleRef<'_>, epoch: u64) -> Verdict {
         let incarnation = sample.producer.incarnation;
         if incarnation < self.incarnation {
-            let first = std::mem::replace(&mut self.told, incarnation) != incarnation;
-            let newer = self.incarnation;
-            return if first { Verdict::FencedFirst { newer } } else { Verdict::Fenced };
+            return self.fence(incarnation, self.incarnation);
         }
         let before = if incarnation > self.incarnation { 0 } else { self.sequence };
         if incarnation == self.incarnation && sample.sequence <= before {
@@ -163,8 +205,12 @@ mod tests {
     use helio_core::{HeadersRef, Producer, SchemaId, Tai};
 
     fn check(tracker: &mut Tracker, origin: Origin, at: (&str, u64, u64)) -> Verdict {
+        with(at, |sample| tracker.check(&SampleRef { origin, ..*sample }))
+    }
+
+    fn with<R>(at: (&str, u64, u64), see: impl FnOnce(&SampleRef<'_>) -> R) -> R {
         let producer = Producer { name: ProducerName::new(at.0).unwrap(), incarnation: at.1 };
-        tracker.check(&SampleRef {
+        see(&SampleRef {
             partition: 0,
             offset: 0,
             key: b"",
@@ -176,7 +222,7 @@ mod tests {
             trace: None,
             headers: HeadersRef::EMPTY,
             payload: b"",
-            origin,
+            origin: Origin::Log,
         })
     }
 
@@ -216,6 +262,36 @@ mod tests {
         );
         t.forget(0);
         assert_eq!(check(&mut t, Origin::Log, ("a", 1, 2)), Verdict::Deliver);
+    }
+
+    #[test]
+    fn an_owner_outranks_those_before_it_whatever_their_names() {
+        let mut t = Tracker::of_owners();
+        assert_eq!(check(&mut t, Origin::History, ("b", 8, 3)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("a", 5, 9)), Verdict::Deliver);
+        for (at, verdict) in [
+            (("b", 8, 4), Verdict::Deliver),
+            (("a", 5, 10), Verdict::Outranked),
+            (("never-seen", 4, 1), Verdict::Outranked),
+            (("c", 9, 1), Verdict::Deliver),
+            (("b", 8, 5), Verdict::Outranked),
+        ] {
+            assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
+        }
+        t.forget(0);
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 5)), Verdict::Deliver);
+    }
+
+    #[test]
+    fn who_is_outranked_is_fenced_and_told_of_once_or_let_in() {
+        let mut t = Tracker::of_owners();
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), Verdict::Deliver);
+        for first in [Verdict::FencedFirst { newer: 8 }, Verdict::Fenced] {
+            assert_eq!(with(("a", 5, 9), |sample| t.fence(sample)), first);
+        }
+        assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), Verdict::Fenced);
+        assert_eq!(with(("d", 6, 3), |sample| t.let_in(sample)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("c", 1, 1)), Verdict::Deliver);
     }
 
     #[test]

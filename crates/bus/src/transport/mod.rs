@@ -203,6 +203,12 @@ pub trait TransportTopic: Send + Sync + 'static {
     fn carried(&self) -> Result<Option<Carried>, TransportError> {
         Ok(None)
     }
+    /// Whether of the owners of this topic, which is exclusive, each has a larger incarnation than
+    /// those before it, whatever their names, so that readers can tell who was replaced. It is
+    /// asked where a sample looks like that of a replaced owner, and waits a second at most.
+    fn owners_in_order(&self) -> Support {
+        Support::No
+    }
     /// The committed position of a group in each partition that has one.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ use helio_core::{Qos, SchemaId, TopicName};
 
 use super::{
     Capabilities, Carried, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
-    Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
+    Support, Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Bell, Waiters, locked};
 use crate::error::{ConnectError, TransportError, engine};
@@ -441,6 +441,10 @@ impl TransportTopic for FaultyTopic {
 
     fn carried(&self) -> Result<Option<Carried>, TransportError> {
         self.inner.carried()
+    }
+
+    fn owners_in_order(&self) -> Support {
+        self.inner.owners_in_order()
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
