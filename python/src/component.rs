@@ -495,6 +495,21 @@ pub(crate) fn own_topic(kind: &str) -> PyResult<(String, String)> {
     Ok((schema.to_string(), qos))
 }
 
+/// Has all topics made at once that an instance of a component will open; what is wrong with one of
+/// them is told when it is opened.
+#[pyfunction]
+pub(crate) fn make_topics(
+    py: Python<'_>,
+    bus: &RawBus,
+    interfaces: &RawInterfaces,
+    component: &str,
+    index: i32,
+) -> PyResult<()> {
+    let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
+    let made = py.detach(|| helio_component::make_topics(&bus, [(&interface, index)], |_, _| {}));
+    made.map_err(|error| errors::topic(&error, "StorageError"))
+}
+
 impl RawInterfaces {
     /// A component's interface, as the Rust shell has it.
     pub(crate) fn interface(&self, component: &str) -> PyResult<Interface> {

@@ -36,7 +36,7 @@ from heliograph._errors import (
     LeaseError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Checks, Controller, Lease
+from heliograph._heliograph import Checks, Controller, Lease, make_topics
 from heliograph._start import latest
 from heliograph._threads import in_thread
 
@@ -223,6 +223,8 @@ class Engine:
 
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
+        # On brokers one after the other takes several times as long.
+        make_topics(bus, interface.raw, interface.name, who.index)
         # Whoever sees the lease may send at once: subscriptions come before it.
         opened = self._listen()
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())

@@ -80,7 +80,7 @@ pub(crate) fn from_mock(error: MockError) -> CliError {
         MockError::Start(_) => CliError::Refused(error.to_string()),
         MockError::Topics(TopicError::Transport(error)) => error.into(),
         MockError::Topics(_) => CliError::Failure(error.to_string()),
-        MockError::Write(_) => CliError::Failure(error.to_string()),
+        MockError::Write(_) | MockError::Thread(_) => CliError::Failure(error.to_string()),
     }
 }
 

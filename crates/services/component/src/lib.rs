@@ -40,6 +40,7 @@
 //! travels beside the payload, or on topics of our own ([`LeaseRecord`], [`ControlRecord`],
 //! [`AuditRecord`]).
 
+mod ahead;
 mod component;
 mod fields;
 mod host;

@@ -7,6 +7,7 @@ use helio_bus::{
     Message, PublishError, Publisher, Publishing, Receipt, TopicError, TransportError,
 };
 
+use crate::ahead::Ahead;
 use crate::lease::WeakLease;
 
 /// What became of a sample that must not be waited for.
@@ -32,10 +33,43 @@ pub(crate) fn send(
     message: Message<'_>,
 ) -> Result<Receipt, PublishError> {
     let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
-    let fenced = match open.publish(message).wait() {
-        Err(error @ PublishError::Transport(TransportError::Fenced { .. })) => error,
-        published => return published,
-    };
+    match open.publish(message).wait() {
+        Err(error) if is_fenced(&error) => send_again(publisher, lease, reopen, (message, error)),
+        published => published,
+    }
+}
+
+/// Publishes without waiting for the receipt, unless it has come already; the same otherwise.
+///
+/// # Errors
+/// The same; also what became of one that went before: then this one was not published.
+pub(crate) fn send_ahead(
+    (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
+    lease: Option<&WeakLease>,
+    reopen: impl FnOnce() -> Result<Publisher, TopicError>,
+    message: Message<'_>,
+) -> Result<Option<Receipt>, PublishError> {
+    let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
+    match ahead.take().and_then(|()| ahead.add(open.publish(message))) {
+        Err(error) if is_fenced(&error) => {
+            // What was under way is fenced as well.
+            *ahead = Ahead::default();
+            send_again(publisher, lease, reopen, (message, error)).map(Some)
+        }
+        published => published,
+    }
+}
+
+fn is_fenced(error: &PublishError) -> bool {
+    matches!(error, PublishError::Transport(TransportError::Fenced { .. }))
+}
+
+fn send_again(
+    publisher: &mut Option<Publisher>,
+    lease: Option<&WeakLease>,
+    reopen: impl FnOnce() -> Result<Publisher, TopicError>,
+    (message, fenced): (Message<'_>, PublishError),
+) -> Result<Receipt, PublishError> {
     if lease.is_none_or(|lease| lease.refusal().is_some()) {
         return Err(fenced);
     }
@@ -61,7 +95,7 @@ pub(crate) fn try_send(
     match publishing.outcome() {
         None => Ok(Tried::Underway(publishing)),
         Some(Ok(_)) => Ok(Tried::Done),
-        Some(Err(PublishError::Transport(TransportError::Fenced { .. }))) => Ok(Tried::HeldUp),
+        Some(Err(error)) if is_fenced(&error) => Ok(Tried::HeldUp),
         Some(Err(error)) => Err(error),
     }
 }

@@ -26,11 +26,12 @@ use helio_core::sal::TopicKind;
 use helio_core::{HeadersRef, ProducerName, Value};
 use serde_json::Value as Json;
 
+use crate::ahead::Ahead;
 use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
 use crate::lease::WeakLease;
-use crate::send::{Tried, send, try_send};
+use crate::send::{Tried, send, send_ahead, try_send};
 use crate::sender::Sender;
 use crate::topic::{self, WriteError};
 
@@ -68,6 +69,8 @@ struct State {
     /// The last `private_seqNum`.
     number: i32,
     publisher: Option<Publisher>,
+    /// Of telemetry: what was published, and has no receipt yet.
+    ahead: Ahead,
     /// Since when the topic does not take this schema, and what it says.
     refused: Option<(Instant, WriteError)>,
     payload: Vec<u8>,
@@ -84,7 +87,9 @@ pub struct Written {
     pub seq_num: i32,
     /// When it was made.
     pub time: Tai,
-    /// What the bus promises of the sample; `None` where none was published.
+    /// What the bus promises of the sample; `None` where none was published, and of telemetry whose
+    /// receipt is still to come: what becomes of it the next write tells, or
+    /// [`WriteTopic::settle`].
     pub receipt: Option<Receipt>,
 }
 
@@ -108,8 +113,9 @@ impl WriteTopic {
         if shape.topic().indexed() {
             record[0] = Value::Int(author.index);
         }
-        let (publisher, refused, payload) = (None, None, Vec::new());
-        let state = State { fields, number: 0, publisher, refused, payload, written: false };
+        let (publisher, ahead, refused) = (None, Ahead::default(), None);
+        let (number, payload, written) = (0, Vec::new(), false);
+        let state = State { fields, number, publisher, ahead, refused, payload, written };
         let inner = Inner { bus: bus.clone(), shape, author, key, state: Mutex::new(state) };
         Self(Arc::new(inner))
     }
@@ -159,6 +165,15 @@ impl WriteTopic {
         })
     }
 
+    /// Waits for the receipts of telemetry that has none yet. Everything else has its own when it
+    /// is written.
+    ///
+    /// # Errors
+    /// [`WriteError::Publish`], of the first that did not arrive.
+    pub fn settle(&self) -> Result<(), WriteError> {
+        self.state().ahead.wait().map_err(|source| self.0.failed(source))
+    }
+
     /// Opens the topic before its first write.
     pub(crate) fn open(&self) -> Result<(), WriteError> {
         self.0.opened(&mut self.state())
@@ -202,7 +217,8 @@ impl WriteTopic {
     }
 
     /// Publishes public fields that are encoded already, as of a time, changed or not; nothing is
-    /// remembered of them. Thousands a second cost little more than the bus itself.
+    /// remembered of them, and no receipt is waited for. Thousands a second cost little more than
+    /// the bus itself.
     pub(crate) fn write_encoded(&self, public: &[u8], time: Tai) -> Result<(), WriteError> {
         let mut state = self.state();
         let state = &mut *state;
@@ -212,7 +228,7 @@ impl WriteTopic {
         self.0.put_private(&mut state.payload, time, number);
         state.payload.extend_from_slice(public);
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
-        let sent = self.0.send(&mut state.publisher, message);
+        let sent = self.0.send_ahead((&mut state.publisher, &mut state.ahead), message);
         sent.map_err(|source| self.0.failed(source))?;
         (state.number, state.written) = (number, true);
         Ok(())
@@ -295,7 +311,9 @@ impl Update<'_> {
     /// before, other topics always.
     ///
     /// # Errors
-    /// [`WriteError`]; where a value does not fit, nothing is changed.
+    /// [`WriteError`]; where a value does not fit, nothing is changed. Telemetry does not wait for
+    /// its receipts where these take their time: that an earlier sample did not arrive is an error
+    /// of a later write, which then publishes nothing.
     pub fn write(self) -> Result<Written, WriteError> {
         let inner = &self.topic.0;
         if let Some(error) = self.failed {
@@ -375,16 +393,28 @@ impl Inner {
         changed || !event || when == When::Always
     }
 
+    /// Telemetry is not waited for: the next sample is worth more than knowing of this one.
     fn send(
         &self,
-        publisher: &mut Option<Publisher>,
+        (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
         message: Message<'_>,
-    ) -> Result<Receipt, PublishError> {
-        let reopen = || {
-            let topic = topic::open(&self.bus, &self.shape, self.author.producer.as_ref());
-            topic.and_then(|topic| topic.publisher())
-        };
-        send(publisher, self.author.lease.as_ref(), reopen, message)
+    ) -> Result<Option<Receipt>, PublishError> {
+        if self.shape.topic().kind() == TopicKind::Telemetry {
+            return self.send_ahead((publisher, ahead), message);
+        }
+        send(publisher, self.author.lease.as_ref(), || self.reopened(), message).map(Some)
+    }
+
+    fn send_ahead(
+        &self,
+        to: (&mut Option<Publisher>, &mut Ahead),
+        message: Message<'_>,
+    ) -> Result<Option<Receipt>, PublishError> {
+        send_ahead(to, self.author.lease.as_ref(), || self.reopened(), message)
+    }
+
+    fn reopened(&self) -> Result<Publisher, TopicError> {
+        topic::open(&self.bus, &self.shape, self.author.producer.as_ref())?.publisher()
     }
 
     /// The number of the newest sample of this component: its own numbers go on after a restart.
@@ -406,8 +436,8 @@ impl Inner {
     fn publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Written, WriteError> {
         let (time, number) = self.prepare(state, beside)?;
         let message = self.message(&state.payload, time, beside);
-        let sent = self.send(&mut state.publisher, message);
-        let receipt = Some(sent.map_err(|source| self.failed(source))?);
+        let sent = self.send((&mut state.publisher, &mut state.ahead), message);
+        let receipt = sent.map_err(|source| self.failed(source))?;
         (state.number, state.written) = (number, true);
         Ok(Written { published: true, seq_num: number, time, receipt })
     }

@@ -1,5 +1,6 @@
 //! Simulated components: plausible values for any topic, at the rates of the table.
 
+mod pointing;
 mod run;
 mod schedule;
 mod values;

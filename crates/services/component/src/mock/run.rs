@@ -1,12 +1,14 @@
 //! Simulated components that run: they are there, take every command, and publish by the table.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use helio_bus::{Bus, Evolution, Tai, TopicError};
 use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
 use thiserror::Error;
 
+use super::pointing::Pointing;
 use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
 use crate::interface::{Interface, InterfaceError};
@@ -32,8 +34,6 @@ const ITS_OWN: [&str; 9] = [
 
 /// Fields that have the time which a stream's command is for.
 const TIMES: [&str; 2] = ["taiTime", "tai"];
-/// How long before that time it is sent: ten milliseconds more than it has to be.
-const LEAD: Duration = Duration::from_millis(60);
 
 /// Why components could not be simulated.
 #[derive(Debug, Error)]
@@ -50,6 +50,9 @@ pub enum MockError {
     /// A topic cannot be written any more.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// There is no thread for what they do.
+    #[error("no thread can be started: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 /// A topic that is not simulated.
@@ -113,7 +116,7 @@ impl MockOptions {
 pub struct Mock {
     components: Vec<Running>,
     topics: Vec<Simulated>,
-    remotes: Vec<Remote>,
+    pointing: Vec<Pointing>,
     refused: Vec<Refused>,
     begin: Tai,
     counts: MockCounts,
@@ -130,7 +133,7 @@ struct Simulated {
 #[derive(Debug)]
 enum To {
     Topic(WriteTopic, Box<MockValues>),
-    Command { remote: usize, component: usize, name: String, time: String },
+    Command { pointing: usize, component: usize, name: Arc<str>, time: Arc<str> },
 }
 
 impl Mock {
@@ -148,7 +151,7 @@ impl Mock {
         let mut mock = Self {
             components: Vec::new(),
             topics: Vec::new(),
-            remotes: Vec::new(),
+            pointing: Vec::new(),
             refused: Vec::new(),
             begin: bus.clock().now(),
             counts: MockCounts::default(),
@@ -216,13 +219,13 @@ impl Mock {
             late.sum::<u64>()
         };
         let late: u64 = self.components.iter().map(streams).sum();
-        let sent: u64 = self.remotes.iter().map(Remote::late_sent).sum();
+        let sent: u64 = self.pointing.iter().map(Pointing::late).sum();
         MockCounts { late_commands: late + sent, ..self.counts }
     }
 
     /// Publishes by the table of rates, multiplied by `scale`, from `begin` on, each message as of
     /// the time when it is due. `wait` is asked to wait until that time, and gives false where
-    /// there is an end.
+    /// there is an end; then the receipts of what was published are waited for.
     ///
     /// # Errors
     /// [`MockError`] of the first message that could not be published.
@@ -236,7 +239,7 @@ impl Mock {
         let mut schedule = MockSchedule::new(self.topics.iter().map(|topic| topic.hz * scale));
         while let Some(next_ns) = schedule.peek_ns() {
             if !wait(self.at(next_ns)) {
-                return Ok(());
+                return self.settle();
             }
             if let Some(due) = schedule.next_before(next_ns + 1) {
                 self.publish(due)?;
@@ -245,6 +248,16 @@ impl Mock {
         // Nothing has a rate: there is nothing to do until the end.
         while wait(Tai::from_nanos(i64::MAX)) {}
         Ok(())
+    }
+
+    /// Waits until everything that was published has its receipt, and every command is sent.
+    fn settle(&self) -> Result<(), MockError> {
+        self.pointing.iter().for_each(Pointing::settle);
+        let mut topics = self.topics.iter().filter_map(|simulated| match &simulated.to {
+            To::Topic(topic, _) => Some(topic),
+            To::Command { .. } => None,
+        });
+        Ok(topics.try_for_each(WriteTopic::settle)?)
     }
 
     fn at(&self, ns: u64) -> Tai {
@@ -262,11 +275,8 @@ impl Mock {
                 self.counts.published += 1;
                 self.counts.bytes += self.encoded.len() as u64;
             }
-            To::Command { remote, name, time, .. } => {
-                let for_time = Tai::from_nanos(at.nanos() + LEAD.as_nanos() as i64);
-                let call = self.remotes[*remote].command(name).time(for_time);
-                // Nobody waits for these: a late one is of no use.
-                drop(call.set(time, for_time.seconds()).send());
+            To::Command { pointing, name, time, .. } => {
+                self.pointing[*pointing].send((name, time), at);
                 self.counts.commands += 1;
             }
         }
@@ -274,9 +284,9 @@ impl Mock {
     }
 
     fn add(&mut self, one: One) {
-        let (component, remote) = (self.components.len(), self.remotes.len());
+        let (component, before) = (self.components.len(), self.pointing.len());
         self.components.push(one.running);
-        self.remotes.extend(one.remotes);
+        self.pointing.extend(one.pointing);
         for refused in one.refused {
             // Instances of a component share its topics.
             if !self.refused.iter().any(|known| known.topic == refused.topic) {
@@ -284,8 +294,8 @@ impl Mock {
             }
         }
         self.topics.extend(one.topics.into_iter().map(|mut simulated| {
-            if let To::Command { remote: r, component: c, .. } = &mut simulated.to {
-                (*r, *c) = (*r + remote, component);
+            if let To::Command { pointing: p, component: c, .. } = &mut simulated.to {
+                (*p, *c) = (*p + before, component);
             }
             simulated
         }));
@@ -296,7 +306,7 @@ impl Mock {
 struct One {
     running: Running,
     topics: Vec<Simulated>,
-    remotes: Vec<Remote>,
+    pointing: Vec<Pointing>,
     refused: Vec<Refused>,
 }
 
@@ -308,8 +318,8 @@ impl One {
         state: SummaryState,
     ) -> Result<Self, MockError> {
         let (running, rates) = (start_one(bus, interface, index, state)?, Rates::standard());
-        let (topics, remotes, refused) = (Vec::new(), Vec::new(), Vec::new());
-        let mut one = Self { running, topics, remotes, refused };
+        let (topics, pointing, refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut one = Self { running, topics, pointing, refused };
         one.add_topics(interface.component(), &rates)?;
         one.add_streams(bus, interface, index, &rates)?;
         Ok(one)
@@ -351,9 +361,9 @@ impl One {
                 let identity = pointing(interface.name());
                 let options = RemoteOptions { identity: Some(identity), caller: None };
                 let remote = Remote::with_options(bus, interface, index, options)?;
-                let (name, time) = (topic.name().to_owned(), time.to_owned());
-                let to = To::Command { remote: self.remotes.len(), component: 0, name, time };
-                self.remotes.push(remote);
+                let (name, time) = (topic.name().into(), time.into());
+                let to = To::Command { pointing: self.pointing.len(), component: 0, name, time };
+                self.pointing.push(Pointing::start(remote)?);
                 self.topics.push(Simulated { hz, to });
             }
         }

@@ -1,0 +1,30 @@
+"""A component on a real broker: all its topics are made when it starts, many at a time."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from engines import url
+from probe import Probe, asynchronous
+
+import heliograph as helio
+from heliograph import testing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@asynchronous
+async def test_all_topics_are_there_when_it_has_started(interfaces: Path) -> None:
+    wanted = {name for name in helio.load_interfaces(interfaces) if name.startswith("Probe/")}
+    assert wanted
+    address = f"{url('kafka')}?prefix=p{secrets.token_hex(4)}."
+    async with (
+        helio.connect(address) as bus,
+        testing.component(Probe, bus=bus),
+        # Another connection: this one knows what it has opened.
+        helio.connect(address) as other,
+    ):
+        made = set(await other.topics())
+        assert wanted | {"Probe/audit", "Probe/control"} <= made
