@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 HERE = Path(__file__).parent
 # Generous: nothing here is a test of speed.
 SECONDS = 60.0
-FAILED, SKIPPED = 1, 3
+FAILED, SKIPPED, REFUSED = 1, 3, 4
 
 
 @dataclass

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conftest import FAILED, SECONDS, SKIPPED, Program, skip_where_it_cannot_run
+from conftest import FAILED, REFUSED, SECONDS, SKIPPED, Program, skip_where_it_cannot_run
 
 
 @pytest.fixture
@@ -15,7 +20,7 @@ def kafka(tmp_path: Path) -> Program:
     for folder in ("temporary", "cache"):
         (tmp_path / folder).mkdir()
     folders = {"TMPDIR": str(tmp_path / "temporary"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    return Program("kafka", folders)
+    return Program("kafka", folders | {"HELIO_ENGINES_REQUIRED": ""})
 
 
 def java(folder: Path, version: str) -> str:
@@ -34,6 +39,8 @@ def test_an_old_java_means_skipped_not_failed(kafka: Program, tmp_path: Path, ve
     assert version in done.stderr
     missing = kafka("start", JAVA_HOME=str(tmp_path / "none"))
     assert (missing.returncode, missing.stderr[:8]) == (SKIPPED, "skipped:")
+    required = kafka("start", JAVA_HOME=str(tmp_path / "none"), HELIO_ENGINES_REQUIRED="1")
+    assert (required.returncode, required.stderr[:19]) == (FAILED, "kafka must run here")
 
 
 def repository(folder: Path, *, bytes_of_each: bytes | None) -> dict[str, str]:
@@ -91,6 +98,78 @@ def test_a_start_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     skip_where_it_cannot_run(starting.returncode, complaint)
     assert (starting.returncode, output) == (128 + signal.SIGTERM, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Waits for what nobody announces."""
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def killed_when(kafka: Program, folder: Path, happened: Callable[[], object]) -> None:
+    """A start that is killed where nothing of it can clean up."""
+    starting = kafka.begin("start", "--dir", str(folder))
+    until(lambda: happened() or starting.poll() is not None)
+    starting.kill()
+    _, complaint = starting.communicate(timeout=SECONDS)
+    skip_where_it_cannot_run(starting.returncode, complaint)
+    assert starting.returncode == -signal.SIGKILL, complaint
+
+
+def test_what_a_killed_start_has_left_is_removed_by_stop(tmp_path: Path) -> None:
+    kafka, folder = Program("kafka", {"TMPDIR": str(tmp_path)}), tmp_path / "engine"
+    killed_when(kafka, folder, lambda: (folder / "node-1").exists())
+    assert not (folder / "engine.json").exists()
+    status = kafka("status", "--dir", str(folder))
+    assert status.returncode == FAILED
+    assert f"stop --dir {folder}` removes what is there" in status.stderr
+    assert kafka("stop", "--dir", str(folder)).returncode == 0
+    assert not folder.exists()
+    # What runs already ends, too.
+    log = folder / "node-1" / "log" / "broker.log"
+    killed_when(kafka, folder, lambda: log.exists() and log.read_text())
+    assert kafka("stop", "--dir", str(folder)).returncode == 0
+    assert not folder.exists()
+    until(lambda: not running_in(folder / "node-1"))
+
+
+def running_in(folder: Path) -> list[str]:
+    """The processes that work in a folder, which may be gone."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if str(process.readlink()).startswith(str(folder)):
+                found.append(process.parent.name)
+    return found
+
+
+def test_one_start_at_a_time_and_none_beside_an_engine(tmp_path: Path) -> None:
+    kafka, folder = Program("kafka", {"TMPDIR": str(tmp_path)}), tmp_path / "engine"
+    # A start after one that was killed clears what that has left.
+    killed_when(kafka, folder, lambda: (folder / "node-1").exists())
+    first = kafka.begin("start", "--dir", str(folder), "--json")
+    until(lambda: (folder / "node-1" / "server.properties").exists() or first.poll() is not None)
+    for command in ("start", "stop"):
+        second = kafka(command, "--dir", str(folder))
+        assert second.returncode == REFUSED, second.stderr
+        assert "somebody starts or stops" in second.stderr
+    output, complaint = first.communicate(timeout=2 * SECONDS)
+    assert first.returncode == 0, complaint
+    brokers = json.loads(output)["brokers"]
+    again = kafka("start", "--dir", str(folder))
+    assert (again.returncode, "already" in again.stderr) == (REFUSED, True)
+    # As after a reboot.
+    for broker in brokers:
+        os.kill(broker["pid"], signal.SIGKILL)
+    until(lambda: "dead" in kafka("status", "--dir", str(folder)).stdout)
+    dead = kafka("start", "--dir", str(folder))
+    assert dead.returncode == REFUSED
+    assert "is dead" in dead.stderr
+    assert f"stop --dir {folder}` removes it" in dead.stderr
+    assert kafka("stop", "--dir", str(folder)).returncode == 0
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

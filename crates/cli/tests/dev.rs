@@ -10,6 +10,8 @@ use std::process::Command;
 
 use common::{Ran, helio};
 
+/// Where it is set nothing may be skipped: `.ci/run` sets it.
+const REQUIRED: &str = "HELIO_ENGINES_REQUIRED";
 /// The exit code for what is not there.
 const NOT_FOUND: i32 = 3;
 
@@ -23,6 +25,7 @@ fn dev(state: &Path, args: &[&str]) -> Ran {
 
 /// Not by `eprintln!`, which a test that passes keeps to itself.
 fn skipped(why: &str) {
+    assert!(std::env::var_os(REQUIRED).is_none_or(|set| set.is_empty()), "{why}");
     std::io::stderr().write_all(format!("skipped: {why}").as_bytes()).unwrap();
 }
 
@@ -78,11 +81,11 @@ fn only_python(folder: &Path) -> Option<PathBuf> {
 
 #[test]
 fn what_is_missing_is_told_with_the_remedy() {
-    let state = tempfile::tempdir().unwrap();
-    let bin = tempfile::tempdir().unwrap();
+    let [state, bin, cache] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
     let start = |path: &Path| {
         let mut command = helio();
         command.args(["dev", "kafka", "start"]).env("XDG_STATE_HOME", state.path());
+        command.env("XDG_CACHE_HOME", cache.path()).env_remove(REQUIRED);
         command.env("PATH", path).env("JAVA_HOME", state.path().join("no-java"));
         Ran::of(command.output().unwrap())
     };
@@ -102,5 +105,14 @@ fn what_is_missing_is_told_with_the_remedy() {
     assert_eq!(ran.code, Some(NOT_FOUND), "{}", ran.err);
     assert!(ran.err.starts_with("helio dev kafka: Java 17 or newer is needed"), "{}", ran.err);
     assert!(ran.err.contains("openjdk-17-jre-headless"), "{}", ran.err);
-    assert!(!state.path().join("heliograph/dev-kafka/engine.json").exists());
+    assert!(!state.path().join("heliograph/dev-kafka").exists());
+
+    // Somebody has cleaned a part of the cache, and left another half written.
+    let mut engines = cache.path().join("heliograph").read_dir().unwrap();
+    let engines = engines.next().unwrap().unwrap().path();
+    std::fs::remove_file(engines.join("lib/engine.py")).unwrap();
+    std::fs::write(engines.join("lib/java.py"), "\"\"\"").unwrap();
+    let ran = start(&path);
+    assert!(ran.err.starts_with("helio dev kafka: Java 17 or newer is needed"), "{}", ran.err);
+    assert!(engines.join("lib/engine.py").exists());
 }

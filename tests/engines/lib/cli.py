@@ -1,6 +1,7 @@
 """The commands, which are the same for each kind of engine.
 
-Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped, as this machine cannot run the engine.
+Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped, as this machine cannot run the engine,
+4 refused, as it is there already. Where HELIO_ENGINES_REQUIRED is set nothing is skipped: it fails.
 """
 
 import argparse
@@ -11,13 +12,13 @@ import sys
 from pathlib import Path
 
 from lib.engine import Engine
-from lib.errors import FailureError, SkippedError
+from lib.errors import CALLER, FailureError, RefusedError, SkippedError, advice
 from lib.kind import Kind, Node
 from lib.process import Process
 
-FAILED, SKIPPED = 1, 3
-# What whoever starts this program is called, where people call that.
-CALLER = os.environ.get("HELIO_ENGINE_PROGRAM", "")
+FAILED, SKIPPED, REFUSED = 1, 3, 4
+# Where tests must not be skipped, as in CI.
+REQUIRED = "HELIO_ENGINES_REQUIRED"
 
 
 def main(kind: Kind) -> int:
@@ -28,8 +29,14 @@ def main(kind: Kind) -> int:
     try:
         options.run(kind, options)
     except SkippedError as error:
+        if os.environ.get(REQUIRED):
+            print(f"{kind.lock.name} must run here, by {REQUIRED}: {error}", file=sys.stderr)
+            return FAILED
         print(f"{CALLER or 'skipped'}: {error}", file=sys.stderr)
         return SKIPPED
+    except RefusedError as error:
+        print(f"{CALLER or kind.lock.name}: {error}", file=sys.stderr)
+        return REFUSED
     except (FailureError, OSError) as error:
         print(f"{CALLER or kind.lock.name}: {error}", file=sys.stderr)
         return FAILED
@@ -41,7 +48,8 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=name,
         description=f"Runs {name} {kind.lock.version()} on 127.0.0.1, for tests and benchmarks.",
-        epilog="Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped (no Java for it here).",
+        epilog="Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped (no Java for it here), "
+        "4 there is one already.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     where = argparse.ArgumentParser(add_help=False)
@@ -86,16 +94,26 @@ def _start(kind: Kind, options: argparse.Namespace) -> None:
     engine = Engine.start(kind, options)
     _print(engine, options)
     if not options.json:
-        print(f"`{CALLER or sys.argv[0]} stop --dir {engine.folder}` ends it")
+        print(f"{advice('stop', engine.folder)} ends it")
 
 
 def _stop(kind: Kind, options: argparse.Namespace) -> None:
-    engines = Engine.find_all(kind) if options.all else [Engine.find(kind, options.dir)]
+    engines = Engine.find_all(kind) if options.all else [_to_stop(kind, options)]
     for engine in engines:
         if options.keep:
             engine.end([node.node for node in engine.record().plan.nodes])
-        else:
+            continue
+        with engine.alone():
             engine.stop()
+
+
+def _to_stop(kind: Kind, options: argparse.Namespace) -> Engine:
+    """An engine, or what a start that was killed has left of one."""
+    if options.dir is not None and not options.keep:
+        engine = Engine(kind, options.dir.resolve())
+        if engine.is_begun():
+            return engine
+    return Engine.find(kind, options.dir)
 
 
 def _status(kind: Kind, options: argparse.Namespace) -> None:

@@ -17,15 +17,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.errors import FailureError, PortTakenError
-from lib.files import locked
-from lib.kind import Kind, Node, Plan, node_folder
-from lib.process import Process, State, spawn, until
+from lib.errors import FailureError, PortTakenError, RefusedError, advice
+from lib.files import TakenError, claimed, locked
+from lib.kind import JVM, Kind, Node, Plan, node_folder
+from lib.process import Process, State, running_in, spawn, until
 
 # How often ports are chosen anew when another program took one of them in the meantime.
 PORT_ATTEMPTS = 3
 LOG_LINES = 20
 BIND_FAILURES = ("Address already in use", "in use by another process")
+# Held by who starts or removes the engine. A folder that has it is an engine's, or will be.
+BEGUN = "begun.lock"
 # In the folder of a node, beside the logs that it writes itself.
 CONSOLE = Path("log/console.log")
 
@@ -72,9 +74,14 @@ class Engine:
         """The engine of a folder, or the only one that there is."""
         if folder is not None:
             engine = cls(kind, folder.resolve())
-            if not engine.file.exists():
-                raise FailureError(f"there is no engine in {folder}")
-            return engine
+            if engine.file.exists():
+                return engine
+            if engine.is_begun():
+                raise FailureError(
+                    f"a start has begun in {folder}, and is not done; where nobody starts it any "
+                    f"more, {advice('stop', folder)} removes what is there"
+                )
+            raise FailureError(f"there is no engine in {folder}")
         found = cls.find_all(kind)
         if len(found) != 1:
             names = "".join(f"\n  {engine.folder}" for engine in found)
@@ -89,22 +96,57 @@ class Engine:
         _check_folder(options.dir)
         kind.check(options)
         engine = cls(kind, _folder(kind, options.dir))
-        try:
-            for attempt in range(1, PORT_ATTEMPTS + 1):
-                try:
-                    engine._launch(options)
-                    break
-                except PortTakenError:
-                    if attempt == PORT_ATTEMPTS:
-                        raise
-                    engine.stop()
-                    engine.folder.mkdir(mode=0o700)
-            if options.owner is not None:
-                engine._guard(options.owner)
-        except BaseException:
-            engine.stop()
-            raise
+        with engine.alone():
+            engine._check_free()
+            try:
+                engine._launch_somewhere(options)
+                if options.owner is not None:
+                    engine._guard(options.owner)
+            except BaseException:
+                engine.stop()
+                raise
         return engine
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else starts or removes an engine in the folder meanwhile."""
+        try:
+            with claimed(self.folder / BEGUN):
+                yield
+        except (TakenError, FileNotFoundError):
+            raise RefusedError(
+                f"somebody starts or stops an engine in {self.folder} at this moment; wait for "
+                "that, or end it"
+            ) from None
+
+    def is_begun(self) -> bool:
+        """Whether a start has begun in the folder, whatever became of it."""
+        return (self.folder / BEGUN).exists()
+
+    def _check_free(self) -> None:
+        """Whether an engine may be started in the folder; clears what a killed start has left."""
+        if not self.file.exists():
+            self._clear()
+            return
+        states = {node.state() for node in self.record().plan.nodes}
+        if states == {State.DEAD}:
+            raise RefusedError(
+                f"there is an engine in {self.folder}, and it is dead; "
+                f"{advice('stop', self.folder)} removes it"
+            )
+        raise RefusedError(
+            f"there is an engine in {self.folder} already; {advice('stop', self.folder)} ends it"
+        )
+
+    def _launch_somewhere(self, options: Namespace) -> None:
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            try:
+                self._launch(options)
+                return
+            except PortTakenError:
+                if attempt == PORT_ATTEMPTS:
+                    raise
+                self._clear()
 
     def _launch(self, options: Namespace) -> None:
         plan = self.kind.plan(self.folder, options)
@@ -183,6 +225,11 @@ class Engine:
 
     def stop(self) -> None:
         """Ends everything at once, as all that it holds goes too, and removes the folder."""
+        self._clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _clear(self) -> None:
+        """Ends everything, and removes all but the lock."""
         if self.file.exists():
             record = self.record()
             running = [node.process for node in record.plan.nodes if node.process]
@@ -193,7 +240,16 @@ class Engine:
                 process.send(signal.SIGKILL)
             for process in running:
                 process.wait(State.DEAD)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # A start that was killed may not have said what it had begun.
+        for node in self.folder.glob("node-*"):
+            for process in running_in(node, JVM[0]):
+                process.send(signal.SIGKILL)
+                process.wait(State.DEAD)
+        for left in self.folder.iterdir() if self.folder.exists() else []:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            elif left.name != BEGUN:
+                left.unlink(missing_ok=True)
 
     def _guard(self, owner: int) -> None:
         program = [sys.executable, os.path.realpath(sys.argv[0])]
@@ -241,11 +297,12 @@ def _folder(kind: Kind, given: Path | None) -> Path:
 
 
 def _check_folder(given: Path | None) -> None:
-    """Whether an engine may have the folder."""
-    if given is not None and given.exists() and any(given.iterdir()):
+    """Whether an engine may have the folder: an empty one, or that of an engine."""
+    if given is None or not given.exists() or (given / BEGUN).exists():
+        return
+    if any(given.iterdir()):
         raise FailureError(
-            f"{given} is not empty; if an engine is in it, `restart --dir {given}` starts that, "
-            f"and `stop --dir {given}` removes it"
+            f"{given} is not empty, and what is in it is no engine's: name another folder"
         )
 
 

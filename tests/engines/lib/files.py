@@ -1,9 +1,33 @@
 """Files that several commands use at the same time."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+class TakenError(Exception):
+    """Somebody else holds a lock."""
+
+
+@contextmanager
+def claimed(file: Path) -> Iterator[None]:
+    """Holds a lock that nobody waits for; its holder may remove the file, with all around it."""
+    while True:
+        with file.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TakenError from None
+            # The one before may have removed it, and another made it anew.
+            try:
+                is_ours = os.path.samestat(os.fstat(lock.fileno()), file.stat())
+            except FileNotFoundError:
+                is_ours = False
+            if is_ours:
+                yield
+                return
 
 
 @contextmanager

@@ -100,6 +100,22 @@ def spawn(command: list[str], folder: Path, console: Path) -> Process:
     return Process.of(child.pid)
 
 
+def running_in(folder: Path, argument: str) -> list[Process]:
+    """The processes that work in a folder and have this argument; where the system tells."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() != folder:
+                continue
+            arguments = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            # It is another user's, or has gone.
+            continue
+        if argument.encode() in arguments:
+            found.append(Process.of(int(process.name)))
+    return found
+
+
 def _look(pid: int) -> tuple[str, str]:
     """The letter of a process's state and when it was born; two empty strings without one."""
     if Path("/proc/self/stat").exists():

@@ -1,12 +1,14 @@
 //! The program of `tests/engines`, carried along, so that an installed `helio` has it as well.
 //!
-//! It is written to the user's cache, in a folder named by its contents: what is there is whole,
-//! and nobody changes it while an engine of another version of `helio` is looked after by it.
+//! It is written to the user's cache, in a folder named by its contents, so that nobody changes it
+//! while an engine of another version of `helio` is looked after by it. What somebody has cleaned
+//! away is written again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use crate::error::{CliError, CliResult};
 
@@ -38,6 +40,9 @@ const FILES: &[(&str, &str)] = files![
     "lib/process.py",
 ];
 
+/// The age at which the files of another version are removed.
+const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// What the program is told that it is called, so that its advice can be followed.
 const NAME: &str = "HELIO_ENGINE_PROGRAM";
 
@@ -61,25 +66,33 @@ fn unpacked() -> CliResult<PathBuf> {
     FILES.hash(&mut hasher);
     let cache = cache()?;
     let folder = cache.join(format!("engines-{:016x}", hasher.finish()));
-    if folder.exists() {
-        return Ok(folder);
-    }
-    let draft = cache.join(format!("engines-draft-{}", std::process::id()));
     for (name, text) in FILES {
-        write(&draft.join(name), text)?;
+        let path = folder.join(name);
+        if !std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            write(&path, text).map_err(|error| CliError::file(&path, &error))?;
+        }
     }
-    match std::fs::rename(&draft, &folder) {
-        // Another process was faster, with the same files.
-        Err(_) if folder.exists() => _ = std::fs::remove_dir_all(&draft),
-        renamed => renamed.map_err(|error| CliError::file(&folder, &error))?,
-    }
+    sweep(&cache, &folder);
     Ok(folder)
 }
 
-fn write(path: &Path, text: &str) -> CliResult {
-    let parent = path.parent().unwrap_or(path);
-    let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(path, text));
-    written.map_err(|error| CliError::file(path, &error))
+/// Whoever reads it meanwhile finds all of it.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+    let draft = path.with_extension(format!("draft-{}", std::process::id()));
+    std::fs::write(&draft, text)?;
+    std::fs::rename(&draft, path)
+}
+
+/// Removes what other versions have left long ago. Where it fails it stays.
+fn sweep(cache: &Path, own: &Path) {
+    let others = std::fs::read_dir(cache).into_iter().flatten().flatten().filter(|entry| {
+        let is_engines = entry.file_name().to_string_lossy().starts_with("engines-");
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        let age = modified.ok().and_then(|modified| modified.elapsed().ok());
+        is_engines && entry.path() != own && age.is_some_and(|age| age > FORGOTTEN)
+    });
+    others.for_each(|entry| _ = std::fs::remove_dir_all(entry.path()));
 }
 
 /// Where the engines' own files are kept too.

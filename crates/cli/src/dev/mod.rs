@@ -12,6 +12,8 @@ use crate::error::{CliError, CliResult};
 
 /// Exit code of an engine's program where this machine lacks what it needs.
 const LACKING: i32 = 3;
+/// Exit code of an engine's program where there is one already.
+const THERE: i32 = 4;
 
 /// The engines.
 #[derive(Debug, Subcommand)]
@@ -90,13 +92,6 @@ pub(crate) fn run(command: &DevCommand) -> CliResult {
 impl StartArgs {
     fn run(&self) -> CliResult {
         let folder = self.place.folder()?;
-        if has_engine(&folder) {
-            return Err(CliError::Refused(format!(
-                "there are brokers in {} already; `helio dev kafka stop` ends them",
-                folder.display()
-            )));
-        }
-        std::fs::create_dir_all(&folder).map_err(|error| CliError::file(&folder, &error))?;
         let mut arguments: Vec<&OsStr> = vec!["start".as_ref(), "--dir".as_ref(), folder.as_ref()];
         arguments.extend([OsStr::new("--nodes"), self.nodes.as_ref()]);
         arguments.extend(self.bench.then_some(OsStr::new("--bench")));
@@ -116,7 +111,7 @@ impl PlaceArgs {
         }
     }
 
-    /// The folder, with brokers in it.
+    /// The folder, with brokers in it, or what a start that was killed has left of them.
     fn running(&self) -> CliResult<PathBuf> {
         let folder = self.folder()?;
         match has_engine(&folder) {
@@ -130,7 +125,7 @@ impl PlaceArgs {
 }
 
 fn has_engine(folder: &std::path::Path) -> bool {
-    folder.join("engine.json").exists()
+    ["engine.json", "begun.lock"].iter().any(|file| folder.join(file).exists())
 }
 
 fn kafka(arguments: &[&OsStr]) -> CliResult {
@@ -139,6 +134,7 @@ fn kafka(arguments: &[&OsStr]) -> CliResult {
         Some(0) => Ok(()),
         // It has said what is wrong.
         Some(LACKING) => Err(CliError::Worker(CliError::NotFound(String::new()).code())),
+        Some(THERE) => Err(CliError::Worker(CliError::Refused(String::new()).code())),
         _ => Err(CliError::Worker(CliError::Failure(String::new()).code())),
     }
 }
