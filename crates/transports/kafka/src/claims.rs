@@ -3,7 +3,7 @@
 //!
 //! Constraints. An exclusive topic has one writer at a time among those that ask, and a writer that
 //! asserts that it lives learns whether another has taken over: after its word nobody can take over
-//! from it, and who did before it is seen. Nothing here is for publishes: they look at a flag.
+//! from it, and who did before it is seen. Publishes look at a flag, and at a clock (see `hold`).
 //!
 //! Format. Keys are words of text with spaces between.
 //!
@@ -34,20 +34,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::connection::Connection;
 use crate::error::outage;
+use crate::hold::{Hold, Moment, Said};
 use crate::monitor::{Heard, utc_millis};
 use crate::options::PATIENCE;
 use crate::tables::{self, Entry, Fold, PRODUCERS};
 use crate::topic::TopicState;
 
 /// A connection that was silent for so long is taken for dead, with its process.
-const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// How long a question about writers waits for the brokers; then the answer is what was read
 /// before.
-const GLANCE: Duration = Duration::from_secs(1);
+pub(crate) const GLANCE: Duration = Duration::from_millis(800);
 /// How long those wait who do so every second.
 const PROMPT: Duration = Duration::from_secs(1);
 /// How long nobody asks again after that.
 const DOUBT: Duration = Duration::from_secs(2);
+/// How long a claim that was not confirmed may still be: who claims waits for the brokers so often.
+const CLAIMING: Duration = Duration::from_secs(3 * PATIENCE.as_secs());
 /// How often a claim is tried anew because others have said something meanwhile.
 const TRIES: usize = 64;
 /// How many former writers of a place stay known.
@@ -93,8 +96,9 @@ pub(crate) struct Claim {
     /// Of a forwarder: the newest incarnation on the other bus; else 0.
     elsewhere: AtomicU64,
     above: Option<u64>,
-    exclusive: bool,
     attempt: String,
+    /// Of an exclusive topic: until when it is this writer's for sure.
+    hold: Option<Hold>,
     /// The incarnation that has taken over, as far as known; 0 is none.
     fenced: AtomicU64,
 }
@@ -104,8 +108,9 @@ impl Claim {
         &self.producer
     }
 
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.exclusive
+    /// Of a writer of an exclusive topic: what it knows of its ownership.
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
     }
 
     /// Whether its samples come from another bus.
@@ -115,7 +120,7 @@ impl Claim {
 
     /// Whether it has to look who has taken over.
     pub(crate) fn looks(&self) -> bool {
-        self.exclusive || self.forwards()
+        self.hold.is_some() || self.forwards()
     }
 
     fn elsewhere(&self) -> Option<u64> {
@@ -150,7 +155,7 @@ impl Claim {
     fn word(&self, connection: &Connection, open: bool) -> Word {
         Word {
             incarnation: Some(self.order),
-            exclusive: self.exclusive,
+            exclusive: self.hold.is_some(),
             after: 0,
             open,
             seen: connection.clock.now().nanos(),
@@ -172,31 +177,56 @@ impl Claim {
     pub(crate) fn assert(&self, connection: &Connection) -> Result<(), TransportError> {
         self.check()?;
         let (key, value) = self.record(connection)?;
+        let since = Moment::now();
         tables::append(connection, PRODUCERS, &key, Some(&value))?;
+        self.writes(since);
+        let said = self.said();
         connection.tables.claims.read(connection, PATIENCE, |_| ())?;
-        self.look(connection)
+        self.look(connection, said)
     }
 
-    /// Looks whether another has taken over, by what was read.
-    pub(crate) fn look(&self, connection: &Connection) -> Result<(), TransportError> {
-        let (newest, own) = connection.tables.claims.look(|claims| {
+    /// That the writer lives has arrived, and was said then.
+    pub(crate) fn writes(&self, since: Moment) {
+        self.hold.iter().for_each(|hold| hold.writes(since));
+    }
+
+    /// What has arrived of what an owner says.
+    pub(crate) fn said(&self) -> Option<Said> {
+        self.hold.as_ref().map(Hold::said)
+    }
+
+    /// Looks whether another has taken over, by what was read after this had been said.
+    pub(crate) fn look(
+        &self,
+        connection: &Connection,
+        said: Option<Said>,
+    ) -> Result<(), TransportError> {
+        let now = connection.clock.now();
+        let (newest, own, is_claimed) = connection.tables.claims.look(|claims| {
             let place = claims.places.get(&(self.topic.clone(), self.partition));
             let name = &self.producer.name;
-            place.map_or((0, 0), |place| (place.newest(), place.incarnations(name).0))
+            place.map_or((0, 0, false), |place| {
+                (place.newest(), place.incarnations(name).0, place.is_claimed(self.order, now))
+            })
         });
-        if self.exclusive && newest > self.order {
+        if self.hold.is_some() && newest > self.order {
             self.fenced.store(newest, Ordering::Release);
         }
         if self.elsewhere().is_some_and(|elsewhere| own > elsewhere) {
             self.fenced.store(own, Ordering::Release);
         }
-        self.check()
+        let found = self.check();
+        // Where another claims it at the moment, the next look says how that has ended.
+        if let (Some(hold), Some(said), false) = (&self.hold, said, is_claimed && found.is_ok()) {
+            hold.looked(said, &found);
+        }
+        found
     }
 
     /// Says that the writer was closed. Others wait for that of an exclusive topic.
     pub(crate) fn release(&self, connection: &Connection) -> Result<(), TransportError> {
         let value = tables::json(&self.word(connection, false))?;
-        if self.exclusive {
+        if self.hold.is_some() {
             return tables::append(connection, PRODUCERS, &self.key(), Some(&value)).map(drop);
         }
         tables::tell(connection, PRODUCERS, &self.key(), Some(&value))
@@ -341,6 +371,16 @@ impl Place {
         })
     }
 
+    /// Whether another has claimed it after this one, and may still confirm that.
+    fn is_claimed(&self, order: u64, now: Tai) -> bool {
+        let claims = |held: &Held| {
+            let age = u128::try_from(now.nanos().saturating_sub(held.word.seen)).unwrap_or(0);
+            let may = held.word.open && age <= CLAIMING.as_nanos();
+            !held.confirmed && held.word.exclusive && held.incarnation > order && may
+        };
+        self.writers.values().any(claims)
+    }
+
     /// The newest incarnation that fences others; 0 is none.
     fn newest(&self) -> u64 {
         let fencing = |held: &&Held| held.confirmed && held.word.exclusive;
@@ -482,8 +522,8 @@ fn say(
         order,
         elsewhere: AtomicU64::new(elsewhere.unwrap_or(0)),
         above,
-        exclusive,
         attempt,
+        hold: exclusive.then(|| Hold::new(lease(topic))),
         fenced: AtomicU64::new(0),
     };
     if exclusive {
@@ -574,15 +614,34 @@ pub(crate) fn read(connection: &Connection) -> Result<(), TransportError> {
     connection.tables.claims.read(connection, PROMPT, |_| ())
 }
 
+/// Says that a connection with writers lives, and of those of exclusive topics whose publishes wait
+/// that they write; waits until that has arrived, not for longer than a glance.
+pub(crate) fn speak(connection: &Connection, claims: &[Arc<Claim>]) -> Result<(), TransportError> {
+    let waits = |claim: &&Arc<Claim>| claim.hold().is_some_and(Hold::is_waited_for);
+    let waiting: Vec<_> = claims.iter().filter(waits).collect();
+    let words = waiting.iter().map(|claim| claim.record(connection));
+    let words = words.map(|word| word.map(|(key, value)| (key, Some(value))));
+    let mut records = words.collect::<Result<Vec<_>, _>>()?;
+    records.push((session(connection), Some(b"true".to_vec())));
+    let since = Moment::now();
+    tables::say(connection, PRODUCERS, (&records, PROMPT))?;
+    claims.iter().filter_map(|claim| claim.hold()).for_each(|hold| hold.runs(since));
+    waiting.iter().for_each(|claim| claim.writes(since));
+    Ok(())
+}
+
+fn session(connection: &Connection) -> String {
+    format!("session {}", connection.session)
+}
+
 /// Says that a connection with writers lives.
 pub(crate) fn beat(connection: &Connection) -> Result<(), TransportError> {
-    tables::tell(connection, PRODUCERS, &format!("session {}", connection.session), Some(b"true"))
+    tables::tell(connection, PRODUCERS, &session(connection), Some(b"true"))
 }
 
 /// Says that a connection was closed, and all its writers with it: who is not known does not live.
 pub(crate) fn end(connection: &Connection) -> Result<(), TransportError> {
-    let key = format!("session {}", connection.session);
-    tables::append(connection, PRODUCERS, &key, None).map(drop)
+    tables::append(connection, PRODUCERS, &session(connection), None).map(drop)
 }
 
 /// Takes back what was said by connections that are long gone, so that the table does not grow
@@ -645,6 +704,20 @@ mod tests {
         assert_eq!(live(&claims), [14]);
         say(&mut claims, 15, ("a", "1"), word(Some(11), 0));
         assert_eq!(live(&claims), [14], "a zombie's word changes nothing");
+    }
+
+    #[test]
+    fn a_claim_that_may_be_confirmed_is_waited_for() {
+        let mut claims = Claims::default();
+        let now = |seconds: u64| Tai::from_nanos(i64::try_from(seconds).unwrap() * 1_000_000_000);
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        say(&mut claims, 11, ("a", "1"), word(Some(11), 0));
+        assert!(!place(&claims).is_claimed(11, now(1)));
+        say(&mut claims, 12, ("b", "2"), word(None, 12));
+        assert!(place(&claims).is_claimed(11, now(1)));
+        assert!(!place(&claims).is_claimed(11, now(31)), "who said it is gone");
+        say(&mut claims, 13, ("b", "2"), word(Some(13), 0));
+        assert!(!place(&claims).is_claimed(11, now(1)), "it has taken over");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What everything of one connection shares.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -9,11 +9,13 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
 use crate::admin::Admin;
+use crate::anew::Told;
 use crate::claims::{self, Claim};
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
-use crate::monitor::{self, Health};
+use crate::monitor::{self, Health, Look};
 use crate::names::Names;
+use crate::native;
 use crate::options::{BATCHES, Options, PATIENCE};
 use crate::producer::Producer;
 use crate::registry::Registry;
@@ -23,13 +25,6 @@ use crate::writer::Tally;
 
 /// How long an answer is waited for before it is looked whether there is a refusal.
 const REACHED: Duration = Duration::from_secs(1);
-
-/// A reader that is to be told of outages and of the end, and of the partitions that others add to
-/// the topic that it reads all of.
-struct Told {
-    wake: Weak<Wake>,
-    topic: Option<String>,
-}
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -53,7 +48,7 @@ pub(crate) struct Connection {
     /// Of samples of another bus, by the size of their batches.
     forwarding: [OnceLock<Producer>; BATCHES.len()],
     producing: Mutex<()>,
-    readers: Mutex<Vec<Told>>,
+    readers: Mutex<Vec<Arc<Told>>>,
     claims: Mutex<Vec<Weak<Claim>>>,
     tallies: Mutex<Vec<Weak<Tally>>>,
     closed: AtomicBool,
@@ -176,33 +171,29 @@ impl Connection {
         tallies.iter().find_map(|tally| tally.stalled(time))
     }
 
-    /// A reader that is to be told of outages and of the end; of more partitions of a topic where
-    /// it reads all of them.
-    pub(crate) fn add_reader(&self, wake: &Arc<Wake>, topic: Option<&str>) {
+    /// A reader that is to be told of outages, of the end, and of what others do to its topic.
+    pub(crate) fn add_reader(&self, told: Told) {
         let mut readers = locked(&self.readers);
         readers.retain(|reader| reader.wake.strong_count() > 0);
-        let (wake, topic) = (Arc::downgrade(wake), topic.map(str::to_owned));
-        readers.push(Told { wake, topic });
+        readers.push(Arc::new(told));
     }
 
-    /// Looks whether others have added partitions to what is read, and tells the readers.
-    pub(crate) fn look_for_partitions(&self, patience: Duration) {
-        let mut read: HashMap<String, Vec<Arc<Wake>>> = HashMap::new();
-        for reader in &*locked(&self.readers) {
-            if let (Some(wake), Some(topic)) = (reader.wake.upgrade(), &reader.topic) {
-                read.entry(topic.clone()).or_default().push(wake);
-            }
-        }
-        // One question for all, unless it is about one.
-        let only = read.keys().next().filter(|_| read.len() == 1).map(String::as_str);
-        if read.is_empty() {
+    /// Looks whether others have added partitions to what is read, or made it anew, and tells the
+    /// readers.
+    pub(crate) fn look_at_topics(&self, look: Look, patience: Duration) {
+        let readers: Vec<_> = locked(&self.readers).clone();
+        let readers = readers.into_iter().filter(|reader| look == Look::All || reader.is_new());
+        let read = readers.filter_map(|reader| Some((reader.name()?, reader)));
+        let read: Vec<_> = read.collect();
+        let names: BTreeSet<_> = read.iter().map(|(name, _)| name.clone()).collect();
+        if names.is_empty() {
             return;
         }
         // Another time, where there is no answer.
-        let Ok(told) = self.client.fetch_metadata(only, patience) else { return };
-        for topic in told.topics() {
-            let partitions = u32::try_from(topic.partitions().len()).unwrap_or(0);
-            read.remove(topic.name()).iter().flatten().for_each(|wake| wake.grow(partitions));
+        let told = native::describe(&self.client.consumer, names.into_iter(), patience);
+        let Some(told) = told else { return };
+        for (name, reader) in read {
+            told.get(&name).into_iter().for_each(|topic| reader.look(*topic));
         }
     }
 
@@ -221,11 +212,17 @@ impl Connection {
         if claims.is_empty() || self.is_closed() {
             return;
         }
-        // Where it cannot be said, others will take the writers for dead: that is so, then.
-        let _ = claims::beat(self);
+        if !claims.iter().any(|claim| claim.looks()) {
+            // Where it cannot be said, others will take the writers for dead: that is so, then.
+            let _ = claims::beat(self);
+            return;
+        }
+        // And those of exclusive topics hold back what is published.
+        let _ = claims::speak(self, &claims);
+        let said: Vec<_> = claims.iter().map(|claim| claim.said()).collect();
         // All look at what is read once: the brokers are not waited for by each.
-        if claims.iter().any(|claim| claim.looks()) && claims::read(self).is_ok() {
-            claims.iter().for_each(|claim| _ = claim.look(self));
+        if claims::read(self).is_ok() {
+            claims.iter().zip(said).for_each(|(claim, said)| _ = claim.look(self, said));
         }
     }
 

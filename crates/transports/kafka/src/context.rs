@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 
-use crate::error::is_refusal;
+use crate::error::{is_gone, is_refusal};
 use crate::group::Membership;
 use crate::monitor::Health;
 
@@ -46,8 +46,10 @@ impl Context {
     /// What came instead of a sample, in a queue that no partition has: of a group's member it is
     /// told where waiting does not help.
     pub(crate) fn failed(&self, error: &KafkaError) {
-        if let Some(membership) = self.membership.as_ref().filter(|_| is_refusal(error)) {
-            membership.refused(error);
+        match &self.membership {
+            Some(membership) if is_refusal(error) => membership.refused(error),
+            Some(membership) if is_gone(error) => membership.gone(),
+            _ => {}
         }
     }
 }

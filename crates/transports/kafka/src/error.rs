@@ -95,9 +95,22 @@ pub(crate) fn is_refusal(error: &KafkaError) -> bool {
                     | Code::InvalidGroupId
                     | Code::InvalidSessionTimeout
                     | Code::TopicAuthorizationFailed
-                    | Code::UnknownTopicOrPartition
             )
         )
+}
+
+/// Whether it says that a topic, or a partition of it, is not there. Whoever reads it waits for
+/// another of its name.
+pub(crate) fn is_gone(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::UnknownPartition
+                | Code::UnknownTopic
+                | Code::UnknownTopicId
+                | Code::UnknownTopicOrPartition
+        )
+    )
 }
 
 /// Whether it says that no broker answers.

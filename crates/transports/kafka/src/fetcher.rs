@@ -19,6 +19,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
+use crate::anew::Anew;
 use crate::context::{Consumer, Context};
 use crate::error::{engine, failed, outage};
 use crate::group::Membership;
@@ -40,6 +41,17 @@ const MANY: usize = 256;
 /// A partition's samples, as librdkafka has fetched them.
 pub(crate) type Queue = PartitionQueue<Context>;
 
+/// Has a queue ring from now on; what is in it already does not. All handles of a partition's queue
+/// have one bell, which goes with whichever of them is dropped: those of before have to be gone.
+pub(crate) fn rings(queue: &mut Queue, wake: &Arc<Wake>) {
+    let wake = Arc::downgrade(wake);
+    queue.set_nonempty_callback(move || {
+        if let Some(wake) = wake.upgrade() {
+            wake.ring();
+        }
+    });
+}
+
 /// What rings for a reader: samples in its queues, outages, the end.
 #[derive(Default)]
 pub(crate) struct Wake {
@@ -48,6 +60,12 @@ pub(crate) struct Wake {
     outages: Mutex<Vec<Outage>>,
     /// How many partitions the topic has by now, where others have added some.
     grown: AtomicU32,
+    /// Others have deleted the topic, and that was told.
+    gone: AtomicBool,
+    /// They have made it anew: with what it is read from now on.
+    anew: Mutex<Option<Anew>>,
+    /// The reader has gone.
+    ended: AtomicBool,
 }
 
 /// The most outages that wait for a reader: beyond it the oldest are forgotten.
@@ -68,6 +86,49 @@ impl Wake {
         outages.push(outage.clone());
         drop(outages);
         self.ring();
+    }
+
+    /// Has the reader go on with other queues.
+    pub(crate) fn renew(&self, anew: Anew) {
+        let mut place = locked(&self.anew);
+        let not_needed = match self.ended.load(Ordering::SeqCst) {
+            true => Some(anew),
+            false => place.replace(anew),
+        };
+        drop(place);
+        drop(not_needed);
+        self.ring();
+    }
+
+    /// The reader has gone.
+    pub(crate) fn end(&self) {
+        let mut place = locked(&self.anew);
+        self.ended.store(true, Ordering::SeqCst);
+        let not_needed = place.take();
+        drop(place);
+        drop(not_needed);
+    }
+
+    pub(crate) fn renewed(&self) -> Option<Anew> {
+        locked(&self.anew).take()
+    }
+
+    /// Tells, once, that the topic is not there.
+    pub(crate) fn gone(&self, topic: &str) {
+        if !self.gone.swap(true, Ordering::SeqCst) {
+            let cause = format!(
+                "the topic {topic} is not there any more: somebody has deleted it; it is read from \
+                 its first record when it is made anew"
+            );
+            self.tell(&Outage::Lost { cause });
+        }
+    }
+
+    /// The topic is there: tells that too, where it was not.
+    pub(crate) fn there(&self) {
+        if self.gone.load(Ordering::Relaxed) && self.gone.swap(false, Ordering::SeqCst) {
+            self.tell(&Outage::Restored);
+        }
     }
 
     /// Before looking: what comes from now on rings anew.
@@ -155,22 +216,14 @@ impl Fetcher {
         let _ = locked(&ended).recv_timeout(LEAVING);
     }
 
-    /// A partition's own queue, which rings. To be asked for before it is assigned.
+    /// A partition's own queue. To be asked for before it is assigned.
     pub(crate) fn queue(
         consumer: &Arc<Consumer>,
         (topic, partition): (&str, u32),
-        wake: &Arc<Wake>,
     ) -> Result<Queue, TransportError> {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
         let queue = consumer.split_partition_queue(topic, number);
-        let mut queue = queue.ok_or_else(|| no_queue(topic, partition))?;
-        let wake = Arc::downgrade(wake);
-        queue.set_nonempty_callback(move || {
-            if let Some(wake) = wake.upgrade() {
-                wake.ring();
-            }
-        });
-        Ok(queue)
+        queue.ok_or_else(|| no_queue(topic, partition))
     }
 
     /// What the brokers say about a topic, or all. Not of one that fetches: a broker answers the
@@ -297,19 +350,34 @@ impl Pool {
             let of_topic = |partition: &u32| (topic.to_owned(), *partition);
             has_room && !partitions.iter().any(|partition| lent.contains(&of_topic(partition)))
         };
-        let found = fetchers.iter().find(free).map(Arc::clone);
-        let fetcher = match found {
-            Some(fetcher) => fetcher,
-            None => {
-                let started = Fetcher::start(&self.options, &self.health, (NO_GROUP, None))?;
-                let started = Arc::new(started);
-                fetchers.push(Arc::clone(&started));
-                started
-            }
+        let fetcher = match fetchers.iter().find(free) {
+            Some(found) => Arc::clone(found),
+            None => self.start(&mut fetchers)?,
         };
+        Ok(self.lent(fetcher, topic, partitions))
+    }
+
+    /// The same of a new consumer, which knows nothing of the topic yet.
+    pub(crate) fn lend_anew(
+        self: &Arc<Self>,
+        topic: &str,
+        partitions: &[u32],
+    ) -> Result<Lent, TransportError> {
+        let fetcher = self.start(&mut locked(&self.fetchers))?;
+        Ok(self.lent(fetcher, topic, partitions))
+    }
+
+    fn start(&self, fetchers: &mut Vec<Arc<Fetcher>>) -> Result<Arc<Fetcher>, TransportError> {
+        let started = Fetcher::start(&self.options, &self.health, (NO_GROUP, None))?;
+        let started = Arc::new(started);
+        fetchers.push(Arc::clone(&started));
+        Ok(started)
+    }
+
+    fn lent(self: &Arc<Self>, fetcher: Arc<Fetcher>, topic: &str, partitions: &[u32]) -> Lent {
         locked(&fetcher.lent).extend(partitions.iter().map(|p| (topic.to_owned(), *p)));
         let (topic, partitions) = (topic.to_owned(), partitions.to_vec());
-        Ok(Lent { fetcher, topic, partitions, assigned: false, pool: Arc::clone(self) })
+        Lent { fetcher, topic, partitions, assigned: false, pool: Arc::clone(self) }
     }
 
     /// Partitions came back; consumers that are not needed any more end, all but the first.
@@ -346,8 +414,9 @@ impl Lent {
         wake: &Arc<Wake>,
     ) -> Result<Vec<Queue>, TransportError> {
         let consumer = &self.fetcher.consumer;
-        let each = starts.iter().map(|(p, _)| Fetcher::queue(consumer, (&self.topic, *p), wake));
-        let queues = each.collect::<Result<Vec<_>, _>>()?;
+        let each = starts.iter().map(|(p, _)| Fetcher::queue(consumer, (&self.topic, *p)));
+        let mut queues = each.collect::<Result<Vec<_>, _>>()?;
+        queues.iter_mut().for_each(|queue| rings(queue, wake));
         let list = partition_list(&self.topic, starts.iter().copied())?;
         consumer.incremental_assign(&list).map_err(failed("fetch partitions"))?;
         self.assigned = true;

@@ -21,6 +21,19 @@ use crate::topic::TopicState;
 /// How long a member waits before it asks again where to begin.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// A group, and who is its member.
+#[derive(Debug, Clone)]
+pub(crate) struct Joined {
+    group: String,
+    member: String,
+}
+
+impl Joined {
+    pub(crate) fn new(request: &GroupRequest<'_>) -> Self {
+        Self { group: request.name.to_owned(), member: request.member.to_owned() }
+    }
+}
+
 /// What a member was assigned.
 pub(crate) struct Assigned {
     pub(crate) start: Start,
@@ -72,6 +85,9 @@ impl Membership {
         }
         state.refused = None;
         let own: Vec<u32> = partitions(list);
+        if news.is_ok() && !own.is_empty() {
+            self.wake.there();
+        }
         state.kept.retain(|partition| own.contains(partition));
         state.own = own;
         let kept = state.kept.clone();
@@ -90,6 +106,13 @@ impl Membership {
 
     fn is_over(&self) -> bool {
         locked(&self.state).ended || self.topic.connection.is_closed()
+    }
+
+    /// Others have deleted the topic.
+    pub(crate) fn gone(&self) {
+        if !self.is_over() {
+            self.wake.gone(&self.topic.kafka);
+        }
     }
 
     /// Tells the reader what the group refuses, once.
@@ -129,9 +152,7 @@ impl Membership {
             }
             all.append(&mut begin);
         }
-        let queue = |start: &Start| {
-            Fetcher::queue(consumer, (&self.topic.kafka, start.partition), &self.wake)
-        };
+        let queue = |start: &Start| Fetcher::queue(consumer, (&self.topic.kafka, start.partition));
         let queues = all.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
         let places = all.iter().map(|start| (start.partition, start.offset));
         let places = partition_list(&self.topic.kafka, places)?;
@@ -161,7 +182,7 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn join(
         topic: &Arc<TopicState>,
-        request: &GroupRequest<'_>,
+        Joined { group, member }: Joined,
         (begin, wake): (&Begin, &Arc<Wake>),
     ) -> Result<Self, TransportError> {
         let membership = Arc::new(Membership {
@@ -173,9 +194,9 @@ impl Member {
         });
         let connection = &topic.connection;
         let mut options = connection.options.clone();
-        options.client_id = request.member.to_owned();
+        options.client_id = member;
         let told = Some(Arc::clone(&membership));
-        let group = group_id(topic, request.name);
+        let group = group_id(topic, &group);
         let fetcher = Fetcher::start(&options, &connection.health, (&group, told))?;
         fetcher.consumer.subscribe(&[&topic.kafka]).map_err(failed("join the group"))?;
         Ok(Self { membership, fetcher: Some(fetcher) })

@@ -27,6 +27,7 @@
 //! have one.
 
 mod admin;
+mod anew;
 mod claims;
 mod connection;
 mod context;
@@ -35,6 +36,7 @@ mod fetcher;
 mod group;
 mod header;
 mod history;
+mod hold;
 mod making;
 mod monitor;
 mod names;

@@ -13,8 +13,16 @@ use crate::connection::Connection;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long they have for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How often it is looked whether topics have more partitions.
+/// How often it is looked whether topics have more partitions, or are others.
 const LOOK: Duration = Duration::from_secs(20);
+/// Whose topics are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Those of readers that were opened since the last time.
+    New,
+    All,
+}
+
 /// How long what was published may be under way while brokers answer: beyond it a partition has no
 /// leader, or less copies than it must have.
 const STALLED: Duration = Duration::from_secs(5);
@@ -32,7 +40,7 @@ struct State {
     complaint: String,
     /// Why brokers do not let this client in.
     refusal: Option<(RDKafkaErrorCode, String)>,
-    /// It says that all brokers are down.
+    /// It says that all brokers are down, or somebody waits for a look.
     suspected: bool,
     lost: bool,
     /// Brokers answer, and do not take what is published.
@@ -112,6 +120,12 @@ impl Health {
         locked(&self.state).doubted.is_some_and(|until| Instant::now() < until)
     }
 
+    /// Has the brokers asked at once: somebody waits for what that tells.
+    pub(crate) fn suspect(&self) {
+        locked(&self.state).suspected = true;
+        self.changed.notify_all();
+    }
+
     pub(crate) fn end(&self) {
         locked(&self.state).ended = true;
         self.changed.notify_all();
@@ -162,9 +176,10 @@ pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
     let run = move || {
         let mut looked = Instant::now();
         while health.pause() && ask(&weak, &health) {
-            if looked.elapsed() > LOOK && !health.is_lost() {
-                looked = Instant::now();
-                weak.upgrade().inspect(|connection| connection.look_for_partitions(ANSWER));
+            let look = if looked.elapsed() > LOOK { Look::All } else { Look::New };
+            if !health.is_lost() {
+                looked = if look == Look::All { Instant::now() } else { looked };
+                weak.upgrade().inspect(|connection| connection.look_at_topics(look, ANSWER));
             }
         }
     };

@@ -1,6 +1,7 @@
 //! What librdkafka's Rust crate does not offer, or only by a panic.
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,6 +78,91 @@ fn refusal(code: bindings::rd_kafka_resp_err_t) -> Result<(), KafkaError> {
         RDKafkaErrorCode::NoError => Ok(()),
         code => Err(KafkaError::ConsumerCommit(code)),
     }
+}
+
+/// A topic as brokers describe it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Described {
+    /// What no other topic has, not even the next of its name.
+    pub(crate) id: (i64, i64),
+    pub(crate) partitions: u32,
+}
+
+/// What brokers say of topics, by name; those that are not there are left out. None where no broker
+/// answers in time.
+pub(crate) fn describe(
+    consumer: &Consumer,
+    names: impl Iterator<Item = String>,
+    patience: Duration,
+) -> Option<HashMap<String, Described>> {
+    let names: Vec<_> = names.filter_map(|name| CString::new(name).ok()).collect();
+    let mut places: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    let client = consumer.client().native_ptr();
+    let mut reason = [0; 512];
+    // SAFETY: the client lives as long as the reference to its consumer. Names, options and the
+    // collection live as long as the call that copies them. The event is this function's own, and
+    // what it describes the event's. Each is destroyed once; who answers later finds the queue
+    // closed.
+    unsafe {
+        let topics =
+            bindings::rd_kafka_TopicCollection_of_topic_names(places.as_mut_ptr(), places.len());
+        let what = bindings::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
+        let options = bindings::rd_kafka_AdminOptions_new(client, what);
+        bindings::rd_kafka_AdminOptions_set_request_timeout(
+            options,
+            millis,
+            reason.as_mut_ptr(),
+            reason.len(),
+        );
+        let queue = bindings::rd_kafka_queue_new(client);
+        bindings::rd_kafka_DescribeTopics(client, topics, options, queue);
+        bindings::rd_kafka_AdminOptions_destroy(options);
+        bindings::rd_kafka_TopicCollection_destroy(topics);
+        let event = bindings::rd_kafka_queue_poll(queue, millis);
+        let described = described(event);
+        if !event.is_null() {
+            bindings::rd_kafka_event_destroy(event);
+        }
+        bindings::rd_kafka_queue_destroy(queue);
+        described
+    }
+}
+
+/// What an event describes, if it does.
+///
+/// # Safety
+/// The event is alive, or null.
+unsafe fn described(event: *mut bindings::rd_kafka_event_t) -> Option<HashMap<String, Described>> {
+    // SAFETY: the event is alive, or null, which these functions take for another kind of event;
+    // what they give lives as long as it, and so many topics lie there.
+    let topics = unsafe {
+        let result = bindings::rd_kafka_event_DescribeTopics_result(event);
+        if result.is_null() || refusal(bindings::rd_kafka_event_error(event)).is_err() {
+            return None;
+        }
+        let mut count = 0;
+        let topics = bindings::rd_kafka_DescribeTopics_result_topics(result, &raw mut count);
+        if count == 0 { &[][..] } else { std::slice::from_raw_parts(topics, count) }
+    };
+    let each = topics.iter().filter_map(|topic| {
+        // SAFETY: the topic lives as long as its event, and its name ends with a zero.
+        unsafe {
+            let error = bindings::rd_kafka_TopicDescription_error(*topic);
+            refusal(bindings::rd_kafka_error_code(error)).ok()?;
+            let name = CStr::from_ptr(bindings::rd_kafka_TopicDescription_name(*topic));
+            let id = bindings::rd_kafka_TopicDescription_topic_id(*topic);
+            let mut count = 0;
+            bindings::rd_kafka_TopicDescription_partitions(*topic, &raw mut count);
+            let id = (
+                bindings::rd_kafka_Uuid_most_significant_bits(id),
+                bindings::rd_kafka_Uuid_least_significant_bits(id),
+            );
+            let partitions = u32::try_from(count).unwrap_or(0);
+            Some((name.to_str().ok()?.to_owned(), Described { id, partitions }))
+        }
+    });
+    Some(each.collect())
 }
 
 /// A record's headers, as they lie in it.

@@ -13,10 +13,11 @@ use helio_bus::{Bell, Gap, GapCause, Tai, TransportError};
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
+use crate::anew::{Anew, Reads, Told};
 use crate::context::Consumer;
-use crate::error::failed;
+use crate::error::{failed, is_gone};
 use crate::fetcher::{self, Lent, Queue, Wake};
-use crate::group::{Assigned, Member};
+use crate::group::{Assigned, Joined, Member};
 use crate::history;
 use crate::native;
 use crate::options::PATIENCE;
@@ -95,6 +96,8 @@ struct Cursor {
     held: Option<Kept>,
     /// What was fetched goes on with this, or behind it.
     fetched: u64,
+    /// It was told that this is another log, or one that was cut.
+    is_anew: bool,
 }
 
 impl Cursor {
@@ -102,12 +105,19 @@ impl Cursor {
         let Start { partition, offset, end, after } = start;
         let (foreign, held) = (Foreign::None, None);
         let (next, end) = (offset, Cell::new(end));
-        Self { partition, queue, next, end, after, foreign, held, fetched: offset }
+        let (fetched, is_anew) = (offset, false);
+        Self { partition, queue, next, end, after, foreign, held, fetched, is_anew }
     }
 
     /// Another queue in the place of the one that this went on with all the time.
     fn go_on(self, start: Start, queue: Queue) -> Self {
-        Self { queue, next: self.next.max(start.offset), fetched: start.offset, ..self }
+        let (next, fetched) = (self.next.max(start.offset), start.offset);
+        Self { queue, next, fetched, is_anew: false, ..self }
+    }
+
+    /// The same where it is another log that begins. Samples of others are counted on.
+    fn begin_anew(self, start: Start, queue: Queue) -> Self {
+        Self { foreign: self.foreign, ..Self::new(start, queue) }
     }
 
     /// What is to be told before a record that is not the next one: retention was faster, or the
@@ -127,6 +137,12 @@ impl Cursor {
         (there > wanted).then(|| Gap::retention(partition, wanted, there))
     }
 
+    /// What is to be told where another log takes its place.
+    fn replaced(&self, from: u64) -> Option<Gap> {
+        let cause = GapCause::Damaged { from, to: self.next };
+        (self.next > from).then_some(Gap { partition: self.partition, lost: 0, cause })
+    }
+
     fn ends_at(&self, end: u64) {
         self.end.set(end.max(self.end.get()).max(self.next));
     }
@@ -137,7 +153,7 @@ impl Cursor {
 }
 
 /// Whose partitions a reader reads.
-enum Source {
+pub(crate) enum Source {
     Lent(Lent),
     Member(Member),
 }
@@ -157,6 +173,8 @@ pub(crate) struct KafkaReader {
     cursors: Vec<Cursor>,
     source: Source,
     history: VecDeque<Kept>,
+    /// To be told before anything else of the log.
+    gaps: VecDeque<Gap>,
     turn: usize,
     producers: Producers,
     wake: Arc<Wake>,
@@ -171,11 +189,15 @@ impl KafkaReader {
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
         let wake = Arc::<Wake>::default();
-        let reads_all = request.group.is_none() && request.partitions.is_empty();
-        topic.connection.add_reader(&wake, reads_all.then_some(topic.kafka.as_str()));
+        let reads = match &request.group {
+            Some(group) => Reads::Shared(Joined::new(group)),
+            None if request.partitions.is_empty() => Reads::All,
+            None => Reads::These(request.partitions.to_vec()),
+        };
+        topic.connection.add_reader(Told::new(&wake, topic, reads));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
-                let member = Member::join(topic, group, (&request.from, &wake))?;
+                let member = Member::join(topic, Joined::new(group), (&request.from, &wake))?;
                 (Source::Member(member), Vec::new(), VecDeque::new())
             }
             None => {
@@ -189,12 +211,36 @@ impl KafkaReader {
             cursors,
             source,
             history,
+            gaps: VecDeque::new(),
             turn: 0,
             producers: Producers::default(),
             wake,
             armed: None,
             ask_at: Cell::new(Instant::now()),
         })
+    }
+
+    /// Goes on with the topic that others have made in the place of this one, if they have.
+    fn renew(&mut self) {
+        let Some(Anew { queues, source }) = self.wake.renewed() else { return };
+        let mut before = std::mem::take(&mut self.cursors);
+        for (start, queue) in queues {
+            let place = before.iter().position(|old| old.partition == start.partition);
+            self.cursors.push(match place.map(|place| before.swap_remove(place)) {
+                // It has noticed by itself: the new log was shorter than it had come.
+                Some(old) if old.is_anew => old.go_on(start, queue),
+                Some(old) => {
+                    self.gaps.extend(old.replaced(start.offset));
+                    old.begin_anew(start, queue)
+                }
+                None => Cursor::new(start, queue),
+            });
+        }
+        // Of a group's member: what is read instead is assigned later.
+        let left = before.iter().filter(|old| !old.is_anew);
+        self.gaps.extend(left.filter_map(|old| old.replaced(0)));
+        drop(before);
+        self.source = source;
     }
 
     /// Takes over what the group has assigned, if that has changed.
@@ -206,10 +252,17 @@ impl KafkaReader {
             let place = before.iter().position(|old| old.partition == start.partition);
             let old = place.map(|place| before.swap_remove(place)).filter(|_| kept);
             self.cursors.push(match old {
+                // The log is shorter than it had come: it is another one, or was cut.
+                Some(old) if start.end < old.next => {
+                    self.gaps.extend(old.replaced(start.offset));
+                    old.begin_anew(start, queue)
+                }
                 Some(old) => old.go_on(start, queue),
                 None => Cursor::new(start, queue),
             });
         }
+        drop(before);
+        self.cursors.iter_mut().for_each(|cursor| fetcher::rings(&mut cursor.queue, &self.wake));
         self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
         let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
         Ok(visit.item(Item::Assigned(&own)))
@@ -252,13 +305,23 @@ impl KafkaReader {
             }
         }
         while let Some(message) = cursor.queue.poll(Duration::ZERO) {
-            let message = message.map_err(failed("read a topic"))?;
+            let message = match message {
+                Ok(message) => message,
+                Err(error) if is_gone(&error) => {
+                    // Its consumer goes on when it is there again.
+                    wake.gone(name);
+                    continue;
+                }
+                Err(error) => return Err(failed("read a topic")(error)),
+            };
+            wake.there();
             let offset = u64::try_from(message.offset()).unwrap_or(0);
             let first =
                 || native::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
             let gap = cursor.gap_to(offset, first);
             cursor.fetched = offset + 1;
             if let Some(gap) = gap {
+                cursor.is_anew |= matches!(gap.cause, GapCause::Damaged { .. });
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
                     cursor.held = Some(Kept::of(&message, producers, &mut cursor.foreign));
@@ -298,9 +361,15 @@ impl KafkaReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
+        self.renew();
         self.widen()?;
         if self.reassign(visit)?.is_break() {
             return Ok(ControlFlow::Break(()));
+        }
+        while let Some(gap) = self.gaps.pop_front() {
+            if visit.item(Item::Gap(gap)).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
         }
         while let Some(kept) = self.history.pop_front() {
             if visit.item(Item::Sample(kept.sample(Origin::History))).is_break() {
@@ -449,6 +518,7 @@ impl Reader for KafkaReader {
 
 impl Drop for KafkaReader {
     fn drop(&mut self) {
+        self.wake.end();
         self.disarm();
     }
 }

@@ -28,7 +28,7 @@ use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::Made;
-use crate::claims::Claims;
+use crate::claims::{Claims, GLANCE};
 use crate::connection::Connection;
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Lent, Queue, Wake};
@@ -46,6 +46,8 @@ pub(crate) const PRODUCERS: &str = "producers";
 
 /// How long between two looks whether another has read to the end.
 const TURN: Duration = Duration::from_millis(1);
+/// What brokers that have much to do may take for each of many records.
+const EACH: Duration = Duration::from_millis(10);
 
 /// All tables of a connection.
 #[derive(Default)]
@@ -215,6 +217,9 @@ impl Log {
     }
 }
 
+/// A record to be written: its key, and its value; none takes the key back.
+type New = (String, Option<Vec<u8>>);
+
 /// Appends a record to a table, and makes the table where it is the first; gives its offset.
 pub(crate) fn append(
     connection: &Connection,
@@ -230,7 +235,7 @@ pub(crate) fn append(
 fn append_all(
     connection: &Connection,
     table: &str,
-    records: &[(String, Option<Vec<u8>>)],
+    records: &[New],
 ) -> Result<Vec<u64>, TransportError> {
     if records.is_empty() {
         return Ok(Vec::new());
@@ -243,24 +248,45 @@ fn append_all(
         refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))?;
         connection.settled(&name, PATIENCE)?;
     }
+    let patience = PATIENCE + EACH * u32::try_from(records.len()).unwrap_or(u32::MAX);
+    let offsets = say(connection, table, (records, patience))?.into_iter().zip(records);
+    let offsets = offsets.map(|(offset, (key, _))| {
+        let repeated = || outage(format!("{}: it was repeated", writing(table, key)));
+        offset.ok_or_else(repeated)
+    });
+    offsets.collect()
+}
+
+fn writing(table: &str, key: &str) -> String {
+    format!("write {key:?} to the table of {table}")
+}
+
+/// Appends records to a table that is there, and waits that long for all of them; gives their
+/// offsets, none of those that were repeated.
+pub(crate) fn say(
+    connection: &Connection,
+    table: &str,
+    (records, patience): (&[New], Duration),
+) -> Result<Vec<Option<u64>>, TransportError> {
+    let name = connection.names.internal(table);
     let mut under_way = Vec::with_capacity(records.len());
+    let until = Instant::now() + patience;
     for (key, value) in records {
         let (sender, receiver) = mpsc::sync_channel(1);
         // Tables are written when something is opened: what is under way makes room soon.
-        let until = Instant::now() + PATIENCE;
         while !send(connection, &name, (key, value.as_deref()), &sender)? {
             if Instant::now() > until {
                 return Err(outage("the queue towards the brokers stays full".to_owned()));
             }
             std::thread::sleep(TURN);
         }
-        under_way.push((format!("write {key:?} to the table of {table}"), receiver));
+        under_way.push((writing(table, key), receiver));
     }
     let producer = connection.tables_producer()?;
     let arrived = under_way.into_iter().map(|(what, receiver)| {
-        let told = receiver.recv_timeout(PATIENCE).map_err(|_| late(&what))?;
-        let offset = told.map_err(|error| failed(&what)(producer.cause(error)))?;
-        offset.ok_or_else(|| outage(format!("{what}: it was repeated, and its place is not told")))
+        let left = until.saturating_duration_since(Instant::now());
+        let told = receiver.recv_timeout(left).map_err(|_| late(&what))?;
+        told.map_err(|error| failed(&what)(producer.cause(error)))
     });
     arrived.collect()
 }
@@ -468,6 +494,13 @@ impl Tables {
     /// Whether a topic has samples of another bus, as far as was read when topics were opened.
     pub(crate) fn is_forwarded(&self, topic: &TopicName) -> bool {
         self.topics.look(|topics| topics.forwarded.contains(topic))
+    }
+
+    /// The same as of now; where the brokers do not say so at once, as far as was read before.
+    pub(crate) fn is_forwarded_now(&self, connection: &Connection, topic: &TopicName) -> bool {
+        let known = |topics: &Topics| topics.forwarded.contains(topic);
+        let told = self.topics.glance(connection, GLANCE, known);
+        told.unwrap_or_else(|_| self.is_forwarded(topic))
     }
 
     /// Says that a topic has samples of another bus.

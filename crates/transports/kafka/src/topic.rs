@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use helio_bus::transport::{
-    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Transport,
-    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
+    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Support,
+    Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
 };
 use helio_bus::{Bell, LocalBell, Qos, SchemaId, SchemaText, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
@@ -315,6 +315,14 @@ impl TransportTopic for KafkaTopic {
             writers.extend(sample::unknown_writer(self.0.qos.partitions));
         }
         Ok(writers)
+    }
+
+    /// What comes from another bus keeps the incarnations that it has there.
+    fn owners_in_order(&self) -> Support {
+        match self.0.connection.tables.is_forwarded_now(&self.0.connection, &self.0.name) {
+            false => Support::Yes,
+            true => Support::No,
+        }
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

@@ -13,6 +13,8 @@ use crate::SCHEME;
 use crate::claims::Claim;
 use crate::error::{failed, undelivered};
 use crate::header;
+use crate::hold::{Hold, Moment, Report};
+use crate::monitor::Health;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::producer::{Notify, Outcome, Outgoing, Producer as Shared, Taken, Told};
 use crate::tables::PRODUCERS;
@@ -79,6 +81,10 @@ impl KafkaWriter {
             false => topic.connection.producer()?,
             true => topic.connection.forwarding(topic.batch())?,
         };
+        let mut owner = self.owner();
+        if owner.as_ref().map_or(Ok(false), |owner| owner.holds_back(self.notify.as_ref()))? {
+            return Err(full(producer));
+        }
         let written = topic.wire.write(record, self.notify.as_ref(), &mut self.framed)?;
         let Some(written) = written else { return Err(full(producer)) };
         let payload = written.payload(record, &self.framed);
@@ -91,7 +97,8 @@ impl KafkaWriter {
         let sequence = self.sequence + 1;
         let receipt = Receipt { sequence, ..self.receipt(topic.connection.options.guarantee) };
         let tally = &self.tally;
-        let told = || Told::Writer(Sample { ticket, receipt, tally: Arc::clone(tally) });
+        owner.iter_mut().for_each(|owner| owner.says = word.is_some());
+        let told = || Told::Writer(Sample { ticket, receipt, tally: Arc::clone(tally), owner });
         let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), told) else {
             return Err(full(producer));
         };
@@ -135,6 +142,14 @@ impl KafkaWriter {
         };
         producer.send_beside(record, taken);
         self.lease = self.lease.map(|(every, _)| (every, now));
+    }
+
+    /// Who publishes now, where the topic is exclusive.
+    fn owner(&self) -> Option<Owner> {
+        self.claim.hold()?;
+        let (claim, health) = (&self.claim, &self.topic.connection.health);
+        let (claim, health) = (Arc::clone(claim), Arc::clone(health));
+        Some(Owner { claim, health, since: Moment::now(), says: false })
     }
 
     /// What is to be said of the writer with a publish: where it has a lease, that it lives. The
@@ -217,7 +232,7 @@ impl Writer for KafkaWriter {
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let connection = &self.topic.connection;
         connection.check_open()?;
-        if self.lease.is_some() || self.claim.is_exclusive() {
+        if self.lease.is_some() || self.claim.hold().is_some() {
             self.claim.assert(connection)?;
         }
         let now = connection.clock.now();
@@ -249,16 +264,61 @@ pub(crate) struct Sample {
     ticket: Option<Ticket>,
     receipt: Receipt,
     tally: Arc<Tally>,
+    /// Where the topic is exclusive.
+    owner: Option<Owner>,
+}
+
+/// Whose sample it is, of an exclusive topic.
+struct Owner {
+    claim: Arc<Claim>,
+    health: Arc<Health>,
+    /// Before it was sent.
+    since: Moment,
+    /// Whether a word that its writer lives goes with it.
+    says: bool,
+}
+
+impl Owner {
+    fn hold(&self) -> &Hold {
+        self.claim.hold().expect("the topic is exclusive")
+    }
+
+    /// Whether publishes are held back until it was looked who owns the topic.
+    fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, TransportError> {
+        let holds = self.hold().holds_back(notify)?;
+        if holds {
+            self.health.suspect();
+        }
+        Ok(holds)
+    }
+
+    /// Tells a report when it is sure that the sample was the owner's.
+    fn report(&self, told: Report) {
+        if self.says {
+            self.claim.writes(self.since);
+        }
+        if self.hold().report(told) {
+            self.health.suspect();
+        }
+    }
 }
 
 impl Sample {
     /// All of it was reported.
     pub(crate) fn delivered(self, outcome: Outcome) {
-        let outcome = outcome.map_err(|error| undelivered(&error));
-        let offset = outcome.as_ref().ok().copied().flatten();
-        self.tally.done(offset, outcome.as_ref().err());
-        if let Some(ticket) = self.ticket {
-            ticket.complete(outcome.map(|offset| Receipt { offset, ..self.receipt }));
+        let Self { ticket, receipt, tally, owner } = self;
+        let tell = move |outcome: Result<Option<u64>, PublishError>| {
+            tally.done(outcome.as_ref().ok().copied().flatten(), outcome.as_ref().err());
+            if let Some(ticket) = ticket {
+                ticket.complete(outcome.map(|offset| Receipt { offset, ..receipt }));
+            }
+        };
+        match (owner, outcome) {
+            // What a zombie had under way has arrived; readers drop it.
+            (Some(owner), Ok(offset)) => owner.report(Box::new(move |found| {
+                tell(found.map(|()| offset).map_err(Into::into));
+            })),
+            (_, outcome) => tell(outcome.map_err(|error| undelivered(&error))),
         }
     }
 }

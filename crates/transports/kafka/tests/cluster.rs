@@ -160,3 +160,59 @@ fn a_partition_without_a_leader_is_an_outage_too() {
     told(&|outage| matches!(outage, Outage::Restored));
     pending.into_iter().for_each(|one| _ = one.wait_timeout(PATIENCE).unwrap());
 }
+
+/// The node that leads a partition.
+fn leader(cluster: &Broker, name: &str, partition: usize) -> String {
+    let metadata = admin(cluster).inner().fetch_metadata(Some(name), PATIENCE).unwrap();
+    metadata.topics()[0].partitions()[partition].leader().to_string()
+}
+
+/// A member is assigned its partitions, and the broker of one of them does not answer where it
+/// begins: it is asked until it does, and nothing is read twice or passed over meanwhile.
+#[test]
+fn a_rebalance_that_failed_is_tried_again() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = unique("rebalanced").replace('/', "_");
+    let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
+    done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();
+    let bus = cluster.bus("Mount");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let publish = |bytes: &[u8], partition| {
+        let message = Message::new(bytes).partition(partition);
+        publisher.publish(message).wait_timeout(PATIENCE).unwrap();
+    };
+    (0..3).for_each(|partition| publish(b"before", partition));
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let mut read = |wanted: usize| {
+        let (until, mut read) = (Instant::now() + PATIENCE, Vec::new());
+        while read.len() < wanted {
+            let left = until.saturating_duration_since(Instant::now());
+            match member.next_timeout(left).unwrap() {
+                Some(Event::Sample(sample)) => read.push((sample.partition, sample.payload)),
+                Some(_) => {}
+                None => panic!("{read:?} came"),
+            }
+        }
+        read.sort_unstable();
+        (read, member.commit())
+    };
+    let (first, committed) = read(3);
+    assert!(first.iter().all(|(_, payload)| payload[..] == *b"before"), "{first:?}");
+    committed.unwrap();
+    (0..3).for_each(|partition| publish(b"after", partition));
+    let frozen = leader(cluster, &name, 1);
+    cluster.does_to("freeze", &frozen);
+    // Another member comes: both are assigned anew while a leader is silent.
+    let (second_bus, began) = (cluster.bus("second"), Instant::now());
+    let second = second_bus.topic(TopicSpec::new(&name).unwrap());
+    let second = second.unwrap().subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    // Longer than one try takes: nothing tells that it has failed.
+    std::thread::sleep(Duration::from_secs(15).saturating_sub(began.elapsed()));
+    cluster.does_to("thaw", &frozen);
+    drop(second);
+    let (rest, _) = read(3);
+    assert_eq!(rest.iter().map(|(partition, _)| *partition).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(rest.iter().all(|(_, payload)| payload[..] == *b"after"), "{rest:?}");
+}

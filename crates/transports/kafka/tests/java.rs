@@ -6,7 +6,6 @@
 mod apicurio;
 mod common;
 
-use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -32,9 +31,7 @@ fn java(broker: &Broker, topic: &str, arguments: &[&str]) -> Option<Vec<String>>
     let output = command.args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && said.contains("jdk.compiler") {
-        let told = b"skipped: a Java that compiles is needed (Debian: openjdk-17-jdk-headless)\n";
-        // Not by `eprintln!`, which a test that passes keeps to itself.
-        std::io::stderr().write_all(told).unwrap();
+        common::skipped("a Java that compiles is needed (Debian: openjdk-17-jdk-headless)");
         return None;
     }
     assert!(output.status.success(), "{said}");

@@ -6,26 +6,14 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Admin, admin, broker, config, done, unique};
+use common::{Broker, admin, broker, config, deliver, done, make, plain, unique};
 use helio_bus::{
-    Bus, Event, Gap, GapCause, Message, Qos, Start, Subscribe, Subscription, TopicSpec,
+    Bus, Event, Gap, GapCause, Message, Outage, Qos, Start, Subscribe, Subscription, TopicSpec,
 };
-use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminOptions, NewPartitions};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
-    let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
-    let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
-    // A name that was just deleted is free a little later.
-    let until = Instant::now() + PATIENCE;
-    while let Some(Err(error)) =
-        done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop()
-    {
-        assert!(Instant::now() < until, "{error:?}");
-    }
-}
 
 fn send(producer: &BaseProducer, topic: &str, payloads: &[&[u8]]) {
     for payload in payloads {
@@ -33,6 +21,14 @@ fn send(producer: &BaseProducer, topic: &str, payloads: &[&[u8]]) {
         producer.send(record).unwrap();
     }
     producer.flush(PATIENCE).unwrap();
+}
+
+/// Writes what a topic that was made anew begins with.
+fn begin(broker: &Broker, topic: &str, payloads: &[&[u8]]) {
+    let producer = plain(broker);
+    for (offset, payload) in (0..).zip(payloads) {
+        assert_eq!(deliver(&producer, (topic, 0), payload), Ok(offset));
+    }
 }
 
 fn open(bus: &Bus, name: &str) -> helio_bus::Topic {
@@ -59,6 +55,16 @@ fn until(subscription: &mut Subscription, last: &[u8]) -> (Vec<Vec<u8>>, Vec<Eve
         }
     }
     (payloads, others)
+}
+
+/// The next event of a kind.
+fn event(subscription: &mut Subscription, mut wanted: impl FnMut(&Event) -> bool) -> Event {
+    loop {
+        let event = subscription.next_timeout(PATIENCE).unwrap().expect("it is told");
+        if wanted(&event) {
+            return event;
+        }
+    }
 }
 
 fn gaps(events: &[Event]) -> Vec<&Gap> {
@@ -114,8 +120,7 @@ fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
     drop(member);
     done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap();
     make(&admin, &name, &[]);
-    let producer: BaseProducer = config(broker).create().unwrap();
-    send(&producer, &name, &[b"first", b"new"]);
+    begin(broker, &name, &[b"first", b"new"]);
     let (payloads, others) = until(&mut reader, b"new");
     assert_eq!(payloads, [&b"first"[..], b"new"]);
     let told = gaps(&others);
@@ -127,6 +132,38 @@ fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
     let (payloads, _) = until(&mut member, b"new");
     assert_eq!(payloads, [&b"first"[..], b"new"]);
+}
+
+/// With clients that look often, and believe at once that a topic is gone: in half a minute
+/// others do, too.
+#[test]
+fn readers_wait_for_a_topic_that_is_deleted_and_go_on_with_the_next_of_its_name() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("gone").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let impatient = "topic.metadata.refresh.interval.ms=200&topic.metadata.propagation.max.ms=1";
+    let bus = Bus::connect(&broker.url(impatient)).unwrap();
+    let topic = open(&bus, &name);
+    let mut reader = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let producer: BaseProducer = config(broker).create().unwrap();
+    send(&producer, &name, &[b"1", b"2", b"old"]);
+    until(&mut reader, b"old");
+    until(&mut member, b"old");
+    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap();
+    for reads in [&mut reader, &mut member] {
+        let told = event(reads, |event| matches!(event, Event::Outage(_)));
+        let Event::Outage(Outage::Lost { cause }) = told else { panic!("{told:?}") };
+        assert!(cause.contains(&name) && cause.contains("deleted"), "{cause}");
+    }
+    make(&admin, &name, &[]);
+    begin(broker, &name, &[b"first", b"new"]);
+    for reads in [&mut reader, &mut member] {
+        let (payloads, others) = until(reads, b"new");
+        assert_eq!(payloads, [&b"first"[..], b"new"]);
+        let restored = |event: &Event| matches!(event, Event::Outage(Outage::Restored));
+        assert!(others.iter().any(restored), "{others:?}");
+    }
 }
 
 #[test]
@@ -171,17 +208,14 @@ fn partitions_that_others_add_are_read_from_their_first_record() {
     let topic = open(&bus, &name);
     let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let mut member = topic.subscribe(Subscribe::from(Start::Latest).group("g")).unwrap();
-    let producer: BaseProducer = config(broker).create().unwrap();
     while !matches!(member.next_timeout(PATIENCE).unwrap(), Some(Event::Assigned(_))) {}
     let more = NewPartitions::new(&name, 2);
     done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
-    let record = BaseRecord::<[u8], [u8]>::to(&name).payload(b"there").partition(1);
-    let producer: BaseProducer = {
-        drop(producer);
-        config(broker).create().unwrap()
-    };
-    producer.send(record).unwrap();
-    producer.flush(PATIENCE).unwrap();
+    // The broker hears of it later than its controller, and clients of its broker.
+    let late = Instant::now() + PATIENCE;
+    while let Err(error) = deliver(&plain(broker), (&name, 1), b"there") {
+        assert!(Instant::now() < late, "{error}");
+    }
     for subscription in [&mut member, &mut reader] {
         let (payloads, _) = until(subscription, b"there");
         assert_eq!(payloads, [&b"there"[..]]);

@@ -6,12 +6,13 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Broker, broker, unique};
+use common::{Broker, admin, broker, done, make, unique};
 use helio_bus::{
     Bus, Event, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe, Subscription,
     TopicSpec,
 };
 use helio_core::qos::Ownership;
+use rdkafka::admin::AdminOptions;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,6 +122,45 @@ fn a_broker_that_was_killed_comes_back() {
         left == 0
     });
     assert_eq!(samples.stats().lost, 0);
+}
+
+/// Its first leader's time is over, and the new topic's begins: clients must not take that for old
+/// news.
+#[test]
+fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let (admin, name) = (admin(broker), unique("anew").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let bus = broker.bus("reader");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let mut reader = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let is =
+        |event: &Event, wanted: &[u8]| matches!(event, Event::Sample(s) if s.payload == wanted);
+    let last = |wanted: &'static [u8]| move |event: &Event| is(event, wanted);
+    let publisher = broker.bus("before").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let publisher = publisher.publisher().unwrap();
+    for payload in [b"one", b"two"] {
+        publisher.publish(Message::new(payload)).wait_timeout(PATIENCE).unwrap();
+    }
+    until_event(&mut reader, last(b"two"));
+    until_event(&mut member, last(b"two"));
+    broker.does("kill");
+    until_event(&mut reader, lost);
+    broker.does("restart");
+    publisher.publish(Message::new(b"restarted")).wait_timeout(PATIENCE).unwrap();
+    until_event(&mut reader, last(b"restarted"));
+    until_event(&mut member, last(b"restarted"));
+    drop(publisher);
+    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    make(&admin, &name, &[]);
+    let publisher = broker.bus("after").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    publisher.publisher().unwrap().publish(Message::new(b"new")).wait_timeout(PATIENCE).unwrap();
+    for reads in [&mut reader, &mut member] {
+        let seen = until_event(reads, last(b"new"));
+        assert_eq!(payloads(&seen), [b"new"]);
+    }
 }
 
 #[test]

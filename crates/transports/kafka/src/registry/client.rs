@@ -241,7 +241,7 @@ impl Client {
             }
             None => self.agent.run(request.body(()).map_err(|error| wrong(&error))?),
         };
-        let answer = answer.map_err(|error| wrong(&error))?;
+        let answer = answer.map_err(|error| trouble(explained(&error)))?;
         let (head, mut body) = answer.into_parts();
         let text = read(&mut body).map_err(|error| wrong(&error))?;
         let value = serde_json::from_str::<Value>(&text);
@@ -254,6 +254,22 @@ impl Client {
 
 fn read(body: &mut Body) -> Result<String, ureq::Error> {
     body.with_config().limit(MAX_ANSWER_BYTES).read_to_string()
+}
+
+/// Why there is no answer, with what to do about it where OpenSSL's words say no more than itself
+/// knows. They are its own, in all versions.
+fn explained(error: &ureq::Error) -> String {
+    let told = error.to_string();
+    if told.contains("certificate verify failed") {
+        return format!(
+            "its certificate cannot be trusted: {told}; it must be valid now, for this host, and \
+             from an authority in schema.registry.ssl.ca.location"
+        );
+    }
+    if told.contains("wrong version number") {
+        return format!("it does not speak TLS: {told}; is it http://?");
+    }
+    told
 }
 
 /// What a registry says that does not do what it is asked.

@@ -314,6 +314,10 @@ impl Inner {
             Job::Text(number) => {
                 let answer = match self.options.client.schema(*number) {
                     Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
+                    // That says nothing of the number.
+                    Err(RegistryError::Refused { status: 401 | 403, message, .. }) => {
+                        return Err(message);
+                    }
                     // What refuses once may have learned of it a little later.
                     Err(RegistryError::Refused { .. }) => Err(now() + NO),
                     Ok(text) => {

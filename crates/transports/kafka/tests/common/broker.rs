@@ -19,6 +19,14 @@ pub(crate) struct Broker {
     pub(crate) told: serde_json::Value,
 }
 
+/// Says that a test is skipped, and why; fails where nothing may be, as the engines' programs do.
+pub(crate) fn skipped(why: &str) {
+    let required = std::env::var_os("HELIO_ENGINES_REQUIRED").is_some_and(|set| !set.is_empty());
+    assert!(!required, "{why}");
+    // Not by `eprintln!`, which a test that passes keeps to itself.
+    std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).expect("it is there");
+}
+
 /// The test binary's broker; none where this machine has no Java, which is said.
 pub(crate) fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();

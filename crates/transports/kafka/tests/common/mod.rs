@@ -1,13 +1,21 @@
 //! What the tests on real brokers share: the brokers, and plain clients of them.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod broker;
 
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
-pub(crate) use broker::{Broker, broker, unique};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic};
+use rdkafka::admin::{ResourceSpecifier, TopicReplication};
+use rdkafka::client::{ClientContext, DefaultClientContext};
+use rdkafka::error::KafkaResult;
+use rdkafka::message::Message;
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+pub(crate) use broker::{Broker, broker, skipped, unique};
 
 impl Broker {
     /// Sets a topic's property.
@@ -31,6 +39,60 @@ pub(crate) type Admin = AdminClient<DefaultClientContext>;
 
 pub(crate) fn admin(broker: &Broker) -> Admin {
     config(broker).create().expect("librdkafka knows its options")
+}
+
+/// How long what brokers do is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes a topic, and waits until its broker has it, and nothing is in it: brokers hear later of
+/// what was agreed, and until then take what is written to a topic that was deleted.
+pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
+    let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    let until = Instant::now() + PATIENCE;
+    let made = || done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop();
+    // A name that was just deleted is free a little later.
+    while let Some(Err(error)) = made() {
+        assert!(Instant::now() < until, "{error:?}");
+    }
+    while !matches!(admin.inner().fetch_watermarks(name, 0, PATIENCE), Ok((_, 0))) {
+        assert!(Instant::now() < until, "the broker has not heard of {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A plain producer that knows what became of its records.
+pub(crate) type Plain = BaseProducer<Reports>;
+
+/// What became of records: their offsets.
+#[derive(Default)]
+pub(crate) struct Reports(Mutex<Vec<KafkaResult<i64>>>);
+
+impl ClientContext for Reports {}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let told = result.as_ref().map(Message::offset).map_err(|(error, _)| error.clone());
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+pub(crate) fn plain(broker: &Broker) -> Plain {
+    config(broker).create_with_context(Reports::default()).expect("librdkafka knows its options")
+}
+
+/// Writes a record, and waits until the broker has it; gives its offset.
+pub(crate) fn deliver(
+    producer: &Plain,
+    (topic, partition): (&str, i32),
+    payload: &[u8],
+) -> KafkaResult<i64> {
+    let record = BaseRecord::<[u8], [u8]>::to(topic).key(b"k").payload(payload);
+    producer.send(record.partition(partition)).map_err(|(error, _)| error)?;
+    producer.flush(PATIENCE)?;
+    producer.context().0.lock().unwrap().pop().expect("it was told")
 }
 
 /// Runs an administrator's future; its client has a thread of its own.
