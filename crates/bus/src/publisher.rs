@@ -260,18 +260,24 @@ impl Publisher {
     /// What a message's receipt is to promise.
     fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
         let guarantee = message.guarantee.unwrap_or(self.terms.guarantee);
-        if guarantee > self.terms.offered { Err(self.too_much(guarantee)) } else { Ok(guarantee) }
+        if self.is_offered(guarantee) { Ok(guarantee) } else { Err(self.too_much(guarantee)) }
+    }
+
+    /// Whether the transport promises so much. Where it did not when this was opened, it may now.
+    fn is_offered(&self, guarantee: Guarantee) -> bool {
+        guarantee <= self.terms.offered
+            || guarantee <= self.topic.bus.transport.capabilities().guarantee
     }
 
     /// Publishes samples in order with one look at the clock and, where the transport can, one
     /// append a partition. Each partition's samples are taken up to the first that cannot be; the
     /// guarantee is the topic's.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
-        let Terms { partitions, guarantee, offered, .. } = self.terms;
+        let Terms { partitions, guarantee, .. } = self.terms;
         let mut batching = Batching::default();
         let asked = messages.iter().filter_map(|message| message.guarantee);
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
-        if guarantee > offered {
+        if !self.is_offered(guarantee) {
             batching.fail(self.too_much(guarantee));
             return batching;
         }

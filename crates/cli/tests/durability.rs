@@ -5,16 +5,18 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::process::{Child, Stdio};
 
-use common::{Ran, helio, interrupt, line_of, run, run_with};
+use common::{Ran, ended, helio, interrupt, line_of, run, run_with};
 use helio_bus::{Bus, Qos, TopicSpec};
 use helio_core::schema::Schema;
 use serde_json::{Value, json};
 
 /// A domain of its own on the loopback, most likely.
-fn url() -> String {
-    format!("dds://{}?interface=lo&multicast=false&lease_s=1", (std::process::id() + 115) % 231)
+fn url(turn: u32) -> String {
+    let domain = (std::process::id() + 115 + turn) % 231;
+    format!("dds://{domain}?interface=lo&multicast=false&lease_s=1")
 }
 
 fn service(url: &str, dir: &str, rest: &[&str]) -> Child {
@@ -39,7 +41,7 @@ fn keeps(line: &Value) -> bool {
 
 #[test]
 fn what_is_acknowledged_outlives_publisher_and_service() {
-    let (url, dir) = (url(), tempfile::tempdir().unwrap());
+    let (url, dir) = (url(0), tempfile::tempdir().unwrap());
     let dir = dir.path().to_str().unwrap();
     let refused = run_with(&["pub", "site/log", "--profile", "log", "--url", &url], b"{}\n");
     assert_eq!(refused.code, Some(4), "{refused:?}");
@@ -87,6 +89,38 @@ fn topics_say_how_they_are_carried() {
     let rows: Vec<_> = table.lines().map(str::trim_end).collect();
     assert!(rows[0].ends_with("carried"), "{table}");
     assert!(rows[1].ends_with("enveloped") && rows[2].ends_with("typed obs::Wind"), "{table}");
+}
+
+#[test]
+fn what_it_cannot_keep_is_told_and_a_signal_ends_it() {
+    let ([url, elsewhere], dir) = ([url(7), url(8)], tempfile::tempdir().unwrap());
+    let dir = dir.path().to_str().unwrap();
+    // Somebody has made a topic differently before.
+    let mut command = helio();
+    command.args(["pub", "site/log", "--profile", "telemetry", "--url", &elsewhere]);
+    let mut other = command.stdin(Stdio::piped()).spawn().unwrap();
+    other.stdin.as_mut().unwrap().write_all(b"{\"seq\": 2}\n").unwrap();
+    while run(&["topics", "--json", "--url", &elsewhere]).ok().is_empty() {}
+    let mut first = service(&url, dir, &[]);
+    until(&mut first, |line| line["keeps"] == json!(url));
+    let publish = ["pub", "site/log", "--profile", "log", "--guarantee", "durable", "--url", &url];
+    let Ran { code, err, .. } = run_with(&publish, b"{\"seq\": 1}\n");
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    until(&mut first, |line| line["notice"] == "ready" && line["topic"] == "site/log");
+    let second = run(&["dds", "durability", "--url", &url, "--dir", dir]);
+    assert!(!matches!(second.code, Some(0) | None), "the folder is in use: {second:?}");
+    assert!(second.err.contains("_helio/kept"), "{second:?}");
+    let pid = rustix::process::Pid::from_child(&first);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(ended(&mut first), Some(0));
+    let mut third = service(&elsewhere, dir, &[]);
+    let told = until(&mut third, |line| line["notice"] == "trouble");
+    assert_eq!(told["topic"], "site/log");
+    let text = told["text"].as_str().unwrap();
+    assert!(text.contains("the durability service cannot keep site/log"), "{text}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(interrupt(&mut third), Some(0));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Bell, Clock, TransportError};
+use helio_bus::{Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::ends::Guids;
@@ -42,10 +42,12 @@ pub(crate) struct Connection {
     pub(crate) tables: Tables,
     pub(crate) post: Post,
     pub(crate) participant: Arc<Participant>,
+    /// After so long a silence a session counts as gone.
+    pub(crate) lease: Duration,
     /// No durability service is waited for any longer than until then.
     services_until: Instant,
     /// Who else is told that something was heard.
-    listening: Mutex<Option<Arc<dyn Bell>>>,
+    listening: Mutex<Option<Listening>>,
     /// By name and type.
     topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
@@ -81,6 +83,9 @@ impl Alarm {
     }
 }
 
+/// What is called by the thread that hears, once a second at least.
+type Listening = Box<dyn Fn(&Connection) + Send>;
+
 /// A question that waits for ends to meet.
 struct Owed {
     to: String,
@@ -104,6 +109,7 @@ impl Connection {
         let connection = Arc::new(Self {
             post: Post::new(&tables.session, news),
             tables,
+            lease: options.lease,
             services_until: Instant::now() + SERVICE_PATIENCE,
             listening: Mutex::default(),
             url: options.url.clone(),
@@ -197,9 +203,9 @@ impl Connection {
         self.services_until
     }
 
-    /// Names who is told whenever something was heard.
-    pub(crate) fn listen(&self, bell: Arc<dyn Bell>) {
-        *locked(&self.listening) = Some(bell);
+    /// Names who is told whenever something was heard, and once a second at least.
+    pub(crate) fn listen(&self, listening: impl Fn(&Connection) + Send + 'static) {
+        *locked(&self.listening) = Some(Box::new(listening));
     }
 
     /// A topic that is open here, or is opened.
@@ -345,7 +351,7 @@ impl Connection {
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.look());
                 }
-                Heard::Keepers(topic) => {
+                Heard::Ready(topic) => {
                     let writers = self.writers();
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.send_again());
@@ -356,16 +362,18 @@ impl Connection {
             }
         }
         owed.retain(|owed| !self.answered(owed));
+        let stored = self.post.take_stored();
+        // Behind the letters: none is about a writer that is not among them.
         let writers = self.writers();
-        for (service, stored) in self.post.take_stored() {
+        for (service, stored) in stored {
             let about = |writer: &&Arc<Outgoing>| writer.topic.name == stored.topic;
             for writer in writers.iter().filter(about) {
-                writer.stored(&service, &stored.stand);
+                writer.stored(&service, &stored);
             }
         }
         writers.iter().for_each(|writer| writer.settle());
-        if let Some(bell) = &*locked(&self.listening) {
-            bell.ring(None);
+        if let Some(listening) = &*locked(&self.listening) {
+            listening(self);
         }
     }
 

@@ -44,6 +44,8 @@ pub const RE_SERVED: u8 = 1;
 pub const BASE: u8 = 2;
 /// The sample numbered `previous` went by the other of its topic's two DDS topics.
 pub const ELSEWHERE: u8 = 4;
+/// Nothing before it was to be kept: durability services miss nothing there.
+pub const BEGINS: u8 = 8;
 /// In a page of history: retention has left it of what was there, and numbers before it are missing
 /// without being lost.
 pub const LEFT: u8 = 16;

@@ -562,6 +562,19 @@ impl Inbox {
         self.queue.push_front(queued);
     }
 
+    /// Whether what is handed out next is history, as a durability service has it.
+    pub(crate) fn begins_with_past(&self) -> bool {
+        self.queue.front().is_some_and(Queued::is_past)
+    }
+
+    /// What lies here is not wanted, nor the past that it waits for: it comes again.
+    pub(crate) fn discard(&mut self) {
+        self.past = None;
+        self.held.clear();
+        self.gaps.clear();
+        self.take_all();
+    }
+
     /// A sample of a page of history, unless it has come before.
     /// `last`: of last values.
     pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {

@@ -10,7 +10,7 @@ use helio_bus::Ticket;
 use helio_bus::transport::{Receipt, Record};
 use helio_core::{Headers, SchemaId, Tai, TraceId};
 
-use crate::envelope::{BASE, RE_SERVED};
+use crate::envelope::{BASE, BEGINS, RE_SERVED};
 
 /// The most samples of a writer that wait for services.
 pub(crate) const MAX_SAMPLES: usize = 65_536;
@@ -62,6 +62,8 @@ pub(crate) struct Kept {
     wants_room: bool,
     /// The newest number that was written before anything was kept; 0 is none.
     before: u64,
+    /// The number of the first sample; 0 is none yet.
+    first: u64,
     watch: Option<Watch>,
 }
 
@@ -117,6 +119,9 @@ impl Kept {
     pub(crate) fn push(&mut self, sequence: u64, record: &Record<'_>) {
         let bytes = [record.payload, record.key].concat().into_boxed_slice();
         self.bytes += bytes.len();
+        if self.first == 0 {
+            self.first = sequence;
+        }
         self.entries.push_back(Entry {
             sequence,
             time: record.time,
@@ -146,7 +151,8 @@ impl Kept {
         while let Some(entry) = self.entries.get_mut(self.sent) {
             let again = if entry.sent { RE_SERVED } else { 0 };
             let base = if self.sent == 0 { BASE } else { 0 };
-            send(entry.sequence, &entry.record(), again | base)?;
+            let begins = if entry.sequence == self.first { BEGINS } else { 0 };
+            send(entry.sequence, &entry.record(), again | base | begins)?;
             entry.sent = true;
             self.sent += 1;
         }
@@ -163,7 +169,8 @@ impl Kept {
         };
         if now.saturating_duration_since(watch.since) >= watch.patience {
             (watch.since, watch.patience) = (now, OVERDUE[1].min(watch.patience * 2));
-            send(sequence, &oldest.record(), RE_SERVED | BASE);
+            let begins = if sequence == self.first { BEGINS } else { 0 };
+            send(sequence, &oldest.record(), RE_SERVED | BASE | begins);
         }
     }
 
@@ -236,7 +243,7 @@ mod tests {
     fn what_not_all_services_have_is_sent_again_and_the_oldest_says_that_it_is() {
         let mut kept = Kept::default();
         (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
-        assert_eq!(sent(&mut kept), [(1, BASE), (2, 0), (3, 0)]);
+        assert_eq!(sent(&mut kept), [(1, BASE | BEGINS), (2, 0), (3, 0)]);
         assert_eq!(sent(&mut kept), []);
         kept.stored("a".to_owned(), 2);
         let both = ["a".to_owned(), "b".to_owned()];
@@ -252,7 +259,7 @@ mod tests {
     fn the_oldest_is_sent_again_by_itself_ever_more_seldom_until_it_is_acknowledged() {
         let mut kept = Kept::default();
         (1..=2).for_each(|sequence| kept.push(sequence, &record(b"payload")));
-        let (begun, again) = (Instant::now(), (1, RE_SERVED | BASE));
+        let (begun, again) = (Instant::now(), (1, RE_SERVED | BASE | BEGINS));
         let look = |kept: &mut Kept, second: u64| {
             let mut sent = None;
             let now = begun + Duration::from_secs(second);

@@ -28,6 +28,8 @@ const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 m
 /// How long a process that is new in a domain waits for others to be found: nobody tells how many
 /// there are.
 const DISCOVERY_MS: u64 = 300;
+/// Cyclone's own lease.
+const LEASE: Duration = Duration::from_secs(10);
 /// How long opening waits for what others have to say.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after connecting a durability service is waited for that is not there yet.
@@ -42,6 +44,8 @@ pub(crate) struct Options {
     /// What bridges call it.
     pub(crate) name: String,
     pub(crate) discovery: Duration,
+    /// After so long a silence a participant counts as gone.
+    pub(crate) lease: Duration,
     /// Cyclone's configuration, as XML.
     pub(crate) config: String,
 }
@@ -74,12 +78,14 @@ impl Options {
             None => format!("dds-{domain}-{}", prefix.replace('/', ".")),
         };
         let discovery = url.number("discovery_ms")?.unwrap_or(DISCOVERY_MS);
+        let lease = url.number::<u32>("lease_s")?.map_or(LEASE, |s| Duration::from_secs(s.into()));
         Ok(Self {
             url: url.to_string(),
             domain,
             prefix: prefix.to_owned(),
             name,
             discovery: Duration::from_millis(discovery),
+            lease,
             config: config(url)?,
         })
     }

@@ -63,6 +63,8 @@ pub(crate) struct Past {
     /// When a page has come last.
     heard: Instant,
     alone: Alone,
+    /// The last page has come.
+    pub(crate) whole: bool,
 }
 
 /// What becomes of it when the service that was asked goes and no other is there.
@@ -146,6 +148,7 @@ impl Past {
             news: VecDeque::new(),
             heard: now,
             alone,
+            whole: false,
         })
     }
 
@@ -174,7 +177,7 @@ impl Past {
                 (there, self.asks) = (true, [0; 2]);
             }
         }
-        if !there && self.alone == Alone::Ends {
+        if (!there || self.is_silent()) && self.alone == Alone::Ends {
             return Ok(true);
         }
         if there && self.fetch.page > 0 && self.asks[0] >= self.forgotten {
@@ -206,7 +209,8 @@ impl Past {
             (self.fetch.page, self.asked, self.asks) = (page.head.page + 1, None, [0; 2]);
             if page.head.end {
                 inbox.covered_by_past(page.head.stands);
-                return if page.head.whole { Came::All } else { Came::AllThereIs };
+                self.whole = page.head.whole;
+                return if self.whole { Came::All } else { Came::AllThereIs };
             }
         }
         Came::Some
@@ -365,7 +369,7 @@ mod tests {
             let writer = Writer::open(&connection.letters(PAST).unwrap(), &qos, None);
             let pen = Pen::new(writer.unwrap(), &connection.tables.session);
             connection.tables.say(Word::Keeper { at: 1 }).unwrap();
-            let keeps = Keeps { ready: true, turn: 0, trouble: None };
+            let keeps = Keeps { ready: true, ..Keeps::default() };
             connection.tables.say(Word::Keeps { topic: topic.clone(), keeps }).unwrap();
             Self { connection, questions, pen }
         }
@@ -428,7 +432,7 @@ mod tests {
         let mut services = [(); 2].map(|()| Service::of(&name, &reading.tables.session));
         services.sort_by_key(|service| service.name().to_owned());
         let trouble = Some("no room".to_owned());
-        let keeps = Keeps { ready: false, turn: 0, trouble };
+        let keeps = Keeps { trouble, ..Keeps::default() };
         let word = Word::Keeps { topic: name.clone(), keeps };
         services[0].connection.tables.say(word).unwrap();
         let topic = Dds::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();

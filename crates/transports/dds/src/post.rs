@@ -76,6 +76,21 @@ pub(crate) struct Stored {
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
     pub(crate) stand: Stand,
+    /// What becomes of the samples behind it, where they are not on their way to the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Why a service has no more of a writer's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It has not got them: they are to be sent again.
+    Again,
+    /// It takes none: it has samples of that newer incarnation.
+    Fenced { newer: u64 },
+    /// It cannot keep this producer's.
+    Refused { cause: String },
 }
 
 impl Stored {

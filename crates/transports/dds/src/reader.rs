@@ -12,7 +12,6 @@ use helio_bus::transport::{
 };
 use helio_bus::{Bell, Outage, TransportError};
 use helio_core::ProducerName;
-use helio_core::qos::Reliability;
 
 use crate::SCHEME;
 use crate::connection::Connection;
@@ -101,6 +100,8 @@ pub(crate) struct DdsReader {
     producers: Producers,
     /// What durability services have and has not come yet.
     past: Option<Past>,
+    /// The last one came to its end.
+    caught_up: bool,
     /// Services that went or came, and were not told of.
     outages: VecDeque<Outage>,
     /// The typed sample that is handed out.
@@ -146,22 +147,12 @@ impl DdsReader {
         Ok(reader)
     }
 
-    /// A durability service's: it gets all that another one has and it has not, and what is sent
-    /// again.
-    pub(crate) fn keeping(
-        topic: &Arc<TopicState>,
-        have: Vec<Stand>,
-        other: Option<String>,
-    ) -> Result<Self, TransportError> {
-        let take = (Take::Everything, other.is_some());
-        let (mut reader, stands) = Self::meet(topic, &[], take)?;
+    /// A durability service's: it gets what is sent again, too.
+    pub(crate) fn keeping(topic: &Arc<TopicState>, have: &[Stand]) -> Result<Self, TransportError> {
+        let (reader, _) = Self::meet(topic, &[], (Take::Everything, false))?;
         let mut inbox = locked(&reader.shared.inbox);
         have.iter().for_each(|stand| inbox.knows(stand));
         drop(inbox);
-        if let Some(other) = other {
-            let stands = stands.into_iter().map(|(_, stand)| stand).collect();
-            reader.begin_with_past((other, Alone::Ends), None, (stands, have))?;
-        }
         Ok(reader)
     }
 
@@ -199,7 +190,8 @@ impl DdsReader {
         let before = stands.iter().map(|(_, stand)| stand.clone()).collect();
         locked(&shared.inbox).came_behind(before);
         let (producers, outages, avro) = Default::default();
-        Ok((Self { shared, producers, past: None, outages, avro }, stands))
+        let (past, caught_up) = (None, false);
+        Ok((Self { shared, producers, past, caught_up, outages, avro }, stands))
     }
 
     /// Begins with what durability services have: the newest so many of each key, or all.
@@ -218,12 +210,14 @@ impl DdsReader {
         Ok(())
     }
 
-    /// A durability service's: another one has come, which may have what it has not.
+    /// A durability service's: gets all that another one has and it has not. What comes meanwhile
+    /// is behind it.
     pub(crate) fn catch_up(
         &mut self,
         other: String,
         have: Vec<Stand>,
     ) -> Result<(), TransportError> {
+        self.caught_up = false;
         self.begin_with_past((other, Alone::Ends), None, (Vec::new(), have))?;
         locked(&self.shared.inbox).begin_past();
         Ok(())
@@ -304,6 +298,7 @@ impl DdsReader {
         let over = past.turn(inbox)?;
         self.outages.extend(std::iter::from_fn(|| past.news()));
         if over {
+            self.caught_up = past.whole;
             self.past = None;
             inbox.end_past(self.shared.topic.is_kept());
         }
@@ -329,6 +324,26 @@ impl DdsReader {
         inbox.gaps.clear();
         self.outages.clear();
         Ok(inbox.pop())
+    }
+
+    /// Whether of the past something is still to come or to be taken.
+    pub(crate) fn has_past(&self) -> bool {
+        self.is_behind() || locked(&self.shared.inbox).begins_with_past()
+    }
+
+    /// Whether the past has come to its end that was asked for last: its service may have gone.
+    pub(crate) fn has_caught_up(&self) -> bool {
+        self.caught_up
+    }
+
+    /// What has come and was not taken is not wanted: it comes again.
+    pub(crate) fn discard(&mut self) -> Result<(), TransportError> {
+        let shared = Arc::clone(&self.shared);
+        let mut inbox = locked(&shared.inbox);
+        self.past = None;
+        shared.pull(&mut inbox)?;
+        inbox.discard();
+        Ok(())
     }
 
     /// The sample that was taken last comes again.
@@ -438,8 +453,7 @@ fn subscribe(
     let ends = Readers::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
-    let best_effort = topic.qos.reliability == Reliability::BestEffort;
-    let mut inbox = Inbox::new(&places, take).best_effort(best_effort);
+    let mut inbox = Inbox::new(&places, take).best_effort(!topic.is_reliable());
     if past {
         inbox.begin_past();
     }

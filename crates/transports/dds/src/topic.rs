@@ -95,7 +95,12 @@ impl Dds {
         Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
     }
 
+    /// Whether a durability service was seen, whenever that was.
     fn is_served(&self) -> bool {
+        let seen = || self.connection.tables.look(|state| state.is_kept_by_anybody());
+        if !self.served.load(Ordering::Acquire) && seen() {
+            self.served.store(true, Ordering::Release);
+        }
         self.served.load(Ordering::Acquire)
     }
 
@@ -259,6 +264,12 @@ impl TopicState {
         is_kept(&self.qos)
     }
 
+    /// Whether samples are sent until they arrive: those that are kept always, since what got lost
+    /// on its way to a durability service is on no disk.
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.qos.reliability == Reliability::Reliable || self.is_kept()
+    }
+
     /// The partitions that a request names, or all.
     pub(crate) fn partitions(&self, named: &[u32]) -> Result<(), TransportError> {
         let partitions = self.qos.partitions;
@@ -283,10 +294,7 @@ impl TopicState {
     fn endpoint_qos(&self) -> entity::Qos {
         let qos = entity::Qos::new().keep_all().leave_instances();
         let qos = qos.representations(&[Representation::Xcdr2]);
-        let qos = match self.qos.reliability {
-            Reliability::Reliable => qos.reliable(Duration::ZERO),
-            Reliability::BestEffort => qos.best_effort(),
-        };
+        let qos = if self.is_reliable() { qos.reliable(Duration::ZERO) } else { qos.best_effort() };
         match self.qos.deadline {
             Some(deadline) => qos.deadline(deadline),
             None => qos,

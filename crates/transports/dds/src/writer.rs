@@ -20,6 +20,7 @@ use crate::envelope::{BASE, Header};
 use crate::error::{engine, failed, unsupported};
 use crate::kept::Kept;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
+use crate::post::{Stored, Verdict};
 use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
 use crate::topic::{Claiming, TopicState, no_service};
 
@@ -321,12 +322,31 @@ impl Outgoing {
     }
 
     /// A durability service says what it has of this writer's.
-    pub(crate) fn stored(&self, service: &str, stand: &Stand) {
+    pub(crate) fn stored(&self, service: &str, Stored { stand, verdict, .. }: &Stored) {
         let own = self.producer.name == stand.producer
             && self.producer.incarnation == stand.incarnation
             && self.partition == stand.partition;
-        if let Some(kept) = locked(&self.kept).as_mut().filter(|_| own) {
+        if !own {
+            return;
+        }
+        match verdict {
+            None | Some(Verdict::Again) => {}
+            Some(Verdict::Fenced { newer }) => return self.fence(*newer),
+            Some(Verdict::Refused { cause }) => return self.give_up(cause),
+        }
+        if let Some(kept) = &mut *locked(&self.kept) {
             kept.stored(service.to_owned(), stand.sequence);
+        }
+        if verdict.is_some() {
+            self.send_again();
+        }
+    }
+
+    /// Receipts that wait will not come; what they are about is kept, and may become durable yet.
+    fn give_up(&self, cause: &str) {
+        let told = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
+        for (_, ticket) in told {
+            ticket.complete(Err(PublishError::Unknown { cause: cause.to_owned() }));
         }
     }
 
@@ -335,10 +355,9 @@ impl Outgoing {
         let mut kept = locked(&self.kept);
         let Some(waiting) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return };
         let (ready, trouble) = self.connection().tables.look(|state| {
-            let keepers = || state.keepers(&self.topic.name);
-            let ready = keepers().filter(|(_, keeps)| keeps.ready).map(|(name, _)| name.clone());
-            let trouble = keepers().find_map(|(_, keeps)| keeps.trouble.clone());
-            (ready.collect::<Vec<_>>(), trouble)
+            let ready = state.keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
+            let ready: Vec<_> = ready.map(|(name, _)| name.clone()).collect();
+            (ready, state.trouble(&self.topic.name))
         });
         let settled = waiting.settle(&ready);
         if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
@@ -350,12 +369,10 @@ impl Outgoing {
                 locked(&self.pen).before.written = written;
             });
         }
-        let failed = trouble.filter(|_| ready.is_empty()).map(|cause| (cause, waiting.give_up()));
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
-        if let Some((cause, told)) = failed {
-            let error = engine("have it kept", std::io::Error::other(cause));
-            told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(error.clone().into())));
+        if let Some(cause) = trouble.filter(|_| ready.is_empty()) {
+            self.give_up(&cause);
         }
         if settled.room {
             let notify = locked(&self.room).clone();

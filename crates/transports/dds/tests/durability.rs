@@ -6,14 +6,15 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Service, domain, url};
+use common::{Service, domain, is_ready, url};
 use helio_bus::{
     Bus, Event, Gap, GapCause, Guarantee, Message, Outage, PublishError, Publisher, Qos, Sample,
     Start, Subscribe, Topic, TopicError, TopicSpec, TransportError,
 };
 use helio_core::qos::{History, Overload, Retention};
 use helio_core::schema::Schema;
-use helio_dds::durability::Durability;
+use helio_dds::durability::{Durability, Notice};
+use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, Record, WriterOptions};
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -371,6 +372,197 @@ fn receipts_of_a_writer_that_was_fenced_say_so() {
     fenced(publisher.publish(Message::new(&[0; 8])).wait_timeout(LONG).map(drop));
     let _service = Service::start(&url, folder.path());
     first.wait_timeout(LONG).unwrap();
+}
+
+/// Puts a sample of a producer into a folder, behind a disk that refuses to sync it.
+fn append_unsynced(folder: &std::path::Path, publisher: &Publisher, sequence: u64) {
+    let refuses = std::sync::Arc::new(AtomicBool::new(false));
+    let refused = std::sync::Arc::clone(&refuses);
+    let disk = move |_: &std::path::Path| match refused.load(Ordering::Acquire) {
+        true => Err(std::io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
+        false => Ok(()),
+    };
+    let options = JournalOptions {
+        maintenance: Maintenance::Manual,
+        sync_hook: Some(std::sync::Arc::new(disk)),
+        ..JournalOptions::default()
+    };
+    let journal = Journal::open(folder, options).unwrap();
+    let topic = journal.topic(&"kept".parse().unwrap()).unwrap().unwrap();
+    let producer = publisher.producer();
+    let options = WriterOptions { producer: producer.name, ownership: Ownership::Shared };
+    let claim = topic.adopt(&options, producer.incarnation, None).unwrap();
+    let mut writer = topic.writer_with(0, &claim).unwrap();
+    writer.identify(producer.incarnation, sequence).unwrap();
+    let payload = &(sequence - 1).to_le_bytes();
+    refuses.store(true, Ordering::Release);
+    let offset = writer.append(&Record { key: b"k", payload, ..Record::default() }).unwrap();
+    topic.wait_durable(0, offset, None).unwrap_err();
+}
+
+/// Numbers of a producer's samples as they lie in a folder.
+fn sequences(folder: &std::path::Path) -> Vec<u64> {
+    let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
+    let kept = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    let count: u64 = kept.partitions().unwrap().iter().map(|partition| partition.end).sum();
+    let options = Subscribe::from(Start::Earliest).as_written();
+    let mut samples = kept.subscribe(options).unwrap();
+    let samples = std::iter::from_fn(|| samples.try_next().unwrap());
+    let sequences = samples.filter_map(|event| Some(event.into_sample()?.header.sequence));
+    let sequences: Vec<_> = sequences.collect();
+    assert_eq!(sequences.len() as u64, count, "there are repeats in the folder");
+    sequences
+}
+
+fn unknown(outcome: Result<helio_bus::transport::Receipt, PublishError>) {
+    match outcome {
+        Err(PublishError::Unknown { cause }) => {
+            assert!(cause.contains("cannot keep kept"), "{cause}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_disk_refused_to_sync_is_not_acknowledged_after_a_restart_either() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publisher = kept.publisher().unwrap();
+    publish(&publisher, 0..3);
+    drop(service);
+    // As of a service that was killed when the disk had refused the fourth.
+    append_unsynced(folder.path(), &publisher, 4);
+    let fourth = publisher.publish(Message::new(&3_u64.to_le_bytes()).key(b"k"));
+    for _ in 0..2 {
+        let service = Service::start(&url, folder.path());
+        service.await_notice(|notice| match notice {
+            Notice::Trouble { cause, .. } => cause.contains("until this host is started anew"),
+            Notice::Ready { .. } => panic!("it is ready over what the disk has refused"),
+            _ => false,
+        });
+        assert!(!matches!(fourth.outcome(), Some(Ok(_))), "it is on no disk");
+    }
+    unknown(fourth.wait_timeout(LONG));
+    assert_eq!(sequences(folder.path()), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_is_in_the_journal_is_not_put_there_again_when_a_sync_fails() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publisher = kept.publisher().unwrap();
+    publish(&publisher, 0..3);
+    let other = Bus::builder().producer("Dome").connect(&url).unwrap();
+    let dome = topic(&other, "kept", numbers()).publisher().unwrap();
+    append_unsynced(folder.path(), &dome, 1);
+    let pending: Vec<_> = (3..9_u64)
+        .map(|number| publisher.publish(Message::new(&number.to_le_bytes()).key(b"k")))
+        .collect();
+    service.await_notice(|notice| matches!(notice, Notice::Trouble { .. }));
+    pending.into_iter().for_each(|publishing| unknown(publishing.wait_timeout(LONG)));
+    // It tries again every two seconds.
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        let sequences = sequences(folder.path());
+        assert!(sequences.len() <= 10, "{sequences:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn an_incarnation_below_what_the_service_has_is_told_so() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let service = Service::start(&url, folder.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let publisher = topic(&bus, "kept", numbers()).publisher().unwrap();
+    publish(&publisher, 0..3);
+    drop(service);
+    // A newer one was here and has gone, which nobody who lives knows of.
+    let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
+    let kept = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
+    let samples = kept.subscribe(Subscribe::from(Start::Earliest));
+    let mut sample = samples.unwrap().next_sample().unwrap();
+    sample.header.producer.incarnation += 1_000_000_000;
+    let mut newer = kept.forwarder(&sample.header.producer, 0).unwrap();
+    newer.forward(&sample.as_ref(), sample.headers.as_ref()).unwrap().wait().unwrap();
+    drop((newer, kept));
+    journal.close();
+    let waiting = publisher.publish(Message::new(&[0; 8]));
+    let _service = Service::start(&url, folder.path());
+    let outcome = waiting.wait_timeout(LONG).map(drop);
+    let told = matches!(outcome, Err(PublishError::Transport(TransportError::Fenced { .. })));
+    assert!(told, "{outcome:?}");
+}
+
+#[test]
+fn a_service_that_stands_still_holds_up_nobodys_receipts() {
+    let url = format!("{}&lease_s=2", url(domain()));
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [first, second] = [0, 1].map(|of: usize| Service::start(&url, folders[of].path()));
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publisher = kept.publisher().unwrap();
+    [&first, &second].iter().for_each(|service| service.await_notice(is_ready));
+    publish(&publisher, 0..10);
+    first.stand_still(true);
+    publish(&publisher, 10..30);
+    assert_eq!(sequences(folders[0].path()).len(), 10);
+    first.stand_still(false);
+    first.await_notice(is_ready);
+    drop(second);
+    assert_eq!(sequences(folders[0].path()), (1..=30).collect::<Vec<_>>());
+    publish(&publisher, 30..40);
+    assert_eq!(read(&kept, Start::Earliest, 40), (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_topic_of_another_quality_of_service_is_told_and_the_others_are_kept() {
+    let (here, there) = (url(domain()), url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    // What was made first holds, wherever they meet.
+    let bus = Bus::connect(&there).unwrap();
+    let publisher =
+        topic(&bus, "kept", Qos { partitions: 2, ..Qos::telemetry() }).publisher().unwrap();
+    let service = Service::start(&here, folder.path());
+    let other = Bus::connect(&here).unwrap();
+    publish(&topic(&other, "kept", numbers()).publisher().unwrap(), 0..3);
+    drop(service);
+    let service = Service::start(&there, folder.path());
+    service.await_notice(|notice| match notice {
+        Notice::Trouble { topic, cause } => {
+            topic.as_str() == "kept" && cause.contains("exists with")
+        }
+        _ => false,
+    });
+    let message = Message::new(b"durable").guarantee(Guarantee::Durable);
+    unknown(publisher.publish(message).wait_timeout(LONG));
+    publish(&topic(&bus, "beside", numbers()).publisher().unwrap(), 0..3);
+    drop(service);
+    assert_eq!(sequences(folder.path()), [1, 2, 3]);
+}
+
+#[test]
+fn durable_receipts_are_given_whenever_a_service_is_there() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = topic(&bus, "track", Qos::telemetry()).publisher().unwrap();
+    let durable = || {
+        let message = Message::new(b"durable").guarantee(Guarantee::Durable);
+        publisher.publish(message).wait_timeout(LONG).map(drop)
+    };
+    let refused = durable();
+    let unsupported =
+        matches!(refused, Err(PublishError::Transport(TransportError::Unsupported { .. })));
+    assert!(unsupported, "{refused:?}");
+    let _service = Service::start(&url, folder.path());
+    let until = Instant::now() + LONG;
+    while let Err(error) = durable() {
+        assert!(Instant::now() < until, "{error}");
+    }
 }
 
 #[test]

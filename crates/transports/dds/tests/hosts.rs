@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use common::domain;
 use helio_bus::{
-    Alive, Bus, Event, Lagging, Message, PublishError, Qos, Start, Subscribe, Topic, TopicSpec,
-    TransportError,
+    Alive, Bus, Event, Guarantee, Lagging, Message, PublishError, Qos, Start, Subscribe, Topic,
+    TopicSpec, TransportError,
 };
-use helio_core::qos::{Durability, History, Overload, Ownership, Retention};
+use helio_core::qos::{Durability as Late, History, Overload, Ownership, Retention};
+
+use helio_dds::durability::{Durability, Notice};
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -26,10 +28,18 @@ fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
     helio_dds::register();
     let producer = role.strip_prefix("owner-").unwrap_or("Mount");
+    if role.starts_with("service-") {
+        return keep();
+    }
     let bus = Bus::builder().producer(producer);
     let bus = bus.connect(&std::env::var("HELIO_TEST_URL").unwrap()).unwrap();
     if role.starts_with("owner-") {
         return own(&bus);
+    }
+    match role.as_str() {
+        "logger" => return log_all(&bus),
+        "late" => return read_all(&bus),
+        _ => {}
     }
     let topic = track(&bus);
     match role.as_str() {
@@ -105,6 +115,74 @@ fn own(bus: &Bus) {
     }
 }
 
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").unwrap();
+}
+
+/// A durability service.
+fn keep() {
+    let [url, folder] = ["URL", "FOLDER"].map(|of| std::env::var(format!("HELIO_TEST_{of}")));
+    let mut service = Durability::open(&url.unwrap(), folder.unwrap().as_ref()).unwrap();
+    loop {
+        let mut tell = |notice| {
+            if matches!(notice, Notice::Ready { .. }) {
+                say("ready");
+            }
+        };
+        service.turn(Duration::from_millis(50), &mut tell).unwrap();
+    }
+}
+
+fn site_log(bus: &Bus) -> Topic {
+    let (overload, guarantee) = (Overload::Block, Guarantee::Durable);
+    let qos = Qos { overload, guarantee, ..Qos::stream() };
+    bus.topic(TopicSpec::new("site/log").unwrap().qos(qos)).unwrap()
+}
+
+/// Publishes until it is told to end, and says how many are held.
+fn log_all(bus: &Bus) {
+    let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ends = std::sync::Arc::clone(&end);
+    std::thread::spawn(move || {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        ends.store(true, Ordering::Release);
+    });
+    let publisher = site_log(bus).publisher().unwrap();
+    let mut under_way = std::collections::VecDeque::new();
+    let (mut next, mut held) = (0_u64, 0);
+    while !end.load(Ordering::Acquire) || !under_way.is_empty() {
+        if !end.load(Ordering::Acquire) && under_way.len() < 100 {
+            under_way.push_back(publisher.publish(Message::new(&next.to_le_bytes())));
+            next += 1;
+            continue;
+        }
+        under_way.pop_front().unwrap().wait_timeout(LONG).unwrap();
+        held += 1;
+        if held % 100 == 0 {
+            say(&format!("held {held}"));
+        }
+    }
+    say(&format!("all {held}"));
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Reads from the earliest on, and says how many there are in order.
+fn read_all(bus: &Bus) {
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    let mut samples = site_log(bus).subscribe(options).unwrap();
+    let mut next = 0_u64;
+    loop {
+        if let Event::Sample(sample) = samples.next_blocking().unwrap() {
+            assert_eq!(sample.payload[..], next.to_le_bytes());
+            next += 1;
+            say(&format!("read {next}"));
+        }
+    }
+}
+
 fn owned(bus: &Bus) -> Topic {
     let qos = Qos { ownership: Ownership::Exclusive, overload: Overload::DropNewest, ..plain() };
     bus.topic(TopicSpec::new("mount/owned").unwrap().qos(qos)).unwrap()
@@ -112,7 +190,7 @@ fn owned(bus: &Bus) -> Topic {
 
 fn plain() -> Qos {
     let retention = Retention { last_value: false, ..Qos::telemetry().retention };
-    let (durability, history) = (Durability::Volatile, History::None);
+    let (durability, history) = (Late::Volatile, History::None);
     Qos { durability, history, retention, ..Qos::telemetry() }
 }
 
@@ -161,7 +239,12 @@ impl Hosts {
     }
 
     fn run(&self, host: usize, role: &str, url: &str) -> Running {
+        self.run_in(host, role, url, std::path::Path::new(""))
+    }
+
+    fn run_in(&self, host: usize, role: &str, url: &str, folder: &std::path::Path) -> Running {
         let mut command = Command::new("ip");
+        command.env("HELIO_TEST_FOLDER", folder);
         command.args(["netns", "exec", &self.0[host]]).arg(std::env::current_exe().unwrap());
         Running::start(command, role, url)
     }
@@ -271,6 +354,32 @@ fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
     first.until(|w, n| numbered(1)(w, n) && n[0] > taken + 50);
     let later = second.until(|w, n| numbered(0)(w, n) && n[0] > taken + 50)[0];
     assert!(later > taken, "the one that holds is read on both sides");
+}
+
+#[test]
+fn a_service_that_was_cut_off_fetches_what_the_other_one_has_acknowledged() {
+    let Some(hosts) = Hosts::new() else { return };
+    let options = "peers=10.231.7.1,10.231.7.2&multicast=false&lease_s=2";
+    let url = format!("dds://{}?interface=cable&{options}", domain());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut away = hosts.run_in(0, "service-a", &url, folders[0].path());
+    let mut other = hosts.run_in(1, "service-b", &url, folders[1].path());
+    let mut logger = hosts.run(1, "logger", &url);
+    let ready = |word: &str, _: &[u64]| word == "ready";
+    let held = |more| move |word: &str, n: &[u64]| word == "held" && n[0] >= more;
+    [&mut away, &mut other].into_iter().for_each(|service| _ = service.until(ready));
+    let before = logger.until(held(300))[0];
+    hosts.cable("down");
+    // It is waited for until its lease is over.
+    let before = logger.until(held(before + 1_000))[0];
+    hosts.cable("up");
+    away.until(ready);
+    logger.until(held(before + 500));
+    logger.0.stdin.as_mut().unwrap().write_all(b"end\n").unwrap();
+    let count = logger.until(|word, _| word == "all")[0];
+    drop((other, logger));
+    let mut late = hosts.run(0, "late", &url);
+    late.until(|word, n| word == "read" && n[0] == count);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use helio_bus::{
 };
 use helio_core::qos::Overload;
 use helio_dds::durability::{Durability, Notice, is_there};
+use helio_journal::{Journal, JournalOptions, Ownership, WriterOptions};
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
@@ -204,6 +205,145 @@ fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
     read_all(&url, count);
 }
 
+/// Two services that are ready, each in a folder of its own, and how they are to be waited for.
+fn two_services(url: &str, folders: &[PathBuf; 2]) -> [Process; 2] {
+    [0, 1].map(|of| service(url, &folders[of]))
+}
+
+#[test]
+fn a_service_that_was_paused_fetches_what_writers_have_let_go_of() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    let folders = ["a", "b"].map(|name| folder.path().join(name));
+    let [paused, mut other] = two_services(&url, &folders);
+    await_service(&url);
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let publisher = storm(&bus).publisher().unwrap();
+    folders.iter().for_each(|folder| await_ready(folder));
+    let (done, held) = (AtomicBool::new(false), AtomicU64::new(0));
+    let count = std::thread::scope(|scope| {
+        let storm = scope.spawn(|| publish(&publisher, 0, &done, &held));
+        await_more(&held, 500);
+        let _ = std::fs::remove_file(ready(&folders[0]));
+        paused.signal(Signal::STOP);
+        // Receipts wait for its lease, and no longer.
+        await_more(&held, 2_000);
+        paused.signal(Signal::CONT);
+        await_ready(&folders[0]);
+        await_more(&held, 500);
+        other.signal(Signal::KILL);
+        other.wait();
+        await_more(&held, 500);
+        done.store(true, Ordering::Release);
+        storm.join().unwrap()
+    });
+    drop(publisher);
+    bus.close();
+    read_all(&url, count);
+    assert_eq!(in_folder(&folders[0]), (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_service_that_was_paused_while_all_was_published_fetches_it() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    let folders = ["a", "b"].map(|name| folder.path().join(name));
+    let [paused, mut other] = two_services(&url, &folders);
+    await_service(&url);
+    let mut count = publish_more(&url, 0, 100);
+    folders.iter().for_each(|folder| await_ready(folder));
+    let _ = std::fs::remove_file(ready(&folders[0]));
+    paused.signal(Signal::STOP);
+    let lease_is_over = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < lease_is_over {
+        // Whoever has published this is gone when it goes on: nobody sends it again.
+        count = publish_more(&url, count, 100);
+    }
+    paused.signal(Signal::CONT);
+    await_ready(&folders[0]);
+    other.signal(Signal::KILL);
+    other.wait();
+    read_all(&url, count);
+    assert_eq!(in_folder(&folders[0]), (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
+    let url = url(domain());
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("a");
+    let _service = service(&url, &folder);
+    await_service(&url);
+    let count = publish_more(&url, 0, 100);
+    // Somebody else writes into the folder in the name of the dome.
+    let journal = Journal::open(&folder, JournalOptions::default()).unwrap();
+    let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
+    let producer = "Dome".parse().unwrap();
+    let options = WriterOptions { producer, ownership: Ownership::Shared };
+    let claim = topic.adopt(&options, 1, None).unwrap();
+    let bus = Bus::builder().producer("Dome").connect(&url).unwrap();
+    let dome = storm(&bus).publisher().unwrap();
+    let publish = || dome.publish(Message::new(&[0; 8])).wait_timeout(LONG);
+    let refused = publish().unwrap_err().to_string();
+    assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
+    let count = publish_more(&url, count, 100);
+    let refused = publish().unwrap_err().to_string();
+    assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
+    claim.release();
+    // Those that were refused are kept now, too.
+    let until = Instant::now() + LONG;
+    while let Err(error) = publish() {
+        assert!(Instant::now() < until, "{error}");
+    }
+    assert!(in_folder(&folder).len() as u64 > count + 2);
+}
+
+/// The storm as it lies in a service's folder.
+fn in_folder(folder: &Path) -> Vec<u64> {
+    let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
+    let topic = journal.topic(TopicSpec::new("storm").unwrap()).unwrap();
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless).as_written();
+    let mut samples = topic.subscribe(options).unwrap();
+    let ends: u64 = topic.partitions().unwrap().iter().map(|partition| partition.end).sum();
+    let mut numbers = Vec::new();
+    while let Some(event) = samples.try_next().unwrap() {
+        let Some(sample) = event.into_sample() else { continue };
+        numbers.push(u64::from_le_bytes(sample.payload[..8].try_into().unwrap()));
+    }
+    assert_eq!(numbers.len() as u64, ends, "there are repeats in the folder");
+    numbers
+}
+
+#[test]
+fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    // Of a thousand packets.
+    let lossy = "<CycloneDDS><Domain><Internal><Test><XmitLossiness>100</XmitLossiness></Test>\
+                 </Internal></Domain></CycloneDDS>";
+    std::fs::write(config.path(), lossy).unwrap();
+    let url = format!("{}&config={}", url(domain()), config.path().display());
+    let folder = tempfile::tempdir().unwrap();
+    let _service = service(&url, &folder.path().join("a"));
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let until = Instant::now() + LONG;
+    while !is_there(&url).unwrap() {
+        assert!(Instant::now() < until, "the service never came");
+    }
+    let best_effort = helio_core::qos::Reliability::BestEffort;
+    let kept = Qos { reliability: best_effort, guarantee: Guarantee::Durable, ..Qos::telemetry() };
+    // By its quality of service, and by what is asked for.
+    for (name, qos) in [("kept", kept), ("wanted", Qos::telemetry())] {
+        let qos = Qos { reliability: best_effort, overload: Overload::Block, ..qos };
+        let topic = bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap();
+        let publisher = topic.publisher().unwrap();
+        for number in 0..100_u64 {
+            let payload = number.to_le_bytes();
+            let message = Message::new(&payload).key(b"k").guarantee(Guarantee::Durable);
+            publisher.publish(message).wait_timeout(LONG).unwrap();
+        }
+    }
+}
+
 /// Publishes until so many more are held; gives the number of the next one.
 fn publish_more(url: &str, from: u64, more: u64) -> u64 {
     let bus = Bus::builder().producer("Mount").connect(url).unwrap();
@@ -262,7 +402,7 @@ fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
         let text = std::fs::read_to_string(told.path().join("acknowledged"));
         text.ok().map(|text| text.parse::<u64>().unwrap())
     };
-    for _ in 0..3 {
+    for round in 0..3 {
         let mut writer = process("writer", &url, told.path());
         let until = Instant::now() + LONG;
         while acknowledged().is_none_or(|number| number < 100) {
@@ -273,9 +413,17 @@ fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
         writer.wait();
         let newest = acknowledged().unwrap();
         let bus = Bus::connect(&url).unwrap();
-        let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
-        let last = next(&mut storm(&bus).subscribe(options).unwrap());
-        assert!(last >= newest, "{last} is the last, {newest} was acknowledged");
+        let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+        let mut samples = storm(&bus).subscribe(options).unwrap();
+        // Each writer has counted from 0 on, and none of its numbers is missing.
+        let (mut begun, mut last) = (0, None);
+        while begun <= round || last < Some(newest) {
+            let number = next(&mut samples);
+            begun += u64::from(number == 0);
+            assert!(number == 0 || Some(number - 1) == last, "{number} after {last:?}");
+            last = Some(number);
+        }
+        assert_eq!(begun, round + 1);
         std::fs::remove_file(told.path().join("acknowledged")).unwrap();
     }
 }
@@ -288,7 +436,7 @@ impl Disk {
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=160m", "helio-test"])
+            .args(["-t", "tmpfs", "-o", "size=224m", "helio-test"])
             .arg(folder.path())
             .stderr(std::process::Stdio::null())
             .status();
@@ -303,13 +451,15 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_is_named_and_no_receipt_lies() {
+fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     let Some(disk) = Disk::new() else {
         eprintln!("SKIPPED: no small disk can be mounted here (root is wanted)");
         return;
     };
     let url = url(domain());
-    let _service = common::Service::start(&url, disk.0.path());
+    let (filler, folder) = (disk.0.path().join("filler"), disk.0.path().join("kept"));
+    std::fs::write(&filler, vec![0; 64 << 20]).unwrap();
+    let service = common::Service::start(&url, &folder);
     let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
     let topic = storm(&bus);
     let publisher = topic.publisher().unwrap();
@@ -325,6 +475,7 @@ fn a_full_disk_is_named_and_no_receipt_lies() {
     };
     let named = error.contains("durability service cannot keep storm");
     assert!(named && error.contains("no room on the disk"), "{error}");
+    assert!(error.contains("nobody knows whether the sample arrived"), "it is kept later: {error}");
     assert!(held > 0);
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options);
@@ -340,4 +491,48 @@ fn a_full_disk_is_named_and_no_receipt_lies() {
         let sample = event.into_sample().unwrap();
         assert_eq!(sample.payload[..8], expected.to_le_bytes());
     }
+    std::fs::remove_file(&filler).unwrap();
+    service.await_notice(|notice| matches!(notice, Notice::Recovered { .. }));
+    let count = held + 20;
+    for number in held + 1..count {
+        payload[..8].copy_from_slice(&number.to_le_bytes());
+        publisher.publish(Message::new(&payload)).wait_timeout(LONG).unwrap();
+    }
+    // The one that failed, too, and each once.
+    assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn of_two_services_one_that_had_no_room_fetches_what_the_other_one_has_acknowledged() {
+    let Some(disk) = Disk::new() else {
+        eprintln!("SKIPPED: no small disk can be mounted here (root is wanted)");
+        return;
+    };
+    let (url, large) = (url(domain()), tempfile::tempdir().unwrap());
+    let (filler, folder) = (disk.0.path().join("filler"), disk.0.path().join("kept"));
+    std::fs::write(&filler, vec![0; 64 << 20]).unwrap();
+    let small = common::Service::start(&url, &folder);
+    let other = common::Service::start(&url, large.path());
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let publisher = storm(&bus).publisher().unwrap();
+    [&small, &other].iter().for_each(|service| service.await_notice(common::is_ready));
+    let mut payload = vec![7; 256 << 10];
+    let mut count = 0_u64;
+    let mut publish = |more: u64| {
+        for number in count..count + more {
+            payload[..8].copy_from_slice(&number.to_le_bytes());
+            publisher.publish(Message::new(&payload)).wait_timeout(LONG).unwrap();
+        }
+        count += more;
+        count
+    };
+    while !small.has_told(|notice| matches!(notice, Notice::Trouble { .. })) {
+        assert!(publish(1) < 10_000, "the disk never got full");
+    }
+    publish(50);
+    std::fs::remove_file(&filler).unwrap();
+    small.await_notice(common::is_ready);
+    let count = publish(5);
+    drop(other);
+    assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use helio_bus::{
-    Bus, Event, Guarantee, Message, Publisher, Qos, Start, Subscribe, TopicError, TopicName,
-    TopicSpec,
+    Bus, Event, Guarantee, Message, PublishError, Publisher, Qos, Start, Subscribe, TopicError,
+    TopicName, TopicSpec,
 };
 use helio_core::qos::{History, Overload};
 use serde::{Deserialize, Serialize};
 
 use super::DurabilityError;
+use crate::error::engine;
 use crate::tables::Origin;
 
 const NAME: &str = "_helio/kept";
@@ -82,10 +83,9 @@ impl Catalogue {
         let message = Message::new(value).key(key).guarantee(Guarantee::Durable);
         let stored = self.publisher.publish(message).wait();
         stored.map(drop).map_err(|error| match error {
-            helio_bus::PublishError::Transport(error) => TopicError::from(error).into(),
-            other => {
-                DurabilityError::Catalogue { topic: topic.to_string(), reason: other.to_string() }
-            }
+            PublishError::Transport(error) => TopicError::from(error).into(),
+            // What it says is whole: it is the disk.
+            other => engine("write the catalogue", other).into(),
         })
     }
 }

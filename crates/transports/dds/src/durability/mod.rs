@@ -4,7 +4,9 @@
 //! Constraints. Nothing is acknowledged before it is durable in the journal; what is not
 //! acknowledged stays with its writer, which sends it again. Killing the service at any instruction
 //! loses nothing that was acknowledged. One thread does all that receipts depend on, so that no two
-//! of its parts see different things; another one hands out what is there.
+//! of its parts see different things; another one hands out what is there, and where the first one
+//! stands still a third takes back that the service is ready. What goes wrong with a topic, a
+//! producer or a letter is theirs: the service goes on.
 //!
 //! Format. The journal is the bus's own: a topic is kept under its name, its samples as they were
 //! published. `catalogue` says what the topics are in the domain.
@@ -17,10 +19,14 @@
 //! and the other one when that has gone; one that comes back fetches what it has missed.
 
 mod catalogue;
+mod letters;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod topic;
+mod watch;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +39,7 @@ use helio_bus::{
 use thiserror::Error;
 
 use crate::connection::Connection;
-use crate::entity::Writer;
+use crate::entity::{Refused, Writer};
 use crate::error::failed;
 use crate::options::Options;
 use crate::post::{Pen, STORED, Stored, stored_qos};
@@ -41,7 +47,8 @@ use crate::tables::{Stand, Word, unix_nanos};
 use crate::topic::{Dds, has_last_values, is_kept};
 use catalogue::{Catalogue, Known};
 use serve::{Server, Shelves};
-use topic::Keeping;
+use topic::{Keeping, refused};
+use watch::Watch;
 
 /// The most topics that are opened in one turn: others' samples wait meanwhile.
 const OPENED_A_TURN: usize = 16;
@@ -157,6 +164,9 @@ pub struct Durability {
     shelves: Arc<Shelves>,
     server: Server,
     marks: HashMap<String, Pen>,
+    watch: Arc<Watch>,
+    /// What was not said yet of itself and of topics that nobody has open.
+    unsaid: VecDeque<Word>,
     /// Topics that could not be opened, as they were then, and when.
     refused: HashMap<TopicName, (Qos, Instant)>,
     looked: Option<Instant>,
@@ -177,10 +187,14 @@ impl Durability {
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
-        connection.listen(Arc::clone(&bell));
+        let watch = Arc::new(Watch::new(connection.lease));
+        let (watching, rung) = (Arc::clone(&watch), Arc::clone(&bell));
+        connection.listen(move |connection| {
+            watching.look(&connection.tables);
+            rung.ring(None);
+        });
         let shelves = Arc::<Shelves>::default();
         let server = Server::start(&connection, &shelves)?;
-        connection.tables.say(Word::Keeper { at: unix_nanos() })?;
         let mut service = Self {
             dds: Dds::new(connection),
             catalogue,
@@ -191,11 +205,14 @@ impl Durability {
             shelves,
             server,
             marks: HashMap::new(),
+            watch,
+            unsaid: VecDeque::from([Word::Keeper { at: unix_nanos() }]),
             refused: HashMap::new(),
             looked: None,
             figures: Figures::default(),
         };
-        service.say_what_it_knows()?;
+        service.learn()?;
+        service.say_what_is_due();
         Ok(service)
     }
 
@@ -217,22 +234,35 @@ impl Durability {
         Ok(forgotten)
     }
 
-    /// Topics that nobody has open are there all the same.
-    fn say_what_it_knows(&mut self) -> Result<(), DurabilityError> {
-        let tables = &self.dds.connection.tables;
+    /// Topics that nobody has open are there all the same: what is to be said of them.
+    fn learn(&mut self) -> Result<(), DurabilityError> {
         for (topic, known) in self.catalogue.known().iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
-            tables.say(Word::Topic { topic: topic.clone(), qos, origin: origin.clone() })?;
+            self.unsaid.push_back(Word::Topic {
+                topic: topic.clone(),
+                qos,
+                origin: origin.clone(),
+            });
             let schemas = self.journal.topic_info(topic)?.map(|info| info.schemas);
             for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
                 let Some(text) = self.journal.schema(id)? else { continue };
                 let schema = crate::tables::hex(id);
-                tables.say(Word::Text { schema: schema.clone(), text })?;
+                self.unsaid.push_back(Word::Text { schema: schema.clone(), text });
                 let (topic, origin) = (topic.clone(), origin.clone());
-                tables.say(Word::Of { topic, schema, after, origin })?;
+                self.unsaid.push_back(Word::Of { topic, schema, after, origin });
             }
         }
         Ok(())
+    }
+
+    /// Says it, up to where a participant takes no words at the moment.
+    fn say_what_is_due(&mut self) {
+        while let Some(word) = self.unsaid.front() {
+            if self.dds.connection.tables.say(word.clone()).is_err() {
+                return;
+            }
+            self.unsaid.pop_front();
+        }
     }
 
     /// What it has done so far.
@@ -259,19 +289,22 @@ impl Durability {
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), DurabilityError> {
         self.dds.connection.check_open()?;
-        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            self.look(tell)?;
+        if self.watch.begin_turn() {
+            self.topics.values_mut().for_each(Keeping::stood_still);
         }
-        if !self.store(tell)? {
-            self.rest(at_most)?;
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+            self.look(tell);
+        }
+        if !self.store(tell) {
+            self.rest(at_most);
         }
         Ok(())
     }
 
-    fn rest(&mut self, at_most: Duration) -> Result<(), DurabilityError> {
+    fn rest(&mut self, at_most: Duration) {
         let mut at_most = at_most.min(LOOK);
         for topic in self.topics.values_mut().filter(|topic| !topic.is_armed()) {
-            at_most = at_most.min(topic.arm(&self.bell)?);
+            at_most = at_most.min(topic.arm(&self.bell));
         }
         let mut ready = Vec::new();
         self.bell.wait(Some(at_most), &mut ready);
@@ -280,11 +313,11 @@ impl Durability {
                 topic.rung();
             }
         }
-        Ok(())
     }
 
     /// Opens what is new, and looks after what is there.
-    fn look(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), DurabilityError> {
+    fn look(&mut self, tell: &mut dyn FnMut(Notice)) {
+        self.say_what_is_due();
         let tables = &self.dds.connection.tables;
         // What was kept stays so: what was acknowledged of it is in the folder.
         let was_kept =
@@ -320,21 +353,35 @@ impl Durability {
             match self.open_topic(&name, kept) {
                 Ok(Some(samples)) => tell(Notice::Keeps { topic: name, samples }),
                 Ok(None) => {}
-                Err(error) => {
-                    let cause = error.to_string();
-                    tell(Notice::Trouble { topic: name.clone(), cause });
-                    self.refused.insert(name, (qos, Instant::now()));
-                }
+                Err(error) => self.refuse(name, (qos, kept), &error.to_string(), tell),
             }
+            self.watch.beat();
         }
         for topic in self.topics.values_mut() {
-            topic.look(&self.journal, tell)?;
+            topic.look(&self.journal, &mut self.figures, tell);
+            self.watch.beat();
         }
         let tables = &self.dds.connection.tables;
         let live = |session: &String| tables.look(|state| state.live.contains(session));
         self.marks.retain(|session, _| live(session));
         self.looked = (!more).then(Instant::now);
-        Ok(())
+    }
+
+    /// A topic cannot be opened: its writers are told, and it is tried again.
+    fn refuse(
+        &mut self,
+        topic: TopicName,
+        (qos, kept): (Qos, bool),
+        cause: &str,
+        tell: &mut dyn FnMut(Notice),
+    ) {
+        let cause = format!("the durability service cannot keep {topic}: {cause}");
+        if kept {
+            // Where it cannot be said, it is when the topic is tried again.
+            let _ = self.watch.say(&self.dds.connection.tables, &topic, &refused(&cause));
+        }
+        self.refused.insert(topic.clone(), (qos, Instant::now()));
+        tell(Notice::Trouble { topic, cause });
     }
 
     /// Opens a topic; gives how many samples of it there are. Those of which last values are kept
@@ -361,7 +408,7 @@ impl Durability {
             // Last values alone have holes, which no mark may cover.
             self.journal.remove_topic(name)?;
         }
-        let open = |state| Keeping::open(&self.journal, state, (token, kept));
+        let open = |state| Keeping::open(&self.journal, (state, &self.watch), (token, kept));
         let (topic, samples) = match open(Arc::clone(&state)) {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..
@@ -380,43 +427,51 @@ impl Durability {
     }
 
     /// Puts what has come into the journal; says so when all of it is durable.
-    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<bool, DurabilityError> {
+    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> bool {
         let mut busy = false;
-        let mut told = Vec::new();
         // Receipts first: nobody waits for what has last values alone.
         for kept in [true, false] {
             for topic in self.topics.values_mut() {
                 if topic.is_kept() == kept && !topic.is_armed() {
-                    busy |= topic.take(&self.journal, &mut self.figures, tell)?;
+                    busy |= topic.take(&self.journal, &mut self.figures, tell);
+                    self.watch.beat();
                 }
             }
+            let mut letters = Vec::new();
             for topic in self.topics.values_mut().filter(|topic| topic.is_kept() && kept) {
-                topic.settle(tell)?;
-                topic.unsaid(&mut told);
+                topic.settle(tell);
+                topic.letters(&mut letters);
+                self.watch.beat();
             }
-            for (session, stored) in std::mem::take(&mut told) {
-                self.say_stored(session, &stored)?;
+            for (session, letter) in letters {
+                if self.send(&session, &letter).is_err()
+                    && let Some(topic) = self.topics.get_mut(&letter.topic)
+                {
+                    // The session takes none at the moment.
+                    topic.untold(&session, &letter);
+                }
             }
         }
-        Ok(busy)
+        busy
     }
 
-    fn say_stored(&mut self, session: String, stored: &Stored) -> Result<(), DurabilityError> {
-        if !self.marks.contains_key(&session) {
+    fn send(&mut self, session: &str, letter: &Stored) -> Result<(), TransportError> {
+        if !self.marks.contains_key(session) {
             let connection = &self.dds.connection;
-            let qos = stored_qos().partitions(&[&session]).map_err(failed("name a session"))?;
+            let qos = stored_qos().partitions(&[session]).map_err(failed("name a session"))?;
             let writer = Writer::open(&connection.letters(STORED)?, &qos, None);
             let writer = writer.map_err(failed("open a writer of letters"))?;
-            self.marks.insert(session.clone(), Pen::new(writer, &connection.tables.session));
+            self.marks.insert(session.to_owned(), Pen::new(writer, &connection.tables.session));
         }
-        let value = serde_json::to_vec(stored).unwrap_or_default();
-        let pen = self.marks.get_mut(&session);
-        let said = pen.is_some_and(|pen| pen.write(stored.key().as_bytes(), &value).is_ok());
-        if let Some(topic) = self.topics.get_mut(&stored.topic).filter(|_| !said) {
-            // The session takes none at the moment.
-            topic.say_again(&stored.stand);
-        }
-        Ok(())
+        let value = serde_json::to_vec(letter).unwrap_or_default();
+        let Some(pen) = self.marks.get_mut(session) else { return Ok(()) };
+        pen.write(letter.key().as_bytes(), &value).map_err(|refused| match refused {
+            Refused::Full => TransportError::Outage {
+                transport: crate::SCHEME.to_owned(),
+                cause: "a participant takes no letters".to_owned(),
+            },
+            Refused::Failed(error) => failed("write a letter")(error),
+        })
     }
 }
 

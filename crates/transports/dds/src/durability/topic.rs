@@ -1,6 +1,15 @@
 //! One topic that is kept: out of the domain, into the journal.
+//!
+//! Constraints. Nothing is said to be durable that was only read, or only appended. A hole before a
+//! sample cannot be filled any more behind it: what others may have is fetched first. What goes
+//! wrong here is this topic's trouble, or one producer's.
+//!
+//! Operation, a circle: what is in the folder is synced; what other services have is fetched; then
+//! the topic is ready, and takes what writers send. It begins anew, behind, after a hole that
+//! others may fill and when the service stood still, and at the first step after trouble.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +22,18 @@ use helio_bus::{
 };
 use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
 use helio_core::{Producer, ProducerName};
+use helio_journal::JournalError;
 
+use super::letters::Letters;
 use super::serve::Shelf;
+use super::watch::Watch;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
-use crate::envelope::Header;
+use crate::envelope::{BEGINS, Header};
 use crate::inbox::Queued;
+use crate::options::SERVICE_PATIENCE;
 use crate::post::Stored;
 use crate::reader::DdsReader;
-use crate::tables::{Keeps, Stand, Word};
+use crate::tables::{Keeps, is_text_of};
 use crate::topic::TopicState;
 
 /// The most samples that are taken of a topic before it is waited until they are durable.
@@ -31,47 +44,77 @@ const PASSING: usize = 128;
 const MAX_FORWARDERS: usize = 1_024;
 /// How long the disk is given to make a batch durable.
 const DISK: Duration = Duration::from_secs(60);
+/// How long the journal's own syncs are given to make durable what was in the folder.
+const SYNCED: Duration = Duration::from_secs(10);
+const UNSYNCED: &str = "what is in the folder does not get onto the disk; a disk that has refused \
+    it once is not believed until this host is started anew";
 /// How long after trouble it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 /// How long another service is given to say that it keeps a topic.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a writer is given to send again what is missing.
-const MISSING: Duration = Duration::from_millis(500);
+/// A service that is there and hands out nothing for so long is not waited for; what it has comes
+/// when it says that it goes on.
+const SILENT: Duration = Duration::from_secs(60);
+/// How long services that lost each other are given to hear so.
+const RETURNED: Duration = Duration::from_secs(2);
+/// The most services whose coming back is noticed.
+const MAX_LOST: usize = 64;
+
+/// Where a topic stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    /// What is in the folder is not known to be on the disk.
+    Unsynced { since: Instant },
+    /// Others may have what is not here. It is waited for what they say until then, and for one to
+    /// say something, where nobody does, until the other time.
+    Behind { until: Instant, alone: Instant },
+    /// It has what each other service has, and takes what writers send.
+    Ready,
+    /// Something went wrong; it is tried again then.
+    Trouble { until: Instant },
+}
 
 /// One kept topic.
 pub(super) struct Keeping {
     state: Arc<TopicState>,
+    watch: Arc<Watch>,
     token: u64,
     /// Whether its samples are, or its last values alone.
     kept: bool,
     armed: bool,
+    stage: Stage,
     reader: DdsReader,
     journal: Topic,
     /// What is handed out of it.
     shelf: Arc<Shelf>,
     forwarders: HashMap<Who, Forwarder>,
     schemas: HashSet<SchemaId>,
-    /// What is in the journal.
+    /// What is in the journal, on the disk or not: it is not appended again.
     has: HashMap<Who, Order>,
     /// What of it is durable.
     durable: HashMap<Who, Order>,
     under_way: HashMap<u32, Publishing>,
-    /// Whose durable samples their writers were not told of.
-    unsaid: HashSet<Who>,
+    /// Whose samples those are.
+    fresh: HashSet<Who>,
+    letters: Letters,
     keeps: Keeps,
-    /// Other services whose samples it has.
-    synced: HashSet<String>,
+    /// Whether that was said.
+    said: bool,
+    /// The other services that were there, and those that have gone since.
+    others: BTreeMap<String, u64>,
+    lost: HashSet<String>,
+    /// Those whose samples it has, as they were when they were asked.
+    synced: BTreeMap<String, u64>,
     /// The one whose samples are on their way.
-    fetching: Option<String>,
+    fetching: Option<(String, u64, Instant)>,
     /// Until then services may be there that have not said what they keep.
     unheard_until: Instant,
-    /// Nothing is taken from writers before what others have: it could not be put before it.
-    begun: bool,
-    /// What came with a hole before it that nobody sends: first it is looked for with others.
-    behind_hole: Option<(Who, Order)>,
-    /// When those were asked for that are missing.
-    asked: Option<Instant>,
-    again: Option<Instant>,
+    /// The hole that others were asked for last.
+    hole: Option<(Who, Order)>,
+    /// Until when it was waited in vain for somebody to fill a hole.
+    waited: Option<Instant>,
+    /// What could not be put into the journal: it is the first that is tried again.
+    failed: Option<Queued>,
 }
 
 /// What becomes of a sample.
@@ -114,11 +157,51 @@ fn journal_qos(qos: &Qos, kept: bool) -> Qos {
     }
 }
 
+/// What went wrong, in words.
+fn told(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// Why a sample is not in the journal.
+enum Unkept {
+    /// The topic cannot be kept at the moment.
+    Topic(String),
+    /// This producer's samples cannot be.
+    Producer(String),
+}
+
+impl From<TopicError> for Unkept {
+    fn from(error: TopicError) -> Self {
+        Self::Topic(error.to_string())
+    }
+}
+
+impl From<PublishError> for Unkept {
+    fn from(error: PublishError) -> Self {
+        let of_producer = match &error {
+            PublishError::Transport(TransportError::Engine { source, .. }) => {
+                let source = source.downcast_ref::<JournalError>();
+                matches!(source, Some(JournalError::TooMany { .. }))
+            }
+            PublishError::Transport(
+                TransportError::TooLarge { .. } | TransportError::Owned { .. },
+            ) => true,
+            _ => false,
+        };
+        if of_producer { Self::Producer(error.to_string()) } else { Self::Topic(error.to_string()) }
+    }
+}
+
+/// How a topic is kept that cannot be opened.
+pub(super) fn refused(cause: &str) -> Keeps {
+    Keeps { refused: true, trouble: Some(cause.to_owned()), ..Keeps::default() }
+}
+
 impl Keeping {
     /// Opens it; gives how many samples of it there are.
     pub(super) fn open(
         journal: &Bus,
-        state: Arc<TopicState>,
+        (state, watch): (Arc<TopicState>, &Arc<Watch>),
         (token, kept): (u64, bool),
     ) -> Result<(Self, u64), DurabilityError> {
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
@@ -127,40 +210,43 @@ impl Keeping {
         let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_stands(&topic)?;
-        let fetching = others(&state).into_iter().next();
-        let reader = DdsReader::keeping(&state, stands(&has), fetching.clone())?;
-        let keeps = Keeps { ready: false, turn: 0, trouble: None };
-        let keeping = Self {
+        let reader = DdsReader::keeping(&state, &stands(&has))?;
+        let mut keeping = Self {
             state,
+            watch: Arc::clone(watch),
             token,
             kept,
             armed: false,
+            stage: Stage::Unsynced { since: Instant::now() },
             reader,
             shelf: Shelf::new(topic.clone(), kept, &has),
             journal: topic,
             forwarders: HashMap::new(),
             schemas,
-            durable: has.clone(),
-            // Writers that were told by a service before do not know this one.
-            unsaid: has.keys().cloned().collect(),
             has,
+            durable: HashMap::new(),
             under_way: HashMap::new(),
-            keeps,
-            synced: HashSet::new(),
-            fetching,
+            fresh: HashSet::new(),
+            letters: Letters::default(),
+            keeps: Keeps::default(),
+            said: false,
+            others: BTreeMap::new(),
+            lost: HashSet::new(),
+            synced: BTreeMap::new(),
+            fetching: None,
             unheard_until: Instant::now() + PATIENCE,
-            begun: !kept,
-            behind_hole: None,
-            asked: None,
-            again: None,
+            hole: None,
+            waited: None,
+            failed: None,
         };
-        keeping.say_keeps()?;
+        keeping.say();
         Ok((keeping, samples))
     }
 
-    fn say_keeps(&self) -> Result<(), TransportError> {
-        let (topic, keeps) = (self.state.name.clone(), self.keeps.clone());
-        self.state.connection.tables.say(Word::Keeps { topic, keeps })
+    /// Says how it is kept; where that cannot be said, at the next look.
+    fn say(&mut self) {
+        let tables = &self.state.connection.tables;
+        self.said = self.watch.say(tables, &self.state.name, &self.keeps).is_ok();
     }
 
     /// Whether it is the topic of that quality of service, and kept so.
@@ -186,89 +272,207 @@ impl Keeping {
         self.armed = false;
     }
 
+    /// Whether nothing is taken from writers: it could not be put behind what others have.
+    fn waits(&self) -> bool {
+        match self.stage {
+            Stage::Ready => false,
+            Stage::Behind { .. } => self.kept && !self.reader.is_behind(),
+            Stage::Unsynced { .. } | Stage::Trouble { .. } => true,
+        }
+    }
+
     /// Has the bell rung when there is something to take; gives how long it may be waited for.
-    pub(super) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Result<Duration, DurabilityError> {
-        if self.again.is_some() {
-            return Ok(AGAIN);
+    pub(super) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Duration {
+        if self.waits() {
+            return super::LOOK;
         }
-        if !self.begun && !self.reader.is_behind() {
-            return Ok(super::LOOK);
-        }
-        Ok(match self.reader.arm(bell, self.token)? {
-            Armed::Ready => Duration::ZERO,
-            Armed::Waiting => {
+        match self.reader.arm(bell, self.token) {
+            Ok(Armed::Ready) => Duration::ZERO,
+            Ok(Armed::Waiting) => {
                 self.armed = true;
                 Duration::MAX
             }
-            Armed::Recheck(after) => after.min(Duration::from_millis(10)),
-        })
+            Ok(Armed::Recheck(after)) => after.min(Duration::from_millis(10)),
+            // Taking tells what is wrong.
+            Err(_) => super::LOOK,
+        }
     }
 
-    /// Looks after what changes seldom: schemas, other services, an end of trouble.
+    /// Looks after what is not done by what comes: schemas, other services, an end of trouble.
     pub(super) fn look(
         &mut self,
         journal: &Bus,
+        figures: &mut Figures,
         tell: &mut dyn FnMut(Notice),
-    ) -> Result<(), DurabilityError> {
+    ) {
         self.shelf.looked();
-        let state = Arc::clone(&self.state);
-        let tables = &state.connection.tables;
-        let known = tables.look(|tables| tables.schemas(&state.name));
+        self.letters.look();
+        if self.keeps.trouble.is_some() && !matches!(self.stage, Stage::Behind { .. }) {
+            // It comes again: writers have it still. Where it fails, it does so when it is taken.
+            let _ = self.reader.discard();
+        }
+        let now = Instant::now();
+        let waits = matches!(self.stage, Stage::Trouble { until } if now < until);
+        if !waits && let Err(cause) = self.step(journal, figures, tell) {
+            self.trouble(&cause, tell);
+        }
+        if !self.said {
+            self.say();
+        }
+    }
+
+    fn step(
+        &mut self,
+        journal: &Bus,
+        figures: &mut Figures,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<(), String> {
+        if matches!(self.stage, Stage::Trouble { .. }) {
+            self.stage = Stage::Unsynced { since: Instant::now() };
+        }
+        let known = self.state.connection.tables.look(|tables| tables.schemas(&self.state.name));
         for (id, _) in known {
-            if !self.schemas.contains(&id) {
-                self.carry_schema(journal, id)?;
+            self.carry_schema(journal, id).map_err(told)?;
+        }
+        if let Stage::Unsynced { since } = self.stage {
+            if self.kept && !self.is_synced()? {
+                return if since.elapsed() < SYNCED { Ok(()) } else { Err(UNSYNCED.to_owned()) };
+            }
+            self.durable.clone_from(&self.has);
+            let until = self.state.connection.services_until();
+            self.fall_behind(until, until);
+            if let Some(failed) = self.failed.take() {
+                self.put(journal, failed, figures, tell)?;
             }
         }
-        if self.again.is_some_and(|again| Instant::now() >= again) {
-            self.again = None;
-            // As at a start: others have had acknowledged meanwhile what is not here.
-            self.synced.clear();
-            self.keeps.trouble = None;
-            tell(Notice::Recovered { topic: state.name.clone() });
+        self.fetch_what_others_have(tell)
+    }
+
+    /// Whether all that is in the journal is on the disk.
+    fn is_synced(&self) -> Result<bool, String> {
+        let partitions = self.journal.partitions().map_err(told)?;
+        Ok(partitions.iter().all(|partition| partition.durable >= partition.end))
+    }
+
+    /// The service stood still: others went on without it.
+    pub(super) fn stood_still(&mut self) {
+        if matches!(self.stage, Stage::Behind { .. } | Stage::Ready) {
+            let others = !self.others.is_empty() || !self.lost.is_empty();
+            let now = Instant::now();
+            self.keeps.parted += 1;
+            self.said = false;
+            match others {
+                true => self.fall_behind(now + RETURNED, now + self.alone()),
+                false => self.fall_behind(now, now),
+            }
         }
-        if self.reader.is_behind() {
+    }
+
+    /// How long another service is waited for that is not seen at the moment: those that were lost
+    /// to each other find each other again within a lease.
+    fn alone(&self) -> Duration {
+        2 * self.state.connection.lease + SERVICE_PATIENCE
+    }
+
+    /// Others may have what is not here.
+    fn fall_behind(&mut self, until: Instant, alone: Instant) {
+        self.stage = Stage::Behind { until, alone };
+        (self.fetching, self.armed) = (None, false);
+        self.synced.clear();
+        if self.keeps.ready {
+            self.keeps.ready = false;
+            self.say();
+        }
+    }
+
+    /// Fetches from one after the other; has what all of them have in the end.
+    fn fetch_what_others_have(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), String> {
+        if self.look_who_is_there() && self.stage == Stage::Ready {
+            let until = Instant::now() + RETURNED;
+            self.fall_behind(until, until);
+        }
+        if self.reader.has_past() {
             return Ok(());
         }
-        let others = others(&state);
-        self.synced.extend(self.fetching.take());
-        self.synced.retain(|other| others.contains(other));
-        if let Some(other) = others.into_iter().find(|other| !self.synced.contains(other)) {
-            return self.fetch(other);
+        if let Some((other, parted, since)) = self.fetching.take()
+            && (self.reader.has_caught_up() || since.elapsed() >= SILENT)
+        {
+            self.synced.insert(other, parted);
         }
-        if !self.keeps.ready && self.again.is_none() && !self.may_hear_of_others() {
-            (self.keeps.ready, self.begun) = (true, true);
+        let others = &self.others;
+        self.synced.retain(|other, parted| others.get(other) == Some(parted));
+        let next = others.iter().find(|(other, _)| !self.synced.contains_key(*other));
+        if let Some((other, parted)) = next.map(|(other, parted)| (other.clone(), *parted)) {
+            // What comes meanwhile is behind it.
+            self.reader.catch_up(other.clone(), stands(&self.has)).map_err(told)?;
+            self.armed = false;
+            self.fetching = Some((other, parted, Instant::now()));
+            return Ok(());
+        }
+        let Stage::Behind { until, alone } = self.stage else { return Ok(()) };
+        let until = if self.others.is_empty() { alone.max(until) } else { until };
+        if self.under_way.is_empty() && !self.may_hear_of_others(until) {
+            self.stage = Stage::Ready;
+            self.keeps.ready = true;
             self.keeps.turn += 1;
-            self.say_keeps()?;
+            let topic = &self.state.name;
+            if self.keeps.trouble.take().is_some() {
+                tell(Notice::Recovered { topic: topic.clone() });
+            }
+            self.say();
             if self.kept {
-                tell(Notice::Ready { topic: state.name.clone() });
+                tell(Notice::Ready { topic: self.state.name.clone() });
             }
         }
         Ok(())
+    }
+
+    /// Looks which services keep the topic, too: what one has is in its journal, ready or not.
+    /// Tells those that are there again that they were not. True where one was gone, or says that
+    /// this one was: it went on alone.
+    fn look_who_is_there(&mut self) -> bool {
+        let tables = &self.state.connection.tables;
+        let others: BTreeMap<_, _> = tables.look(|known| {
+            let others = known.keepers(&self.state.name);
+            let others = others.filter(|(session, _)| **session != tables.session);
+            others.map(|(session, keeps)| (session.clone(), keeps.parted)).collect()
+        });
+        let back = others.keys().filter(|other| self.lost.remove(*other)).count();
+        let told = |(other, parted)| others.get(other).is_some_and(|now| now != parted);
+        let apart = back > 0 || self.synced.iter().any(told);
+        let before = std::mem::replace(&mut self.others, others);
+        let gone = before.into_keys().filter(|other| !self.others.contains_key(other));
+        if self.lost.len() < MAX_LOST {
+            self.lost.extend(gone);
+        }
+        if back > 0 {
+            self.keeps.parted += 1;
+            self.say();
+        }
+        apart
     }
 
     /// Whether there may be services with samples that have not said yet that they keep it.
-    fn may_hear_of_others(&self) -> bool {
-        let connection = &self.state.connection;
-        if !self.kept || self.begun && self.synced.is_empty() {
-            return false;
-        }
+    fn may_hear_of_others(&self, until: Instant) -> bool {
         let now = Instant::now();
-        let silent = || connection.tables.look(|state| state.has_silent_keepers(&self.state.name));
-        now < connection.services_until() || now < self.unheard_until && silent()
-    }
-
-    /// Has another service hand out what is not here; what comes meanwhile is behind it.
-    fn fetch(&mut self, other: String) -> Result<(), DurabilityError> {
-        self.reader.catch_up(other.clone(), stands(&self.has))?;
-        self.armed = false;
-        self.fetching = Some(other);
-        Ok(())
+        let tables = &self.state.connection.tables;
+        let silent = || tables.look(|state| state.has_silent_keepers(&self.state.name));
+        self.kept && (now < until || now < self.unheard_until && silent())
     }
 
     /// Makes a schema known to the journal's topic, so that whoever opens the folder reads it.
-    fn carry_schema(&mut self, journal: &Bus, id: SchemaId) -> Result<(), DurabilityError> {
+    /// False where its text is not known, or is another's.
+    fn carry_schema(&mut self, journal: &Bus, id: SchemaId) -> Result<bool, TopicError> {
+        if self.schemas.contains(&id) {
+            return Ok(true);
+        }
         let tables = &self.state.connection.tables;
-        let Some(text) = tables.look(|tables| tables.text(id).cloned()) else { return Ok(()) };
+        let text = tables.look(|tables| tables.text(id).cloned());
+        let text = text.or_else(|| tables.fresh(|tables| tables.text(id).cloned()));
+        let Some(text) = text else { return Ok(false) };
+        if !is_text_of(id, &text) {
+            return Ok(false);
+        }
         let schema = SchemaText { id, text: text.into() };
         let spec = TopicSpec::of(self.state.name.clone());
         let spec = spec.schema(schema.clone()).evolution(Evolution::None);
@@ -277,7 +481,7 @@ impl Keeping {
             other => other?,
         }
         self.schemas.insert(id);
-        Ok(())
+        Ok(true)
     }
 
     /// Puts what has come into the journal. True where there may be more.
@@ -286,104 +490,151 @@ impl Keeping {
         journal: &Bus,
         figures: &mut Figures,
         tell: &mut dyn FnMut(Notice),
-    ) -> Result<bool, DurabilityError> {
-        if self.again.is_some() {
-            return Ok(false);
-        }
-        if !self.begun && !self.reader.is_behind() {
+    ) -> bool {
+        let taken = self.take_some(journal, figures, tell);
+        taken.unwrap_or_else(|cause| {
+            self.trouble(&cause, tell);
+            false
+        })
+    }
+
+    fn take_some(
+        &mut self,
+        journal: &Bus,
+        figures: &mut Figures,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<bool, String> {
+        if matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. }) {
             return Ok(false);
         }
         for _ in 0..if self.kept { BATCH } else { PASSING } {
-            let Some(next) = self.reader.next()? else {
+            let mut next = self.reader.next().map_err(told)?;
+            if self.waits()
+                && let Some(early) = next.take_if(|next| !next.is_past())
+            {
+                self.reader.put_back(early);
+            }
+            let Some(next) = next else {
                 return Ok(self.kept && !self.under_way.is_empty());
             };
-            if next.is_foreign() {
-                continue;
-            }
-            let mut avro = Vec::new();
-            let (header, payload) = match next.read(&mut avro) {
-                Ok(read) => read,
-                Err(told) => {
-                    // It is not acknowledged: nothing else may stand in its place.
-                    self.trouble(&PublishError::Encode(told), tell)?;
-                    return Ok(false);
-                }
-            };
-            if let Some(other) = self.may_fill(&next, &header) {
-                self.keeps.ready = false;
-                self.say_keeps()?;
-                self.synced.clear();
-                self.reader.put_back(next);
-                self.fetch(other)?;
+            if !next.is_foreign() && !self.put(journal, next, figures, tell)? {
                 return Ok(true);
-            }
-            if !self.schemas.contains(&header.schema) {
-                self.carry_schema(journal, header.schema)?;
-            }
-            if let Err(error) = self.add(&next, &header, payload, (figures, tell)) {
-                self.trouble(&error, tell)?;
-                return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Another service, where one may have what is missing before a sample though its writer has
-    /// not; none where they were asked already.
-    fn may_fill(&mut self, next: &Queued, header: &Header<'_>) -> Option<String> {
-        if !self.kept || !next.base || next.is_past() || self.reader.is_behind() {
-            return None;
+    /// Puts a sample into the journal, or where it belongs instead. False where others are to be
+    /// asked first for what is missing before it.
+    fn put(
+        &mut self,
+        journal: &Bus,
+        next: Queued,
+        figures: &mut Figures,
+        tell: &mut dyn FnMut(Notice),
+    ) -> Result<bool, String> {
+        let mut avro = Vec::new();
+        let added = match next.read(&mut avro) {
+            Ok((header, _)) if self.is_new_hole(&next, &header) => {
+                self.reader.put_back(next);
+                return Ok(false);
+            }
+            Ok((header, payload)) => self.add(journal, &next, &header, payload, (figures, tell)),
+            // It is not acknowledged: nothing else may stand in its place.
+            Err(cause) => Err(Unkept::Producer(cause)),
+        };
+        match added {
+            Ok(()) => Ok(true),
+            Err(Unkept::Topic(cause)) => {
+                self.failed = Some(next);
+                Err(cause)
+            }
+            Err(Unkept::Producer(cause)) => {
+                if let Ok(name) = ProducerName::new(next.names().1) {
+                    self.refuse((next.partition, name), &cause, tell);
+                }
+                Ok(true)
+            }
         }
-        let (name, order) = (ProducerName::new(header.producer).ok()?, header.order());
-        let who = (header.partition, name);
-        if fate(self.has.get(&who).copied(), order, false) != Fate::Early {
-            return None;
+    }
+
+    /// A producer's samples cannot be kept: that is its own trouble.
+    fn refuse(&mut self, who: Who, cause: &str, tell: &mut dyn FnMut(Notice)) {
+        let (topic, name) = (self.state.name.clone(), who.1.clone());
+        let cause = format!("the durability service cannot keep {name} of {topic}: {cause}");
+        if self.letters.refuse(who, &cause) {
+            tell(Notice::Trouble { topic, cause });
         }
-        let behind = Some((who, order));
-        if self.behind_hole == behind {
-            return None;
+    }
+
+    /// Whether others may have what is missing before a sample though its writer has not, and were
+    /// not asked for it yet. They are asked from then on.
+    fn is_new_hole(&mut self, next: &Queued, header: &Header<'_>) -> bool {
+        let takes = self.kept && self.stage == Stage::Ready && !self.reader.is_behind();
+        if !takes || !next.base || next.is_past() || next.is_foreign() {
+            return false;
         }
-        let other = others(&self.state).into_iter().next()?;
-        self.behind_hole = behind;
-        Some(other)
+        let Ok(name) = ProducerName::new(header.producer) else { return false };
+        let (who, order) = ((header.partition, name), header.order());
+        let has = self.has.get(&who).copied();
+        if fate(has, order, follows(has, next, order)) != Fate::Early {
+            return false;
+        }
+        let hole = Some((who, order));
+        if self.hole == hole {
+            return false;
+        }
+        self.hole = hole;
+        self.look_who_is_there();
+        let (now, alone) = (Instant::now(), self.alone());
+        let waited = self.waited.is_some_and(|until| until <= now && now < until + alone);
+        if self.others.is_empty() {
+            if waited || header.flags & BEGINS != 0 {
+                return false;
+            }
+            self.waited = Some(now + alone);
+        }
+        self.fall_behind(now, now + alone);
+        true
     }
 
     fn add(
         &mut self,
+        journal: &Bus,
         next: &Queued,
         header: &Header<'_>,
         payload: &[u8],
         (figures, tell): (&mut Figures, &mut dyn FnMut(Notice)),
-    ) -> Result<(), PublishError> {
+    ) -> Result<(), Unkept> {
         let Ok(name) = ProducerName::new(header.producer) else { return Ok(()) };
         let (who, order) = ((header.partition, name.clone()), header.order());
         let has = self.has.get(&who).copied();
-        // What its writer has left out nobody will send.
-        let follows = next.previous > 0 && has == Some((order.0, next.previous));
+        let follows = follows(has, next, order);
         match fate(has, order, next.base || follows || next.is_past() || !self.kept) {
             Fate::Known => {
                 if next.origin == Origin::History && !next.is_past() {
                     // Its writer has sent it again: it does not know that it is here.
-                    self.unsaid.insert(who);
+                    self.letters.repeat(who);
                 }
                 return Ok(());
             }
             Fate::Early => {
-                if self.asked.is_none_or(|asked| asked.elapsed() >= MISSING) {
-                    self.asked = Some(Instant::now());
-                    self.keeps.turn += 1;
-                    self.say_keeps()?;
-                }
+                self.letters.ask(who);
                 return Ok(());
             }
             Fate::Taken => {}
         }
-        if let Some((_, before)) =
-            has.filter(|has| self.kept && has.0 == order.0 && has.1 + 1 < order.1)
-        {
-            let told =
-                format!("{name}: {} samples before number {}", order.1 - before - 1, order.1);
-            tell(Notice::Hole { topic: self.state.name.clone(), told });
+        if self.letters.is_refused(&who) {
+            self.letters.repeat(who);
+            return Ok(());
+        }
+        if !self.carry_schema(journal, header.schema)? && self.kept && !next.is_past() {
+            // Nobody could read it: its schema's text is on its way.
+            self.letters.ask(who);
+            return Ok(());
+        }
+        if self.kept && !follows && !next.is_past() && header.flags & BEGINS == 0 {
+            self.tell_hole(&name, has, order, tell);
         }
         let producer = Producer { name, incarnation: header.incarnation };
         let sample = SampleRef {
@@ -401,17 +652,35 @@ impl Keeping {
             origin: Origin::Log,
         };
         match self.forward(&who, &sample) {
-            Ok(()) => {
-                self.shelf.has(&who, order);
-                self.has.insert(who.clone(), order);
-                self.unsaid.insert(who);
-                figures.stored += 1;
-                figures.bytes += payload.len() as u64;
-                Ok(())
-            }
             // A newer incarnation was here before.
-            Err(PublishError::Transport(TransportError::Fenced { .. })) => Ok(()),
-            Err(error) => Err(error),
+            Err(PublishError::Transport(TransportError::Fenced { newer, .. })) => {
+                self.letters.fence(who, newer);
+                return Ok(());
+            }
+            forwarded => forwarded?,
+        }
+        self.shelf.has(&who, order);
+        self.letters.took(&who);
+        self.fresh.insert(who.clone());
+        self.has.insert(who, order);
+        (figures.stored, figures.bytes) =
+            (figures.stored + 1, figures.bytes + payload.len() as u64);
+        Ok(())
+    }
+
+    /// Tells what is missing of an incarnation before a sample, if anything.
+    fn tell_hole(
+        &self,
+        name: &ProducerName,
+        has: Option<Order>,
+        order: Order,
+        tell: &mut dyn FnMut(Notice),
+    ) {
+        let from = has.filter(|has| has.0 == order.0).map_or(0, |has| has.1);
+        let missing = order.1.saturating_sub(from.saturating_add(1));
+        if missing > 0 {
+            let told = format!("{name}: {missing} samples before number {}", order.1);
+            tell(Notice::Hole { topic: self.state.name.clone(), told });
         }
     }
 
@@ -442,81 +711,57 @@ impl Keeping {
     }
 
     /// Waits until what is in the journal is durable.
-    pub(super) fn settle(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), DurabilityError> {
+    pub(super) fn settle(&mut self, tell: &mut dyn FnMut(Notice)) {
         if self.under_way.is_empty() {
-            return Ok(());
+            return;
         }
         let mut under_way = std::mem::take(&mut self.under_way).into_values();
         if let Some(error) = under_way.find_map(|publishing| publishing.wait_timeout(DISK).err()) {
-            return self.trouble(&error, tell);
+            return self.trouble(&error.to_string(), tell);
         }
-        for who in &self.unsaid {
-            if let Some(order) = self.has.get(who) {
-                self.durable.insert(who.clone(), *order);
+        for who in self.fresh.drain() {
+            if let Some(order) = self.has.get(&who) {
+                self.durable.insert(who, *order);
             }
         }
-        Ok(())
+        self.letters.look();
     }
 
-    /// It cannot be kept: nothing of it is acknowledged until it is tried again.
-    fn trouble(
-        &mut self,
-        error: &PublishError,
-        tell: &mut dyn FnMut(Notice),
-    ) -> Result<(), DurabilityError> {
-        let (topic, name) = (self.state.name.clone(), &self.state.name);
-        let cause = format!("the durability service cannot keep {name}: {error}");
+    /// It cannot be kept: nothing more of it is acknowledged until it is tried again, from the
+    /// first step on. What is in the journal stays there.
+    fn trouble(&mut self, cause: &str, tell: &mut dyn FnMut(Notice)) {
+        let topic = self.state.name.clone();
+        let cause = format!("the durability service cannot keep {topic}: {cause}");
         self.under_way.clear();
+        self.fresh.clear();
         self.forwarders.clear();
-        self.has.clone_from(&self.durable);
-        self.again = Some(Instant::now() + AGAIN);
-        self.armed = false;
-        (self.keeps.ready, self.keeps.trouble) = (false, Some(cause.clone()));
-        self.say_keeps()?;
-        tell(Notice::Trouble { topic, cause });
-        Ok(())
+        self.fall_behind(Instant::now(), Instant::now());
+        self.stage = Stage::Trouble { until: Instant::now() + AGAIN };
+        // Where it fails, it is tried again with the next look.
+        let _ = self.reader.discard();
+        if self.keeps.trouble.as_ref() != Some(&cause) {
+            self.keeps.trouble = Some(cause.clone());
+            self.say();
+            tell(Notice::Trouble { topic, cause });
+        }
     }
 
     /// Adds what writers are to be told, each with the writer's session.
-    pub(super) fn unsaid(&mut self, told: &mut Vec<(String, Stored)>) {
-        if !self.kept || self.unsaid.is_empty() || !self.under_way.is_empty() {
-            return;
-        }
-        let (topic, tables) = (&self.state.name, &self.state.connection.tables);
-        let (unsaid, durable) = (&mut self.unsaid, &self.durable);
-        tables.look(|state| {
-            unsaid.retain(|who| {
-                let Some((incarnation, sequence)) = durable.get(who).copied() else { return false };
-                let (partition, producer) = who.clone();
-                let mut own = state.writers(topic).filter(|(session, writer)| {
-                    (writer.partition, &writer.producer) == (partition, &producer)
-                        && writer.incarnation == incarnation
-                        && writer.open
-                        && state.live.contains(*session)
-                });
-                // A writer whose word has not been heard yet will be; one that has gone will not.
-                let Some((session, _)) = own.next() else { return false };
-                let stand = Stand { partition, producer, incarnation, sequence, ways: [0; 2] };
-                told.push((session.to_owned(), Stored { topic: topic.clone(), stand }));
-                false
-            });
-        });
+    pub(super) fn letters(&mut self, told: &mut Vec<(String, Stored)>) {
+        let (letters, durable) = (&mut self.letters, &self.durable);
+        let tables = &self.state.connection.tables;
+        tables.look(|state| letters.write(&self.state.name, durable, state, told));
     }
 
     /// A writer was not told.
-    pub(super) fn say_again(&mut self, stand: &Stand) {
-        self.unsaid.insert((stand.partition, stand.producer.clone()));
+    pub(super) fn untold(&mut self, session: &str, letter: &Stored) {
+        self.letters.untold(session, letter);
     }
 }
 
-/// The other services that keep a topic: what one has is in its journal, ready or not.
-fn others(state: &TopicState) -> Vec<String> {
-    let tables = &state.connection.tables;
-    tables.look(|known| {
-        let others = known.keepers(&state.name);
-        let others = others.filter(|(session, _)| **session != tables.session);
-        others.map(|(session, _)| session.clone()).collect()
-    })
+/// Whether nothing is missing before a sample: what its writer has left out nobody will send.
+fn follows(has: Option<Order>, next: &Queued, order: Order) -> bool {
+    next.previous > 0 && has == Some((order.0, next.previous))
 }
 
 /// Reads how far each producer's samples go, and how many there are.

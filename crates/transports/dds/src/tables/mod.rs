@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use helio_bus::transport::locked;
 use helio_bus::{Clock, TransportError};
 
-pub(crate) use state::{Heard, Heeded, State};
+pub(crate) use state::{Heard, Heeded, State, is_text_of};
 pub(crate) use words::{
     About, Answer, Ask, Claim, End, Fenced, Keeps, Opened, Origin, Stand, Word, WriterWord, guid,
     hex, name,

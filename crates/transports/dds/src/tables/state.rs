@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use helio_core::{ProducerName, Qos, SchemaId, TopicName};
+use helio_core::{ProducerName, Qos, Schema, SchemaId, TopicName};
 
 use super::words::{Ask, Keeps, Origin, Word, WriterWord, schema_id};
 
@@ -63,8 +63,9 @@ pub(crate) enum Heard {
     Schemas(TopicName),
     /// A topic's writers changed.
     Writers(TopicName),
-    /// Who keeps a topic changed.
-    Keepers(TopicName),
+    /// A durability service is ready that was not, and may have missed what it has not
+    /// acknowledged.
+    Ready(TopicName),
     Asked(Ask),
 }
 
@@ -86,7 +87,11 @@ impl State {
             }
             Some(Word::Text { schema, text }) => {
                 if let Some(id) = schema_id(&schema) {
-                    self.texts.entry(id).or_insert(text);
+                    // Who says another text than was said before may be the one who is right.
+                    let known = self.texts.get(&id);
+                    if known.is_none_or(|known| *known != text && is_text_of(id, &text)) {
+                        self.texts.insert(id, text);
+                    }
                 }
                 Heard::Nothing
             }
@@ -112,8 +117,10 @@ impl State {
             }
             Some(Word::Keeps { topic, keeps }) => {
                 let of = self.topics.entry(topic.clone()).or_default();
-                of.keepers.insert(session.to_owned(), keeps);
-                Heard::Keepers(topic)
+                let (ready, turn) = (keeps.ready, keeps.turn);
+                let before = of.keepers.insert(session.to_owned(), keeps);
+                let known = before.is_some_and(|before| before.ready && before.turn == turn);
+                if ready && !known { Heard::Ready(topic) } else { Heard::Nothing }
             }
             Some(Word::Wanted { topic }) => {
                 let of = self.topics.entry(topic).or_default();
@@ -195,12 +202,19 @@ impl State {
 
     /// The durability services that keep a topic, by session.
     pub(crate) fn keepers(&self, name: &TopicName) -> impl Iterator<Item = (&String, &Keeps)> {
-        self.topics.get(name).into_iter().flat_map(|topic| &topic.keepers)
+        let keepers = self.topics.get(name).into_iter().flat_map(|topic| &topic.keepers);
+        keepers.filter(|(_, keeps)| !keeps.refused)
+    }
+
+    /// Why a durability service cannot keep a topic, where one cannot.
+    pub(crate) fn trouble(&self, name: &TopicName) -> Option<String> {
+        self.topics.get(name)?.keepers.values().find_map(|keeps| keeps.trouble.clone())
     }
 
     /// Whether a durability service is there that has not said whether it keeps a topic.
     pub(crate) fn has_silent_keepers(&self, name: &TopicName) -> bool {
-        let keeps = |session| self.keepers(name).any(|(keeper, _)| keeper == session);
+        let topic = self.topics.get(name);
+        let keeps = |session| topic.is_some_and(|topic| topic.keepers.contains_key(session));
         !self.keepers.iter().all(keeps)
     }
 
@@ -270,6 +284,11 @@ impl State {
     pub(crate) fn said(&self, session: &str) -> u64 {
         self.said.get(session).copied().unwrap_or(0)
     }
+}
+
+/// Whether a text is that of the schema.
+pub(crate) fn is_text_of(id: SchemaId, text: &str) -> bool {
+    Schema::parse(text).is_ok_and(|schema| schema.id() == id)
 }
 
 impl Topic {

@@ -66,12 +66,19 @@ pub(crate) enum Word {
 }
 
 /// How a durability service keeps a topic.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keeps {
     /// It has all that others had before, and what it says to have is waited for.
     pub(crate) ready: bool,
-    /// Grows each time that it wants to have what was not acknowledged once more.
+    /// Grows each time that it is ready anew.
     pub(crate) turn: u64,
+    /// Grows each time that another service is there again that was gone: it may have missed
+    /// something without knowing.
+    #[serde(default)]
+    pub(crate) parted: u64,
+    /// It has none of it, and hands out nothing.
+    #[serde(default)]
+    pub(crate) refused: bool,
     /// Why it cannot keep it at the moment.
     pub(crate) trouble: Option<String>,
 }

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_dds::durability::{Durability, Notice};
 
@@ -62,25 +62,66 @@ impl Drop for Process {
 }
 
 /// A durability service in this process.
-pub(crate) struct Service(Arc<AtomicBool>, Option<JoinHandle<()>>);
+pub(crate) struct Service(Arc<Shared>, Option<JoinHandle<()>>);
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    still: AtomicBool,
+    notices: Mutex<Vec<Notice>>,
+}
 
 impl Service {
     pub(crate) fn start(url: &str, folder: &Path) -> Self {
-        let stop = Arc::<AtomicBool>::default();
-        let stopped = Arc::clone(&stop);
+        let shared = Arc::<Shared>::default();
+        let told = Arc::clone(&shared);
         let mut service = Durability::open(url, folder).unwrap();
         let run = move || {
-            while !stopped.load(Ordering::Acquire) {
-                service.turn(Duration::from_millis(50), &mut |_: Notice| {}).unwrap();
+            let mut tell = |notice: Notice| told.notices.lock().unwrap().push(notice);
+            while !told.stop.load(Ordering::Acquire) {
+                if told.still.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                } else {
+                    service.turn(Duration::from_millis(50), &mut tell).unwrap();
+                }
             }
         };
-        Self(stop, Some(std::thread::spawn(run)))
+        Self(shared, Some(std::thread::spawn(run)))
     }
+
+    /// Has it stand still, as a thread does that waits for a disk, or go on.
+    pub(crate) fn stand_still(&self, still: bool) {
+        self.0.still.store(still, Ordering::Release);
+    }
+
+    /// Waits until it has told something that it had not told the last time.
+    pub(crate) fn await_notice(&self, wanted: impl Fn(&Notice) -> bool) {
+        let until = Instant::now() + Duration::from_secs(120);
+        while !self.has_told(&wanted) {
+            let notices = self.0.notices.lock().unwrap();
+            assert!(Instant::now() < until, "it never told so, but {notices:?}");
+            drop(notices);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether it has.
+    pub(crate) fn has_told(&self, wanted: impl Fn(&Notice) -> bool) -> bool {
+        let mut notices = self.0.notices.lock().unwrap();
+        let told = notices.iter().position(wanted);
+        told.into_iter().for_each(|place| drop(notices.drain(..=place)));
+        told.is_some()
+    }
+}
+
+/// It has what others have of a topic.
+pub(crate) fn is_ready(notice: &Notice) -> bool {
+    matches!(notice, Notice::Ready { .. })
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0.stop.store(true, Ordering::Release);
         let thread = self.1.take();
         thread.into_iter().for_each(|thread| thread.join().unwrap());
     }

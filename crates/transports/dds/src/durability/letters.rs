@@ -1,0 +1,234 @@
+//! What a topic's writers are told of their samples: how far they are durable, and what is missing.
+//!
+//! Constraints. By what is so, not by what has happened: each writer that lives is told how far it
+//! is durable unless it was told that already, so that no lost word, late writer or session that
+//! was away for a while leaves one that is never told.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use helio_core::TopicName;
+
+use super::{Order, Who};
+use crate::post::{Stored, Verdict};
+use crate::tables::{Stand, State, WriterWord};
+
+/// How soon a writer is asked again to send what is missing: twice as long each time, up to the
+/// longest, while nothing of it comes.
+const MISSING: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// How long after a producer's samples could not be kept it is tried again.
+const REFUSED: Duration = Duration::from_secs(10);
+/// The most producers of which it is remembered that something is to be told.
+const MAX_PRODUCERS: usize = 65_536;
+
+/// The letters of one topic.
+#[derive(Default)]
+pub(super) struct Letters {
+    /// What each writer was told last, by session.
+    told: HashMap<(String, Who), Stored>,
+    /// Who does not know what it was told.
+    repeats: HashSet<Who>,
+    /// Whose samples are missing, to be asked for.
+    missing: HashSet<Who>,
+    /// When they were asked for, and how long they are waited for.
+    asked: HashMap<Who, (Instant, Duration)>,
+    /// Whose samples cannot be kept, since when, and why.
+    refused: HashMap<Who, (Instant, String)>,
+    /// Incarnations that have taken over without having a sample here.
+    fenced: HashMap<Who, u64>,
+    /// Somebody may have to be told something.
+    due: bool,
+}
+
+impl Letters {
+    /// There may be something to tell.
+    pub(super) fn look(&mut self) {
+        self.due = true;
+        for waiting in [&mut self.repeats, &mut self.missing] {
+            if waiting.len() > MAX_PRODUCERS {
+                waiting.clear();
+            }
+        }
+    }
+
+    /// What a producer has sent was known: it is told once more.
+    pub(super) fn repeat(&mut self, who: Who) {
+        self.repeats.insert(who);
+        self.due = true;
+    }
+
+    /// Samples of a producer are missing; they are asked for, not too often.
+    pub(super) fn ask(&mut self, who: Who) {
+        let now = Instant::now();
+        let patience = match self.asked.get(&who) {
+            Some((at, patience)) if now.duration_since(*at) < *patience => return,
+            Some((_, patience)) => MISSING[1].min(*patience * 2),
+            None => MISSING[0],
+        };
+        self.asked.insert(who.clone(), (now, patience));
+        self.missing.insert(who);
+        self.due = true;
+    }
+
+    /// A sample of a producer was taken.
+    pub(super) fn took(&mut self, who: &Who) {
+        self.asked.remove(who);
+        self.refused.remove(who);
+        self.due = true;
+    }
+
+    /// A producer's samples cannot be kept. True where that is new.
+    pub(super) fn refuse(&mut self, who: Who, cause: &str) -> bool {
+        let before = self.refused.insert(who.clone(), (Instant::now(), cause.to_owned()));
+        self.repeat(who);
+        before.is_none_or(|(_, before)| before != cause)
+    }
+
+    /// Whether a producer is not to be tried again yet.
+    pub(super) fn is_refused(&self, who: &Who) -> bool {
+        self.refused.get(who).is_some_and(|(since, _)| since.elapsed() < REFUSED)
+    }
+
+    /// A newer incarnation of a producer has taken over.
+    pub(super) fn fence(&mut self, who: Who, newer: u64) {
+        self.fenced.insert(who, newer);
+        self.due = true;
+    }
+
+    /// A letter that did not go out.
+    pub(super) fn untold(&mut self, session: &str, letter: &Stored) {
+        let stand = &letter.stand;
+        let who = (stand.partition, stand.producer.clone());
+        if letter.verdict == Some(Verdict::Again) {
+            self.missing.insert(who.clone());
+        }
+        self.told.remove(&(session.to_owned(), who));
+    }
+
+    /// Adds what is to be told, each with the writer's session.
+    pub(super) fn write(
+        &mut self,
+        topic: &TopicName,
+        durable: &HashMap<Who, Order>,
+        state: &State,
+        into: &mut Vec<(String, Stored)>,
+    ) {
+        if !std::mem::take(&mut self.due) {
+            return;
+        }
+        self.told.retain(|(session, _), _| state.live.contains(session));
+        for (session, writer) in state.writers(topic) {
+            if !writer.open || !state.live.contains(session) {
+                continue;
+            }
+            let who = (writer.partition, writer.producer.clone());
+            let Some(letter) = self.letter(topic, writer, &who, durable.get(&who)) else {
+                continue;
+            };
+            let repeats = self.repeats.remove(&who);
+            let place = (session.to_owned(), who);
+            if repeats || self.told.get(&place) != Some(&letter) {
+                into.push((place.0.clone(), letter.clone()));
+                self.told.insert(place, letter);
+            }
+        }
+    }
+
+    fn letter(
+        &mut self,
+        topic: &TopicName,
+        writer: &WriterWord,
+        who: &Who,
+        durable: Option<&Order>,
+    ) -> Option<Stored> {
+        let incarnation = writer.incarnation;
+        let newest = durable.map_or(0, |order| order.0);
+        let newer = newest.max(self.fenced.get(who).copied().unwrap_or(0));
+        let sequence = durable.filter(|order| order.0 == incarnation).map_or(0, |order| order.1);
+        let verdict = if newer > incarnation {
+            Some(Verdict::Fenced { newer })
+        } else if let Some((_, cause)) = self.refused.get(who) {
+            Some(Verdict::Refused { cause: cause.clone() })
+        } else {
+            self.missing.remove(who).then_some(Verdict::Again)
+        };
+        if verdict.is_none() && sequence == 0 {
+            return None;
+        }
+        let (partition, producer) = who.clone();
+        let stand = Stand { partition, producer, incarnation, sequence, ways: [0; 2] };
+        Some(Stored { topic: topic.clone(), stand, verdict })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use crate::tables::Word;
+
+    fn who() -> Who {
+        (0, "Mount".parse().unwrap())
+    }
+
+    /// A writer's word is heard.
+    fn hear(state: &mut State, session: &str, incarnation: u64, open: bool) {
+        let (partition, producer) = who();
+        let (seen, quiet, claim) = (0, 0, None);
+        let writer = WriterWord { partition, producer, incarnation, open, seen, quiet, claim };
+        let word = Word::Writer { topic: "kept".parse().unwrap(), writer };
+        let key = word.key();
+        state.live.insert(session.to_owned());
+        state.hear(session, &key, Some(word), Duration::ZERO);
+    }
+
+    fn written(letters: &mut Letters, state: &State, order: Order) -> Vec<(String, u64, bool)> {
+        let (mut all, durable) = (Vec::new(), HashMap::from([(who(), order)]));
+        letters.look();
+        letters.write(&"kept".parse().unwrap(), &durable, state, &mut all);
+        let fenced = |letter: &Stored| matches!(letter.verdict, Some(Verdict::Fenced { .. }));
+        let all = all.into_iter();
+        all.map(|(to, letter)| (to, letter.stand.sequence, fenced(&letter))).collect()
+    }
+
+    #[test]
+    fn a_writer_that_is_heard_of_late_is_told_and_nobody_twice() {
+        let (mut letters, mut state) = (Letters::default(), State::default());
+        assert_eq!(written(&mut letters, &state, (7, 3)), [], "nobody is known");
+        hear(&mut state, "a", 7, true);
+        assert_eq!(written(&mut letters, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        assert_eq!(written(&mut letters, &state, (7, 3)), []);
+        letters.repeat(who());
+        assert_eq!(written(&mut letters, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        // It was away, and came back with the same name.
+        state.end("a");
+        assert_eq!(written(&mut letters, &state, (7, 3)), []);
+        hear(&mut state, "a", 7, true);
+        assert_eq!(written(&mut letters, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        hear(&mut state, "a", 7, false);
+        assert_eq!(written(&mut letters, &state, (7, 4)), [], "it has closed");
+    }
+
+    #[test]
+    fn an_incarnation_below_what_is_here_is_told_that_it_is_fenced() {
+        let (mut letters, mut state) = (Letters::default(), State::default());
+        hear(&mut state, "late", 6, true);
+        hear(&mut state, "new", 8, true);
+        assert_eq!(written(&mut letters, &state, (7, 3)), [("late".to_owned(), 0, true)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_ever_more_seldom() {
+        let (mut letters, mut state) = (Letters::default(), State::default());
+        hear(&mut state, "a", 7, true);
+        letters.ask(who());
+        letters.ask(who());
+        assert_eq!(written(&mut letters, &state, (7, 3)).len(), 1);
+        assert_eq!(letters.asked[&who()].1, MISSING[0], "once for all that come too early");
+        letters.asked.get_mut(&who()).unwrap().0 -= MISSING[0];
+        letters.ask(who());
+        assert_eq!(letters.asked[&who()].1, 2 * MISSING[0]);
+        letters.took(&who());
+        assert!(letters.asked.is_empty());
+    }
+}

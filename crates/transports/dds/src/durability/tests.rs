@@ -1,0 +1,171 @@
+//! What a session tells the service that is wrong, or comes late.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use helio_bus::transport::{Published, Record, Transport, WriterRequest};
+use helio_bus::{Guarantee, Message, SchemaId, Start, Subscribe, TopicSpec};
+use helio_core::{HeadersRef, ProducerName, Schema, Tai};
+
+use super::*;
+use crate::post::Fetch;
+use crate::tables::{Heard, Keeps, State, hex};
+
+/// Ample on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+
+fn url(place: u32) -> String {
+    crate::register();
+    format!("dds://{}?interface=lo&multicast=false", (std::process::id() + place) % 231)
+}
+
+fn connect(url: &str) -> Arc<Connection> {
+    let opening = opening(url).unwrap();
+    Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap()
+}
+
+/// A service in a thread of its own.
+struct Running(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Running {
+    fn start(url: &str, folder: &Path) -> Self {
+        let (stop, mut service) = (Arc::<AtomicBool>::default(), Durability::open(url, folder));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) {
+                let turned = service.as_mut().unwrap().turn(LOOK, &mut |_| ());
+                turned.unwrap();
+            }
+        };
+        Self(stop, Some(std::thread::spawn(run)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.take().into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+fn kept() -> Qos {
+    Qos { guarantee: Guarantee::Durable, ..Qos::event() }
+}
+
+#[test]
+fn letters_that_are_wrong_are_nobodys_trouble() {
+    let (url, folder) = (url(77), tempfile::tempdir().unwrap());
+    let _service = Running::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(kept())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let publish = || publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(LONG).unwrap();
+    publish();
+    let connection = connect(&url);
+    let writer = Writer::open(
+        &connection.letters(crate::post::FETCH).unwrap(),
+        &crate::post::letter_qos().keep_all(),
+        None,
+    );
+    let mut pen = Pen::new(writer.unwrap(), &connection.tables.session);
+    let until = Instant::now() + LONG;
+    while !pen.is_read() {
+        assert!(Instant::now() < until, "they never met");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let to = connection.tables.look(|state| {
+        state.keepers(&"kept".parse().unwrap()).map(|(keeper, _)| keeper.clone()).next().unwrap()
+    });
+    let stand = Stand {
+        partition: u32::MAX,
+        producer: "nobody".parse().unwrap(),
+        incarnation: u64::MAX,
+        sequence: u64::MAX,
+        ways: [u64::MAX; 2],
+    };
+    let mut letters = vec![b"null".to_vec(), b"{".to_vec(), vec![0xFF; 9], Vec::new()];
+    for (number, page) in [(1, 0), (1, u64::MAX), (1, u64::MAX), (2, u64::MAX), (3, 0)] {
+        for partitions in [vec![], vec![99], vec![u32::MAX; 9]] {
+            let fetch = Fetch {
+                to: to.clone(),
+                number: number * 10 + partitions.len() as u64,
+                page,
+                topic: "kept".parse().unwrap(),
+                partitions,
+                last: Some(u32::MAX).filter(|_| number == 3),
+                until: vec![stand.clone()],
+                have: vec![stand.clone()],
+            };
+            letters.push(serde_json::to_vec(&fetch).unwrap());
+        }
+    }
+    for letter in letters {
+        pen.write(connection.tables.session.as_bytes(), &letter).unwrap();
+    }
+    publish();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    for _ in 0..2 {
+        assert!(samples.next_timeout(LONG).unwrap().unwrap().into_sample().is_some());
+    }
+    connection.close();
+}
+
+#[test]
+fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
+    let (url, folder) = (url(78), tempfile::tempdir().unwrap());
+    let service = Running::start(&url, folder.path());
+    let dds = Dds::new(connect(&url));
+    let topic = dds.create_topic(&"kept".parse().unwrap(), &kept()).unwrap();
+    let producer: ProducerName = "Mount".parse().unwrap();
+    let mut writer = topic.writer(&WriterRequest { producer: &producer, partition: 0 }).unwrap();
+    let schema = Schema::parse(r#"{"type": "record", "name": "of", "fields": []}"#).unwrap();
+    let record = Record {
+        key: b"k",
+        payload: b"",
+        time: Tai::from_nanos(1),
+        schema: schema.id(),
+        level: 0,
+        trace: None,
+        headers: HeadersRef::EMPTY,
+    };
+    let told = connect(&url);
+    let text = r#"{"type": "record", "name": "another", "fields": []}"#.to_owned();
+    told.tables.say(Word::Text { schema: hex(schema.id()), text }).unwrap();
+    let Published::Pending(pending) = writer.publish(&record, Guarantee::Durable).unwrap() else {
+        panic!("nobody can have it yet");
+    };
+    assert!(pending.wait(Some(Duration::from_secs(2))).is_none(), "nobody could read it");
+    let text = schema.to_json().to_string();
+    dds.put_schema(schema.id(), &text).unwrap();
+    pending.wait(Some(LONG)).unwrap().unwrap();
+    drop(service);
+    let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
+    assert_eq!(journal.schema(schema.id()).unwrap(), Some(text));
+    assert_eq!(journal.schema(SchemaId::BYTES).unwrap(), None);
+    dds.close();
+    told.close();
+}
+
+#[test]
+fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
+    let (mut state, topic) = (State::default(), "kept".parse::<TopicName>().unwrap());
+    state.live.insert("a".to_owned());
+    let mut says = |keeps: Keeps| {
+        let word = Word::Keeps { topic: topic.clone(), keeps };
+        let key = word.key();
+        matches!(state.hear("a", &key, Some(word), Duration::ZERO), Heard::Ready(_))
+    };
+    let ready = |turn| Keeps { ready: true, turn, ..Keeps::default() };
+    let trouble = Keeps { trouble: Some("a full disk".to_owned()), turn: 1, ..Keeps::default() };
+    assert!(says(ready(1)));
+    assert!(!says(Keeps { parted: 1, ..ready(1) }), "it has seen another one again");
+    assert!(!says(trouble.clone()));
+    assert!(!says(Keeps { trouble: None, ..trouble }));
+    assert!(says(ready(2)));
+    assert!(says(ready(3)), "what was said between was replaced");
+    state.end("a");
+    let word = Word::Keeps { topic: topic.clone(), keeps: ready(3) };
+    let heard = state.hear("a", &word.key(), Some(word), Duration::ZERO);
+    assert!(matches!(heard, Heard::Ready(_)), "it was away");
+}
