@@ -147,7 +147,11 @@ fn ctrl_z_gives_the_terminal_to_the_shell_and_takes_it_again() {
     terminal.type_in("fg\r");
     wait_word(&terminal, "MTMount", "ENABLED");
     terminal.type_in("q");
-    terminal.wait_for("the shell again", |screen| (!screen.alternate_screen()).then_some(()));
+    // Its prompt: what is typed before that is the program's still.
+    terminal.wait_for("the shell again", |screen| {
+        let again = screen.contents().matches("ready: ").count() == 3;
+        (!screen.alternate_screen() && again).then_some(())
+    });
     terminal.type_in("exit\r");
     assert_eq!(terminal.end().0, Some(0));
 }

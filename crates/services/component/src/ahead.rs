@@ -14,6 +14,11 @@ const MOST: usize = 1_024;
 pub(crate) struct Ahead(VecDeque<Publishing>);
 
 impl Ahead {
+    /// Whether none is to come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes the receipts that have come.
     ///
     /// # Errors

@@ -56,6 +56,11 @@ pub(crate) fn send_ahead(
             *ahead = Ahead::default();
             send_again(publisher, lease, reopen, (message, error)).map(Some)
         }
+        // What is under way has the queue: it was not there without those before it.
+        Err(PublishError::Full { .. } | PublishError::Dropped { .. }) if !ahead.is_empty() => {
+            ahead.wait()?;
+            open.publish(message).wait().map(Some)
+        }
         published => published,
     }
 }

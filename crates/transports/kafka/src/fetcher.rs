@@ -252,7 +252,7 @@ impl Fetcher {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
         let asked = |left| self.consumer.fetch_watermarks(topic, number, left);
         let (first, end) = patiently(patience, asked)
-            .map_err(|error| failed(&format!("ask where {topic} begins and ends"))(error))?;
+            .map_err(|error| unanswered(&format!("ask where {topic} begins and ends"), error))?;
         let place = |offset| u64::try_from(offset).unwrap_or(0);
         Ok((place(first), place(end)))
     }
@@ -271,7 +271,7 @@ impl Fetcher {
             let refused = found.elements().iter().find_map(|element| element.error().err());
             refused.map_or(Ok(found), Err)
         });
-        let found = found.map_err(failed("look for a time"))?;
+        let found = found.map_err(|error| unanswered("look for a time", error))?;
         Ok(found.elements().iter().filter_map(place).collect())
     }
 }
@@ -318,6 +318,11 @@ fn moves(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::UnknownTopicOrPartition
         )
     )
+}
+
+/// Why there was no answer in time: what would have come a little later is an outage.
+fn unanswered(what: &str, error: KafkaError) -> TransportError {
+    if moves(&error) { outage(format!("{what}: {error}")) } else { failed(what)(error) }
 }
 
 fn no_queue(topic: &str, partition: u32) -> TransportError {
