@@ -8,7 +8,8 @@
 //! source, with the bus's own name. Key: the topic's name, a space, and the partition. Value: JSON,
 //! [`Entry`]. The newest of each key counts. One with the key `format` has the number 1.
 //!
-//! What is said here was acknowledged before; it may be older than the samples, never newer.
+//! What is said here was acknowledged before; it may be older than the samples, and of another log
+//! than they are, where the source's was made anew since.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, TryLockError};
@@ -16,20 +17,26 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{
-    Bus, Event, Lagging, Message, Publisher, Publishing, Qos, Start, Subscribe, Topic, TopicName,
-    TopicSpec,
+    Bus, Event, Lagging, Message, Publisher, Publishing, Qos, Start, Subscribe, Topic, TopicError,
+    TopicName, TopicSpec,
 };
 use helio_core::qos::{Guarantee, History, Ownership, Retention};
 use helio_core::{ProducerName, Tai};
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Found, Who};
+use crate::found::{Found, Nameless, Who};
 use crate::target::OpenError;
 
 /// What the names of all such topics begin with: no bridge forwards them.
 const FAMILY: &str = "helio-bridge/";
+/// How much of what was written over is kept for late joiners that are about to read it.
+const MAX_BYTES: u64 = 16 << 20;
 /// How long the bus may take to say what is there, or to take an entry.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How soon it is tried again to open it, where that has failed: each topic would wait for its bus
+/// once more, one after the other.
+const AGAIN: Duration = Duration::from_secs(4);
 
 /// Where a partition stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +45,9 @@ pub(crate) struct Entry {
     next: u64,
     /// The newest sample below that was read.
     last: Option<Last>,
+    /// Where none was, since when it begins there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_tai_ns: Option<i64>,
 }
 
 /// A sample of the source.
@@ -51,9 +61,9 @@ struct Last {
 }
 
 impl Entry {
-    /// Where a partition begins of which nothing was forwarded.
-    pub(crate) fn begins(next: u64) -> Self {
-        Self { next, last: None }
+    /// Where a partition begins of which nothing was forwarded, and since when if that is known.
+    pub(crate) fn begins(next: u64, since: Option<Tai>) -> Self {
+        Self { next, last: None, since_tai_ns: since.map(Tai::nanos) }
     }
 
     pub(crate) fn stands(next: u64, (offset, who): (u64, &Who)) -> Self {
@@ -64,7 +74,7 @@ impl Entry {
             number: who.order.1,
             time_tai_ns: who.time.nanos(),
         };
-        Self { next, last: Some(last) }
+        Self { next, last: Some(last), since_tai_ns: None }
     }
 
     /// Whether something of the partition was forwarded, or given up.
@@ -72,15 +82,15 @@ impl Entry {
         self.last.is_some()
     }
 
-    /// What it says of the source, which is called that.
-    pub(crate) fn found(self, source: &str) -> Found {
+    /// What it says of the source.
+    pub(crate) fn found(self, nameless: &Nameless) -> Found {
         let last = self.last.and_then(|last| {
             let name = ProducerName::new(&last.producer).ok()?;
             let order = (last.incarnation, last.number);
-            let who = Who::new(&name, (order, Tai::from_nanos(last.time_tai_ns)), source);
+            let who = Who::new(&name, (order, Tai::from_nanos(last.time_tai_ns)), nameless);
             Some((last.offset, who))
         });
-        Found::kept(self.next, last)
+        Found::kept(self.next, last, self.since_tai_ns.map(Tai::from_nanos))
     }
 }
 
@@ -91,6 +101,8 @@ pub(crate) struct Book {
     /// How often what has changed is written down.
     pub(crate) every: Duration,
     open: Mutex<Option<Open>>,
+    /// When it could not be opened last: for so long those that wait for it hear of it at once.
+    failed: Mutex<Option<Instant>>,
 }
 
 struct Open {
@@ -103,7 +115,7 @@ fn qos() -> Qos {
         history: History::KeepLast(1),
         ownership: Ownership::Shared,
         guarantee: Guarantee::Stored,
-        retention: Retention { bytes: None, age: None, last_value: true },
+        retention: Retention { bytes: Some(MAX_BYTES), age: None, last_value: true },
         ..Qos::event()
     }
 }
@@ -114,19 +126,22 @@ pub(crate) fn is_one(name: &TopicName) -> bool {
 }
 
 impl Book {
-    /// The book of a bridge; none where neither bus can keep one.
-    pub(crate) fn of((from, from_name): (&Bus, &str), (to, to_name): (&Bus, &str)) -> Option<Self> {
+    /// The book of a bridge; or why no bus can keep one.
+    pub(crate) fn of(
+        (from, from_name): (&Bus, &str),
+        (to, to_name): (&Bus, &str),
+    ) -> Result<Self, String> {
         let rewinds = |bus: &Bus| bus.capabilities().rewind.is_yes();
         // Behind what is published only samples can be known that have a place.
         let (bus, name, every) = match (rewinds(from), rewinds(to)) {
-            (false, _) => return None,
+            (false, _) => return Err("the source cannot be read again".to_owned()),
             (true, true) => (to, format!("{FAMILY}from/{from_name}"), 10),
             (true, false) => (from, format!("{FAMILY}to/{to_name}"), 1),
         };
-        let name = TopicName::new(&name).ok()?;
-        bus.capabilities().check(&name, &qos()).ok()?;
+        let name = TopicName::new(&name).map_err(|error| error.to_string())?;
+        bus.capabilities().check(&name, &qos()).map_err(|error| error.to_string())?;
         let (bus, every) = (bus.clone(), Duration::from_secs(every));
-        Some(Self { bus, name, every, open: Mutex::default() })
+        Ok(Self { bus, name, every, open: Mutex::default(), failed: Mutex::default() })
     }
 
     /// What is written of a topic's partitions. This waits for the bus, the first time.
@@ -139,12 +154,28 @@ impl Book {
         if let Some(open) = &*open {
             return Ok(of(open));
         }
-        let made = self.bus.topic(TopicSpec::of(self.name.clone()).qos(qos()))?;
+        let mut failed = locked(&self.failed);
+        if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+            return Err(OpenError::Failed(
+                "the positions that were kept cannot be read".to_owned(),
+            ));
+        }
+        let opened = self.opened().inspect_err(|_| *failed = Some(Instant::now()))?;
+        Ok(of(open.insert(opened)))
+    }
+
+    fn opened(&self) -> Result<Open, OpenError> {
+        let spec = TopicSpec::of(self.name.clone());
+        let made = match self.bus.topic(spec.clone()) {
+            // Older bridges have made it otherwise.
+            Err(TopicError::NoSuchTopic(_)) => self.bus.topic(spec.qos(qos()))?,
+            made => made?,
+        };
         let entries = read(&made)?;
         let publisher = made.publisher()?;
         // With this its writer is open: nothing else is waited for then.
         arrived([publisher.publish(Message::new(b"1").key(b"format"))])?;
-        Ok(of(open.insert(Open { publisher, entries })))
+        Ok(Open { publisher, entries })
     }
 
     /// Writes entries of a topic down, and waits until they are there.
@@ -205,9 +236,10 @@ fn read(topic: &Topic) -> Result<HashMap<(TopicName, u32), Entry>, OpenError> {
     let ends = topic.partitions()?;
     let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options)?;
-    let until = Instant::now() + PATIENCE;
+    let mut until = Instant::now() + PATIENCE;
     let mut entries = HashMap::new();
     loop {
+        let before = samples.stats().received;
         while let Some(event) = samples.try_next().map_err(|error| failed(&error))? {
             let Event::Sample(sample) = event else { continue };
             let Some((topic, partition)) = place(&sample.key) else { continue };
@@ -221,6 +253,9 @@ fn read(topic: &Topic) -> Result<HashMap<(TopicName, u32), Entry>, OpenError> {
         };
         if ends.iter().all(read) {
             return Ok(entries);
+        }
+        if samples.stats().received > before {
+            until = Instant::now() + PATIENCE;
         }
         if !samples.wait_until(Some(until)).map_err(|error| failed(&error))? {
             return Err(failed(&"its bus does not hand it out; it is tried again"));
@@ -239,21 +274,44 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_older_bridges_have_made_is_taken_as_it_is() {
+        let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+        let retention = Retention { bytes: None, ..qos().retention };
+        let spec = TopicSpec::new("helio-bridge/from/one").unwrap();
+        drop(to.topic(spec.qos(Qos { retention, ..qos() })).unwrap());
+        let book = Book::of((&from, "one"), (&to, "other")).unwrap();
+        assert!(book.entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
+        let old = br#"{"next":7,"last":null}"#;
+        assert_eq!(serde_json::from_slice::<Entry>(old).unwrap(), Entry::begins(7, None));
+    }
+
+    #[test]
+    fn why_there_is_none_is_known() {
+        let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+        let long = "x".repeat(300);
+        let reason = Book::of((&from, &long), (&to, "other")).err().unwrap();
+        assert!(reason.contains("bytes"), "{reason}");
+    }
+
+    #[test]
     fn what_is_written_is_read_by_the_next_bridge() {
         let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
         let topic = TopicName::new("a/b").unwrap();
         let book = || Book::of((&from, "one"), (&to, "other")).unwrap();
         let first = book();
         assert!(first.entries(&topic).unwrap().is_empty());
-        first.begin(&topic, &[(0, Entry::begins(7)), (3, Entry::begins(9))]).unwrap();
+        let begins = Entry::begins(9, Some(Tai::from_nanos(5)));
+        first.begin(&topic, &[(0, Entry::begins(7, None)), (3, begins.clone())]).unwrap();
         let name = ProducerName::new("Mount").unwrap();
-        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), "one");
+        let nameless = Nameless::of(&from, "one");
+        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), &nameless);
         let stands = Entry::stands(12, (10, &who));
         first.keep(&topic, 0, &stands).unwrap().wait().unwrap();
         let entries = book().entries(&topic).unwrap();
         assert_eq!(entries[&0], stands);
         assert!(stands.has_begun() && !entries[&3].has_begun());
-        assert_eq!(stands.found("one").start(0, 20), 10);
+        assert_eq!(entries[&3], begins);
+        assert_eq!(stands.found(&nameless).start(0, 20), 10);
         assert!(book().entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
     }
 }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Member, ProducerName, TopicName, TransportError, WaitSet, WaitSetWaker};
-use helio_core::name::{NameError, fits};
+use helio_bus::{
+    Bus, Clock, Member, SystemClock, TopicName, TransportError, WaitSet, WaitSetWaker,
+};
+use helio_core::name::fits;
 use thiserror::Error;
 
 use crate::book::{self, Book};
+use crate::found::Nameless;
 use crate::overrides::Override;
 use crate::pool::{Pool, Running};
 use crate::position::Begin;
@@ -21,9 +24,12 @@ use crate::way::{Hands, Notices, Way};
 
 /// How often it is looked for new topics.
 const LOOK: Duration = Duration::from_secs(1);
-/// The most threads that open, look back and close: so many topics at a time, and so many are made
-/// at once.
+/// The most threads that open and look back: so many topics at a time, and so many are made at
+/// once.
 const OPENERS: usize = 32;
+/// The most threads that make ready what the samples of topics need that are open, and close
+/// writers: beside the others, so that topics of a broker that has gone hold up none.
+const PREPARERS: usize = 32;
 /// The most threads that ask who lives and assert leases. They open nothing, so that nothing that
 /// is slow to open lets a lease lapse.
 const KEEPERS: usize = 16;
@@ -60,9 +66,6 @@ pub enum BridgeError {
     /// A bus failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A bus calls itself what is no name.
-    #[error(transparent)]
-    Name(#[from] NameError),
     /// The system gives no threads.
     #[error("the bridge's threads cannot be started: {0}")]
     Threads(#[from] io::Error),
@@ -75,14 +78,17 @@ pub(crate) struct Ends {
     pub(crate) from_name: String,
     pub(crate) to_name: String,
     /// Who has published what has no producer, on other buses.
-    pub(crate) nameless: ProducerName,
+    pub(crate) nameless: Nameless,
+    /// When the bridge was started: POSIX time in nanoseconds, as other incarnations are.
+    pub(crate) started: u64,
     pub(crate) options: Options,
-    /// Where topics stand; none where no bus can keep it.
-    pub(crate) book: Option<Book>,
+    /// Where topics stand; or why no bus can keep it.
+    pub(crate) book: Result<Book, String>,
     pub(crate) making: Making,
     /// Ends the bridge's wait.
     pub(crate) waker: Waker,
     pub(crate) openers: Pool,
+    pub(crate) preparers: Pool,
     pub(crate) keepers: Pool,
 }
 
@@ -157,9 +163,11 @@ impl Bridge {
         let set = from.wait_set()?;
         let waker = Arc::new(Woken(set.waker())).into();
         let openers = Pool::start(OPENERS, "helio-bridge-open", &waker)?;
+        let preparers = Pool::start(PREPARERS, "helio-bridge-ready", &waker)?;
         let keepers = Pool::start(KEEPERS, "helio-bridge-keep", &waker)?;
         let book = Book::of((&from, &from_name), (&to, &to_name));
-        let nameless = ProducerName::new(&from_name)?;
+        let nameless = Nameless::of(&from, &from_name);
+        let started = SystemClock::new().now().unix_nanos().try_into().unwrap_or(0);
         let making = Making::default();
         let ends = Ends {
             from,
@@ -167,11 +175,13 @@ impl Bridge {
             from_name,
             to_name,
             nameless,
+            started,
             options,
             book,
             making,
             waker,
             openers,
+            preparers,
             keepers,
         };
         Ok(Self {
@@ -282,7 +292,7 @@ impl Bridge {
         }
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
             let from = self.ends.from.clone();
-            self.looking = Some(self.ends.openers.run(move || from.topics()));
+            self.looking = Some(self.ends.preparers.run(move || from.topics()));
         }
     }
 

@@ -1,15 +1,16 @@
 //! What of a topic outlives a failure: where it is, what is in hand, and who writes on the target.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use helio_bus::{Forwarder, Producer, Publishing, Sample, Subscription};
+use helio_bus::{Forwarder, Producer, Publishing, Sample, Subscription, Tai};
 
 use crate::bridge::Ends;
-use crate::found::{Found, Verdict, Who};
+use crate::found::{Found, Nameless, Verdict, Who};
 use crate::hops::Mark;
 use crate::lane::{Key, Order, Place};
+use crate::opening::rewinds;
 use crate::position::Had;
 
 /// The most producers of a topic whose newest number is remembered, as readers do.
@@ -96,6 +97,10 @@ pub(crate) struct Kept {
     pub(crate) samples: Option<Subscription>,
     /// Where each partition of the source is read on; empty before it was first opened.
     pub(crate) next: HashMap<u32, u64>,
+    /// When that was first asked for.
+    pub(crate) since: Option<Tai>,
+    /// The newest of each partition that was read, of a source that can be read again.
+    read: HashMap<u32, (u64, Who)>,
     /// The newest of each partition that was given to the target.
     pub(crate) high: HashMap<u32, u64>,
     /// The newest of each partition that nothing is to be done for any more.
@@ -103,14 +108,14 @@ pub(crate) struct Kept {
     /// What is written of that, and what is being written.
     pub(crate) written: HashMap<u32, u64>,
     pub(crate) writing: Vec<(Place, Publishing)>,
+    /// When that was written last; none where it is to be written at once.
+    pub(crate) wrote: Option<Instant>,
     /// Whether the target was asked what it has.
     pub(crate) asked: bool,
     /// What it has, until the source has been held against it.
     pub(crate) found: HashMap<u32, Found>,
     /// Numbers that the target has not, though it has later ones: of sources without places.
     pub(crate) holes: HashMap<Key, Had>,
-    /// Partitions of which the source has another log than what the target has.
-    other: HashSet<u32>,
     /// Whether the source is to be read elsewhere.
     pub(crate) astray: bool,
     /// Read, and not taken by the target; oldest first.
@@ -171,16 +176,16 @@ impl Kept {
     }
 
     /// What a sample of the source is, as far as the target had it when this bridge began.
-    pub(crate) fn verdict(&mut self, sample: &Sample, bus: &str) -> Option<Verdict> {
+    pub(crate) fn verdict(&mut self, sample: &Sample, nameless: &Nameless) -> Option<Verdict> {
         let found = self.found.get_mut(&sample.partition)?;
-        let verdict = found.check(sample.offset, &who(sample, bus));
+        let verdict = found.check(sample.offset, &who(sample, nameless));
         if verdict.is_none() {
             self.found.remove(&sample.partition);
         }
         verdict
     }
 
-    /// The source has another log; whether it is read from further back.
+    /// The source has another log; whether it is read again.
     pub(crate) fn differs(&mut self, partition: u32) -> bool {
         let Some(found) = self.found.get_mut(&partition) else { return false };
         let again = found.differs();
@@ -189,12 +194,44 @@ impl Kept {
             self.trouble.retain(|(at, _), _| *at != partition);
             self.next.remove(&partition);
             self.astray = true;
-        }
-        if self.other.insert(partition) {
-            // The offsets of the other one say nothing.
-            self.high.remove(&partition);
+            self.forgets(partition);
         }
         again
+    }
+
+    /// What was known of the log's offsets says nothing any more.
+    fn forgets(&mut self, partition: u32) {
+        self.high.remove(&partition);
+        self.settled.remove(&partition);
+        self.read.remove(&partition);
+        self.wrote = None;
+    }
+
+    /// Where a partition of the source, from `first` to `end`, is read on. What was read last is
+    /// read once more, for by now it may be another log; not while samples are in hand: they would
+    /// be held against themselves.
+    pub(crate) fn goes_on(&mut self, partition: u32, (first, end): (u64, u64)) -> Option<u64> {
+        let next = self.next.get(&partition).copied();
+        if let Some(next) = next
+            && !self.holds(partition)
+            && self.found.get(&partition).is_none_or(|found| found.is_past(next))
+        {
+            let last = self.read.get(&partition).cloned();
+            self.found.insert(partition, Found::kept(next, last, self.since));
+        } else if let Some(next) = next.filter(|next| *next <= end) {
+            return Some(next);
+        }
+        let Some(found) = self.found.get_mut(&partition) else { return next.map(|_| first) };
+        let begin = found.start(first, end);
+        if found.is_other() {
+            self.forgets(partition);
+        }
+        Some(begin)
+    }
+
+    /// Whether samples of a partition are in hand.
+    fn holds(&self, partition: u32) -> bool {
+        self.ahead.iter().any(|sample| sample.partition == partition)
     }
 
     /// Keeps a sample that was read, under the name that it has on other buses: those that have no
@@ -202,20 +239,36 @@ impl Kept {
     pub(crate) fn read(&mut self, ends: &Ends, mut sample: Sample) {
         let (partition, offset) = (sample.partition, sample.offset);
         let before = self.next.insert(partition, offset + 1);
-        if before.is_some_and(|next| offset < next) {
-            // Its log goes on further back.
-            self.high.remove(&partition);
-        }
+        let again = rewinds(&ends.from);
         let producer = &mut sample.header.producer;
-        if producer.name.as_str() == ends.from.capabilities().transport {
-            producer.name = ends.nameless.clone();
-            match ends.from.capabilities().rewind.is_yes() {
-                // It gets one when it is known whether the target has it.
-                true => sample.header.sequence = UNNUMBERED,
-                false => producer.incarnation = self.incarnation(partition, producer),
+        if ends.nameless.are(&producer.name) {
+            producer.name = ends.nameless.name.clone();
+            if again {
+                // Where it lies is no number: it gets one when it is known whether the target has
+                // it. With each bridge they are somebody new, for none knows how far the one
+                // before has counted.
+                sample.header.sequence = UNNUMBERED;
+                producer.incarnation = ends.started;
             }
+            producer.incarnation = self.incarnation(partition, producer);
+        }
+        if again {
+            if let Some(next) = before.filter(|next| offset < *next) {
+                self.goes_back(partition, next);
+            }
+            self.read.insert(partition, (offset, who(&sample, &ends.nameless)));
         }
         self.ahead.push_back(sample);
+    }
+
+    /// The source hands out samples from further back than the next one: its log is another one.
+    fn goes_back(&mut self, partition: u32, next: u64) {
+        let last = self.read.get(&partition).cloned();
+        self.forgets(partition);
+        if !self.holds(partition) {
+            let new = || Found::kept(next, last, self.since);
+            self.found.entry(partition).or_insert_with(new).back();
+        }
     }
 
     /// The incarnation of who has none but the time at which it was first read: newer than what the
@@ -233,14 +286,13 @@ impl Kept {
         here
     }
 
-    /// Numbers a sample that has none: behind those that the target has.
+    /// Numbers a sample that has none.
     pub(crate) fn number(&mut self, sample: &mut Sample) {
         if sample.header.sequence != UNNUMBERED {
             return;
         }
-        let there = self.known.newest.get(&key(sample)).map_or(0, |((_, number), _)| *number);
         let newest = self.numbers.entry(sample.partition).or_default();
-        *newest = there.max(*newest) + 1;
+        *newest += 1;
         sample.header.sequence = *newest;
     }
 
@@ -248,6 +300,14 @@ impl Kept {
     pub(crate) fn misses(&mut self, partition: u32, lost: u64) {
         if let Some(newest) = self.numbers.get_mut(&partition) {
             *newest += lost;
+        }
+    }
+
+    /// Nothing is to be done any more for a sample. One that was in trouble comes behind others.
+    pub(crate) fn settles(&mut self, (partition, offset): Place, who: Who) {
+        let newest = self.settled.get(&partition);
+        if newest.is_none_or(|(newest, _)| *newest <= offset) {
+            self.settled.insert(partition, (offset, who));
         }
     }
 
@@ -259,8 +319,8 @@ impl Kept {
     }
 }
 
-pub(crate) fn who(sample: &Sample, bus: &str) -> Who {
-    Who::new(&sample.header.producer.name, (order(sample), sample.header.time), bus)
+pub(crate) fn who(sample: &Sample, nameless: &Nameless) -> Who {
+    Who::new(&sample.header.producer.name, (order(sample), sample.header.time), nameless)
 }
 
 pub(crate) fn key(sample: &Sample) -> Key {
@@ -288,6 +348,50 @@ mod tests {
         kept.knows((1, name.clone()), (101, 3));
         assert_eq!(kept.incarnation(1, &came(50)), 101, "it is the same one");
         assert_eq!(kept.incarnation(1, &came(200)), 200);
+    }
+
+    fn who(name: &str, time: i64) -> Who {
+        let name = ProducerName::new(name).unwrap();
+        let bus = helio_bus::Bus::connect("memory:").unwrap();
+        Who::new(&name, ((1, 1), Tai::from_nanos(time)), &Nameless::of(&bus, "bus"))
+    }
+
+    #[test]
+    fn what_was_read_last_is_held_against_the_log_as_it_is_when_it_is_read_again() {
+        let mut kept = Kept::default();
+        assert_eq!(kept.goes_on(0, (0, 9)), None, "it was never read");
+        kept.next.insert(0, 100);
+        assert_eq!(kept.goes_on(0, (0, 120)), Some(100), "nothing was read yet");
+        kept.next.insert(0, 101);
+        kept.read.insert(0, (100, who("Mount", 7)));
+        assert_eq!(kept.goes_on(0, (0, 120)), Some(100));
+        let found = kept.found.get_mut(&0).unwrap();
+        assert_eq!(found.check(100, &who("Mount", 7)), Some(Verdict::There));
+        // It was cut, and has grown again.
+        assert_eq!(found.check(100, &who("Mount", 8)), Some(Verdict::Other));
+        assert!(kept.differs(0) && kept.next.is_empty());
+    }
+
+    #[test]
+    fn a_log_that_is_shorter_is_read_from_its_beginning_and_what_is_old_is_passed() {
+        let mut kept = Kept::default();
+        kept.next.insert(0, 101);
+        kept.read.insert(0, (100, who("Mount", 7)));
+        kept.high.insert(0, 100);
+        assert_eq!(kept.goes_on(0, (3, 90)), Some(3));
+        assert!(kept.high.is_empty());
+        let found = kept.found.get_mut(&0).unwrap();
+        assert_eq!(found.check(3, &who("Dome", 6)), Some(Verdict::Older));
+        assert_eq!(found.check(89, &who("Dome", 8)), Some(Verdict::New));
+    }
+
+    #[test]
+    fn the_newest_that_is_settled_is_no_older_one_that_came_later() {
+        let mut kept = Kept::default();
+        for (offset, newest) in [(5, 5), (9, 9), (7, 9)] {
+            kept.settles((0, offset), who("Mount", 1));
+            assert_eq!(kept.settled[&0].0, newest);
+        }
     }
 
     #[test]

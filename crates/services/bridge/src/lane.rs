@@ -14,7 +14,7 @@ use helio_core::qos::Ownership;
 
 use crate::book::Entry;
 use crate::bridge::Ends;
-use crate::found::Verdict;
+use crate::found::{Verdict, Who};
 use crate::hops::{Hops, MAX_HOPS, Mark, with_hop};
 use crate::kept::{ANOTHER, Held, Kept, LATER, Rests, Trouble, UNNUMBERED, key, order, who};
 use crate::lives::{Lives, shows_life};
@@ -81,16 +81,21 @@ pub(crate) struct Lane {
     uses: u64,
     /// When it was tried last to open writers of those who live.
     revived: Option<Instant>,
-    wrote: Instant,
     opened: Instant,
     has_forwarded: bool,
 }
 
-/// A sample that the target has not acknowledged yet.
+/// What is not done with yet.
 struct UnderWay {
-    sample: Sample,
-    /// None where nothing is waited for.
-    publishing: Option<Publishing>,
+    place: Place,
+    given: Given,
+}
+
+enum Given {
+    /// The target has not acknowledged it yet.
+    Taken(Sample, Publishing),
+    /// Nothing is waited for but those before it: the sample itself is not kept for that.
+    Not(Who),
 }
 
 /// What a sample needs on the target before it can be forwarded.
@@ -174,7 +179,6 @@ impl Lane {
             preparing: None,
             uses: 0,
             revived: None,
-            wrote: Instant::now(),
             opened: Instant::now(),
             has_forwarded: false,
         }
@@ -248,16 +252,21 @@ impl Lane {
 
     /// The target has a sample, or nothing is waited for.
     fn given(&mut self, ends: &Ends, sample: Sample, publishing: Option<Publishing>) {
-        if publishing.is_none() && self.under_way.is_empty() {
-            return self.done(ends, &sample);
-        }
-        if publishing.is_some() {
-            self.bytes_under_way += size(&sample);
-            let high = self.kept.high.entry(sample.partition).or_default();
-            *high = sample.offset.max(*high);
-        }
-        self.offsets.entry(sample.partition).or_default().push_back(sample.offset);
-        self.under_way.push_back(UnderWay { sample, publishing });
+        let place @ (partition, offset) = (sample.partition, sample.offset);
+        let given = match publishing {
+            None if self.under_way.is_empty() => {
+                return self.done(place, who(&sample, &ends.nameless));
+            }
+            None => Given::Not(who(&sample, &ends.nameless)),
+            Some(publishing) => {
+                self.bytes_under_way += size(&sample);
+                let high = self.kept.high.entry(partition).or_default();
+                *high = offset.max(*high);
+                Given::Taken(sample, publishing)
+            }
+        };
+        self.offsets.entry(partition).or_default().push_back(offset);
+        self.under_way.push_back(UnderWay { place, given });
     }
 
     /// The oldest offset of a partition that is under way.
@@ -291,14 +300,20 @@ impl Lane {
             None if !self.kept.trouble.is_empty() && !self.under_way.is_empty() => {
                 return Err(Not::Full);
             }
-            None => match self.kept.verdict(sample, &ends.from_name) {
+            None => match self.kept.verdict(sample, &ends.nameless) {
                 Some(Verdict::There) => return Ok(None),
                 Some(Verdict::Missing) if known => return Err(Not::Ever(LATER.to_owned())),
                 Some(Verdict::Other) if self.kept.differs(sample.partition) => {
                     return Err(Not::Astray);
                 }
-                Some(Verdict::Other) if known => return Err(Not::Ever(ANOTHER.to_owned())),
-                Some(Verdict::Other) => {}
+                Some(Verdict::Other | Verdict::New) if known => {
+                    return Err(Not::Ever(ANOTHER.to_owned()));
+                }
+                Some(Verdict::Other | Verdict::New) => {}
+                Some(Verdict::Older) => {
+                    figures.repeated += 1;
+                    return Ok(None);
+                }
                 _ if self.kept.is_missing(&key, order(sample)) => {
                     return Err(Not::Ever(LATER.to_owned()));
                 }
@@ -404,7 +419,7 @@ impl Lane {
         let (from, to) = (ends.from.clone(), ends.to.clone());
         let (name, target, waker) = (self.name.clone(), self.target.clone(), ends.waker.clone());
         let (producer, key, partition) = (sample.header.producer.clone(), key.clone(), key.0);
-        self.preparing = Some(ends.openers.run(move || {
+        self.preparing = Some(ends.preparers.run(move || {
             drop(closing);
             let carry = || target::carry_schema((&from, &to), &name, schema);
             let schema = (!has_schema).then(|| (schema, carry()));
@@ -486,7 +501,7 @@ impl Lane {
         }
         let (source, target, waker) =
             (self.source.clone(), self.target.clone(), ends.waker.clone());
-        self.preparing = Some(ends.openers.run(move || {
+        self.preparing = Some(ends.preparers.run(move || {
             let (idle, rests) = revived((&source, &target), (idle, room), &waker);
             Prepared { idle, rests, ..Prepared::default() }
         }));
@@ -512,7 +527,7 @@ impl Lane {
     fn close(&mut self, ends: &Ends, closing: impl IntoIterator<Item = Held>) {
         let closing: Vec<_> = closing.into_iter().collect();
         if !closing.is_empty() {
-            self.preparing = Some(ends.openers.run(move || {
+            self.preparing = Some(ends.preparers.run(move || {
                 drop(closing);
                 Prepared::default()
             }));
@@ -522,7 +537,7 @@ impl Lane {
     /// Whether the target is to take no more at the moment.
     fn is_full(&self) -> bool {
         let first = self.under_way.front();
-        first.is_some_and(|first| self.is_alone((first.sample.partition, first.sample.offset)))
+        first.is_some_and(|first| self.is_alone(first.place))
             || self.under_way.len() >= MAX_UNDER_WAY
             || self.bytes_under_way >= MAX_UNDER_WAY_BYTES
     }
@@ -573,46 +588,48 @@ impl Lane {
     pub(crate) fn settle(&mut self, ends: &Ends, (figures, tell): Told<'_>) -> Flow {
         let mut flow = Flow::On;
         while let Some(first) = self.under_way.front_mut() {
-            let outcome = match &mut first.publishing {
-                None => None,
-                Some(publishing) => {
+            let outcome = match &mut first.given {
+                Given::Not(_) => Ok(()),
+                Given::Taken(_, publishing) => {
                     match Pin::new(publishing).poll(&mut Context::from_waker(&ends.waker)) {
                         Poll::Pending => break,
-                        Poll::Ready(outcome) => Some(outcome),
+                        Poll::Ready(outcome) => outcome.map(drop),
                     }
                 }
             };
-            let Some(UnderWay { sample, .. }) = self.under_way.pop_front() else { break };
-            if let Some(offsets) = self.offsets.get_mut(&sample.partition) {
+            let Some(UnderWay { place, given }) = self.under_way.pop_front() else { break };
+            if let Some(offsets) = self.offsets.get_mut(&place.0) {
                 offsets.pop_front();
             }
-            if let Some(outcome) = outcome {
-                self.bytes_under_way -= size(&sample);
-                if let Err(error) = outcome {
-                    if let Some(cause) = self.not_taken(ends, sample, (&error, (figures, tell)))
-                        && matches!(flow, Flow::On)
-                    {
-                        flow = Flow::Anew(cause);
-                    }
+            let sample = match given {
+                Given::Taken(sample, _) => sample,
+                Given::Not(who) => {
+                    self.done(place, who);
                     continue;
                 }
-                figures.forwarded += 1;
-                figures.bytes += sample.payload.len() as u64;
-                self.has_forwarded = true;
-                self.kept.knows(key(&sample), order(&sample));
+            };
+            self.bytes_under_way -= size(&sample);
+            if let Err(error) = outcome {
+                if let Some(cause) = self.not_taken(ends, sample, (&error, (figures, tell)))
+                    && matches!(flow, Flow::On)
+                {
+                    flow = Flow::Anew(cause);
+                }
+                continue;
             }
-            self.done(ends, &sample);
+            figures.forwarded += 1;
+            figures.bytes += sample.payload.len() as u64;
+            self.has_forwarded = true;
+            self.kept.knows(key(&sample), order(&sample));
+            self.done(place, who(&sample, &ends.nameless));
         }
         flow
     }
 
     /// Nothing is to be done any more for a sample.
-    fn done(&mut self, ends: &Ends, sample: &Sample) {
-        let (partition, offset) = (sample.partition, sample.offset);
-        self.kept.trouble.remove(&(partition, offset));
-        if ends.book.is_some() {
-            self.kept.settled.insert(partition, (offset, who(sample, &ends.from_name)));
-        }
+    fn done(&mut self, place: Place, who: Who) {
+        self.kept.trouble.remove(&place);
+        self.kept.settles(place, who);
     }
 
     /// The target has reported that it does not have a sample; why the topic is to be opened anew.
@@ -628,7 +645,7 @@ impl Lane {
             PublishError::Transport(TransportError::TooLarge { .. }) | PublishError::Encode(_) => {
                 if self.is_alone(place) {
                     self.skip(&sample, &error.to_string(), told);
-                    self.done(ends, &sample);
+                    self.done(place, who(&sample, &ends.nameless));
                     return None;
                 }
                 Trouble::Refused
@@ -668,7 +685,7 @@ impl Lane {
 
     /// Writes down where the topic stands, where that has changed: now and then, or `now`.
     pub(crate) fn write(&mut self, ends: &Ends, now: bool) {
-        let Some(book) = &ends.book else { return };
+        let Ok(book) = &ends.book else { return };
         let written = &mut self.kept.written;
         self.kept.writing.retain(|((partition, next), publishing)| match publishing.outcome() {
             None => true,
@@ -679,10 +696,11 @@ impl Lane {
             // It is written the next time.
             Some(Err(_)) => false,
         });
-        if !self.kept.writing.is_empty() || (!now && self.wrote.elapsed() < book.every) {
+        let soon = self.kept.wrote.is_some_and(|at| at.elapsed() < book.every);
+        if !self.kept.writing.is_empty() || (!now && soon) {
             return;
         }
-        self.wrote = Instant::now();
+        self.kept.wrote = Some(Instant::now());
         for (partition, (offset, who)) in &self.kept.settled {
             let of = |sample: &&Sample| sample.partition == *partition;
             if self.failed.iter().any(|sample| of(&sample)) {

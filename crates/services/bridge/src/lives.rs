@@ -7,10 +7,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Alive, Forwarder, ProducerName, Qos, Topic, TopicName, TopicSpec};
+use helio_bus::{Alive, Forwarder, Qos, Topic, TopicName, TopicSpec};
 use helio_core::qos::{Liveliness, Ownership};
 
 use crate::bridge::Ends;
+use crate::found::Nameless;
 use crate::kept::Held;
 use crate::lane::Key;
 use crate::pool::Running;
@@ -77,7 +78,7 @@ impl Lives {
         let asserts = self.lease.is_some();
         self.sweeping = Some(ends.keepers.run(move || {
             let source = from.topic(TopicSpec::of(topic)).map_err(|error| error.to_string())?;
-            look(&source, (&held, asserts), (from.capabilities().transport.as_str(), &nameless))
+            look(&source, (&held, asserts), &nameless)
         }));
         Ok(Vec::new())
     }
@@ -87,12 +88,11 @@ impl Lives {
 fn look(
     source: &Topic,
     (held, asserts): (&[Watched], bool),
-    (own, nameless): (&str, &ProducerName),
+    nameless: &Nameless,
 ) -> Result<Vec<Key>, String> {
     let writers = source.writers().map_err(|error| error.to_string())?;
-    let named = |name: ProducerName| if name.as_str() == own { nameless.clone() } else { name };
     let alive: HashMap<_, _> =
-        writers.into_iter().map(|info| (named(info.producer.name), info.alive)).collect();
+        writers.iter().map(|info| (nameless.named(&info.producer.name), info.alive)).collect();
     let mut gone = Vec::new();
     for (key, forwarder) in held {
         match alive.get(&key.1) {

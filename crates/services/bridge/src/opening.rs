@@ -4,14 +4,16 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use helio_bus::transport::{HistorySupport, PartitionInfo};
-use helio_bus::{Bus, Producer, Qos, SchemaId, Start, Topic, TopicName, TopicSpec};
+use helio_bus::{
+    Bus, Clock, Producer, Qos, SchemaId, Start, SystemClock, Topic, TopicName, TopicSpec,
+};
 use helio_core::qos::{Durability, History};
 
 use crate::book::Entry;
 use crate::bridge::Ends;
 use crate::kept::{Kept, Rests};
 use crate::lives::shows_life;
-use crate::position::{self, PositionError};
+use crate::position::{self, Begin, PositionError};
 use crate::target::{self, Both, OpenError};
 
 /// A topic that is open on both buses, and subscribed to.
@@ -27,10 +29,10 @@ pub(crate) fn open(ends: &Ends, name: &TopicName, kept: &mut Kept) -> Result<Ope
     kept.closing.clear();
     let (both, schemas) = open_both(ends, name, kept)?;
     let limits = match (rewinds(&ends.from), rewinds(&ends.to), &ends.book) {
-        (false, ..) => ONLY_ONCE,
-        (true, false, Some(_)) => AT_LEAST_ONCE,
-        (true, false, None) => NOWHERE,
-        (true, true, _) => "",
+        (false, ..) => ONLY_ONCE.to_owned(),
+        (true, false, Ok(_)) => AT_LEAST_ONCE.to_owned(),
+        (true, to, Err(reason)) => nowhere(to, reason),
+        (true, true, Ok(_)) => String::new(),
     };
     let told = format!("{}{limits}", both.told);
     Ok(Opened { both, schemas, told })
@@ -42,8 +44,14 @@ const ONLY_ONCE: &str = "; the source cannot be read again: what is published wh
 /// What is told of a topic on a target that cannot be read again.
 const AT_LEAST_ONCE: &str = "; the target cannot be read again: the position is kept on the \
                              source, and after a crash some samples may come twice";
-/// What is told where nothing keeps the position.
-const NOWHERE: &str = "; neither bus can keep the position: each bridge begins anew";
+/// What is told where nothing keeps the position but samples, if the target can be read again.
+fn nowhere(in_samples: bool, reason: &str) -> String {
+    let so = match in_samples {
+        true => "where the target has no sample of a topic, each bridge begins anew",
+        false => "each bridge begins anew",
+    };
+    format!("; no bus keeps the position ({reason}): {so}")
+}
 
 pub(crate) fn rewinds(bus: &Bus) -> bool {
     bus.capabilities().rewind.is_yes()
@@ -75,7 +83,7 @@ fn open_both(
         }
     }
     if !kept.asked {
-        goes_on(ends, &both, (kept, entries))?;
+        goes_on(ends, &both, (kept, entries), earliest)?;
         lived(ends, &both, kept)?;
         kept.asked = true;
     }
@@ -97,18 +105,41 @@ fn begins(
         return Ok(HashMap::new());
     }
     let place = |at: &PartitionInfo| (at.partition, if earliest { at.first } else { at.end });
+    let since = *kept.since.get_or_insert_with(|| SystemClock::new().now());
     for (partition, next) in source.partitions()?.iter().map(place) {
         kept.next.entry(partition).or_insert(next);
     }
-    let Some(book) = &ends.book else { return Ok(HashMap::new()) };
+    let Ok(book) = &ends.book else { return Ok(HashMap::new()) };
     let mut entries = book.entries(source.name())?;
-    if !earliest {
-        let new = kept.next.iter().filter(|(partition, _)| !entries.contains_key(partition));
-        let new: Vec<_> = new.map(|(at, next)| (*at, Entry::begins(*next))).collect();
-        book.begin(source.name(), &new)?;
-        entries.extend(new);
+    if ends.options.begin == Begin::Earliest {
+        // Where it once was to begin is not what is wanted now.
+        entries.retain(|_, entry| entry.has_begun());
     }
+    let is_new = |entries: &HashMap<u32, Entry>, at: &u32| !entries.contains_key(at);
+    let mut new = HashMap::new();
+    if kept.next.keys().any(|at| is_new(&entries, at)) {
+        let stopped = stopped(ends, source)?.into_iter().filter(|(at, _)| is_new(&entries, at));
+        new.extend(stopped.map(|(at, next)| (at, Entry::begins(next, None))));
+    }
+    if !earliest {
+        let others = kept.next.iter().filter(|(at, _)| is_new(&entries, at) && is_new(&new, at));
+        let begins = |(at, next): (&u32, &u64)| (*at, Entry::begins(*next, Some(since)));
+        let others: Vec<_> = others.map(begins).collect();
+        new.extend(others);
+    }
+    let new: Vec<_> = new.into_iter().collect();
+    book.begin(source.name(), &new)?;
+    entries.extend(new);
     Ok(entries)
+}
+
+/// Where bridges have stopped that wrote nothing down: a group of the source's was their position,
+/// where the target could not be read again.
+fn stopped(ends: &Ends, source: &Topic) -> Result<Vec<(u32, u64)>, OpenError> {
+    if rewinds(&ends.to) || !ends.from.capabilities().groups.is_yes() {
+        return Ok(Vec::new());
+    }
+    Ok(source.committed(&format!("helio-bridge:{}", ends.to_name))?)
 }
 
 /// Goes on behind what the target has, as its samples say, or what was written down.
@@ -116,6 +147,7 @@ fn goes_on(
     ends: &Ends,
     both: &Both,
     (kept, mut entries): (&mut Kept, HashMap<u32, Entry>),
+    earliest: bool,
 ) -> Result<(), OpenError> {
     let there = if rewinds(&ends.to) { both.target.partitions()? } else { Vec::new() };
     for at in &there {
@@ -131,12 +163,15 @@ fn goes_on(
             continue;
         }
         let kept_there = entries.remove(&partition);
-        // Where there never was anything the topic is another one than what was written of.
-        let kept_there = kept_there.filter(|entry| at.end > 0 || !entry.has_begun());
+        // Where there never was anything the topic is another one than what was written of: it is
+        // forwarded anew, if it is from its beginning.
+        let is_anew = at.end == 0 && earliest;
+        let kept_there = kept_there.filter(|entry| !is_anew || !entry.has_begun());
         let has_begun = kept_there.as_ref().is_some_and(Entry::has_begun);
-        let found = position::of(&both.target, at, &ends.from_name).map_err(failed)?;
-        let found = match (found, kept_there.map(|entry| entry.found(&ends.from_name))) {
-            (Some(found), Some(written)) if has_begun => Some(found.or_later(written)),
+        let source = (&*ends.from_name, &ends.nameless);
+        let found = position::of(&both.target, at, source).map_err(failed)?;
+        let found = match (found, kept_there.map(|entry| entry.found(&ends.nameless))) {
+            (Some(found), Some(written)) if has_begun => Some(found.with(written)),
             (Some(found), _) => Some(found),
             (None, written) => written,
         };
@@ -144,7 +179,7 @@ fn goes_on(
     }
     if there.is_empty() {
         for (at, entry) in entries {
-            kept.finds(at, entry.found(&ends.from_name));
+            kept.finds(at, entry.found(&ends.nameless));
         }
     }
     // Where each is read from is found with what the source has.
@@ -175,13 +210,7 @@ fn subscribe(source: &Topic, (kept, earliest): (&mut Kept, bool)) -> Result<(), 
     let mut samples = source.subscribe(position::everything(Start::Earliest))?;
     for PartitionInfo { partition, first, end, .. } in partitions {
         let begin = if earliest { first } else { end };
-        let next = match (kept.next.get(&partition), kept.found.get_mut(&partition)) {
-            // Beyond the end: the source's log was made anew, and what is in it is new.
-            (Some(next), _) if *next > end => first,
-            (Some(next), _) => *next,
-            (None, Some(found)) => found.start(first, end),
-            (None, None) => begin,
-        };
+        let next = kept.goes_on(partition, (first, end)).unwrap_or(begin);
         let sought = samples.seek(partition, next);
         sought.map_err(|error| OpenError::Failed(error.to_string()))?;
         kept.next.insert(partition, next);

@@ -1,6 +1,6 @@
 //! Where a topic goes on: read from the samples that were forwarded before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use helio_bus::{
 use helio_core::qos::History;
 use thiserror::Error;
 
-use crate::found::{Found, Who};
+use crate::found::{Found, MAX_HELD, Nameless, Who};
 use crate::hops::{Hops, Mark};
 use crate::lane::Order;
 
@@ -67,23 +67,28 @@ pub(crate) fn everything(start: Start) -> Subscribe {
 }
 
 /// What a partition of the target has of the source, as far back as it takes to know what was
-/// settled; none where it has nothing. It looks back from the end, further and further.
+/// settled; none where it has nothing. It looks back from the end, further and further, until it
+/// has as many as are held against the source.
 pub(crate) fn of(
     target: &Topic,
     partition: &PartitionInfo,
-    source: &str,
+    (source, nameless): (&str, &Nameless),
 ) -> Result<Option<Found>, PositionError> {
     let (mut upto, mut window) = (partition.end, WINDOW);
     let mut own: Vec<(Mark, Who)> = Vec::new();
-    while upto > partition.first && !is_whole(&own) {
+    while upto > partition.first && !is_whole(&own) && own.len() < MAX_HELD {
         let from = upto.saturating_sub(window).max(partition.first);
-        let mut before = Vec::new();
+        let mut before = VecDeque::new();
         visit(target, partition.partition, (from, upto), |sample| {
             if let Some((bus, mark)) = Hops::of(sample.headers).last()
                 && bus == source
             {
                 let order = (sample.producer.incarnation, sample.sequence);
-                before.push((mark, Who::new(&sample.producer.name, (order, sample.time), source)));
+                let who = Who::new(&sample.producer.name, (order, sample.time), nameless);
+                before.push_back((mark, who));
+                if before.len() > MAX_HELD {
+                    before.pop_front();
+                }
             }
         })?;
         own.extend(before.into_iter().rev());

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::{
     Asked, MANY, Refuses, panicking, placeless, placeless_panicking, slow_to_make, target_on,
 };
+use helio_bridge::hops::{Mark, with_hop};
 use helio_bridge::{Begin, Bridge, Figures, NoticeKind, Options, Turn};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{
@@ -201,25 +202,57 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A journal loses its end, as where the power fails, and gets so many others in its place.
+/// A journal that may lose its end, as where the power fails.
+struct Cut {
+    folder: tempfile::TempDir,
+    bus: Option<Bus>,
+}
+
+impl Cut {
+    fn new() -> Self {
+        let mut cut = Self { folder: tempfile::tempdir().unwrap(), bus: None };
+        cut.open();
+        cut
+    }
+
+    fn bus(&self) -> &Bus {
+        self.bus.as_ref().unwrap()
+    }
+
+    fn open(&mut self) {
+        let live = self.folder.path().join("live");
+        self.bus = Some(Bus::connect(&format!("journal:{}", live.display())).unwrap());
+    }
+
+    fn close(&mut self) {
+        self.bus.take().unwrap().close();
+    }
+
+    /// What comes from now on will be lost.
+    fn save(&mut self) {
+        self.close();
+        copy(&self.folder.path().join("live"), &self.folder.path().join("saved"));
+        self.open();
+    }
+
+    fn cut(&mut self) {
+        self.close();
+        std::fs::remove_dir_all(self.folder.path().join("live")).unwrap();
+        copy(&self.folder.path().join("saved"), &self.folder.path().join("live"));
+        self.open();
+    }
+}
+
+/// A journal loses its end and gets so many others in its place.
 fn cut(others: u64) {
-    let folder = tempfile::tempdir().unwrap();
-    let (live, saved) = (folder.path().join("live"), folder.path().join("saved"));
-    let source = || Bus::connect(&format!("journal:{}", live.display())).unwrap();
+    let mut source = Cut::new();
     let to = Bus::connect("memory:").unwrap();
-    let from = source();
-    publish(&publisher(&from, "Mount", stream()), 0..1_000);
-    from.close();
-    drop(from);
-    copy(&live, &saved);
-    let from = source();
-    publish(&publisher(&from, "Lost", stream()), 0..10);
-    assert_eq!(whole(bridge(&from, &to)).forwarded, 1_010);
-    from.close();
-    drop(from);
-    std::fs::remove_dir_all(&live).unwrap();
-    copy(&saved, &live);
-    let from = source();
+    publish(&publisher(source.bus(), "Mount", stream()), 0..1_000);
+    source.save();
+    publish(&publisher(source.bus(), "Lost", stream()), 0..10);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 1_010);
+    source.cut();
+    let from = source.bus().clone();
     publish(&publisher(&from, "New", stream()), 0..others);
     let figures = whole(bridge(&from, &to));
     assert_eq!((figures.forwarded, figures.skipped), (others, 0), "{figures:?}");
@@ -236,6 +269,122 @@ fn a_source_that_lost_its_end_is_gone_on_with_where_that_was() {
     cut(5);
     cut(15);
     cut(0);
+}
+
+#[test]
+fn of_a_log_that_was_cut_nothing_new_is_taken_for_what_was_there() {
+    // What had come from the target lay at those places: of that the target says nothing.
+    let mut source = Cut::new();
+    let to = Bus::connect("memory:").unwrap();
+    publish(&publisher(source.bus(), "Mount", stream()), 0..100);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 100);
+    source.save();
+    let there = publisher(&to, "There", stream());
+    for n in 0..5 {
+        publish(&publisher(source.bus(), "Lost", stream()), 2 * n..2 * n + 2);
+        assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 2);
+        publish(&there, 4 * n..4 * n + 4);
+        assert_eq!(whole(bridge(&to, source.bus())).forwarded, 4);
+    }
+    source.cut();
+    publish(&publisher(source.bus(), "New", stream()), 0..40);
+    let figures = whole(bridge(source.bus(), &to));
+    assert_eq!((figures.forwarded, figures.skipped), (40, 0), "{figures:?}");
+    for (name, count) in [("Mount", 100), ("Lost", 10), ("New", 40)] {
+        assert!(of(&to, name).into_iter().eq(0..count), "{name}");
+    }
+}
+
+#[test]
+fn old_commands_are_not_given_again_where_a_log_lost_its_end() {
+    let mut source = Cut::new();
+    let panics = Arc::new(AtomicBool::new(false));
+    let url = "memory:old-commands";
+    let to = placeless_panicking(url, &panics);
+    // From before the bridge.
+    publish(&publisher(source.bus(), "Script", Qos::command()), 0..20);
+    let mut first = bridge(source.bus(), &to);
+    told(&mut first, NoticeKind::Opened);
+    publish(&publisher(source.bus(), "Dome", Qos::command()), 0..20);
+    assert_eq!(whole(first).forwarded, 20);
+    source.save();
+    publish(&publisher(source.bus(), "Mount", Qos::command()), 0..1);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 1);
+    source.cut();
+    let figures = whole(bridge(source.bus(), &to));
+    assert_eq!((figures.forwarded, figures.skipped), (0, 0), "{figures:?}");
+    publish(&publisher(source.bus(), "New", Qos::command()), 0..3);
+    let figures = whole(bridge(source.bus(), &to));
+    assert_eq!((figures.forwarded, figures.skipped), (3, 0), "{figures:?}");
+}
+
+#[test]
+fn nor_where_none_was_forwarded_yet() {
+    let mut source = Cut::new();
+    let to = Bus::connect("memory:").unwrap();
+    publish(&publisher(source.bus(), "Script", Qos::command()), 0..20);
+    source.save();
+    publish(&publisher(source.bus(), "Script", Qos::command()), 20..30);
+    let mut first = bridge(source.bus(), &to);
+    told(&mut first, NoticeKind::Opened);
+    drop(first);
+    source.cut();
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 0);
+    publish(&publisher(source.bus(), "New", Qos::command()), 0..3);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 3);
+    publish(&publisher(source.bus(), "New", Qos::command()), 3..30);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 27);
+}
+
+#[test]
+fn who_wants_all_gets_all_where_nothing_was_forwarded_yet() {
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    publish(&publisher(&from, "Script", Qos::command()), 0..5);
+    let mut first = bridge(&from, &to);
+    told(&mut first, NoticeKind::Opened);
+    drop(first);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 0);
+    let (topics, begin) = (vec!["t".to_owned()], Begin::Earliest);
+    let options = Options { topics, begin, ..Options::default() };
+    assert_eq!(whole(Bridge::new(from, to, options).unwrap()).forwarded, 5);
+}
+
+#[test]
+fn what_an_older_bridge_has_forwarded_is_not_forwarded_again() {
+    let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
+    let theirs = publisher(&from, "memory", stream());
+    publish(&theirs, 0..10);
+    // Those without a producer had the engine's name for them.
+    let there = to.topic(TopicSpec::new("t").unwrap().qos(stream())).unwrap();
+    let mut forwarder = there.forwarder(&theirs.producer(), 0).unwrap();
+    let mut samples = everything(&from);
+    while let Some(event) = samples.try_next().unwrap() {
+        let sample = event.into_sample().unwrap();
+        let name = from.identity().unwrap();
+        let headers = with_hop(sample.headers.as_ref(), &name, Mark::alone(sample.offset));
+        let given = forwarder.forward(&sample.as_ref(), headers.unwrap().as_ref());
+        given.unwrap().wait().unwrap();
+    }
+    drop(forwarder);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 0);
+    publish(&theirs, 10..13);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 3);
+    assert!(of(&to, &from.identity().unwrap()).into_iter().eq(10..13));
+}
+
+#[test]
+fn a_position_that_an_older_bridge_kept_in_a_group_is_gone_on_with() {
+    let from = Bus::connect("memory:").unwrap();
+    let to = placeless(FaultTransport::connect("memory:", FaultPlan::default()).unwrap());
+    publish(&publisher(&from, "Script", Qos::command()), 0..10);
+    let group = format!("helio-bridge:{}", to.identity().unwrap());
+    let topic = from.topic(TopicSpec::new("t").unwrap()).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest).group(&group)).unwrap();
+    samples.next_sample().unwrap();
+    samples.commit_at(0, 6).unwrap();
+    drop(samples);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 4);
+    assert_eq!(whole(bridge(&from, &to)).forwarded, 0);
 }
 
 #[test]
@@ -361,6 +510,37 @@ fn those_without_a_producer_are_of_the_bus_that_they_come_from() {
 }
 
 #[test]
+fn those_without_a_producer_are_read_behind_each_restart() {
+    let never = Arc::new(AtomicBool::new(false));
+    let urls = ["memory:nameless-to", "memory:nameless-placeless-to"];
+    let targets = [Bus::connect(urls[0]).unwrap(), placeless_panicking(urls[1], &never)];
+    for (url, to) in urls.into_iter().zip(targets) {
+        let plain = Bus::connect(url).unwrap();
+        let from = Bus::connect("memory:").unwrap();
+        let (theirs, mount) =
+            (publisher(&from, "memory", stream()), publisher(&from, "Mount", stream()));
+        drop(plain.topic(TopicSpec::new("t").unwrap().qos(stream())).unwrap());
+        let mut reader = everything(&plain);
+        let rewinds = to.capabilities().rewind;
+        // None of theirs while one bridge runs, and none among the newest that the target has.
+        let steps = [(0, 0), (20, 0), (20, 300), (40, 300), (40, 600), (45, 600)];
+        for (before, now) in steps.into_iter().zip(steps.into_iter().skip(1)) {
+            publish(&theirs, before.0..now.0);
+            publish(&mount, before.1..now.1);
+            let figures = whole(bridge(&from, &to));
+            assert_eq!(figures.forwarded, now.0 - before.0 + now.1 - before.1, "{rewinds:?}");
+        }
+        let name = from.identity().unwrap();
+        let events = std::iter::from_fn(|| reader.try_next().unwrap());
+        let samples = events.filter_map(Event::into_sample);
+        let theirs = samples.filter(|sample| sample.header.producer.name.as_str() == name);
+        assert_eq!(theirs.count(), 45, "{rewinds:?}");
+        let stats = reader.stats();
+        assert_eq!((stats.duplicates, stats.fenced, stats.lost), (0, 0, 0), "{rewinds:?}");
+    }
+}
+
+#[test]
 fn a_writer_is_open_on_the_target_behind_each_failure() {
     let from = Bus::connect("memory:").unwrap();
     let url = "memory:owned-to";
@@ -432,6 +612,8 @@ fn no_bridge_forwards_what_bridges_have_written_down() {
     let names = right.topics().unwrap();
     let books: Vec<_> = names.iter().filter(|name| name.as_str() != "t").collect();
     let own = format!("helio-bridge/from/{}", left.identity().unwrap());
+    let book = right.topic(TopicSpec::new(&own).unwrap()).unwrap();
+    assert!(book.qos().retention.bytes.is_some(), "it does not grow for ever");
     assert_eq!(books.iter().map(|name| name.as_str()).collect::<Vec<_>>(), [own]);
 }
 

@@ -205,16 +205,23 @@ struct KafkaTopic(Arc<TopicState>);
 
 impl TopicState {
     /// Asks the brokers once how large forwarders' batches may be: the largest that the topic lets
-    /// in. Where they do not say, the largest there is.
-    fn learn_batch(&self) {
+    /// in. Where they do not say, the largest there is. All forwarders keep to the first answer:
+    /// each size has a producer of its own, and what two of them send comes in no order.
+    fn learn_batch(&self) -> Result<(), TransportError> {
         if self.batch.get().is_some() {
-            return;
+            return Ok(());
         }
-        let Ok(config) = self.connection.admin.describe(&self.kafka) else { return };
+        let config = match self.connection.admin.describe(&self.kafka) {
+            Err(outage @ TransportError::Outage { .. }) => return Err(outage),
+            // Not everybody is let in to configurations.
+            told => told.unwrap_or_default(),
+        };
         let most = config.get("max.message.bytes").and_then(|most| most.parse::<u32>().ok());
         let fits = |bytes: &u32| most.is_none_or(|most| *bytes <= most);
         let place = BATCHES.iter().position(fits).unwrap_or(BATCHES.len() - 1);
+        // Who was first has said it.
         let _ = self.batch.set(place);
+        Ok(())
     }
 
     /// The batches of forwarders, by their place in [`BATCHES`].
@@ -250,7 +257,7 @@ impl KafkaTopic {
         let producer = match elsewhere {
             None => connection.producer()?,
             Some(_) => {
-                topic.learn_batch();
+                topic.learn_batch()?;
                 connection.forwarding(topic.batch())?
             }
         };
