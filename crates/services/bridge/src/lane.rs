@@ -91,6 +91,7 @@ struct UnderWay {
     given: Given,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Given {
     /// The target has not acknowledged it yet.
     Taken(Sample, Publishing),
