@@ -312,7 +312,7 @@ impl Connection {
 
     /// Has ends of writers meet their readers that were opened for a schema that others have
     /// declared, in a thread beside: until they have, envelopes are written.
-    fn meet_beside(&self, topic: &TopicName) {
+    pub(crate) fn meet_beside(&self, topic: &TopicName) {
         let mut unmet = self.writers();
         unmet.retain(|writer| writer.topic.name == *topic && writer.ends.unmet().is_some());
         let unmet: Vec<_> = unmet.iter().map(Arc::downgrade).collect();

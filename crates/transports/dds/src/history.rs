@@ -12,7 +12,8 @@ use crate::tables::Stand;
 /// what was written since.
 ///
 /// A service's are in the order of its journal, which is that in which they came: no two hosts'
-/// clocks are compared. What writers have besides is older where the service had it, else newer.
+/// clocks are compared. What writers have besides is older where the service had it, else newer;
+/// one producer's are in the order of their numbers, whoever has them.
 pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
     let all = inbox.take_all();
     let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(Queued::is_past);
@@ -32,14 +33,16 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
         // A service's and its writer's own.
         some.retain(|queued| known.insert(sample(queued)));
         some.sort_by_key(Queued::published);
-        in_order(&mut some);
         old.push(some);
     }
     old.insert(1, past);
+    let mut old: Vec<_> = old.into_iter().flatten().collect();
+    // Before the newest are chosen: what a service has missed, and its writer has, may be newer
+    // than what the service has of that key.
+    in_order(&mut old);
     let mut left: HashMap<(u32, Vec<u8>), usize> = HashMap::new();
     let mut newest: Vec<_> = old
         .into_iter()
-        .flatten()
         .rev()
         .filter(|queued| {
             let key = (queued.partition, queued.names().0.to_vec());

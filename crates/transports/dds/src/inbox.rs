@@ -259,6 +259,15 @@ struct Past {
     passed: HashMap<(u32, String), Passed>,
 }
 
+/// Last values as one service had them: another one is asked, which may have no more.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    samples: Vec<Queued>,
+    seen: HashMap<(u32, String), (u64, u64)>,
+    values: HashSet<(u32, String, (u64, u64))>,
+    covered: HashMap<(u32, String), (u64, u64)>,
+}
+
 /// The samples of one producer that did not wait: how many, from the first to the last.
 #[derive(Debug)]
 struct Passed {
@@ -645,13 +654,36 @@ impl Inbox {
         self.queue.len()
     }
 
-    /// Forgets the past that has come so far: it comes again from its beginning.
-    pub(crate) fn forget_past(&mut self) {
+    /// Puts the past aside that has come so far: it comes again from its beginning.
+    pub(crate) fn put_past_aside(&mut self) -> Aside {
+        let (samples, covered) = (self.take_all(), std::mem::take(&mut self.covered));
+        let (seen, values) = match &mut self.past {
+            Some(past) => (std::mem::take(&mut past.seen), std::mem::take(&mut past.values)),
+            None => Default::default(),
+        };
+        Aside { samples, seen, values, covered }
+    }
+
+    /// Nobody has more than what was put aside: that is the past, and nothing else.
+    pub(crate) fn take_past_back(&mut self, aside: Aside) {
         self.take_all();
+        let Aside { samples, seen, values, covered } = aside;
+        samples.into_iter().for_each(|queued| self.push(queued));
+        self.covered = covered;
         if let Some(past) = &mut self.past {
-            past.seen.clear();
-            past.values.clear();
+            (past.seen, past.values) = (seen, values);
         }
+    }
+
+    /// How far the past has come, by producer: as far it need not come again.
+    pub(crate) fn has_of_past(&self) -> Vec<Stand> {
+        let seen = self.past.iter().flat_map(|past| &past.seen);
+        seen.filter_map(|((partition, producer), (incarnation, sequence))| {
+            let producer = ProducerName::new(producer).ok()?;
+            let (partition, incarnation, sequence) = (*partition, *incarnation, *sequence);
+            Some(Stand { partition, producer, incarnation, sequence, ways: [0; 2] })
+        })
+        .collect()
     }
 
     /// Some of the past will not come: tells what is known of it, by where writers stood; gives in
@@ -809,6 +841,15 @@ impl Inbox {
         let Some(place) = self.place(partition) else { return };
         let from = place.end;
         place.end += 1;
+        for gap in self.gaps.iter_mut().rev() {
+            if let GapCause::Damaged { to, .. } = &mut gap.cause
+                && (gap.partition, *to) == (partition, from)
+            {
+                *to += 1;
+                gap.lost += 1;
+                return;
+            }
+        }
         let cause = GapCause::Damaged { from, to: from + 1 };
         self.gaps.push_back(Gap { partition, lost: 1, cause });
     }
@@ -899,7 +940,13 @@ impl Inbox {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {
-        let first = self.queue.pop_front()?;
+        let Some(first) = self.queue.pop_front() else {
+            if self.gaps.is_empty() {
+                // Those that were told as gaps are behind.
+                self.places.iter_mut().for_each(|place| place.next = place.end);
+            }
+            return None;
+        };
         self.bytes -= first.sample.cdr().len();
         if let Some(place) = self.place(first.partition) {
             place.next = first.offset + 1;

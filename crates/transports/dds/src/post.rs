@@ -133,9 +133,19 @@ pub(crate) struct PageHead {
     #[serde(default = "yes")]
     pub(crate) whole: bool,
     /// At the end of last values: how far the service has the samples of those that write. What is
-    /// below that and not in the pages is older than what is in them.
+    /// below that and not in the pages was written before it; the service may have missed it.
     #[serde(default)]
     pub(crate) stands: Vec<Stand>,
+    /// At the end: the service cannot read what it has.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) failed: bool,
+    /// It is no page: the service has no room for this reader yet, which is to ask again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) busy: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 fn yes() -> bool {
@@ -145,7 +155,12 @@ fn yes() -> bool {
 impl PageHead {
     /// A page with others behind it.
     pub(crate) fn new(page: u64) -> Self {
-        Self { page, end: false, whole: true, stands: Vec::new() }
+        Self { page, end: false, whole: true, stands: Vec::new(), failed: false, busy: false }
+    }
+
+    /// The last page of a service that cannot go on.
+    pub(crate) fn failed(page: u64) -> Self {
+        Self { end: true, whole: false, failed: true, ..Self::new(page) }
     }
 }
 

@@ -317,6 +317,7 @@ impl DdsReader {
         if let Some(next) = inbox.pop() {
             return Ok(Some(next));
         }
+        shared.ends.mend(&shared.topic)?;
         // Before it is looked: what comes after rings again.
         shared.wake.rung.store(false, Ordering::SeqCst);
         self.turn_past(&mut inbox)?;

@@ -286,7 +286,12 @@ impl TopicState {
     /// until those of writers have met their readers.
     fn adopt(&self) -> Result<(), TransportError> {
         let connection = &self.connection;
-        connection.adopt(&self.name)?;
+        let adopted = connection.adopt(&self.name);
+        if adopted.is_err() {
+            // Those that were opened are to be used all the same.
+            connection.meet_beside(&self.name);
+        }
+        adopted?;
         let writers = connection.writers();
         writers.iter().filter(|writer| writer.topic.name == self.name).try_for_each(|w| w.meet())
     }

@@ -16,7 +16,7 @@ use crate::SCHEME;
 use crate::connection::Connection;
 use crate::ends::{Before, Unwritten, Writers};
 use crate::entity::Refused;
-use crate::envelope::{BASE, Header};
+use crate::envelope::{BASE, BEGINS, Header};
 use crate::error::{engine, failed, unsupported};
 use crate::kept::Kept;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
@@ -355,7 +355,7 @@ impl Outgoing {
         let mut kept = locked(&self.kept);
         let Some(waiting) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return };
         let (ready, trouble) = self.connection().tables.look(|state| {
-            let ready = state.keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
+            let ready = state.full_keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
             let ready: Vec<_> = ready.map(|(name, _)| name.clone()).collect();
             (ready, state.trouble(&self.topic.name))
         });
@@ -515,7 +515,9 @@ impl DdsWriter {
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
-        shared.ends.mend(&shared.topic)?;
+        if shared.ends.mend(&shared.topic)? {
+            shared.connection().meet_beside(&shared.topic.name);
+        }
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let sequence = self.next;
         if let Some(kept) = &mut *locked(&shared.kept) {
@@ -530,7 +532,8 @@ impl DdsWriter {
                 return Err(error.into());
             }
         } else {
-            match shared.write(record, (sequence, BASE), false) {
+            // Nothing before it was to be kept.
+            match shared.write(record, (sequence, BASE | BEGINS), false) {
                 Ok(()) => {}
                 Err(Unwritten::Value(told)) => return Err(PublishError::Encode(told)),
                 Err(Unwritten::Refused(Refused::Full)) => {

@@ -144,17 +144,10 @@ fn a_late_joiner_is_behind_until_all_of_the_past_has_come() {
     }
 }
 
-#[test]
-fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
-    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
-    let _service = Service::start(&url, folder.path());
-    let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
-    let track = topic(&bus, "track", Qos::telemetry());
-    let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
-    publish(&going, 0..30);
-    let until = Instant::now() + LONG;
+/// Waits until the last of thirty is in a service's folder.
+fn await_last(folder: &std::path::Path, until: Instant) {
     let kept = || -> Option<bool> {
-        let journal = format!("journal:{}?access=read", folder.path().display());
+        let journal = format!("journal:{}?access=read", folder.display());
         let kept = Bus::connect(&journal).ok()?.topic(TopicSpec::new("track").ok()?).ok()?;
         let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).ok()?;
         let mut numbers = std::iter::from_fn(|| samples.try_next().ok()??.into_sample());
@@ -164,6 +157,18 @@ fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
         assert!(Instant::now() < until, "it is not kept");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
+    let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
+    let _service = Service::start(&url, folder.path());
+    let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    let track = topic(&bus, "track", Qos::telemetry());
+    let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
+    publish(&going, 0..30);
+    let until = Instant::now() + LONG;
+    await_last(folder.path(), until);
     drop(going);
     gone.close();
     assert_eq!(read(&track, Start::Last(1), 3), [27, 28, 29]);
@@ -171,6 +176,34 @@ fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
     let publisher = track.publisher().unwrap();
     publisher.publish(Message::new(&40_u64.to_le_bytes()).key(b"a")).wait_timeout(LONG).unwrap();
     assert_eq!(read(&track, Start::Last(1), 3), [28, 29, 40]);
+}
+
+#[test]
+fn last_values_are_handed_out_by_a_service_that_stood_still() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(&url, folder.path());
+    let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    let track = topic(&bus, "track", Qos::telemetry());
+    let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
+    publish(&going, 0..30);
+    let until = Instant::now() + LONG;
+    let last = || -> Vec<u64> {
+        let mut samples = track.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+        let events = std::iter::from_fn(|| samples.try_next().unwrap());
+        events.filter_map(Event::into_sample).map(|sample| number(&sample)).collect()
+    };
+    await_last(folder.path(), until);
+    service.stand_still(true);
+    // Longer than its lease: it begins anew.
+    std::thread::sleep(Duration::from_secs(3));
+    service.stand_still(false);
+    drop(going);
+    gone.close();
+    while last() != [27, 28, 29] {
+        assert!(Instant::now() < until, "it was never ready again: {:?}", last());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -49,6 +49,16 @@ impl Letters {
                 waiting.clear();
             }
         }
+        if self.asked.len() > MAX_PRODUCERS {
+            self.asked.clear();
+        }
+        // What was asked for and has not come may have been lost, and nothing comes that says so.
+        let now = Instant::now();
+        let over = self.asked.iter_mut();
+        for (who, (at, patience)) in over.filter(|(_, (at, of))| now.duration_since(*at) >= *of) {
+            (*at, *patience) = (now, MISSING[1].min(*patience * 2));
+            self.missing.insert(who.clone());
+        }
     }
 
     /// What a producer has sent was known: it is told once more.
@@ -125,7 +135,9 @@ impl Letters {
             let Some(letter) = self.letter(topic, writer, &who, durable.get(&who)) else {
                 continue;
             };
-            let repeats = self.repeats.remove(&who);
+            // Each time that it is asked, though it was so before.
+            let again = letter.verdict == Some(Verdict::Again);
+            let repeats = self.repeats.remove(&who) || again;
             let place = (session.to_owned(), who);
             if repeats || self.told.get(&place) != Some(&letter) {
                 into.push((place.0.clone(), letter.clone()));
@@ -230,5 +242,20 @@ mod tests {
         assert_eq!(letters.asked[&who()].1, 2 * MISSING[0]);
         letters.took(&who());
         assert!(letters.asked.is_empty());
+    }
+
+    #[test]
+    fn a_writer_of_which_nothing_is_there_is_asked_until_something_comes() {
+        let (mut letters, mut state) = (Letters::default(), State::default());
+        hear(&mut state, "a", 7, true);
+        letters.ask(who());
+        for _ in 0..3 {
+            assert_eq!(written(&mut letters, &state, (6, 9)), [("a".to_owned(), 0, false)]);
+            let asked = letters.asked.get_mut(&who()).unwrap();
+            asked.0 -= asked.1;
+        }
+        letters.took(&who());
+        assert_eq!(written(&mut letters, &state, (7, 1)), [("a".to_owned(), 1, false)]);
+        assert_eq!(written(&mut letters, &state, (7, 1)), []);
     }
 }

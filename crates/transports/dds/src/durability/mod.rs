@@ -43,11 +43,11 @@ use crate::entity::{Refused, Writer};
 use crate::error::failed;
 use crate::options::Options;
 use crate::post::{Pen, STORED, Stored, stored_qos};
-use crate::tables::{Stand, Word, unix_nanos};
+use crate::tables::{Keeps, Stand, Word, unix_nanos};
 use crate::topic::{Dds, has_last_values, is_kept};
 use catalogue::{Catalogue, Known};
 use serve::{Server, Shelves};
-use topic::{Keeping, refused};
+use topic::Keeping;
 use watch::Watch;
 
 /// The most topics that are opened in one turn: others' samples wait meanwhile.
@@ -268,8 +268,8 @@ impl Durability {
     /// What it has done so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
-        let (topics, served) = (self.topics.len() as u64, self.server.served());
-        Figures { topics, served, ..self.figures }
+        let served = self.figures.served + self.server.served();
+        Figures { topics: self.topics.len() as u64, served, ..self.figures }
     }
 
     /// Ends the wait of a turn, from any thread.
@@ -289,6 +289,10 @@ impl Durability {
         tell: &mut dyn FnMut(Notice),
     ) -> Result<(), DurabilityError> {
         self.dds.connection.check_open()?;
+        if self.server.has_ended() {
+            self.figures.served += self.server.served();
+            self.server = Server::start(&self.dds.connection, &self.shelves)?;
+        }
         if self.watch.begin_turn() {
             self.topics.values_mut().for_each(Keeping::stood_still);
         }
@@ -349,7 +353,10 @@ impl Durability {
                 break;
             }
             opened += 1;
-            self.topics.remove(&name);
+            if !self.close_topic(&name) {
+                more = true;
+                continue;
+            }
             match self.open_topic(&name, kept) {
                 Ok(Some(samples)) => tell(Notice::Keeps { topic: name, samples }),
                 Ok(None) => {}
@@ -377,11 +384,28 @@ impl Durability {
     ) {
         let cause = format!("the durability service cannot keep {topic}: {cause}");
         if kept {
+            let (refused, trouble) = (true, Some(cause.clone()));
+            let before = self.watch.said(&topic);
+            let keeps = Keeps { refused, trouble, ready: false, last_values: false, ..before };
             // Where it cannot be said, it is when the topic is tried again.
-            let _ = self.watch.say(&self.dds.connection.tables, &topic, &refused(&cause));
+            let _ = self.watch.say(&self.dds.connection.tables, &topic, &keeps);
         }
         self.refused.insert(topic.clone(), (qos, Instant::now()));
         tell(Notice::Trouble { topic, cause });
+    }
+
+    /// Before a topic is opened anew, which may fail: nobody waits for this service any more, nor
+    /// reads what is not looked after. False where that cannot be said at the moment.
+    fn close_topic(&mut self, name: &TopicName) -> bool {
+        let Some(topic) = self.topics.get(name) else { return true };
+        let keeps = Keeps { ready: false, ..self.watch.said(name) };
+        if self.watch.say(&self.dds.connection.tables, name, &keeps).is_err() {
+            return false;
+        }
+        topic.shelf().close();
+        locked(&self.shelves).remove(name);
+        self.topics.remove(name);
+        true
     }
 
     /// Opens a topic; gives how many samples of it there are. Those of which last values are kept

@@ -44,15 +44,20 @@ const LONG: Duration = Duration::from_secs(1);
 /// How soon it is looked again for what has not come yet, and where there is nothing to do.
 const WAITS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
+/// How far each producer's samples are known, by partition.
+type Known = HashMap<u32, HashMap<ProducerName, Order>>;
+
 /// What is handed out of a topic.
 pub(super) struct Shelf {
     journal: Topic,
     /// Whether its samples are kept, or its last values alone.
     kept: bool,
     /// What is in the journal: by partition and producer.
-    has: Mutex<HashMap<u32, HashMap<ProducerName, Order>>>,
+    has: Mutex<Known>,
     /// How often it was looked at for what is new.
     looks: AtomicU64,
+    /// Nothing comes any more: the topic is opened anew.
+    closed: AtomicBool,
 }
 
 /// Those of all topics.
@@ -60,8 +65,8 @@ pub(super) type Shelves = Mutex<BTreeMap<TopicName, Arc<Shelf>>>;
 
 impl Shelf {
     pub(super) fn new(journal: Topic, kept: bool, has: &HashMap<Who, Order>) -> Arc<Self> {
-        let (looks, shelf) = (AtomicU64::new(0), Mutex::default());
-        let this = Self { journal, kept, has: shelf, looks };
+        let (looks, closed, shelf) = Default::default();
+        let this = Self { journal, kept, has: shelf, looks, closed };
         has.iter().for_each(|(who, order)| this.has(who, *order));
         Arc::new(this)
     }
@@ -85,12 +90,39 @@ impl Shelf {
         locked(&self.has).get(&partition)?.get(producer).copied()
     }
 
-    /// Whether everything is in the journal that these writers had written.
-    fn covers(&self, until: &[Stand]) -> bool {
-        until.iter().all(|stand| {
-            let has = self.order(stand.partition, &stand.producer);
-            has.is_some_and(|has| has >= (stand.incarnation, stand.sequence))
+    /// Nothing comes any more, and nothing is looked for: who reads it begins again.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How much of what these writers had written is in the journal.
+    fn reached(&self, until: &[Stand]) -> Vec<Order> {
+        let has = locked(&self.has);
+        let reached = |stand: &Stand| {
+            let has = has.get(&stand.partition).and_then(|of| of.get(&stand.producer));
+            has.map_or((0, 0), |has| stand.order().min(*has))
+        };
+        until.iter().map(reached).collect()
+    }
+
+    /// Whether somebody has all that is here, so that nothing need be looked for.
+    fn is_known(&self, have: &Known, partitions: &[u32]) -> bool {
+        let read = |partition| partitions.is_empty() || partitions.contains(partition);
+        let has = locked(&self.has);
+        has.iter().filter(|(partition, _)| read(partition)).all(|(partition, of)| {
+            let have = have.get(partition);
+            let known = |producer, order| have.and_then(|of| of.get(producer)) >= Some(order);
+            of.iter().all(|(producer, order)| known(producer, order))
         })
+    }
+
+    /// Whether all of it is.
+    fn covers(&self, until: &[Stand]) -> bool {
+        self.reached(until).iter().zip(until).all(|(reached, stand)| *reached == stand.order())
     }
 
     /// How far it has the samples of those that write, or did lately.
@@ -147,6 +179,11 @@ impl Server {
         Ok(Self { served, stop, bell, thread })
     }
 
+    /// Whether nobody is served any more: its thread has panicked, and has said so.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Samples that were handed out.
     pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::Acquire)
@@ -182,7 +219,7 @@ struct Cursor {
     shelf: Arc<Shelf>,
     samples: Subscription,
     /// What the reader has, and is not sent.
-    have: HashMap<u32, HashMap<ProducerName, Order>>,
+    have: Known,
     /// The page that is worked at: what is in it, and how many samples.
     body: Vec<u8>,
     count: u64,
@@ -193,7 +230,9 @@ struct Cursor {
     asked: Instant,
     /// When the page that is due was asked for first.
     since: Instant,
-    /// How long nothing has come that is waited for, by which look, and when.
+    /// What has come of that which is waited for; how long nothing more has, by which look, and
+    /// when.
+    reached: Vec<Order>,
     waited: Duration,
     look: (u64, Instant),
     ended: bool,
@@ -230,7 +269,10 @@ impl Serving {
         self.hear();
         let tables = &self.connection.tables;
         let live = |session: &String| tables.look(|state| state.live.contains(session));
-        self.cursors.retain(|(session, _), cursor| live(session) && cursor.asked.elapsed() < IDLE);
+        // Nothing comes to a shelf that is closed: its readers begin again.
+        self.cursors.retain(|(session, _), cursor| {
+            live(session) && cursor.asked.elapsed() < IDLE && !cursor.shelf.is_closed()
+        });
         self.pens.retain(|session, _| live(session));
         let mut rest = WAITS[1];
         let due: Vec<_> =
@@ -245,8 +287,11 @@ impl Serving {
                     // Where they have not met yet, or there is no room, it is tried again.
                     rest = if self.send(&asker) { Duration::ZERO } else { rest.min(WAITS[0]) };
                 }
-                // What cannot be read of a topic is its reader's concern alone, who asks again.
-                Err(_) => _ = self.cursors.remove(&asker),
+                // What cannot be read of a topic is its reader's concern alone, who asks another.
+                Err(_) => {
+                    cursor.fail();
+                    rest = Duration::ZERO;
+                }
             }
         }
         rest
@@ -272,6 +317,7 @@ impl Serving {
     /// Takes what is asked.
     fn hear(&mut self) {
         let mut samples = Vec::new();
+        let mut answers: Vec<(Asker, PageHead)> = Vec::new();
         // What cannot be taken now is asked again.
         let _ = self.fetches.take(&mut samples);
         for sample in samples.iter().filter(|sample| sample.valid) {
@@ -285,12 +331,25 @@ impl Serving {
                 self.cursors.remove(&asker);
             } else if let Some(cursor) = self.cursors.get_mut(&asker) {
                 cursor.asked(fetch.page);
-            } else if fetch.page == 0 && self.cursors.len() < MAX_CURSORS {
-                let shelf = locked(&self.shelves).get(&fetch.topic).cloned();
-                // What cannot be read of a letter's is its sender's concern alone.
-                if let Some(Ok(cursor)) = shelf.map(|shelf| Cursor::open(shelf, fetch)) {
-                    self.cursors.insert(asker, cursor);
+            } else if fetch.page == 0 {
+                let Some(shelf) = locked(&self.shelves).get(&fetch.topic).cloned() else {
+                    continue;
+                };
+                if self.cursors.len() >= MAX_CURSORS {
+                    answers.push((asker, PageHead { busy: true, ..PageHead::new(0) }));
+                    continue;
                 }
+                match Cursor::open(shelf, fetch) {
+                    Ok(cursor) => _ = self.cursors.insert(asker, cursor),
+                    // What cannot be read of a letter's is its sender's concern alone.
+                    Err(_) => answers.push((asker, PageHead::failed(0))),
+                }
+            }
+        }
+        for ((session, number), head) in answers {
+            if let Some(pen) = self.pen(&session) {
+                // Where it cannot be said, it is asked again.
+                let _ = pen.write(number.to_string().as_bytes(), &page(&head));
             }
         }
     }
@@ -315,11 +374,11 @@ fn pen(connection: &Connection, session: &str) -> Result<Pen, TransportError> {
 impl Cursor {
     fn open(shelf: Arc<Shelf>, mut fetch: Fetch) -> Result<Self, TopicError> {
         let samples = shelf.read(&fetch.partitions, fetch.last)?;
-        let mut have: HashMap<u32, HashMap<_, _>> = HashMap::new();
+        let mut have = Known::new();
         for Stand { partition, producer, incarnation, sequence, .. } in fetch.have.drain(..) {
             have.entry(partition).or_default().insert(producer, (incarnation, sequence));
         }
-        let now = Instant::now();
+        let (now, reached) = (Instant::now(), shelf.reached(&fetch.until));
         Ok(Self {
             fetch,
             samples,
@@ -330,6 +389,7 @@ impl Cursor {
             due: true,
             asked: now,
             since: now,
+            reached,
             waited: Duration::ZERO,
             look: (shelf.looks.load(Ordering::Acquire), now),
             ended: false,
@@ -351,9 +411,21 @@ impl Cursor {
         }
     }
 
-    /// Whether what has not come was waited for long enough. What the service was held up meanwhile
-    /// does not count: nothing could come.
+    /// Sends no more: the journal cannot be read here.
+    fn fail(&mut self) {
+        let wanted = self.fetch.page;
+        self.body.clear();
+        self.made = Some((wanted, page(&PageHead::failed(wanted))));
+        (self.count, self.ended) = (0, true);
+    }
+
+    /// Whether what has not come was waited for long enough: what comes of others does not count.
+    /// What the service was held up meanwhile does not count either: nothing could come.
     fn is_patient_no_more(&mut self) -> bool {
+        let reached = self.shelf.reached(&self.fetch.until);
+        if reached != self.reached {
+            (self.reached, self.waited) = (reached, Duration::ZERO);
+        }
         let (looks, now) = (self.shelf.looks.load(Ordering::Acquire), Instant::now());
         if looks != self.look.0 {
             self.waited += now.saturating_duration_since(self.look.1).min(LOOKED);
@@ -376,7 +448,10 @@ impl Cursor {
         let whole = !self.shelf.kept || self.shelf.covers(&self.fetch.until);
         let last = self.fetch.last.is_some();
         let stands = if last { stands(&self.shelf, &self.fetch.topic) } else { Vec::new() };
-        let (begun, mut cdr, mut at_end) = (Instant::now(), Vec::new(), false);
+        let (begun, mut cdr) = (Instant::now(), Vec::new());
+        let mut at_end = !last && whole && self.made.is_none() && self.body.is_empty() && {
+            self.shelf.is_known(&self.have, &self.fetch.partitions)
+        };
         while self.body.len() < PAGE_BYTES && !at_end {
             match self.samples.try_next()? {
                 Some(Event::Sample(sample)) => {
@@ -400,9 +475,6 @@ impl Cursor {
             return Ok(if at_end { Worked::Waits } else { Worked::On });
         }
         let stands = if end { stands } else { Vec::new() };
-        if !self.body.is_empty() {
-            self.waited = Duration::ZERO;
-        }
         let mut made = page(&PageHead { end, whole, stands, ..PageHead::new(wanted) });
         made.append(&mut self.body);
         (self.made, self.ended) = (Some((wanted, made)), end);
@@ -481,6 +553,8 @@ mod tests {
     fn a_long_look_for_what_a_reader_has_not_is_made_in_slices() {
         let (_bus, shelf, producer) = shelf();
         let all = stand(&producer, u64::MAX, 0);
+        // There is somebody's that it has not.
+        shelf.has(&(0, ProducerName::new("Dome").unwrap()), (1, 1));
         let mut cursor = cursor(&shelf, Vec::new(), vec![all]);
         let mut slices = 0;
         while !cursor.ended {
@@ -493,6 +567,53 @@ mod tests {
         }
         assert!(slices >= COUNT - COUNT / 10, "{slices} slices");
         assert_eq!(cursor.count, 0);
+    }
+
+    #[test]
+    fn who_has_all_that_is_here_is_told_so_without_a_look() {
+        let (_bus, shelf, producer) = shelf();
+        let all = stand(&producer, u64::MAX, 0);
+        let mut cursor = cursor(&shelf, Vec::new(), vec![all]);
+        assert!(matches!(cursor.work(Duration::ZERO, none).unwrap(), Worked::Made));
+        let head = head_of(&cursor.made.as_ref().unwrap().1);
+        assert!(cursor.ended && head.end && head.whole);
+    }
+
+    #[test]
+    fn what_others_publish_does_not_renew_the_patience_for_what_is_missing() {
+        let (bus, shelf, producer) = shelf();
+        let other = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
+        let other = other.publisher().unwrap();
+        let incarnation = shelf.order(0, &producer).unwrap().0;
+        let missing = stand(&producer, incarnation, COUNT + 9);
+        let mut cursor = cursor(&shelf, vec![missing], Vec::new());
+        let mut pages = |of_it: Option<u64>| {
+            other.publish(Message::new(b"another's")).wait().unwrap();
+            if let Some(number) = of_it {
+                shelf.has(&(0, producer.clone()), (incarnation, number));
+            }
+            cursor.look.1 = cursor.look.1.checked_sub(LOOKED).unwrap();
+            shelf.looked();
+            while !matches!(cursor.work(LONG, none).unwrap(), Worked::Made) {}
+            if !cursor.ended {
+                cursor.due = false;
+                cursor.asked(cursor.fetch.page + 1);
+            }
+            cursor.ended
+        };
+        let looks = PATIENCE.div_duration_f64(LOOKED) as usize;
+        // Half of it, and one of those that are waited for: it waits as long again.
+        (0..looks / 2).for_each(|_| assert!(!pages(None)));
+        assert!(!pages(Some(COUNT + 1)));
+        let more = (0..looks).take_while(|_| !pages(None)).count();
+        assert!(more >= looks / 2, "it had come nearer");
+        let page = cursor.made.as_ref().map(|(_, page)| head_of(page)).unwrap();
+        assert!(page.end && !page.whole && !page.failed, "it ends though others go on");
+    }
+
+    fn head_of(page: &[u8]) -> PageHead {
+        let length = u32::from_le_bytes(page[..4].try_into().unwrap()) as usize;
+        serde_json::from_slice(&page[4..4 + length]).unwrap()
     }
 
     #[test]
@@ -516,8 +637,7 @@ mod tests {
             !next(&mut cursor)
         });
         assert_eq!(looks.count() as u32 + 1, PATIENCE.div_duration_f64(LOOKED) as u32);
-        let (_, page) = cursor.made.as_ref().unwrap();
-        let head: PageHead = serde_json::from_slice(&page[4..]).unwrap();
+        let head = head_of(&cursor.made.as_ref().unwrap().1);
         assert!(head.end && !head.whole);
     }
 }

@@ -10,7 +10,7 @@ use helio_core::{HeadersRef, ProducerName, Schema, Tai};
 
 use super::*;
 use crate::post::Fetch;
-use crate::tables::{Heard, Keeps, State, hex};
+use crate::tables::{Heard, Origin, State, hex};
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -168,4 +168,51 @@ fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
     let word = Word::Keeps { topic: topic.clone(), keeps: ready(3) };
     let heard = state.hear("a", &word.key(), Some(word), Duration::ZERO);
     assert!(matches!(heard, Heard::Ready(_)), "it was away");
+}
+
+#[test]
+fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
+    let (url, folder) = (url(79), tempfile::tempdir().unwrap());
+    let (other, name) = (connect(&url), "kept".parse::<TopicName>().unwrap());
+    other.tables.say(Word::Keeper { at: 1 }).unwrap();
+    let keeps = Keeps { ready: true, last_values: true, ..Keeps::default() };
+    other.tables.say(Word::Keeps { topic: name.clone(), keeps }).unwrap();
+    let _service = Running::start(&url, folder.path());
+    let bus = Bus::connect(&url).unwrap();
+    let topic = bus.topic(TopicSpec::of(name).qos(kept())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(LONG).unwrap();
+    other.close();
+}
+
+#[test]
+fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
+    let (url, folder) = (url(80), tempfile::tempdir().unwrap());
+    let mut service = Durability::open(&url, folder.path()).unwrap();
+    let (dds, earlier) = (Dds::new(connect(&url)), connect(&url));
+    let name = "anew".parse::<TopicName>().unwrap();
+    let _topic = dds.create_topic(&name, &kept()).unwrap();
+    let turn_until = |service: &mut Durability, done: &dyn Fn(&Durability) -> bool| {
+        let until = Instant::now() + LONG;
+        while !done(service) {
+            assert!(Instant::now() < until, "it never came so far");
+            service.turn(LOOK, &mut |_| ()).unwrap();
+        }
+    };
+    turn_until(&mut service, &|service| service.watch.said(&name).ready);
+    let (shelf, turn) =
+        (Arc::clone(&locked(&service.shelves)[&name]), service.watch.said(&name).turn);
+    // Who had it open before, and otherwise, was cut off.
+    let origin = Origin { at: 1, by: earlier.tables.session.clone() };
+    let qos = Qos { partitions: 2, ..kept() };
+    earlier.tables.say(Word::Topic { topic: name.clone(), qos, origin }).unwrap();
+    turn_until(&mut service, &|service| {
+        let shelves = locked(&service.shelves);
+        !shelves.get(&name).is_some_and(|now| Arc::ptr_eq(now, &shelf))
+    });
+    assert!(shelf.is_closed(), "its readers would wait for ever");
+    let said = service.watch.said(&name);
+    assert_eq!(said.ready, said.turn > turn, "who hears that it is ready hears so anew: {said:?}");
+    dds.close();
+    earlier.close();
 }

@@ -192,11 +192,6 @@ impl From<PublishError> for Unkept {
     }
 }
 
-/// How a topic is kept that cannot be opened.
-pub(super) fn refused(cause: &str) -> Keeps {
-    Keeps { refused: true, trouble: Some(cause.to_owned()), ..Keeps::default() }
-}
-
 impl Keeping {
     /// Opens it; gives how many samples of it there are.
     pub(super) fn open(
@@ -211,6 +206,7 @@ impl Keeping {
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_stands(&topic)?;
         let reader = DdsReader::keeping(&state, &stands(&has))?;
+        let said = watch.said(&state.name);
         let mut keeping = Self {
             state,
             watch: Arc::clone(watch),
@@ -228,7 +224,14 @@ impl Keeping {
             under_way: HashMap::new(),
             fresh: HashSet::new(),
             letters: Letters::default(),
-            keeps: Keeps::default(),
+            // It may have been open before: who heard that it was ready hears so again.
+            keeps: Keeps {
+                ready: false,
+                refused: false,
+                trouble: None,
+                last_values: !kept,
+                ..said
+            },
             said: false,
             others: BTreeMap::new(),
             lost: HashSet::new(),
@@ -411,7 +414,9 @@ impl Keeping {
         }
         let Stage::Behind { until, alone } = self.stage else { return Ok(()) };
         let until = if self.others.is_empty() { alone.max(until) } else { until };
-        if self.under_way.is_empty() && !self.may_hear_of_others(until) {
+        // Nobody waits until last values are durable.
+        let settled = !self.kept || self.under_way.is_empty();
+        if settled && !self.may_hear_of_others(until) {
             self.stage = Stage::Ready;
             self.keeps.ready = true;
             self.keeps.turn += 1;
@@ -434,7 +439,10 @@ impl Keeping {
         let tables = &self.state.connection.tables;
         let others: BTreeMap<_, _> = tables.look(|known| {
             let others = known.keepers(&self.state.name);
-            let others = others.filter(|(session, _)| **session != tables.session);
+            // Last values have holes, which no mark may cover.
+            let others = others.filter(|(session, keeps)| {
+                **session != tables.session && keeps.last_values != self.kept
+            });
             others.map(|(session, keeps)| (session.clone(), keeps.parted)).collect()
         });
         let back = others.keys().filter(|other| self.lost.remove(*other)).count();

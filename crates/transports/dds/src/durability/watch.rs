@@ -63,6 +63,11 @@ impl Watch {
         Ok(())
     }
 
+    /// What was said of a topic last.
+    pub(super) fn said(&self, topic: &TopicName) -> Keeps {
+        locked(&self.state).said.get(topic).cloned().unwrap_or_default()
+    }
+
     /// Takes back what was said to be ready, where the service stands still. For another thread.
     pub(super) fn look(&self, tables: &Tables) {
         let mut state = locked(&self.state);

@@ -81,9 +81,11 @@ impl Writers {
         adopted
     }
 
-    /// The same where that failed before: who publishes is told where it fails again.
-    pub(crate) fn mend(&self, topic: &TopicState) -> Result<(), TransportError> {
-        if self.failed.load(Ordering::Acquire) { self.adopt(topic) } else { Ok(()) }
+    /// The same where that failed before: who publishes is told where it fails again. True where it
+    /// is mended, and has to meet its readers.
+    pub(crate) fn mend(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let failed = self.failed.load(Ordering::Acquire);
+        if failed { self.adopt(topic).map(|()| true) } else { Ok(false) }
     }
 
     fn try_to_adopt(&self, topic: &TopicState) -> Result<(), TransportError> {

@@ -266,6 +266,40 @@ fn last_values_of_a_service_come_in_its_order_whatever_the_clocks_say() {
 }
 
 #[test]
+fn a_newer_value_that_a_living_writer_has_and_the_service_has_missed_is_the_last_one() {
+    // Of telemetry the service has taken over a hole: the second one of the first key.
+    let (first, other) = (("Mount", &b"first"[..]), ("Mount", &b"other"[..]));
+    let values = vec![of(first, 3, (1, 3), (0, 0)), of(other, 6, (1, 6), (0, 0))];
+    let mut inbox = begin_with_last_values(values, &[("Mount", 6)]);
+    inbox.add(of(first, 5, (1, 5), (0, 0)));
+    inbox.add(of(other, 6, (1, 6), (0, 0)));
+    inbox.end_past(false);
+    crate::history::begin(&mut inbox, &[], 1);
+    assert_eq!(handed_out(&mut inbox), [("Mount".to_owned(), 5), ("Mount".to_owned(), 6)]);
+}
+
+#[test]
+fn damaged_samples_are_one_gap_until_it_is_told() {
+    let mut inbox = Inbox::new(&[0, 1], Take::New);
+    for _ in 0..5 {
+        inbox.miss_unread(0);
+        inbox.miss_unread(1);
+    }
+    let gap = |partition| Gap { partition, lost: 5, cause: GapCause::Damaged { from: 0, to: 5 } };
+    assert_eq!(inbox.gaps, [gap(0), gap(1)]);
+    let lag = |inbox: &Inbox| {
+        let mut lag = 0;
+        inbox.positions(&mut |at| lag += at.end - at.next);
+        lag
+    };
+    assert!(inbox.pop().is_none());
+    assert_eq!(lag(&inbox), 10, "they were not told");
+    inbox.gaps.clear();
+    assert!(inbox.pop().is_none());
+    assert_eq!(lag(&inbox), 0);
+}
+
+#[test]
 fn what_a_writer_has_and_its_service_has_not_is_handed_out_before_that_services() {
     let values =
         vec![of(("Mount", b"a"), 5, (1, 1), (0, 0)), of(("Dome", b"b"), 4, (1, 1), (0, 0))];

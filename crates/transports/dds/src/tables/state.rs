@@ -206,9 +206,17 @@ impl State {
         keepers.filter(|(_, keeps)| !keeps.refused)
     }
 
-    /// Why a durability service cannot keep a topic, where one cannot.
+    /// Why no durability service can keep a topic, where none can.
     pub(crate) fn trouble(&self, name: &TopicName) -> Option<String> {
-        self.topics.get(name)?.keepers.values().find_map(|keeps| keeps.trouble.clone())
+        let keepers = self.topics.get(name)?.keepers.values();
+        let mut troubles = keepers.filter(|keeps| !keeps.last_values).map(|keeps| &keeps.trouble);
+        let first = troubles.next()?.clone()?;
+        troubles.all(Option::is_some).then_some(first)
+    }
+
+    /// Those that keep all of it, and not last values alone.
+    pub(crate) fn full_keepers(&self, name: &TopicName) -> impl Iterator<Item = (&String, &Keeps)> {
+        self.keepers(name).filter(|(_, keeps)| !keeps.last_values)
     }
 
     /// Whether a durability service is there that has not said whether it keeps a topic.

@@ -79,6 +79,10 @@ pub(crate) struct Keeps {
     /// It has none of it, and hands out nothing.
     #[serde(default)]
     pub(crate) refused: bool,
+    /// It has last values alone, with holes: nobody's receipts wait for it, and no mark is made of
+    /// what it has.
+    #[serde(default)]
+    pub(crate) last_values: bool,
     /// Why it cannot keep it at the moment.
     pub(crate) trouble: Option<String>,
 }
@@ -209,6 +213,13 @@ pub(crate) struct Stand {
     /// The numbers of its newest envelope and of its newest typed sample; 0 is none.
     #[serde(default)]
     pub(crate) ways: [u64; 2],
+}
+
+impl Stand {
+    /// How far: incarnation and number.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.incarnation, self.sequence)
+    }
 }
 
 impl Word {
