@@ -19,6 +19,8 @@ const MAX_BYTES: usize = 64 << 20;
 /// The oldest sample is sent again where no service has acknowledged it for so long: it, or the
 /// word that it is kept, may have got lost. Twice as long each time, up to the longest.
 const OVERDUE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
+/// The same at first where samples are not sent until they arrive: nothing else sends them again.
+const LOST: Duration = Duration::from_millis(500);
 
 /// A sample that no service is known to have.
 struct Entry {
@@ -65,6 +67,7 @@ pub(crate) struct Kept {
     /// The number of the first sample; 0 is none yet.
     first: u64,
     watch: Option<Watch>,
+    best_effort: bool,
 }
 
 /// Since when a sample has been the oldest, or was sent again, and how long it is waited for.
@@ -87,6 +90,11 @@ impl Kept {
     /// From now on, where so much was written before.
     pub(crate) fn behind(before: u64) -> Self {
         Self { before, ..Self::default() }
+    }
+
+    /// Of a topic whose samples may be lost on the way.
+    pub(crate) fn best_effort(self, best_effort: bool) -> Self {
+        Self { best_effort, ..self }
     }
 
     /// The newest number that was written before anything was kept; 0 is none.
@@ -164,7 +172,8 @@ impl Kept {
         let Some(oldest) = self.entries.front().filter(|_| self.sent > 0) else { return };
         let sequence = oldest.sequence;
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.sequence == sequence) else {
-            self.watch = Some(Watch { sequence, since: now, patience: OVERDUE[0] });
+            let patience = if self.best_effort { LOST } else { OVERDUE[0] };
+            self.watch = Some(Watch { sequence, since: now, patience });
             return;
         };
         if now.saturating_duration_since(watch.since) >= watch.patience {
@@ -280,6 +289,22 @@ mod tests {
         kept.stored("a".to_owned(), 2);
         kept.settle(&["a".to_owned()]);
         assert_eq!(at(&mut kept, &[100, 200]), [None; 2]);
+    }
+
+    #[test]
+    fn what_may_be_lost_on_the_way_is_sent_again_sooner() {
+        let mut kept = Kept::default().best_effort(true);
+        kept.push(1, &record(b"payload"));
+        sent(&mut kept);
+        let mut now = Instant::now();
+        let waits = [Duration::ZERO, LOST / 2, LOST / 2, LOST, LOST];
+        let sent = waits.map(|wait| {
+            let mut sent = false;
+            now += wait;
+            kept.send_overdue(now, |_, _, _| sent = true);
+            sent
+        });
+        assert_eq!(sent, [false, false, true, false, true]);
     }
 
     #[test]

@@ -560,13 +560,14 @@ impl DdsWriter {
         if locked(&shared.kept).is_some() {
             return Ok(());
         }
-        if !shared.connection().tables.look(|state| state.is_kept_by_anybody()) {
+        if !shared.connection().has_service() {
             return Err(no_service("give durable receipts", &shared.topic).into());
         }
         shared.connection().hear_stored()?;
         shared.connection().tables.say(Word::Wanted { topic: shared.topic.name.clone() })?;
         let before = shared.sequence.load(Ordering::Acquire);
-        *locked(&shared.kept) = Some(Kept::behind(before));
+        let kept = Kept::behind(before).best_effort(!shared.topic.is_reliable());
+        *locked(&shared.kept) = Some(kept);
         Ok(())
     }
 
@@ -582,7 +583,7 @@ impl DdsWriter {
             return Ok(());
         }
         let what = format!("flush {} to durable", topic.name);
-        if !self.shared.connection().tables.look(|state| state.is_kept_by_anybody()) {
+        if !self.shared.connection().has_service() {
             return Err(no_service(&what, topic));
         }
         let remedy = format!(
