@@ -139,6 +139,7 @@ impl Past {
             last,
             until: Vec::new(),
             have: Vec::new(),
+            known: 0,
         };
         let now = Instant::now();
         Ok(Self {

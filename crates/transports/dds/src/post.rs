@@ -101,6 +101,8 @@ impl Stored {
 
 /// The page that is asked for by a reader that wants no more.
 pub(crate) const NO_MORE: u64 = u64::MAX;
+/// The page that another service asks for which wants to know how far this one is, and no samples.
+pub(crate) const STANDS: u64 = u64::MAX - 1;
 
 /// A question for the next page of a topic's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +111,7 @@ pub(crate) struct Fetch {
     pub(crate) to: String,
     /// The reader, by its session's number of it.
     pub(crate) number: u64,
-    /// Which page, from 0; the one before has come. [`NO_MORE`] is none.
+    /// Which page, from 0; the one before has come. [`NO_MORE`] is none, [`STANDS`] has stands alone.
     pub(crate) page: u64,
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
@@ -121,6 +123,13 @@ pub(crate) struct Fetch {
     pub(crate) until: Vec<Stand>,
     /// What the reader has, and need not be sent: with the first page's question.
     pub(crate) have: Vec<Stand>,
+    /// With the question for stands, those of who asks in one number: the same ones are not sent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) known: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// What stands before the samples of a page.
@@ -133,7 +142,8 @@ pub(crate) struct PageHead {
     #[serde(default = "yes")]
     pub(crate) whole: bool,
     /// At the end of last values: how far the service has the samples of those that write. What is
-    /// below that and not in the pages was written before it; the service may have missed it.
+    /// below that and not in the pages was written before it; the service may have missed it. To
+    /// the question for stands: those of all producers.
     #[serde(default)]
     pub(crate) stands: Vec<Stand>,
     /// At the end: the service cannot read what it has.

@@ -1,5 +1,5 @@
-//! Two network namespaces as two hosts, with a cable between them that is pulled and put back; and
-//! discovery by multicast. Both want rights that not every machine gives: then it is said.
+//! Network namespaces as hosts: two with a cable between them that is pulled and put back, three on a
+//! switch of which two lose each other alone; and discovery by multicast. Both want rights that not every machine gives: then it is said.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
@@ -199,6 +199,15 @@ fn track(bus: &Bus) -> Topic {
     bus.topic(TopicSpec::new("mount/track").unwrap().qos(qos)).unwrap()
 }
 
+fn address(host: usize) -> String {
+    format!("10.231.7.{}", host + 1)
+}
+
+fn no_hosts() -> Option<Hosts> {
+    skip("no network namespaces here (root, `ip netns`, veth and bridges are wanted)");
+    None
+}
+
 fn ip(arguments: &str) -> bool {
     let run = Command::new("ip").args(arguments.split(' ')).stderr(Stdio::null()).status();
     run.is_ok_and(|status| status.success())
@@ -209,29 +218,61 @@ fn skip(reason: &str) {
     std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes()).unwrap();
 }
 
-/// Two hosts with a cable, taken down when it goes out of scope.
-struct Hosts([String; 2]);
+/// Hosts with a cable each, taken down when they go out of scope. The first two have one cable, or
+/// all are on a switch, which is the last one.
+struct Hosts(Vec<String>);
 
 impl Hosts {
     /// None where this machine does not let us: then it is said.
-    fn new() -> Option<Self> {
+    fn new<const COUNT: usize>(names: [&str; COUNT]) -> Option<Self> {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), TURN.fetch_add(1, Ordering::Relaxed));
-        let hosts = Self([format!("helio-{id}-a"), format!("helio-{id}-b")]);
-        let [a, b] = &hosts.0;
-        let up = ip(&format!("netns add {a}"))
-            && ip(&format!("netns add {b}"))
-            && ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))
-            && ip(&format!("-n {a} address add 10.231.7.1/24 dev cable"))
-            && ip(&format!("-n {b} address add 10.231.7.2/24 dev cable"))
-            && [a, b].iter().all(|host| {
-                ip(&format!("-n {host} link set lo up"))
-                    && ip(&format!("-n {host} link set cable up"))
-            });
-        if !up {
-            skip("no network namespaces here (root, `ip netns` and veth are wanted)");
+        let hosts = Self(names.iter().map(|name| format!("helio-{id}-{name}")).collect());
+        let there = hosts.0.iter().all(|host| ip(&format!("netns add {host}")));
+        there.then_some(hosts)
+    }
+
+    /// Two with a cable.
+    fn two() -> Option<Self> {
+        let cabled = |hosts: &Self| {
+            let [a, b] = &hosts.0[..] else { return false };
+            ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))
+                && hosts.up(&hosts.0)
+        };
+        Self::new(["a", "b"]).filter(cabled).or_else(no_hosts)
+    }
+
+    /// Three on a switch.
+    fn three() -> Option<Self> {
+        let cabled = |hosts: &Self| {
+            let [all @ .., switch] = &hosts.0[..] else { return false };
+            let cabled = |(port, host): (usize, &String)| {
+                ip(&format!("-n {switch} link add p{port} type veth peer name cable netns {host}"))
+                    && ip(&format!("-n {switch} link set p{port} master ports up"))
+            };
+            ip(&format!("-n {switch} link add ports type bridge"))
+                && ip(&format!("-n {switch} link set ports up"))
+                && all.iter().enumerate().all(cabled)
+                && hosts.up(all)
+        };
+        Self::new(["a", "b", "c", "switch"]).filter(cabled).or_else(no_hosts)
+    }
+
+    /// Gives them their addresses.
+    fn up(&self, hosts: &[String]) -> bool {
+        hosts.iter().enumerate().all(|(of, host)| {
+            ip(&format!("-n {host} address add {}/24 dev cable", address(of)))
+                && ip(&format!("-n {host} link set lo up"))
+                && ip(&format!("-n {host} link set cable up"))
+        })
+    }
+
+    /// Has two hosts lose each other (`add`), or find each other again (`del`).
+    fn part(&self, how: &str, one: usize, other: usize) {
+        for (host, lost) in [(one, other), (other, one)] {
+            let (host, lost) = (&self.0[host], address(lost));
+            assert!(ip(&format!("-n {host} route {how} blackhole {lost}/32")));
         }
-        up.then_some(hosts)
     }
 
     fn cable(&self, state: &str) {
@@ -312,7 +353,7 @@ fn flows(reader: &mut Running) -> u64 {
 
 #[test]
 fn a_cable_is_pulled_and_put_back() {
-    let Some(hosts) = Hosts::new() else { return };
+    let Some(hosts) = Hosts::two() else { return };
     let domain = domain();
     for options in ["peers=10.231.7.1,10.231.7.2&multicast=false", "multicast=true"] {
         let url = format!("dds://{domain}?interface=cable&lease_s=2&{options}");
@@ -331,7 +372,7 @@ fn a_cable_is_pulled_and_put_back() {
 
 #[test]
 fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
-    let Some(hosts) = Hosts::new() else { return };
+    let Some(hosts) = Hosts::two() else { return };
     let options = "peers=10.231.7.1,10.231.7.2&multicast=false&lease_s=2";
     let url = format!("dds://{}?interface=cable&{options}", domain());
     let (mut first, mut second) = (hosts.run(0, "owner-a", &url), hosts.run(1, "owner-b", &url));
@@ -358,7 +399,7 @@ fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
 
 #[test]
 fn a_service_that_was_cut_off_fetches_what_the_other_one_has_acknowledged() {
-    let Some(hosts) = Hosts::new() else { return };
+    let Some(hosts) = Hosts::two() else { return };
     let options = "peers=10.231.7.1,10.231.7.2&multicast=false&lease_s=2";
     let url = format!("dds://{}?interface=cable&{options}", domain());
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -378,6 +419,34 @@ fn a_service_that_was_cut_off_fetches_what_the_other_one_has_acknowledged() {
     logger.0.stdin.as_mut().unwrap().write_all(b"end\n").unwrap();
     let count = logger.until(|word, _| word == "all")[0];
     drop((other, logger));
+    let mut late = hosts.run(0, "late", &url);
+    late.until(|word, n| word == "read" && n[0] == count);
+}
+
+#[test]
+fn a_service_that_a_writer_did_not_see_fetches_what_the_other_one_has_acknowledged() {
+    let Some(hosts) = Hosts::three() else { return };
+    let options = "peers=10.231.7.1,10.231.7.2,10.231.7.3&multicast=false&lease_s=2";
+    let url = format!("dds://{}?interface=cable&{options}", domain());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut unseen = hosts.run_in(0, "service-a", &url, folders[0].path());
+    let mut other = hosts.run_in(1, "service-b", &url, folders[1].path());
+    let mut logger = hosts.run(2, "logger", &url);
+    let ready = |word: &str, _: &[u64]| word == "ready";
+    let held = |more| move |word: &str, n: &[u64]| word == "held" && n[0] >= more;
+    [&mut unseen, &mut other].into_iter().for_each(|service| _ = service.until(ready));
+    let before = logger.until(held(300))[0];
+    // The two services see each other all the time.
+    hosts.part("add", 0, 2);
+    logger.until(held(before + 1_000));
+    logger.0.stdin.as_mut().unwrap().write_all(b"end\n").unwrap();
+    let count = logger.until(|word, _| word == "all")[0];
+    // It goes before it is seen again: nobody sends that once more.
+    drop(logger);
+    hosts.part("del", 0, 2);
+    common::await_kept(folders[0].path(), "site/log", count);
+    unseen.until(ready);
+    drop(other);
     let mut late = hosts.run(0, "late", &url);
     late.until(|word, n| word == "read" && n[0] == count);
 }

@@ -370,26 +370,11 @@ fn two_services_that_start_at_once_have_what_one_of_them_had() {
     await_service(&url);
     // Whoever comes now misses nothing, whichever is asked.
     read_all(&url, count);
-    await_kept(folders[1].path(), count);
+    common::await_kept(folders[1].path(), "storm", count);
     let count = publish_more(&url, count, 500);
     first.signal(Signal::KILL);
     first.wait();
     read_all(&url, count);
-}
-
-/// Waits until a service's journal has so many samples of the storm.
-fn await_kept(folder: &Path, count: u64) {
-    let until = Instant::now() + LONG;
-    let journal = format!("journal:{}?access=read", folder.display());
-    let kept = || -> Option<u64> {
-        let bus = Bus::connect(&journal).ok()?;
-        let topic = bus.topic(TopicSpec::new("storm").ok()?).ok()?;
-        Some(topic.partitions().ok()?.iter().map(|partition| partition.end).sum())
-    };
-    while kept().is_none_or(|kept| kept < count) {
-        assert!(Instant::now() < until, "{:?} of {count} are kept", kept());
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

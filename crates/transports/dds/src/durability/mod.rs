@@ -20,6 +20,7 @@
 
 mod catalogue;
 mod letters;
+mod level;
 mod serve;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! slice of time, and goes on where it was.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -22,7 +23,9 @@ use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Writer};
 use crate::envelope::{self, Header, LEFT, RE_SERVED};
 use crate::error::{engine, failed};
-use crate::post::{FETCH, Fetch, NO_MORE, PAST, PageHead, Pen, framed, letter_qos, page};
+use crate::post::{
+    FETCH, Fetch, NO_MORE, PAST, PageHead, Pen, STANDS, framed, letter_qos, page,
+};
 use crate::tables::Stand;
 
 /// A page has so many bytes at least, where there are so many.
@@ -86,7 +89,8 @@ impl Shelf {
         self.looks.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn order(&self, partition: u32, producer: &ProducerName) -> Option<Order> {
+    /// How far it has a producer's samples.
+    pub(super) fn order(&self, partition: u32, producer: &ProducerName) -> Option<Order> {
         locked(&self.has).get(&partition)?.get(producer).copied()
     }
 
@@ -97,6 +101,32 @@ impl Shelf {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// How far it has all producers' samples, as one number: another one's is another, most likely.
+    pub(super) fn digest(&self) -> u64 {
+        let has = locked(&self.has);
+        let all = has.iter().flat_map(|(partition, of)| of.iter().map(move |of| (partition, of)));
+        all.fold(0, |sum, who| {
+            let mut hasher = DefaultHasher::new();
+            who.hash(&mut hasher);
+            hasher.finish().wrapping_add(sum)
+        })
+    }
+
+    /// How far it has all producers' samples, unless that is known.
+    fn all_stands(&self, known: u64) -> Vec<Stand> {
+        if self.digest() == known {
+            return Vec::new();
+        }
+        let has = locked(&self.has);
+        let stand = |(partition, of): (&u32, &HashMap<ProducerName, Order>)| {
+            let stand = |(producer, order): (&ProducerName, &Order)| {
+                ((*partition, producer.clone()), *order)
+            };
+            of.iter().map(stand).collect::<Vec<_>>()
+        };
+        super::stands(&has.iter().flat_map(stand).collect())
     }
 
     /// How much of what these writers had written is in the journal.
@@ -329,6 +359,11 @@ impl Serving {
             let asker = (header.producer.to_owned(), fetch.number);
             if fetch.page == NO_MORE {
                 self.cursors.remove(&asker);
+            } else if fetch.page == STANDS {
+                if let Some(shelf) = locked(&self.shelves).get(&fetch.topic) {
+                    let stands = shelf.all_stands(fetch.known);
+                    answers.push((asker, PageHead { end: true, stands, ..PageHead::new(STANDS) }));
+                }
             } else if let Some(cursor) = self.cursors.get_mut(&asker) {
                 cursor.asked(fetch.page);
             } else if fetch.page == 0 {
@@ -536,7 +571,7 @@ mod tests {
     fn cursor(shelf: &Arc<Shelf>, until: Vec<Stand>, have: Vec<Stand>) -> Cursor {
         let (to, topic) = (String::new(), "kept".parse().unwrap());
         let (number, page, partitions, last) = (1, 0, Vec::new(), None);
-        let fetch = Fetch { to, number, page, topic, partitions, last, until, have };
+        let fetch = Fetch { to, number, page, topic, partitions, last, until, have, known: 0 };
         Cursor::open(Arc::clone(shelf), fetch).unwrap()
     }
 

@@ -96,6 +96,7 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
                 last: Some(u32::MAX).filter(|_| number == 3),
                 until: vec![stand.clone()],
                 have: vec![stand.clone()],
+                known: 0,
             };
             letters.push(serde_json::to_vec(&fetch).unwrap());
         }

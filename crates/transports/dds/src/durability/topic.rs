@@ -25,6 +25,7 @@ use helio_core::{Producer, ProducerName};
 use helio_journal::JournalError;
 
 use super::letters::Letters;
+use super::level::Level;
 use super::serve::Shelf;
 use super::watch::Watch;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
@@ -107,6 +108,10 @@ pub(super) struct Keeping {
     synced: BTreeMap<String, u64>,
     /// The one whose samples are on their way.
     fetching: Option<(String, u64, Instant)>,
+    /// Whether others have what will not come by itself.
+    level: Level,
+    /// When all that had come was taken last.
+    empty: Option<Instant>,
     /// Until then services may be there that have not said what they keep.
     unheard_until: Instant,
     /// The hole that others were asked for last.
@@ -208,6 +213,8 @@ impl Keeping {
         let reader = DdsReader::keeping(&state, &stands(&has))?;
         let said = watch.said(&state.name);
         let mut keeping = Self {
+            level: Level::new(&state),
+            empty: None,
             state,
             watch: Arc::clone(watch),
             token,
@@ -394,6 +401,13 @@ impl Keeping {
             let until = Instant::now() + RETURNED;
             self.fall_behind(until, until);
         }
+        if self.kept && self.stage == Stage::Ready {
+            let empty = if self.armed { Some(Instant::now()) } else { self.empty };
+            let behind = self.level.look(&self.shelf, self.others.keys(), (&self.letters, empty));
+            if behind.map_err(told)? {
+                self.fall_behind(Instant::now(), Instant::now());
+            }
+        }
         if self.reader.has_past() {
             return Ok(());
         }
@@ -523,6 +537,7 @@ impl Keeping {
                 self.reader.put_back(early);
             }
             let Some(next) = next else {
+                self.empty = Some(Instant::now());
                 return Ok(self.kept && !self.under_way.is_empty());
             };
             if !next.is_foreign() && !self.put(journal, next, figures, tell)? {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use helio_bus::{Bus, TopicSpec};
 use helio_dds::durability::{Durability, Notice};
 
 /// A domain that no other test of this machine uses, most likely: by process and turn.
@@ -111,6 +112,21 @@ impl Service {
         let told = notices.iter().position(wanted);
         told.into_iter().for_each(|place| drop(notices.drain(..=place)));
         told.is_some()
+    }
+}
+
+/// Waits until a service's folder has so many samples of a topic.
+pub(crate) fn await_kept(folder: &Path, topic: &str, count: u64) {
+    let until = Instant::now() + Duration::from_secs(120);
+    let journal = format!("journal:{}?access=read", folder.display());
+    let kept = || -> Option<u64> {
+        let bus = Bus::connect(&journal).ok()?;
+        let topic = bus.topic(TopicSpec::new(topic).ok()?).ok()?;
+        Some(topic.partitions().ok()?.iter().map(|partition| partition.end).sum())
+    };
+    while kept().is_none_or(|kept| kept < count) {
+        assert!(Instant::now() < until, "{:?} of {count} are kept", kept());
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
