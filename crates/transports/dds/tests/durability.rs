@@ -533,7 +533,7 @@ fn an_incarnation_below_what_the_service_has_is_told_so() {
 
 #[test]
 fn a_service_that_stands_still_holds_up_nobodys_receipts() {
-    let url = format!("{}&lease_s=2", url(domain()));
+    let url = format!("{}&lease_s=4", url(domain()));
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let [first, second] = [0, 1].map(|of: usize| Service::start(&url, folders[of].path()));
     let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
@@ -541,15 +541,22 @@ fn a_service_that_stands_still_holds_up_nobodys_receipts() {
     let publisher = kept.publisher().unwrap();
     [&first, &second].iter().for_each(|service| service.await_notice(is_ready));
     publish(&publisher, 0..10);
-    first.stand_still(true);
-    publish(&publisher, 10..30);
-    assert_eq!(sequences(folders[0].path()).len(), 10);
-    first.stand_still(false);
-    first.await_notice(is_ready);
+    let mut next = 10;
+    for _ in 0..3 {
+        first.stand_still(true);
+        publish(&publisher, next..next + 20);
+        assert_eq!(sequences(folders[0].path()).len() as u64, next);
+        first.stand_still(false);
+        // The other one takes what comes meanwhile: it lacks nothing.
+        publish(&publisher, next + 20..next + 40);
+        first.await_notice(is_ready);
+        next += 40;
+    }
+    assert!(!second.has_told(is_ready), "it was out of service, too");
     drop(second);
-    assert_eq!(sequences(folders[0].path()), (1..=30).collect::<Vec<_>>());
-    publish(&publisher, 30..40);
-    assert_eq!(read(&kept, Start::Earliest, 40), (0..40).collect::<Vec<_>>());
+    assert_eq!(sequences(folders[0].path()), (1..=next).collect::<Vec<_>>());
+    publish(&publisher, next..next + 10);
+    assert_eq!(read(&kept, Start::Earliest, next as usize + 10), (0..next + 10).collect::<Vec<_>>());
 }
 
 #[test]

@@ -56,6 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A service that is there and hands out nothing for so long is not waited for; what it has comes
 /// when it says that it goes on.
 const SILENT: Duration = Duration::from_secs(60);
+/// The longest that a reader waits to meet its writers, where a participant is stopped.
+const MEETING: Duration = Duration::from_secs(10);
 /// How long services that lost each other are given to hear so.
 const RETURNED: Duration = Duration::from_secs(2);
 /// The most services whose coming back is noticed.
@@ -209,8 +211,10 @@ impl Keeping {
         let info = journal.topic_info(&state.name)?;
         let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
         schemas.insert(SchemaId::BYTES);
-        let (has, samples) = read_stands(&topic)?;
+        let (has, samples) = read_stands(&topic, watch)?;
+        watch.beat_for(MEETING);
         let reader = DdsReader::keeping(&state, &stands(&has))?;
+        watch.beat();
         let said = watch.said(&state.name);
         let mut keeping = Self {
             level: Level::new(&state),
@@ -364,12 +368,11 @@ impl Keeping {
         Ok(partitions.iter().all(|partition| partition.durable >= partition.end))
     }
 
-    /// The service stood still: others went on without it.
+    /// The service stood still: others went on without it. They lack nothing that it has.
     pub(super) fn stood_still(&mut self) {
         if matches!(self.stage, Stage::Behind { .. } | Stage::Ready) {
             let others = !self.others.is_empty() || !self.lost.is_empty();
             let now = Instant::now();
-            self.keeps.parted += 1;
             self.said = false;
             match others {
                 true => self.fall_behind(now + RETURNED, now + self.alone()),
@@ -788,7 +791,10 @@ fn follows(has: Option<Order>, next: &Queued, order: Order) -> bool {
 }
 
 /// Reads how far each producer's samples go, and how many there are.
-fn read_stands(topic: &Topic) -> Result<(HashMap<Who, Order>, u64), DurabilityError> {
+fn read_stands(
+    topic: &Topic,
+    watch: &Watch,
+) -> Result<(HashMap<Who, Order>, u64), DurabilityError> {
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless).as_written();
     let mut samples = topic.subscribe(options)?;
     let (mut has, mut count): (HashMap<Who, Order>, u64) = (HashMap::new(), 0);
@@ -803,6 +809,7 @@ fn read_stands(topic: &Topic) -> Result<(HashMap<Who, Order>, u64), DurabilityEr
             }
             ControlFlow::Continue(())
         })?;
+        watch.beat();
         if read == 0 {
             return Ok((has, count));
         }

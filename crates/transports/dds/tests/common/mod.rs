@@ -68,7 +68,8 @@ pub(crate) struct Service(Arc<Shared>, Option<JoinHandle<()>>);
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    still: AtomicBool,
+    /// Whether it is to stand still, and does so.
+    still: [AtomicBool; 2],
     notices: Mutex<Vec<Notice>>,
 }
 
@@ -80,7 +81,9 @@ impl Service {
         let run = move || {
             let mut tell = |notice: Notice| told.notices.lock().unwrap().push(notice);
             while !told.stop.load(Ordering::Acquire) {
-                if told.still.load(Ordering::Acquire) {
+                let still = told.still[0].load(Ordering::Acquire);
+                told.still[1].store(still, Ordering::Release);
+                if still {
                     std::thread::sleep(Duration::from_millis(1));
                 } else {
                     service.turn(Duration::from_millis(50), &mut tell).unwrap();
@@ -92,7 +95,10 @@ impl Service {
 
     /// Has it stand still, as a thread does that waits for a disk, or go on.
     pub(crate) fn stand_still(&self, still: bool) {
-        self.0.still.store(still, Ordering::Release);
+        self.0.still[0].store(still, Ordering::Release);
+        while self.0.still[1].load(Ordering::Acquire) != still {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until it has told something that it had not told the last time.
