@@ -560,6 +560,33 @@ fn a_service_that_stands_still_holds_up_nobodys_receipts() {
 }
 
 #[test]
+fn of_two_services_that_start_at_once_one_waits_for_what_the_slower_one_has() {
+    let url = url(domain());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let before = Service::start(&url, folders[0].path());
+    let bus = Bus::connect(&url).unwrap();
+    publish(&topic(&bus, "kept", numbers()).publisher().unwrap(), 0..30);
+    bus.close();
+    drop(before);
+    let slow = Service::start_still(&url, folders[0].path());
+    let fast = Service::start(&url, folders[1].path());
+    let bus = Bus::connect(&url).unwrap();
+    let kept = topic(&bus, "kept", numbers());
+    let publishing = kept.publisher().unwrap().publish(Message::new(&30_u64.to_le_bytes()));
+    // Longer than one is waited for that says nothing.
+    let until = Instant::now() + Duration::from_secs(12);
+    while Instant::now() < until {
+        assert!(publishing.outcome().is_none(), "late joiners would miss what the other one has");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    slow.stand_still(false);
+    publishing.wait_timeout(LONG).unwrap();
+    fast.await_notice(is_ready);
+    drop(slow);
+    assert_eq!(read(&kept, Start::Earliest, 31), (0..31).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_topic_of_another_quality_of_service_is_told_and_the_others_are_kept() {
     let (here, there) = (url(domain()), url(domain()));
     let folder = tempfile::tempdir().unwrap();

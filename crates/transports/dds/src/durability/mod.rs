@@ -235,8 +235,14 @@ impl Durability {
         Ok(forgotten)
     }
 
-    /// Topics that nobody has open are there all the same: what is to be said of them.
+    /// Topics that nobody has open are there all the same: what is to be said of them. First that
+    /// they are here: another service that starts, too, waits for what this one has.
     fn learn(&mut self) -> Result<(), DurabilityError> {
+        let kept = self.catalogue.known().iter().filter(|(_, known)| known.kept);
+        self.unsaid.extend(kept.map(|(topic, _)| {
+            let keeps = Keeps { opening: true, ..Keeps::default() };
+            Word::Keeps { topic: topic.clone(), keeps }
+        }));
         for (topic, known) in self.catalogue.known().iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
             self.unsaid.push_back(Word::Topic {
@@ -323,6 +329,10 @@ impl Durability {
     /// Opens what is new, and looks after what is there.
     fn look(&mut self, tell: &mut dyn FnMut(Notice)) {
         self.say_what_is_due();
+        if !self.unsaid.is_empty() {
+            // It would be said behind what it says of topics that are open.
+            return;
+        }
         let tables = &self.dds.connection.tables;
         // What was kept stays so: what was acknowledged of it is in the folder.
         let was_kept =

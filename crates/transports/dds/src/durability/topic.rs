@@ -114,8 +114,9 @@ pub(super) struct Keeping {
     level: Level,
     /// When all that had come was taken last.
     empty: Option<Instant>,
-    /// Until then services may be there that have not said what they keep.
+    /// Until then services may be there that have not said what they keep, or have not opened it.
     unheard_until: Instant,
+    unopened_until: Instant,
     /// The hole that others were asked for last.
     hole: Option<(Who, Order)>,
     /// Until when it was waited in vain for somebody to fill a hole.
@@ -241,6 +242,7 @@ impl Keeping {
                 refused: false,
                 trouble: None,
                 last_values: !kept,
+                opening: false,
                 ..said
             },
             said: false,
@@ -249,6 +251,7 @@ impl Keeping {
             synced: BTreeMap::new(),
             fetching: None,
             unheard_until: Instant::now() + PATIENCE,
+            unopened_until: Instant::now() + SILENT,
             hole: None,
             waited: None,
             failed: None,
@@ -458,7 +461,7 @@ impl Keeping {
             let others = known.keepers(&self.state.name);
             // Last values have holes, which no mark may cover.
             let others = others.filter(|(session, keeps)| {
-                **session != tables.session && keeps.last_values != self.kept
+                **session != tables.session && keeps.last_values != self.kept && !keeps.opening
             });
             others.map(|(session, keeps)| (session.clone(), keeps.parted)).collect()
         });
@@ -482,7 +485,11 @@ impl Keeping {
         let now = Instant::now();
         let tables = &self.state.connection.tables;
         let silent = || tables.look(|state| state.has_silent_keepers(&self.state.name));
-        self.kept && (now < until || now < self.unheard_until && silent())
+        let opening = || {
+            tables.look(|state| state.full_keepers(&self.state.name).any(|(_, of)| of.opening))
+        };
+        let unheard = now < self.unheard_until && silent();
+        self.kept && (now < until || unheard || now < self.unopened_until && opening())
     }
 
     /// Makes a schema known to the journal's topic, so that whoever opens the folder reads it.

@@ -83,6 +83,9 @@ pub(crate) struct Keeps {
     /// what it has.
     #[serde(default)]
     pub(crate) last_values: bool,
+    /// It has it, and cannot hand it out yet: it has not been opened since the service's start.
+    #[serde(default)]
+    pub(crate) opening: bool,
     /// Why it cannot keep it at the moment.
     pub(crate) trouble: Option<String>,
 }

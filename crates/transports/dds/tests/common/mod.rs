@@ -75,7 +75,17 @@ struct Shared {
 
 impl Service {
     pub(crate) fn start(url: &str, folder: &Path) -> Self {
-        let shared = Arc::<Shared>::default();
+        Self::start_with(url, folder, Shared::default())
+    }
+
+    /// It has said what it has, and does nothing yet.
+    pub(crate) fn start_still(url: &str, folder: &Path) -> Self {
+        let still = [true, true].map(AtomicBool::new);
+        Self::start_with(url, folder, Shared { still, ..Shared::default() })
+    }
+
+    fn start_with(url: &str, folder: &Path, shared: Shared) -> Self {
+        let shared = Arc::new(shared);
         let told = Arc::clone(&shared);
         let mut service = Durability::open(url, folder).unwrap();
         let run = move || {
