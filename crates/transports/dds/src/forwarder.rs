@@ -20,11 +20,12 @@ impl DdsForwarder {
         incarnation: u64,
     ) -> Result<Self, TransportError> {
         let producer = Producer { name: request.producer.clone(), incarnation };
-        let newer = topic.newest_in(request.partition, request.producer)?;
+        let (newer, newest) = topic.newest_in(request.partition, request.producer)?;
         if newer > incarnation {
             return Err(TransportError::Fenced { producer, newer });
         }
-        DdsWriter::open_as(topic, request.partition, producer).map(Self)
+        let continues = newest == incarnation;
+        DdsWriter::open_as(topic, request.partition, (producer, continues)).map(Self)
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Kept {
     first: u64,
     watch: Option<Watch>,
     best_effort: bool,
+    /// Others have written for its producer before.
+    continues: bool,
 }
 
 /// Since when a sample has been the oldest, or was sent again, and how long it is waited for.
@@ -95,6 +97,11 @@ impl Kept {
     /// Of a topic whose samples may be lost on the way.
     pub(crate) fn best_effort(self, best_effort: bool) -> Self {
         Self { best_effort, ..self }
+    }
+
+    /// Of a writer that goes on where another one of its producer's stood, whose samples were kept.
+    pub(crate) fn continues(self, continues: bool) -> Self {
+        Self { continues, ..self }
     }
 
     /// The newest number that was written before anything was kept; 0 is none.
@@ -159,7 +166,7 @@ impl Kept {
         while let Some(entry) = self.entries.get_mut(self.sent) {
             let again = if entry.sent { RE_SERVED } else { 0 };
             let base = if self.sent == 0 { BASE } else { 0 };
-            let begins = if entry.sequence == self.first { BEGINS } else { 0 };
+            let begins = begins(entry.sequence, (self.first, self.continues));
             send(entry.sequence, &entry.record(), again | base | begins)?;
             entry.sent = true;
             self.sent += 1;
@@ -178,7 +185,7 @@ impl Kept {
         };
         if now.saturating_duration_since(watch.since) >= watch.patience {
             (watch.since, watch.patience) = (now, OVERDUE[1].min(watch.patience * 2));
-            let begins = if sequence == self.first { BEGINS } else { 0 };
+            let begins = begins(sequence, (self.first, self.continues));
             send(sequence, &oldest.record(), RE_SERVED | BASE | begins);
         }
     }
@@ -223,6 +230,11 @@ impl Kept {
     pub(crate) fn give_up(&mut self) -> VecDeque<(Receipt, Ticket)> {
         std::mem::take(&mut self.waiting)
     }
+}
+
+/// What says that nothing before a number was to be kept, where that is so: the first of a writer.
+fn begins(sequence: u64, (first, continues): (u64, bool)) -> u8 {
+    if sequence == first && (sequence == 1 || !continues) { BEGINS } else { 0 }
 }
 
 #[cfg(test)]
@@ -289,6 +301,18 @@ mod tests {
         kept.stored("a".to_owned(), 2);
         kept.settle(&["a".to_owned()]);
         assert_eq!(at(&mut kept, &[100, 200]), [None; 2]);
+    }
+
+    #[test]
+    fn who_goes_on_for_another_does_not_say_that_nothing_was_before() {
+        let first = |kept: Kept, sequence| {
+            let mut kept = kept;
+            kept.push(sequence, &record(b"payload"));
+            sent(&mut kept)
+        };
+        assert_eq!(first(Kept::default(), 5_001), [(5_001, BASE | BEGINS)]);
+        assert_eq!(first(Kept::default().continues(true), 5_001), [(5_001, BASE)]);
+        assert_eq!(first(Kept::default().continues(true), 1), [(1, BASE | BEGINS)]);
     }
 
     #[test]

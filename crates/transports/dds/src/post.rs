@@ -111,7 +111,8 @@ pub(crate) struct Fetch {
     pub(crate) to: String,
     /// The reader, by its session's number of it.
     pub(crate) number: u64,
-    /// Which page, from 0; the one before has come. [`NO_MORE`] is none, [`STANDS`] has stands alone.
+    /// Which page, from 0; the one before has come. [`NO_MORE`] is none, [`STANDS`] is one without
+    /// samples.
     pub(crate) page: u64,
     #[serde(with = "name")]
     pub(crate) topic: TopicName,

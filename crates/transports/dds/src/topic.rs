@@ -370,21 +370,21 @@ impl TopicState {
     }
 
     /// The newest incarnation of a producer that has written one partition, as far as its writers
-    /// are known: what others have of it in other partitions fences nobody there.
+    /// are known: what others have of it in other partitions fences nobody there. And the newest
+    /// that anybody knows.
     pub(crate) fn newest_in(
         &self,
         partition: u32,
         producer: &ProducerName,
-    ) -> Result<u64, TransportError> {
-        let tables = &self.connection.tables;
-        let holders = tables.fresh(|state| state.holders(&self.name));
-        // What others have said before must have been heard.
-        tables.ask(Some(holders), About::Nothing)?;
-        Ok(tables.look(|state| {
+    ) -> Result<(u64, u64), TransportError> {
+        // Behind the answers: what others have said before has been heard.
+        let newest = self.newest(producer)?;
+        let newest_here = self.connection.tables.look(|state| {
             let own = state.writers(&self.name);
             let own = own.filter(|(_, w)| w.partition == partition && w.producer == *producer);
             own.map(|(_, w)| w.incarnation).max().unwrap_or(0)
-        }))
+        });
+        Ok((newest_here, newest))
     }
 
     /// Claims a partition of an exclusive topic; none where the topic is shared.

@@ -60,6 +60,8 @@ pub(crate) struct Outgoing {
     waiting: Mutex<Waiting>,
     /// What durability services do not have yet; none where the topic is not kept.
     kept: Mutex<Option<Kept>>,
+    /// Others have written as its incarnation before, and may have had that kept.
+    continues: bool,
     /// What writes: one at a time, so that numbers go out in order.
     pen: Mutex<Pen>,
     wants_room: AtomicBool,
@@ -463,14 +465,14 @@ impl DdsWriter {
         let newest = topic.newest(request.producer)?;
         let incarnation = topic.connection.start_nanos().max(newest.saturating_add(1));
         let producer = Producer { name: request.producer.clone(), incarnation };
-        Self::open_as(topic, request.partition, producer)
+        Self::open_as(topic, request.partition, (producer, false))
     }
 
-    /// With an incarnation that is known.
+    /// With an incarnation that is known; whether others have written as that before.
     pub(crate) fn open_as(
         topic: &Arc<TopicState>,
         partition: u32,
-        producer: Producer,
+        (producer, continues): (Producer, bool),
     ) -> Result<Self, TransportError> {
         let connection = &topic.connection;
         topic.partitions(&[partition])?;
@@ -495,7 +497,8 @@ impl DdsWriter {
             saying: Mutex::default(),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
-            kept: Mutex::new(topic.is_kept().then(Kept::default)),
+            kept: Mutex::new(topic.is_kept().then(|| Kept::default().continues(continues))),
+            continues,
             pen: Mutex::default(),
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
@@ -566,8 +569,8 @@ impl DdsWriter {
         shared.connection().hear_stored()?;
         shared.connection().tables.say(Word::Wanted { topic: shared.topic.name.clone() })?;
         let before = shared.sequence.load(Ordering::Acquire);
-        let kept = Kept::behind(before).best_effort(!shared.topic.is_reliable());
-        *locked(&shared.kept) = Some(kept);
+        let kept = Kept::behind(before).continues(shared.continues);
+        *locked(&shared.kept) = Some(kept.best_effort(!shared.topic.is_reliable()));
         Ok(())
     }
 

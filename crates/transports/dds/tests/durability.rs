@@ -532,6 +532,43 @@ fn an_incarnation_below_what_the_service_has_is_told_so() {
 }
 
 #[test]
+fn a_bridge_that_is_started_anew_does_not_say_that_nothing_was_before() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    let folders = ["a", "b"].map(|name| folder.path().join(name));
+    let source = Bus::connect("memory:").unwrap();
+    let source = topic(&source, "kept", Qos::stream());
+    source.publisher().unwrap().publish(Message::new(&[0; 8])).wait().unwrap();
+    let mut samples = source.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut sample = samples.next_sample().unwrap();
+    let mut forward = |count: std::ops::RangeInclusive<u64>| {
+        let bus = Bus::connect(&url).unwrap();
+        let kept = topic(&bus, "kept", numbers());
+        let mut bridge = kept.forwarder(&sample.header.producer, 0).unwrap();
+        for number in count {
+            sample.header.sequence = number;
+            let forwarded = bridge.forward(&sample.as_ref(), sample.headers.as_ref()).unwrap();
+            forwarded.wait_timeout(LONG).unwrap();
+        }
+    };
+    let service = Service::start(&url, &folders[0]);
+    forward(1..=5);
+    drop(service);
+    let copy = std::process::Command::new("cp").arg("-r").args(&folders).status();
+    assert!(copy.unwrap().success());
+    let service = Service::start(&url, &folders[0]);
+    forward(6..=10);
+    drop(service);
+    // Alone, one that was away meanwhile.
+    let service = Service::start(&url, &folders[1]);
+    service.await_notice(is_ready);
+    forward(11..=12);
+    service.await_notice(
+        |notice| matches!(notice, Notice::Hole { told, .. } if told.contains(": 5 samples")),
+    );
+}
+
+#[test]
 fn a_service_that_stands_still_holds_up_nobodys_receipts() {
     let url = format!("{}&lease_s=4", url(domain()));
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -556,7 +593,10 @@ fn a_service_that_stands_still_holds_up_nobodys_receipts() {
     drop(second);
     assert_eq!(sequences(folders[0].path()), (1..=next).collect::<Vec<_>>());
     publish(&publisher, next..next + 10);
-    assert_eq!(read(&kept, Start::Earliest, next as usize + 10), (0..next + 10).collect::<Vec<_>>());
+    assert_eq!(
+        read(&kept, Start::Earliest, next as usize + 10),
+        (0..next + 10).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -572,11 +612,13 @@ fn of_two_services_that_start_at_once_one_waits_for_what_the_slower_one_has() {
     let fast = Service::start(&url, folders[1].path());
     let bus = Bus::connect(&url).unwrap();
     let kept = topic(&bus, "kept", numbers());
-    let publishing = kept.publisher().unwrap().publish(Message::new(&30_u64.to_le_bytes()));
+    let publisher = kept.publisher().unwrap();
+    let publishing = publisher.publish(Message::new(&30_u64.to_le_bytes()));
     // Longer than one is waited for that says nothing.
     let until = Instant::now() + Duration::from_secs(12);
     while Instant::now() < until {
-        assert!(publishing.outcome().is_none(), "late joiners would miss what the other one has");
+        let outcome = publishing.outcome();
+        assert!(outcome.is_none(), "it goes on without the other one: {outcome:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
     slow.stand_still(false);

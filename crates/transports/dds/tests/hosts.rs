@@ -1,5 +1,6 @@
-//! Network namespaces as hosts: two with a cable between them that is pulled and put back, three on a
-//! switch of which two lose each other alone; and discovery by multicast. Both want rights that not every machine gives: then it is said.
+//! Network namespaces as hosts: two with a cable between them that is pulled and put back, three on
+//! a switch of which two lose each other alone; and discovery by multicast. They want rights that
+//! not every machine gives: then it is said.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;

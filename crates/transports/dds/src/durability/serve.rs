@@ -23,9 +23,7 @@ use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Writer};
 use crate::envelope::{self, Header, LEFT, RE_SERVED};
 use crate::error::{engine, failed};
-use crate::post::{
-    FETCH, Fetch, NO_MORE, PAST, PageHead, Pen, STANDS, framed, letter_qos, page,
-};
+use crate::post::{FETCH, Fetch, NO_MORE, PAST, PageHead, Pen, STANDS, framed, letter_qos, page};
 use crate::tables::Stand;
 
 /// A page has so many bytes at least, where there are so many.

@@ -485,9 +485,8 @@ impl Keeping {
         let now = Instant::now();
         let tables = &self.state.connection.tables;
         let silent = || tables.look(|state| state.has_silent_keepers(&self.state.name));
-        let opening = || {
-            tables.look(|state| state.full_keepers(&self.state.name).any(|(_, of)| of.opening))
-        };
+        let opening =
+            || tables.look(|state| state.full_keepers(&self.state.name).any(|(_, of)| of.opening));
         let unheard = now < self.unheard_until && silent();
         self.kept && (now < until || unheard || now < self.unopened_until && opening())
     }
