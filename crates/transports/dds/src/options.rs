@@ -30,6 +30,8 @@ const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 m
 const DISCOVERY_MS: u64 = 300;
 /// Cyclone's own lease.
 const LEASE: Duration = Duration::from_secs(10);
+/// The longest between two of a participant's calls for others.
+const SPDP_INTERVAL: Duration = Duration::from_secs(30);
 /// How long opening waits for what others have to say.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after connecting a durability service is waited for that is not there yet.
@@ -95,6 +97,7 @@ impl Options {
 /// other options say.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
     let mut xml = INTERNAL.to_owned();
+    found_again(&mut xml, LEASE);
     if let Some(file) = url.option("config") {
         std::fs::metadata(file)
             .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
@@ -133,8 +136,21 @@ fn config(url: &BusUrl) -> Result<String, ConnectError> {
             return Err(url.bad_option("lease_s", "0", "a second at least"));
         }
         let _ = write!(xml, "<Discovery><LeaseDuration>{lease} s</LeaseDuration></Discovery>");
+        found_again(&mut xml, Duration::from_secs(lease.into()));
     }
     Ok(xml)
+}
+
+/// Participants that have lost each other by unicast ask for each other again as often as within a
+/// lease, however long that lasts. Cyclone itself does so each 30 s, and after a minute not at all:
+/// hosts that a cut has parted for longer would never find each other again.
+fn found_again(xml: &mut String, lease: Duration) {
+    let interval = (lease * 4 / 5).min(SPDP_INTERVAL).as_millis();
+    let _ = write!(
+        xml,
+        "<Discovery><SPDPInterval>{interval} ms</SPDPInterval>\
+         <DiscoveredLocatorPruneDelay>inf</DiscoveredLocatorPruneDelay></Discovery>"
+    );
 }
 
 fn multicast(url: &BusUrl) -> Result<Option<bool>, ConnectError> {
@@ -182,10 +198,12 @@ mod tests {
         let options = parse("dds://7?peers=10.0.0.1,summit&lease_s=3&prefix=sim.").unwrap();
         assert_eq!((options.domain, &*options.prefix), (7, "sim."));
         assert!(options.config.contains("<Peer address=\"summit\"/>"), "{}", options.config);
-        assert!(options.config.contains("3 s"), "{}", options.config);
+        let lease = options.config.split_once("3 s</LeaseDuration>").unwrap();
+        assert!(lease.1.contains("<SPDPInterval>2400 ms"), "{}", options.config);
         assert_eq!(options.name, "dds-7-sim.");
         assert_eq!(parse("dds://0?name=summit").unwrap().name, "dds-summit");
-        assert_eq!(parse("dds://0").unwrap().config, INTERNAL);
+        let plain = parse("dds://0").unwrap().config;
+        assert!(plain.starts_with(INTERNAL) && plain.contains("<SPDPInterval>8000 ms"), "{plain}");
         let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
         assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
         assert!(local.contains("<Peer address=\"127.0.0.1\"/>"), "{local}");
