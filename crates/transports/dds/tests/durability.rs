@@ -226,21 +226,58 @@ fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
     let bus = Bus::connect(&url).unwrap();
     let track = bus.topic(TopicSpec::new("track").unwrap()).unwrap();
     let until = Instant::now() + LONG;
-    let kept = loop {
-        let journal = format!("journal:{}?access=read", folder.path().display());
-        let journal = Bus::connect(&journal).unwrap();
-        let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
-        let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).unwrap();
-        let numbers = std::iter::from_fn(|| samples.try_next().unwrap());
-        let numbers = numbers.filter_map(|event| Some(number(&event.into_sample()?)));
-        let numbers: Vec<_> = numbers.filter(|number| *number >= 30).collect();
-        if numbers.len() == 3 {
-            break numbers;
-        }
-        assert!(Instant::now() < until, "{numbers:?}");
-    };
-    assert_eq!(kept, [30, 31, 32]);
+    while behind_thirty(folder.path()) != [30, 31, 32] {
+        assert!(Instant::now() < until, "{:?}", behind_thirty(folder.path()));
+    }
     drop(track);
+}
+
+/// What is in a service's folder behind the first thirty.
+fn behind_thirty(folder: &std::path::Path) -> Vec<u64> {
+    let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
+    let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
+    let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let numbers = std::iter::from_fn(|| samples.try_next().unwrap());
+    let numbers = numbers.filter_map(|event| Some(number(&event.into_sample()?)));
+    numbers.filter(|number| *number >= 30).collect()
+}
+
+#[test]
+fn of_two_services_with_last_values_none_takes_the_holes_of_the_other_one() {
+    let url = url(domain());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let opened = |notice: &Notice| matches!(notice, Notice::Keeps { .. });
+    let [first, second] = [0, 1].map(|of: usize| Service::start(&url, folders[of].path()));
+    let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
+    let track = topic(&bus, "track", Qos::telemetry());
+    let publisher = track.publisher().unwrap();
+    publish(&publisher, 0..30);
+    let until = Instant::now() + LONG;
+    folders.iter().for_each(|folder| await_last(folder.path(), until));
+    first.await_notice(opened);
+    drop(second);
+    // It will have missed what is before this one.
+    let journal = Bus::connect(&format!("journal:{}", folders[1].path().display())).unwrap();
+    let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
+    let samples = kept.subscribe(Subscribe::from(Start::Last(1)));
+    let mut sample = samples.unwrap().next_sample().unwrap();
+    sample.header.sequence = 33;
+    let mut newer = kept.forwarder(&sample.header.producer, 0).unwrap();
+    newer.forward(&sample.as_ref(), sample.headers.as_ref()).unwrap().wait().unwrap();
+    drop((newer, kept));
+    journal.close();
+    let second = Service::start(&url, folders[1].path());
+    second.await_notice(opened);
+    second.stand_still(true);
+    for number in 30..33_u64 {
+        let payload = number.to_le_bytes();
+        let message = Message::new(&payload).key(b"a").guarantee(Guarantee::Durable);
+        publisher.publish(message).wait_timeout(LONG).unwrap();
+    }
+    assert_eq!(behind_thirty(folders[0].path()), [30, 31, 32], "a receipt lies");
+    second.stand_still(false);
+    second.await_notice(is_ready);
+    assert_eq!(behind_thirty(folders[1].path()), [30, 31, 32]);
 }
 
 #[test]

@@ -99,6 +99,11 @@ impl Letters {
         self.refused.get(who).is_some_and(|(since, _)| since.elapsed() < REFUSED)
     }
 
+    /// Whether its samples could not be kept the last time.
+    pub(super) fn refuses(&self, who: &Who) -> bool {
+        self.refused.contains_key(who)
+    }
+
     /// A newer incarnation of a producer has taken over.
     pub(super) fn fence(&mut self, who: Who, newer: u64) {
         self.fenced.insert(who, newer);

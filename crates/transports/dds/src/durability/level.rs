@@ -57,7 +57,8 @@ impl Level {
         while let Some(page) = self.number.and_then(|number| post.next_page(number)) {
             for stand in page.head.stands {
                 let (who, order) = ((stand.partition, stand.producer.clone()), stand.order());
-                if !letters.is_refused(&who) {
+                // Here they cannot be kept: they would be fetched again and again.
+                if !letters.refuses(&who) {
                     self.ahead.heard(who, order, now);
                 }
             }

@@ -21,6 +21,7 @@
 mod catalogue;
 mod letters;
 mod level;
+mod lost;
 mod serve;
 #[cfg(test)]
 mod tests;

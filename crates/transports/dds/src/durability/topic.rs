@@ -26,6 +26,7 @@ use helio_journal::JournalError;
 
 use super::letters::Letters;
 use super::level::Level;
+use super::lost::Lost;
 use super::serve::Shelf;
 use super::watch::Watch;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
@@ -60,8 +61,6 @@ const SILENT: Duration = Duration::from_secs(60);
 const MEETING: Duration = Duration::from_secs(10);
 /// How long services that lost each other are given to hear so.
 const RETURNED: Duration = Duration::from_secs(2);
-/// The most services whose coming back is noticed.
-const MAX_LOST: usize = 64;
 
 /// Where a topic stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,7 +104,7 @@ pub(super) struct Keeping {
     said: bool,
     /// The other services that were there, and those that have gone since.
     others: BTreeMap<String, u64>,
-    lost: HashSet<String>,
+    lost: Lost,
     /// Those whose samples it has, as they were when they were asked.
     synced: BTreeMap<String, u64>,
     /// The one whose samples are on their way.
@@ -247,7 +246,7 @@ impl Keeping {
             },
             said: false,
             others: BTreeMap::new(),
-            lost: HashSet::new(),
+            lost: Lost::default(),
             synced: BTreeMap::new(),
             fetching: None,
             unheard_until: Instant::now() + PATIENCE,
@@ -374,8 +373,8 @@ impl Keeping {
     /// The service stood still: others went on without it. They lack nothing that it has.
     pub(super) fn stood_still(&mut self) {
         if matches!(self.stage, Stage::Behind { .. } | Stage::Ready) {
-            let others = !self.others.is_empty() || !self.lost.is_empty();
             let now = Instant::now();
+            let others = !self.others.is_empty() || self.lost.may_be_back(self.alone(), now);
             self.said = false;
             match others {
                 true => self.fall_behind(now + RETURNED, now + self.alone()),
@@ -465,14 +464,12 @@ impl Keeping {
             });
             others.map(|(session, keeps)| (session.clone(), keeps.parted)).collect()
         });
-        let back = others.keys().filter(|other| self.lost.remove(*other)).count();
+        let back = others.keys().filter(|other| self.lost.is_back(other)).count();
         let told = |(other, parted)| others.get(other).is_some_and(|now| now != parted);
         let apart = back > 0 || self.synced.iter().any(told);
         let before = std::mem::replace(&mut self.others, others);
         let gone = before.into_keys().filter(|other| !self.others.contains_key(other));
-        if self.lost.len() < MAX_LOST {
-            self.lost.extend(gone);
-        }
+        self.lost.went(gone, Instant::now());
         if back > 0 {
             self.keeps.parted += 1;
             self.say();
