@@ -549,6 +549,10 @@ impl State {
                 self.stats.lost += gap.lost;
                 sink(EventRef::Other(Event::Gap(gap)))
             }
+            Item::Anew(partition) => {
+                self.tracker.forget(partition);
+                ControlFlow::Continue(())
+            }
             Item::Assigned(partitions) => {
                 self.assigned(partitions);
                 sink(EventRef::Other(Event::Assigned(partitions.to_vec())))

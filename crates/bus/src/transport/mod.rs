@@ -475,6 +475,9 @@ pub enum Item<'a> {
     Sample(SampleRef<'a>),
     /// Samples that are no longer there, or never will be.
     Gap(Gap),
+    /// This partition's log is another one from here on: what was read of the former one says
+    /// nothing of its producers and their numbers.
+    Anew(u32),
     /// The partitions of this group member changed: these are its own now.
     Assigned(&'a [u32]),
     /// The engine cannot be reached, or can again.

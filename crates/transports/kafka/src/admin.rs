@@ -16,8 +16,12 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use crate::connection::Connection;
 use crate::error::{failed, outage, refused};
+use crate::native::{self, Described};
 use crate::options::{Options, PATIENCE};
 use crate::topic_config::Config;
+
+/// How long it is waited before it is asked again for a topic that is not there yet.
+const AGAIN: Duration = Duration::from_millis(5);
 
 type Client = AdminClient<DefaultClientContext>;
 
@@ -131,6 +135,28 @@ impl Connection {
                 Ok(None)
             }
             Some(code) => Err(refused(&what, code)),
+        }
+    }
+
+    /// What the brokers say of a topic, which one that was just made may take a moment for; none
+    /// where it is not there.
+    pub(crate) fn described(
+        &self,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Option<Described>, TransportError> {
+        let until = Instant::now() + patience;
+        loop {
+            let asked = std::iter::once(name.to_owned());
+            let told = native::describe(&self.client.consumer, asked, PATIENCE);
+            let told = told.ok_or_else(|| outage(format!("no broker says what {name} is")))?;
+            if let Some(described) = told.get(name) {
+                return Ok(Some(*described));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(AGAIN);
         }
     }
 

@@ -5,16 +5,24 @@
 //! passed over for ever. Whoever reads such a topic is therefore given another consumer, from the
 //! new topic's first records on.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, locked};
 
+use crate::connection::Connection;
 use crate::fetcher::{Queue, Wake};
 use crate::group::{Joined, Member};
-use crate::native::Described;
+use crate::native::{self, Described, TopicId};
 use crate::reader::{Source, Start, starts};
 use crate::topic::TopicState;
+
+/// How often it is looked whether topics have more partitions, or are others.
+const LOOK: Duration = Duration::from_secs(20);
+/// How long the brokers have for an answer.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// With what a topic that was made anew is read.
 pub(crate) struct Anew {
@@ -36,39 +44,54 @@ pub(crate) struct Told {
     pub(crate) wake: Weak<Wake>,
     topic: Weak<TopicState>,
     reads: Reads,
-    id: Mutex<Option<(i64, i64)>>,
+    /// The one that it reads; none until it was seen.
+    id: Mutex<Option<TopicId>>,
 }
 
 impl Told {
-    pub(crate) fn new(wake: &Arc<Wake>, topic: &Arc<TopicState>, reads: Reads) -> Self {
+    pub(crate) fn new(
+        wake: &Arc<Wake>,
+        topic: &Arc<TopicState>,
+        (reads, id): (Reads, Option<TopicId>),
+    ) -> Self {
         let (wake, topic) = (Arc::downgrade(wake), Arc::downgrade(topic));
-        Self { wake, topic, reads, id: Mutex::default() }
-    }
-
-    /// Whether it is not known yet which topic it reads.
-    pub(crate) fn is_new(&self) -> bool {
-        locked(&self.id).is_none()
+        Self { wake, topic, reads, id: Mutex::new(id) }
     }
 
     /// The topic's name, while somebody reads it.
-    pub(crate) fn name(&self) -> Option<String> {
+    fn name(&self) -> Option<String> {
         self.wake.upgrade()?;
         Some(self.topic.upgrade()?.kafka.clone())
     }
 
     /// Looks at what the brokers say of the topic. Where it is another one this waits for them.
-    pub(crate) fn look(&self, described: Described) {
-        let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else { return };
+    fn look(&self, described: Described) -> Result<(), TransportError> {
+        let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else {
+            return Ok(());
+        };
         let mut id = locked(&self.id);
-        if id.is_some_and(|id| id != described.id) {
-            // Where it cannot be read yet, the next look tries again.
-            let Ok(anew) = self.anew(&topic, &wake, described.partitions) else { return };
-            wake.renew(anew);
+        match *id {
+            Some(id) if id != described.id => {
+                let anew = self.anew(&topic, &wake, described)?;
+                wake.renew(anew, described.partitions);
+                wake.there();
+                if let Some(these) = self.are_gone(described.partitions) {
+                    wake.gone(&format!("what is read of the topic {}, {these:?}", topic.kafka));
+                }
+            }
+            Some(_) => wake.is_same(),
+            None => {}
         }
         *id = Some(described.id);
-        drop(id);
-        if matches!(self.reads, Reads::All) {
-            wake.grow(described.partitions);
+        wake.has(described.partitions);
+        Ok(())
+    }
+
+    /// The partitions that it reads, where none of them is there.
+    fn are_gone(&self, there: u32) -> Option<&[u32]> {
+        match &self.reads {
+            Reads::These(named) => named.iter().all(|named| *named >= there).then_some(named),
+            Reads::All | Reads::Shared(_) => None,
         }
     }
 
@@ -76,21 +99,66 @@ impl Told {
         &self,
         topic: &Arc<TopicState>,
         wake: &Arc<Wake>,
-        there: u32,
+        described: Described,
     ) -> Result<Anew, TransportError> {
+        let all = 0..described.partitions;
         let partitions: Vec<u32> = match &self.reads {
-            Reads::All => (0..there).collect(),
-            Reads::These(named) => named.iter().copied().filter(|named| *named < there).collect(),
+            Reads::All => all.collect(),
+            Reads::These(named) => all.filter(|partition| named.contains(partition)).collect(),
             Reads::Shared(joined) => {
-                let member = Member::join(topic, joined.clone(), (&Begin::Earliest, wake))?;
+                let begin = (&Begin::Earliest, wake);
+                let member = Member::join((topic, Some(described)), joined.clone(), begin)?;
                 return Ok(Anew { queues: Vec::new(), source: Source::Member(member) });
             }
         };
-        let mut lent = topic.connection.pool.lend_anew(&topic.kafka, &partitions)?;
+        let named = (&*topic.kafka, Some(described.id));
+        let mut lent = topic.connection.pool.lend(named, &partitions)?;
         let starts = starts(topic, &Begin::Earliest, &partitions)?;
         let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
         let queues = lent.assign(&places, wake)?;
         let queues = starts.into_iter().zip(queues).collect();
         Ok(Anew { queues, source: Source::Lent(lent) })
+    }
+}
+
+/// Starts the thread that looks. It ends with the connection. It waits for the brokers of any topic
+/// that was made anew: nobody may wait for it, least of all those who say that writers live.
+pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
+    let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
+    let run = move || {
+        while !health.ends_within(LOOK) {
+            // The connection is held while it looks only.
+            let Some(connection) = weak.upgrade() else { return };
+            if !health.is_lost() {
+                look(&connection);
+            }
+        }
+    };
+    std::thread::Builder::new().name("kafka-topics".to_owned()).spawn(run).map(drop)
+}
+
+/// Looks whether others have added partitions to what is read, or made it anew, and tells the
+/// readers.
+fn look(connection: &Connection) {
+    let mut readers = BTreeMap::<String, Vec<Arc<Told>>>::new();
+    for reader in connection.told() {
+        if let Some(name) = reader.name() {
+            readers.entry(name).or_default().push(reader);
+        }
+    }
+    if readers.is_empty() {
+        return;
+    }
+    let told = native::describe(&connection.client.consumer, readers.keys().cloned(), ANSWER);
+    // Another time, where there is no answer.
+    let Some(told) = told else { return };
+    for (name, readers) in readers {
+        let Some(described) = told.get(&name) else { continue };
+        for reader in readers {
+            // A topic that cannot be read yet is not waited for by each of its readers.
+            if connection.is_closed() || reader.look(*described).is_err() {
+                break;
+            }
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! What everything of one connection shares.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -9,13 +8,12 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
 use crate::admin::Admin;
-use crate::anew::Told;
+use crate::anew::{self, Told};
 use crate::claims::{self, Claim};
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
-use crate::monitor::{self, Health, Look};
+use crate::monitor::{self, Health};
 use crate::names::Names;
-use crate::native;
 use crate::options::{BATCHES, Options, PATIENCE};
 use crate::producer::Producer;
 use crate::registry::Registry;
@@ -85,7 +83,8 @@ impl Connection {
             options,
         });
         connection.reach()?;
-        monitor::start(&connection).map_err(|error| engine("start a thread", error))?;
+        let started = monitor::start(&connection).and_then(|()| anew::start(&connection));
+        started.map_err(|error| engine("start a thread", error))?;
         Ok(connection)
     }
 
@@ -178,23 +177,9 @@ impl Connection {
         readers.push(Arc::new(told));
     }
 
-    /// Looks whether others have added partitions to what is read, or made it anew, and tells the
-    /// readers.
-    pub(crate) fn look_at_topics(&self, look: Look, patience: Duration) {
-        let readers: Vec<_> = locked(&self.readers).clone();
-        let readers = readers.into_iter().filter(|reader| look == Look::All || reader.is_new());
-        let read = readers.filter_map(|reader| Some((reader.name()?, reader)));
-        let read: Vec<_> = read.collect();
-        let names: BTreeSet<_> = read.iter().map(|(name, _)| name.clone()).collect();
-        if names.is_empty() {
-            return;
-        }
-        // Another time, where there is no answer.
-        let told = native::describe(&self.client.consumer, names.into_iter(), patience);
-        let Some(told) = told else { return };
-        for (name, reader) in read {
-            told.get(&name).into_iter().for_each(|topic| reader.look(*topic));
-        }
+    /// All of these.
+    pub(crate) fn told(&self) -> Vec<Arc<Told>> {
+        locked(&self.readers).clone()
     }
 
     /// A writer that lives as long as the connection says so; whether it is the first.

@@ -2,11 +2,12 @@
 //!
 //! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
 //! the first consumer that has none of them; a second reader of the same partition makes a second
-//! consumer. So does the one beyond [`MANY`]. Samples stay in librdkafka's queue, one a partition,
+//! consumer. So does the one beyond [`MANY`], and the reader of a topic that has taken the place of
+//! one that the consumer has read: librdkafka does not forget what it knows of a name. Samples stay in librdkafka's queue, one a partition,
 //! until their reader takes them.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use crate::context::{Consumer, Context};
 use crate::error::{engine, failed, outage};
 use crate::group::Membership;
 use crate::monitor::Health;
+use crate::native::TopicId;
 use crate::options::{Options, PATIENCE};
 
 /// How soon a consumer's thread notices that nobody has the consumer any more.
@@ -58,14 +60,22 @@ pub(crate) struct Wake {
     rung: AtomicBool,
     waiters: Mutex<Waiters>,
     outages: Mutex<Vec<Outage>>,
-    /// How many partitions the topic has by now, where others have added some.
-    grown: AtomicU32,
     /// Others have deleted the topic, and that was told.
     gone: AtomicBool,
-    /// They have made it anew: with what it is read from now on.
-    anew: Mutex<Option<Anew>>,
+    topic: Mutex<Topic>,
+    /// How many times it was found that the topic is still the same.
+    same: AtomicU64,
     /// The reader has gone.
     ended: AtomicBool,
+}
+
+/// What others have done to a reader's topic.
+#[derive(Default)]
+struct Topic {
+    /// They have made it anew: with what it is read from now on.
+    anew: Option<Anew>,
+    /// How many partitions it has by now.
+    partitions: u32,
 }
 
 /// The most outages that wait for a reader: beyond it the oldest are forgotten.
@@ -88,37 +98,50 @@ impl Wake {
         self.ring();
     }
 
-    /// Has the reader go on with other queues.
-    pub(crate) fn renew(&self, anew: Anew) {
-        let mut place = locked(&self.anew);
+    /// Has the reader go on with other queues, of a topic that has so many partitions.
+    pub(crate) fn renew(&self, anew: Anew, partitions: u32) {
+        let mut topic = locked(&self.topic);
+        topic.partitions = partitions;
         let not_needed = match self.ended.load(Ordering::SeqCst) {
             true => Some(anew),
-            false => place.replace(anew),
+            false => topic.anew.replace(anew),
         };
-        drop(place);
+        drop(topic);
         drop(not_needed);
         self.ring();
     }
 
     /// The reader has gone.
     pub(crate) fn end(&self) {
-        let mut place = locked(&self.anew);
+        let mut topic = locked(&self.topic);
         self.ended.store(true, Ordering::SeqCst);
-        let not_needed = place.take();
-        drop(place);
+        let not_needed = topic.anew.take();
+        drop(topic);
         drop(not_needed);
     }
 
-    pub(crate) fn renewed(&self) -> Option<Anew> {
-        locked(&self.anew).take()
+    /// With what the topic is read from now on, once, and how many partitions it has.
+    pub(crate) fn topic(&self) -> (Option<Anew>, u32) {
+        let mut topic = locked(&self.topic);
+        (topic.anew.take(), topic.partitions)
     }
 
-    /// Tells, once, that the topic is not there.
-    pub(crate) fn gone(&self, topic: &str) {
+    /// It was looked, and the topic is the one that is read.
+    pub(crate) fn is_same(&self) {
+        self.same.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many times that was found.
+    pub(crate) fn same(&self) -> u64 {
+        self.same.load(Ordering::SeqCst)
+    }
+
+    /// Tells, once, that the topic, or what is read of it, is not there.
+    pub(crate) fn gone(&self, what: &str) {
         if !self.gone.swap(true, Ordering::SeqCst) {
             let cause = format!(
-                "the topic {topic} is not there any more: somebody has deleted it; it is read from \
-                 its first record when it is made anew"
+                "{what} is not there any more: somebody has deleted it; it is read from its first \
+                 record when it is made anew"
             );
             self.tell(&Outage::Lost { cause });
         }
@@ -145,14 +168,11 @@ impl Wake {
         self.rung.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn grow(&self, partitions: u32) {
-        if self.grown.fetch_max(partitions, Ordering::SeqCst) < partitions {
+    pub(crate) fn has(&self, partitions: u32) {
+        let before = std::mem::replace(&mut locked(&self.topic).partitions, partitions);
+        if before != partitions {
             self.ring();
         }
-    }
-
-    pub(crate) fn grown(&self) -> u32 {
-        self.grown.load(Ordering::Relaxed)
     }
 
     pub(crate) fn outages(&self) -> Vec<Outage> {
@@ -174,9 +194,32 @@ pub(crate) struct Fetcher {
     pub(crate) consumer: Arc<Consumer>,
     /// Closed when the consumer has ended.
     ended: Mutex<Receiver<()>>,
-    lent: Mutex<HashSet<(String, u32)>>,
+    lent: Mutex<Fetched>,
     knows_brokers: AtomicBool,
 }
+
+/// What a consumer fetches, and has fetched.
+#[derive(Default)]
+struct Fetched {
+    partitions: HashSet<(String, u32)>,
+    /// Which topic it has read of each name: with another one it is of no use.
+    topics: HashMap<String, Option<TopicId>>,
+}
+
+impl Fetched {
+    /// Whether it has none of these partitions, and room for them.
+    fn is_free(&self, topic: Named<'_>, partitions: &[u32]) -> bool {
+        let of_topic = |partition: &u32| (topic.0.to_owned(), *partition);
+        let has_room =
+            self.partitions.is_empty() || self.partitions.len() + partitions.len() <= MANY;
+        has_room
+            && self.topics.get(topic.0).is_none_or(|read| *read == topic.1)
+            && !partitions.iter().any(|partition| self.partitions.contains(&of_topic(partition)))
+    }
+}
+
+/// A topic's name, and which of that name it is, where that is known.
+pub(crate) type Named<'a> = (&'a str, Option<TopicId>);
 
 impl Fetcher {
     /// A consumer in the name of a group, and a member of it where there is a membership.
@@ -342,57 +385,41 @@ impl Pool {
         Arc::new(Self { options, health, fetchers: Mutex::default() })
     }
 
-    /// The first consumer that has none of these partitions; they are lent by this.
+    /// The first consumer that has none of these partitions, and has read no other topic of the
+    /// name; they are lent by this.
     pub(crate) fn lend(
         self: &Arc<Self>,
-        topic: &str,
+        topic: Named<'_>,
         partitions: &[u32],
     ) -> Result<Lent, TransportError> {
         let mut fetchers = locked(&self.fetchers);
-        let free = |fetcher: &&Arc<Fetcher>| {
-            let lent = locked(&fetcher.lent);
-            let has_room = lent.is_empty() || lent.len() + partitions.len() <= MANY;
-            let of_topic = |partition: &u32| (topic.to_owned(), *partition);
-            has_room && !partitions.iter().any(|partition| lent.contains(&of_topic(partition)))
-        };
+        let free = |fetcher: &&Arc<Fetcher>| locked(&fetcher.lent).is_free(topic, partitions);
         let fetcher = match fetchers.iter().find(free) {
             Some(found) => Arc::clone(found),
-            None => self.start(&mut fetchers)?,
+            None => {
+                let started = Fetcher::start(&self.options, &self.health, (NO_GROUP, None))?;
+                let started = Arc::new(started);
+                fetchers.push(Arc::clone(&started));
+                started
+            }
         };
-        Ok(self.lent(fetcher, topic, partitions))
-    }
-
-    /// The same of a new consumer, which knows nothing of the topic yet.
-    pub(crate) fn lend_anew(
-        self: &Arc<Self>,
-        topic: &str,
-        partitions: &[u32],
-    ) -> Result<Lent, TransportError> {
-        let fetcher = self.start(&mut locked(&self.fetchers))?;
-        Ok(self.lent(fetcher, topic, partitions))
-    }
-
-    fn start(&self, fetchers: &mut Vec<Arc<Fetcher>>) -> Result<Arc<Fetcher>, TransportError> {
-        let started = Fetcher::start(&self.options, &self.health, (NO_GROUP, None))?;
-        let started = Arc::new(started);
-        fetchers.push(Arc::clone(&started));
-        Ok(started)
-    }
-
-    fn lent(self: &Arc<Self>, fetcher: Arc<Fetcher>, topic: &str, partitions: &[u32]) -> Lent {
-        locked(&fetcher.lent).extend(partitions.iter().map(|p| (topic.to_owned(), *p)));
-        let (topic, partitions) = (topic.to_owned(), partitions.to_vec());
-        Lent { fetcher, topic, partitions, assigned: false, pool: Arc::clone(self) }
+        let (name, id) = (topic.0.to_owned(), topic.1);
+        let mut lent = locked(&fetcher.lent);
+        lent.partitions.extend(partitions.iter().map(|p| (name.clone(), *p)));
+        lent.topics.insert(name.clone(), id);
+        drop(lent);
+        let (partitions, pool) = (partitions.to_vec(), Arc::clone(self));
+        Ok(Lent { fetcher, topic: name, partitions, assigned: false, pool })
     }
 
     /// Partitions came back; consumers that are not needed any more end, all but the first.
     fn back(&self, lent: &Lent) {
         let mut fetchers = locked(&self.fetchers);
         let mut left = locked(&lent.fetcher.lent);
-        left.retain(|(topic, partition)| {
+        left.partitions.retain(|(topic, partition)| {
             *topic != lent.topic || !lent.partitions.contains(partition)
         });
-        let idle = left.is_empty();
+        let idle = left.partitions.is_empty();
         drop(left);
         let mut place = 0;
         fetchers.retain(|fetcher| {
@@ -418,6 +445,9 @@ impl Lent {
         starts: &[(u32, u64)],
         wake: &Arc<Wake>,
     ) -> Result<Vec<Queue>, TransportError> {
+        if starts.is_empty() {
+            return Ok(Vec::new());
+        }
         let consumer = &self.fetcher.consumer;
         let each = starts.iter().map(|(p, _)| Fetcher::queue(consumer, (&self.topic, *p)));
         let mut queues = each.collect::<Result<Vec<_>, _>>()?;
@@ -438,10 +468,10 @@ impl Lent {
     ) -> Result<Option<Vec<Queue>>, TransportError> {
         let of_topic = |partition: &u32| (self.topic.clone(), *partition);
         let mut lent = locked(&self.fetcher.lent);
-        if partitions.iter().any(|partition| lent.contains(&of_topic(partition))) {
+        if partitions.iter().any(|partition| lent.partitions.contains(&of_topic(partition))) {
             return Ok(None);
         }
-        lent.extend(partitions.iter().map(of_topic));
+        lent.partitions.extend(partitions.iter().map(of_topic));
         drop(lent);
         self.partitions.extend_from_slice(partitions);
         let starts: Vec<_> = partitions.iter().map(|partition| (*partition, 0)).collect();

@@ -12,8 +12,8 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use crate::SCHEME;
 use crate::context::{Consumer, Context};
 use crate::error::{failed, outage};
-use crate::fetcher::{Fetcher, Queue, Wake, partition_list, place};
-use crate::native;
+use crate::fetcher::{Fetcher, Named, Queue, Wake, partition_list, place};
+use crate::native::{self, Described, TopicId};
 use crate::options::PATIENCE;
 use crate::reader::{Start, starts};
 use crate::topic::TopicState;
@@ -46,6 +46,8 @@ pub(crate) struct Assigned {
 pub(crate) struct Membership {
     topic: Arc<TopicState>,
     begin: Begin,
+    /// Which topic it is, where that is known.
+    id: Option<TopicId>,
     /// How many partitions there were when this joined: those of later are read from their first.
     partitions: u32,
     wake: Arc<Wake>,
@@ -111,7 +113,7 @@ impl Membership {
     /// Others have deleted the topic.
     pub(crate) fn gone(&self) {
         if !self.is_over() {
-            self.wake.gone(&self.topic.kafka);
+            self.wake.gone(&format!("the topic {}", self.topic.kafka));
         }
     }
 
@@ -134,7 +136,7 @@ impl Membership {
         list: &TopicPartitionList,
     ) -> Result<Vec<(Start, Queue)>, TransportError> {
         let own = partitions(list);
-        let committed = committed_of(consumer, &self.topic, &own)?;
+        let committed = committed_of(consumer, (&self.topic.kafka, self.id), &own)?;
         let fresh: Vec<u32> = own
             .iter()
             .copied()
@@ -181,14 +183,15 @@ pub(crate) struct Member {
 
 impl Member {
     pub(crate) fn join(
-        topic: &Arc<TopicState>,
+        (topic, described): (&Arc<TopicState>, Option<Described>),
         Joined { group, member }: Joined,
         (begin, wake): (&Begin, &Arc<Wake>),
     ) -> Result<Self, TransportError> {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
             begin: begin.clone(),
-            partitions: topic.connection.partitions(&topic.kafka)?.unwrap_or_default(),
+            id: described.map(|described| described.id),
+            partitions: described.map_or(0, |described| described.partitions),
             wake: Arc::clone(wake),
             state: Mutex::default(),
         });
@@ -225,7 +228,11 @@ impl Member {
         if !locked(&self.membership.state).own.contains(&partition) {
             return Err(not_ours(SCHEME, partition));
         }
-        let list = partition_list(&self.membership.topic.kafka, [(partition, offset)])?;
+        let Membership { topic, id, .. } = &*self.membership;
+        let list = partition_list(&topic.kafka, [(partition, offset)])?;
+        if let Some(id) = id {
+            list.elements().iter_mut().for_each(|place| place.set_metadata(note(*id)));
+        }
         match native::commit(self.consumer(), &list, PATIENCE) {
             Some(committed) => committed.map_err(failed("commit a position")),
             None => Err(outage("commit a position: no broker has acknowledged it".to_owned())),
@@ -233,15 +240,27 @@ impl Member {
     }
 }
 
-impl Drop for Member {
-    fn drop(&mut self) {
+impl Member {
+    /// Goes without being waited for.
+    pub(crate) fn quit(mut self) {
+        self.end();
+    }
+
+    /// Has the group's news go nowhere from now on; gives the consumer up.
+    fn end(&mut self) -> Option<Fetcher> {
         // Queues hold their consumer, which holds the membership.
         let mut state = locked(&self.membership.state);
         state.ended = true;
         let news = state.news.take();
         drop(state);
         drop(news);
-        self.fetcher.take().into_iter().for_each(Fetcher::leave);
+        self.fetcher.take()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end().into_iter().for_each(Fetcher::leave);
     }
 }
 
@@ -249,6 +268,15 @@ impl Drop for Member {
 fn group_id(topic: &TopicState, group: &str) -> String {
     format!("{}.{group}", topic.kafka)
 }
+
+/// What is committed beside a position: it is one of this topic, and not of the next of its name,
+/// which begins again.
+fn note(id: TopicId) -> String {
+    format!("{NOTE}{id}")
+}
+
+/// What a note of ours begins with.
+const NOTE: &str = "topic=";
 
 /// The committed position of a group in each partition that has one.
 pub(crate) fn committed(
@@ -260,16 +288,24 @@ pub(crate) fn committed(
     let config = connection.options.consumer(&group_id(topic, group));
     let consumer: Consumer =
         config.create_with_context(context).map_err(failed("look at a group"))?;
-    committed_of(&consumer, topic, &topic.partitions(&[])?)
+    let id = connection.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
+    committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)
 }
 
 fn committed_of(
     consumer: &Consumer,
-    topic: &TopicState,
+    (name, id): Named<'_>,
     partitions: &[u32],
 ) -> Result<Vec<(u32, u64)>, TransportError> {
-    let list = partition_list(&topic.kafka, partitions.iter().map(|partition| (*partition, 0)))?;
+    let list = partition_list(name, partitions.iter().map(|partition| (*partition, 0)))?;
     let told = consumer.committed_offsets(list, PATIENCE);
     let told = told.map_err(failed("read a group's positions"))?;
-    Ok(told.elements().iter().filter_map(place).collect())
+    let note = id.map(note);
+    // Those of others say nothing.
+    let is_former = |said: &[u8]| {
+        said.starts_with(NOTE.as_bytes()) && note.as_ref().is_some_and(|n| n.as_bytes() != said)
+    };
+    let (places, notes) = (told.elements(), native::notes(&told));
+    let of_this = places.iter().zip(notes).filter(|(_, said)| !is_former(said));
+    Ok(of_this.filter_map(|(told, _)| place(told)).collect())
 }

@@ -152,7 +152,8 @@ fn scan(
     }
     let partitions: Vec<_> = places.iter().map(|place| ranges[*place].0).collect();
     let starts: Vec<_> = places.iter().map(|place| (ranges[*place].0, ranges[*place].1)).collect();
-    let mut lent = topic.connection.scans.lend(name, &partitions)?;
+    let id = topic.connection.described(name, PATIENCE)?.map(|described| described.id);
+    let mut lent = topic.connection.scans.lend((name, id), &partitions)?;
     let queues = lent.assign(&starts, &Arc::<Wake>::default())?;
     places.iter().zip(&queues).try_for_each(|(place, queue)| read(*place, queue))
 }

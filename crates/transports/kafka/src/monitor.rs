@@ -11,18 +11,10 @@ use crate::connection::Connection;
 
 /// How often the brokers are asked.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long at least between two times, however often somebody waits for a look.
+const CALM: Duration = Duration::from_millis(50);
 /// How long they have for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How often it is looked whether topics have more partitions, or are others.
-const LOOK: Duration = Duration::from_secs(20);
-/// Whose topics are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Those of readers that were opened since the last time.
-    New,
-    All,
-}
-
 /// How long what was published may be under way while brokers answer: beyond it a partition has no
 /// leader, or less copies than it must have.
 const STALLED: Duration = Duration::from_secs(5);
@@ -131,8 +123,18 @@ impl Health {
         self.changed.notify_all();
     }
 
+    /// Waits so long; whether it has ended by then.
+    pub(crate) fn ends_within(&self, time: Duration) -> bool {
+        let state = locked(&self.state);
+        let waited = self.changed.wait_timeout_while(state, time, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
     /// Waits for the next time to ask; false where it has ended.
     fn pause(&self) -> bool {
+        if self.ends_within(CALM) {
+            return false;
+        }
         let state = locked(&self.state);
         let waited = self.changed.wait_timeout_while(state, EVERY, |state| {
             !state.ended && (!state.suspected || state.lost)
@@ -173,16 +175,7 @@ impl Health {
 /// Starts the thread that asks. It ends with the connection.
 pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
     let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
-    let run = move || {
-        let mut looked = Instant::now();
-        while health.pause() && ask(&weak, &health) {
-            let look = if looked.elapsed() > LOOK { Look::All } else { Look::New };
-            if !health.is_lost() {
-                looked = if look == Look::All { Instant::now() } else { looked };
-                weak.upgrade().inspect(|connection| connection.look_at_topics(look, ANSWER));
-            }
-        }
-    };
+    let run = move || while health.pause() && ask(&weak, &health) {};
     std::thread::Builder::new().name("kafka-monitor".to_owned()).spawn(run).map(drop)
 }
 

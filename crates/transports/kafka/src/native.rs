@@ -73,6 +73,24 @@ pub(crate) fn commit(
     }
 }
 
+/// What was committed beside the position of each partition of a list.
+pub(crate) fn notes(list: &TopicPartitionList) -> Vec<&[u8]> {
+    // SAFETY: the list is alive, so many elements lie there, and what they name lives as long as
+    // they do.
+    unsafe {
+        let list = &*list.ptr();
+        let count = usize::try_from(list.cnt).unwrap_or(0);
+        let each = (0..count).map(|place| &*list.elems.add(place));
+        let notes = each.map(|element| {
+            if element.metadata.is_null() {
+                return &[][..];
+            }
+            std::slice::from_raw_parts(element.metadata.cast::<u8>(), element.metadata_size)
+        });
+        notes.collect()
+    }
+}
+
 fn refusal(code: bindings::rd_kafka_resp_err_t) -> Result<(), KafkaError> {
     match RDKafkaErrorCode::from(code) {
         RDKafkaErrorCode::NoError => Ok(()),
@@ -80,11 +98,20 @@ fn refusal(code: bindings::rd_kafka_resp_err_t) -> Result<(), KafkaError> {
     }
 }
 
+/// What no other topic has, not even the next of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TopicId(i64, i64);
+
+impl std::fmt::Display for TopicId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}{:016x}", self.0, self.1)
+    }
+}
+
 /// A topic as brokers describe it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Described {
-    /// What no other topic has, not even the next of its name.
-    pub(crate) id: (i64, i64),
+    pub(crate) id: TopicId,
     pub(crate) partitions: u32,
 }
 
@@ -154,7 +181,7 @@ unsafe fn described(event: *mut bindings::rd_kafka_event_t) -> Option<HashMap<St
             let id = bindings::rd_kafka_TopicDescription_topic_id(*topic);
             let mut count = 0;
             bindings::rd_kafka_TopicDescription_partitions(*topic, &raw mut count);
-            let id = (
+            let id = TopicId(
                 bindings::rd_kafka_Uuid_most_significant_bits(id),
                 bindings::rd_kafka_Uuid_least_significant_bits(id),
             );

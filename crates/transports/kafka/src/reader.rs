@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::{
     Armed, Begin, Item, Origin, Position, Producers, Reader, ReaderRequest, Visit, not_ours,
 };
-use helio_bus::{Bell, Gap, GapCause, Tai, TransportError};
+use helio_bus::{Bell, Gap, GapCause, Outage, Tai, TransportError};
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
 use crate::anew::{Anew, Reads, Told};
 use crate::context::Consumer;
-use crate::error::{failed, is_gone};
+use crate::error::{failed, is_gone, outage};
 use crate::fetcher::{self, Lent, Queue, Wake};
 use crate::group::{Assigned, Joined, Member};
 use crate::history;
-use crate::native;
+use crate::native::{self, TopicId};
 use crate::options::PATIENCE;
 use crate::sample::{Foreign, Kept, Meta};
 use crate::topic::TopicState;
@@ -96,8 +96,9 @@ struct Cursor {
     held: Option<Kept>,
     /// What was fetched goes on with this, or behind it.
     fetched: u64,
-    /// It was told that this is another log, or one that was cut.
-    is_anew: bool,
+    /// It was told that this is another log, or one that was cut: when it had been found so many
+    /// times that the topic is the same.
+    noticed: Option<u64>,
 }
 
 impl Cursor {
@@ -105,19 +106,21 @@ impl Cursor {
         let Start { partition, offset, end, after } = start;
         let (foreign, held) = (Foreign::None, None);
         let (next, end) = (offset, Cell::new(end));
-        let (fetched, is_anew) = (offset, false);
-        Self { partition, queue, next, end, after, foreign, held, fetched, is_anew }
+        let (fetched, noticed) = (offset, None);
+        Self { partition, queue, next, end, after, foreign, held, fetched, noticed }
     }
 
     /// Another queue in the place of the one that this went on with all the time.
     fn go_on(self, start: Start, queue: Queue) -> Self {
         let (next, fetched) = (self.next.max(start.offset), start.offset);
-        Self { queue, next, fetched, is_anew: false, ..self }
+        Self { queue, next, fetched, noticed: None, ..self }
     }
 
-    /// The same where it is another log that begins. Samples of others are counted on.
-    fn begin_anew(self, start: Start, queue: Queue) -> Self {
-        Self { foreign: self.foreign, ..Self::new(start, queue) }
+    /// Whether it has noticed by itself that another log takes this one's place, and reads that: the
+    /// new log was shorter than it had come. Where the topic was found to be the same since, the
+    /// log was cut.
+    fn has_noticed(&self, wake: &Wake) -> bool {
+        self.noticed == Some(wake.same())
     }
 
     /// What is to be told before a record that is not the next one: retention was faster, or the
@@ -137,10 +140,13 @@ impl Cursor {
         (there > wanted).then(|| Gap::retention(partition, wanted, there))
     }
 
-    /// What is to be told where another log takes its place.
-    fn replaced(&self, from: u64) -> Option<Gap> {
-        let cause = GapCause::Damaged { from, to: self.next };
-        (self.next > from).then_some(Gap { partition: self.partition, lost: 0, cause })
+    /// What is to be told where another log takes its place: the gap only where there was anything
+    /// in this one.
+    fn replaced(&self, from: u64) -> impl Iterator<Item = Item<'static>> + use<> {
+        let (partition, to) = (self.partition, self.next.max(self.end.get()));
+        let gap = Gap { partition, lost: 0, cause: GapCause::Damaged { from, to } };
+        let gap = (to > from).then_some(Item::Gap(gap));
+        std::iter::once(Item::Anew(partition)).chain(gap)
     }
 
     fn ends_at(&self, end: u64) {
@@ -172,9 +178,13 @@ pub(crate) struct KafkaReader {
     // Before the source: queues go before the consumer that fills them.
     cursors: Vec<Cursor>,
     source: Source,
+    /// The partitions that were asked for; none where that is all.
+    named: Vec<u32>,
     history: VecDeque<Kept>,
+    /// To be told before anything else.
+    outages: VecDeque<Outage>,
     /// To be told before anything else of the log.
-    gaps: VecDeque<Gap>,
+    news: VecDeque<Item<'static>>,
     turn: usize,
     producers: Producers,
     wake: Arc<Wake>,
@@ -189,29 +199,39 @@ impl KafkaReader {
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
         let wake = Arc::<Wake>::default();
-        let reads = match &request.group {
-            Some(group) => Reads::Shared(Joined::new(group)),
-            None if request.partitions.is_empty() => Reads::All,
-            None => Reads::These(request.partitions.to_vec()),
+        let (reads, patience) = match &request.group {
+            // A member waits for a topic that is not there.
+            Some(group) => (Reads::Shared(Joined::new(group)), Duration::ZERO),
+            None if request.partitions.is_empty() => (Reads::All, PATIENCE),
+            None => (Reads::These(request.partitions.to_vec()), PATIENCE),
         };
-        topic.connection.add_reader(Told::new(&wake, topic, reads));
+        let described = topic.connection.described(&topic.kafka, patience)?;
+        if described.is_none() && request.group.is_none() {
+            return Err(outage(format!("the topic {} is not there", topic.kafka)));
+        }
+        let id = described.map(|described| described.id);
+        topic.connection.add_reader(Told::new(&wake, topic, (reads, id)));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
-                let member = Member::join(topic, Joined::new(group), (&request.from, &wake))?;
+                let begin = (&request.from, &wake);
+                let member = Member::join((topic, described), Joined::new(group), begin)?;
                 (Source::Member(member), Vec::new(), VecDeque::new())
             }
             None => {
-                let (lent, cursors, history) = lent(topic, request, &wake)?;
+                let (lent, cursors, history) = lent((topic, id), request, &wake)?;
                 (Source::Lent(lent), cursors, history)
             }
         };
+        wake.has(described.map_or(0, |described| described.partitions));
         wake.more();
         Ok(Self {
             topic: Arc::clone(topic),
             cursors,
             source,
+            named: request.partitions.to_vec(),
             history,
-            gaps: VecDeque::new(),
+            outages: VecDeque::new(),
+            news: VecDeque::new(),
             turn: 0,
             producers: Producers::default(),
             wake,
@@ -220,27 +240,28 @@ impl KafkaReader {
         })
     }
 
-    /// Goes on with the topic that others have made in the place of this one, if they have.
-    fn renew(&mut self) {
-        let Some(Anew { queues, source }) = self.wake.renewed() else { return };
+    /// Goes on with the topic that others have made in the place of this one.
+    fn renew(&mut self, Anew { queues, source }: Anew) {
         let mut before = std::mem::take(&mut self.cursors);
+        // What is the last of each key is in the new one.
+        self.history.clear();
         for (start, queue) in queues {
             let place = before.iter().position(|old| old.partition == start.partition);
             self.cursors.push(match place.map(|place| before.swap_remove(place)) {
-                // It has noticed by itself: the new log was shorter than it had come.
-                Some(old) if old.is_anew => old.go_on(start, queue),
+                Some(old) if old.has_noticed(&self.wake) => old.go_on(start, queue),
                 Some(old) => {
-                    self.gaps.extend(old.replaced(start.offset));
-                    old.begin_anew(start, queue)
+                    self.news.extend(old.replaced(start.offset));
+                    Cursor::new(start, queue)
                 }
                 None => Cursor::new(start, queue),
             });
         }
         // Of a group's member: what is read instead is assigned later.
-        let left = before.iter().filter(|old| !old.is_anew);
-        self.gaps.extend(left.filter_map(|old| old.replaced(0)));
+        self.news.extend(before.iter().flat_map(|old| old.replaced(0)));
         drop(before);
-        self.source = source;
+        if let Source::Member(member) = std::mem::replace(&mut self.source, source) {
+            member.quit();
+        }
     }
 
     /// Takes over what the group has assigned, if that has changed.
@@ -254,8 +275,8 @@ impl KafkaReader {
             self.cursors.push(match old {
                 // The log is shorter than it had come: it is another one, or was cut.
                 Some(old) if start.end < old.next => {
-                    self.gaps.extend(old.replaced(start.offset));
-                    old.begin_anew(start, queue)
+                    self.news.extend(old.replaced(start.offset));
+                    Cursor::new(start, queue)
                 }
                 Some(old) => old.go_on(start, queue),
                 None => Cursor::new(start, queue),
@@ -269,15 +290,18 @@ impl KafkaReader {
     }
 
     /// Reads the partitions that others have added too, from their first records on.
-    fn widen(&mut self) -> Result<(), TransportError> {
-        let known = self.cursors.iter().map(|cursor| cursor.partition + 1).max().unwrap_or(0);
-        let (Source::Lent(lent), grown) = (&mut self.source, self.wake.grown()) else {
-            return Ok(());
+    fn widen(&mut self, there: u32) -> Result<(), TransportError> {
+        let Self { cursors, named, source: Source::Lent(lent), .. } = self else { return Ok(()) };
+        let wanted = match named.is_empty() {
+            true => there as usize,
+            false => named.iter().filter(|named| **named < there).count(),
         };
-        let added: Vec<u32> = (known..grown).collect();
-        if added.is_empty() {
+        if wanted <= cursors.len() {
             return Ok(());
         }
+        let is_wanted = |partition: &u32| named.is_empty() || named.contains(partition);
+        let is_read = |partition: &u32| cursors.iter().any(|cursor| cursor.partition == *partition);
+        let added: Vec<u32> = (0..there).filter(|n| is_wanted(n) && !is_read(n)).collect();
         for queue in lent.widen(&added, &self.wake)?.into_iter().flatten().zip(added) {
             let (queue, partition) = queue;
             let start = Start { partition, offset: 0, end: 0, after: None };
@@ -309,7 +333,7 @@ impl KafkaReader {
                 Ok(message) => message,
                 Err(error) if is_gone(&error) => {
                     // Its consumer goes on when it is there again.
-                    wake.gone(name);
+                    wake.gone(&format!("the topic {name}"));
                     continue;
                 }
                 Err(error) => return Err(failed("read a topic")(error)),
@@ -321,7 +345,9 @@ impl KafkaReader {
             let gap = cursor.gap_to(offset, first);
             cursor.fetched = offset + 1;
             if let Some(gap) = gap {
-                cursor.is_anew |= matches!(gap.cause, GapCause::Damaged { .. });
+                if matches!(gap.cause, GapCause::Damaged { .. }) {
+                    cursor.noticed = Some(wake.same());
+                }
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
                     cursor.held = Some(Kept::of(&message, producers, &mut cursor.foreign));
@@ -356,18 +382,22 @@ impl KafkaReader {
     }
 
     fn poll_all(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
-        for outage in self.wake.outages() {
+        self.outages.extend(self.wake.outages());
+        while let Some(outage) = self.outages.pop_front() {
             if visit.item(Item::Outage(outage)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        self.renew();
-        self.widen()?;
+        let (anew, there) = self.wake.topic();
+        if let Some(anew) = anew {
+            self.renew(anew);
+        }
+        self.widen(there)?;
         if self.reassign(visit)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        while let Some(gap) = self.gaps.pop_front() {
-            if visit.item(Item::Gap(gap)).is_break() {
+        while let Some(told) = self.news.pop_front() {
+            if visit.item(told).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -425,7 +455,7 @@ impl KafkaReader {
 
 /// Opens partitions that no group shares.
 fn lent(
-    topic: &Arc<TopicState>,
+    (topic, id): (&Arc<TopicState>, Option<TopicId>),
     request: &ReaderRequest<'_>,
     wake: &Arc<Wake>,
 ) -> Result<(Lent, Vec<Cursor>, VecDeque<Kept>), TransportError> {
@@ -434,7 +464,7 @@ fn lent(
         Begin::LastPerKey(n) => Some((n, history::companions(topic, &partitions)?)),
         _ => None,
     };
-    let mut lent = topic.connection.pool.lend(&topic.kafka, &partitions)?;
+    let mut lent = topic.connection.pool.lend((&topic.kafka, id), &partitions)?;
     let mut starts = starts(topic, &request.from, &partitions)?;
     let mut history = VecDeque::new();
     if let Some(last) = last {

@@ -186,7 +186,8 @@ impl<F: Fold> Table<F> {
 
 impl Log {
     fn open(connection: &Connection, topic: &str, first: u64) -> Result<Self, TransportError> {
-        let mut lent = connection.pool.lend(topic, &[0])?;
+        let id = connection.described(topic, PATIENCE)?.map(|described| described.id);
+        let mut lent = connection.pool.lend((topic, id), &[0])?;
         let queue = lent.assign(&[(0, first)], &Arc::<Wake>::default())?.pop();
         let queue = queue.ok_or_else(|| outage(format!("{topic} has no queue")))?;
         Ok(Self { queue, next: first, lent })

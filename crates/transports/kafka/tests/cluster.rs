@@ -167,6 +167,67 @@ fn leader(cluster: &Broker, name: &str, partition: usize) -> String {
     metadata.topics()[0].partitions()[partition].leader().to_string()
 }
 
+/// Its readers wait for the brokers; those who say that this process lives, and look whether it
+/// still owns what it does, do not.
+#[test]
+fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (admin, read) = (admin(cluster), unique("leaderless").replace('/', "_"));
+    let make = |node: &str| {
+        let node = [node.parse().unwrap()];
+        let copies: [&[i32]; 1] = [&node];
+        let topic = NewTopic::new(&read, 1, TopicReplication::Variable(&copies));
+        let until = Instant::now() + PATIENCE;
+        let made = || done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop();
+        while let Some(Err(error)) = made() {
+            assert!(Instant::now() < until, "{error:?}");
+        }
+    };
+    let owned = unique("owned").replace('/', ".");
+    let exclusive = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+    let spec = || TopicSpec::new(&owned).unwrap().qos(exclusive.clone());
+    let (bus, rival) = (cluster.bus("Mount"), cluster.bus("rival"));
+    let publisher = publish(&bus.topic(spec()).unwrap()).unwrap();
+    // What is asked of the rest goes on.
+    let busy = [leader(cluster, &owned, 0), leader(cluster, "_helio.producers", 0)];
+    let idle = ["1", "2", "3"].into_iter().find(|node| !busy.contains(&(*node).to_owned()));
+    let idle = idle.unwrap();
+    make(&busy[0]);
+    let until = Instant::now() + PATIENCE;
+    let topic = loop {
+        match bus.topic(TopicSpec::new(&read).unwrap()) {
+            Ok(topic) => break topic,
+            // Brokers hear of a new topic a little later.
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
+    let mut readers = [(); 3].map(|()| topic.subscribe(Subscribe::from(Start::Earliest)).unwrap());
+    done(admin.delete_topics(&[&read], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    make(idle);
+    cluster.does_to("kill", idle);
+    let rival = rival.topic(spec()).unwrap();
+    // All three are looked at in this time, and each would wait for 10 s.
+    let until = Instant::now() + Duration::from_secs(45);
+    while Instant::now() < until {
+        assert!(rival.publisher().is_err(), "the owner is taken for dead");
+        publisher.publish(Message::new(b"mine")).wait_timeout(PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    cluster.does_to("restart", idle);
+    let after = cluster.bus("after").topic(TopicSpec::new(&read).unwrap()).unwrap();
+    publish(&after).unwrap();
+    for reader in &mut readers {
+        loop {
+            match reader.next_timeout(PATIENCE).unwrap() {
+                Some(Event::Sample(sample)) if sample.payload[..] == *b"mine" => break,
+                Some(_) => {}
+                None => panic!("it is not read on"),
+            }
+        }
+    }
+}
+
 /// A member is assigned its partitions, and the broker of one of them does not answer where it
 /// begins: it is asked until it does, and nothing is read twice or passed over meanwhile.
 #[test]

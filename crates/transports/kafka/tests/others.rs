@@ -4,13 +4,14 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use common::{Broker, admin, broker, config, deliver, done, make, plain, unique};
+use common::{Admin, Broker, admin, broker, config, deliver, done, make, plain, unique};
 use helio_bus::{
     Bus, Event, Gap, GapCause, Message, Outage, Qos, Start, Subscribe, Subscription, TopicSpec,
 };
-use rdkafka::admin::{AdminOptions, NewPartitions};
+use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -118,8 +119,7 @@ fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
     until(&mut member, b"old");
     member.commit().unwrap();
     drop(member);
-    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap();
-    make(&admin, &name, &[]);
+    remake(&admin, &name);
     begin(broker, &name, &[b"first", b"new"]);
     let (payloads, others) = until(&mut reader, b"new");
     assert_eq!(payloads, [&b"first"[..], b"new"]);
@@ -132,6 +132,128 @@ fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
     let (payloads, _) = until(&mut member, b"new");
     assert_eq!(payloads, [&b"first"[..], b"new"]);
+}
+
+/// Deletes a topic and makes it anew, of one partition.
+fn remake(admin: &Admin, name: &str) {
+    done(admin.delete_topics(&[name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    make(admin, name, &[]);
+}
+
+/// What is ahead of a reader has its consumer fetch nothing meanwhile, so that it does not notice:
+/// it goes on in the new topic where it was in the former one.
+#[test]
+fn what_lies_before_a_readers_place_in_a_topic_made_anew_comes_too() {
+    let Some(broker) = broker() else { return };
+    let admin = admin(broker);
+    let names = ["ours", "foreign"].map(|base| unique(base).replace('/', "_"));
+    let bus =
+        Bus::connect(&broker.url("queued.min.messages=1&queued.max.messages.kbytes=1")).unwrap();
+    let producer: BaseProducer = config(broker).create().unwrap();
+    let mut readers = names.each_ref().map(|name| {
+        make(&admin, name, &[]);
+        let mut reader = open(&bus, name).subscribe(Subscribe::from(Start::Earliest)).unwrap();
+        send(&producer, name, &[b"1", b"2", b"3", b"4", b"5"]);
+        until(&mut reader, b"5");
+        send(&producer, name, &[b"ahead"]);
+        let late = Instant::now() + PATIENCE;
+        while reader.positions()[0].end < 6 {
+            assert!(Instant::now() < late, "it is not fetched");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        reader
+    });
+    let new: Vec<_> = (0..20).map(|n| format!("new {n}").into_bytes()).collect();
+    names.iter().for_each(|name| remake(&admin, name));
+    // A producer that the reader has never seen, and a plain one.
+    let publisher = open(&broker.bus("after"), &names[0]).publisher().unwrap();
+    for payload in &new {
+        publisher.publish(Message::new(payload)).wait_timeout(PATIENCE).unwrap();
+    }
+    begin(broker, &names[1], &new.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    for (reader, name) in readers.iter_mut().zip(&names) {
+        let (mut payloads, mut told) = (BTreeSet::new(), Vec::new());
+        while !new.iter().all(|payload| payloads.contains(payload)) {
+            match reader.next_timeout(PATIENCE).unwrap() {
+                Some(Event::Sample(sample)) => _ = payloads.insert(sample.payload.to_vec()),
+                Some(Event::Gap(gap)) => told.push(gap),
+                Some(Event::Outage(_)) => {}
+                other => panic!("{name}: {other:?} behind {payloads:?} and {told:?}"),
+            }
+        }
+        let damaged = |gap: &Gap| matches!(gap.cause, GapCause::Damaged { .. }) && gap.lost == 0;
+        assert!(told.len() == 1 && told.iter().all(damaged), "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn a_topic_made_anew_with_fewer_partitions_is_read_as_far_as_it_goes() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("narrower").replace('/', "_"));
+    let wide = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
+    done(admin.create_topics([&wide], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    let (bus, producer) = (broker.bus("reader"), plain(broker));
+    let topic = open(&bus, &name);
+    for partition in 0..3 {
+        deliver(&producer, (&name, partition), b"old").unwrap();
+    }
+    // Nothing of these two is looked at before the topic is another one.
+    let mut unread = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    let mut one = topic.subscribe(Subscribe::from(Start::Earliest).partitions([2])).unwrap();
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    until(&mut one, b"old");
+    (0..3).for_each(|_| _ = event(&mut all, |event| matches!(event, Event::Sample(_))));
+    remake(&admin, &name);
+    begin(broker, &name, &[b"new"]);
+    // Only who was given another consumer is told of a partition that has nothing to read.
+    event(&mut all, |event| matches!(event, Event::Gap(gap) if gap.partition == 2));
+    let partitions = all.positions().iter().map(|at| at.partition).collect::<Vec<_>>();
+    assert_eq!(partitions, [0]);
+    for reader in [&mut unread, &mut last] {
+        let (payloads, others) = until(reader, b"new");
+        assert_eq!(payloads, [b"new"]);
+        assert_eq!(gaps(&others).len(), 3, "{others:?}");
+    }
+    event(
+        &mut one,
+        |event| matches!(event, Event::Outage(Outage::Lost { cause }) if cause.contains("[2]")),
+    );
+    let more = NewPartitions::new(&name, 3);
+    done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    let late = Instant::now() + PATIENCE;
+    while let Err(error) = deliver(&producer, (&name, 2), b"again") {
+        assert!(Instant::now() < late, "{error}");
+    }
+    let (payloads, _) = until(&mut one, b"again");
+    assert_eq!(payloads, [b"again"]);
+    event(&mut one, |event| matches!(event, Event::Outage(Outage::Restored)));
+}
+
+#[test]
+fn what_a_member_commits_of_a_former_topic_is_not_a_place_in_the_next() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("late").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let producer: BaseProducer = config(broker).create().unwrap();
+    send(&producer, &name, &[b"1", b"2", b"3"]);
+    let bus = broker.bus("member");
+    let group = || Subscribe::from(Start::Earliest).group("g");
+    let mut member = open(&bus, &name).subscribe(group()).unwrap();
+    until(&mut member, b"3");
+    remake(&admin, &name);
+    let new: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+    begin(broker, &name, &new);
+    member.commit().unwrap();
+    drop(member);
+    let next = broker.bus("next");
+    let topic = open(&next, &name);
+    assert!(topic.committed("g").unwrap().is_empty());
+    let mut member = topic.subscribe(group()).unwrap();
+    let (payloads, _) = until(&mut member, b"e");
+    assert_eq!(payloads, new);
+    member.commit().unwrap();
+    assert_eq!(topic.committed("g").unwrap(), [(0, 5)]);
 }
 
 /// With clients that look often, and believe at once that a topic is gone: in half a minute

@@ -6,13 +6,13 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Broker, admin, broker, done, make, unique};
+use common::{Broker, admin, broker, deliver, done, make, plain, unique};
 use helio_bus::{
-    Bus, Event, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe, Subscription,
-    TopicSpec,
+    Bus, Event, GapCause, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe,
+    Subscription, TopicSpec,
 };
 use helio_core::qos::Ownership;
-use rdkafka::admin::AdminOptions;
+use rdkafka::admin::{AdminOptions, NewPartitions};
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,6 +59,10 @@ fn opened(bus: &Bus, name: &str) -> (helio_bus::Publisher, Subscription) {
     let topic = bus.topic(TopicSpec::new(name).unwrap().qos(Qos::stream())).unwrap();
     let subscription = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     (topic.publisher().unwrap(), subscription)
+}
+
+fn restored(event: &Event) -> bool {
+    matches!(event, Event::Outage(Outage::Restored))
 }
 
 fn lost(event: &Event) -> bool {
@@ -136,6 +140,8 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
     let mut reader = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    // So that all consumers of this bus have read the first topic.
+    let newest = || topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
     let is =
         |event: &Event, wanted: &[u8]| matches!(event, Event::Sample(s) if s.payload == wanted);
     let last = |wanted: &'static [u8]| move |event: &Event| is(event, wanted);
@@ -152,15 +158,67 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     publisher.publish(Message::new(b"restarted")).wait_timeout(PATIENCE).unwrap();
     until_event(&mut reader, last(b"restarted"));
     until_event(&mut member, last(b"restarted"));
+    until_event(&mut newest(), last(b"restarted"));
     drop(publisher);
     done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
     make(&admin, &name, &[]);
     let publisher = broker.bus("after").topic(TopicSpec::new(&name).unwrap()).unwrap();
     publisher.publisher().unwrap().publish(Message::new(b"new")).wait_timeout(PATIENCE).unwrap();
-    for reads in [&mut reader, &mut member] {
+    // Who comes now knows nothing of a former topic, and is not to wait until that is noticed.
+    let mut later = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    for reads in [&mut later, &mut newest(), &mut reader, &mut member] {
         let seen = until_event(reads, last(b"new"));
         assert_eq!(payloads(&seen), [b"new"]);
     }
+}
+
+/// What a reader has noticed of a log that was cut says nothing of the topic that takes its place.
+#[test]
+fn a_topic_that_is_made_anew_after_its_log_was_cut_is_read_from_its_first_record() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let admin = admin(broker);
+    let [name, other] = ["cut", "other"].map(|base| unique(base).replace('/', "_"));
+    let bus = broker.bus("reader");
+    let [mut reader, mut looks] = [&name, &other].map(|name| {
+        make(&admin, name, &[]);
+        let topic = bus.topic(TopicSpec::new(name).unwrap()).unwrap();
+        topic.subscribe(Subscribe::from(Start::Earliest)).unwrap()
+    });
+    let is = |wanted: &'static [u8]| move |event: &Event| matches!(event, Event::Sample(s) if s.payload == wanted);
+    let producer = plain(broker);
+    for payload in [b"1", b"2", b"3", b"4"] {
+        deliver(&producer, (&name, 0), payload).unwrap();
+    }
+    until_event(&mut reader, is(b"4"));
+    broker.does("kill");
+    broker.cut(&name);
+    broker.does("restart");
+    let damaged = |event: &Event| matches!(event, Event::Gap(gap) if matches!(gap.cause, GapCause::Damaged { .. }));
+    for payload in [b"a", b"b", b"c", b"d"] {
+        deliver(&producer, (&name, 0), payload).unwrap();
+    }
+    let seen = until_event(&mut reader, is(b"d"));
+    assert!(seen.iter().any(damaged), "{seen:?}");
+    // Nobody has looked meanwhile: both wait.
+    for wanted in [lost, restored] {
+        until_event(&mut looks, wanted);
+    }
+    // Topics are looked at all at once: when this one is found to be wider, the other one is found
+    // to be the same.
+    let more = NewPartitions::new(&other, 2);
+    done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    let late = Instant::now() + PATIENCE;
+    while let Err(error) = deliver(&producer, (&other, 1), b"there") {
+        assert!(Instant::now() < late, "{error}");
+    }
+    until_event(&mut looks, is(b"there"));
+    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    make(&admin, &name, &[]);
+    deliver(&plain(broker), (&name, 0), b"new").unwrap();
+    let seen = until_event(&mut reader, is(b"new"));
+    assert_eq!(payloads(&seen), [b"new"]);
+    assert!(seen.iter().any(damaged), "{seen:?}");
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub(super) struct FaultyReader {
 enum Held {
     Sample(Sample),
     Gap(Gap),
+    Anew(u32),
     Assigned(Vec<u32>),
     Outage(Outage),
     Incompatible(Incompatible),
@@ -95,6 +96,7 @@ impl Line<'_> {
         match item {
             Item::Sample(sample) => self.sample(&sample),
             Item::Gap(gap) => self.queue.push_back(Held::Gap(gap)),
+            Item::Anew(partition) => self.queue.push_back(Held::Anew(partition)),
             Item::Assigned(own) => self.queue.push_back(Held::Assigned(own.to_vec())),
             Item::Outage(outage) => self.queue.push_back(Held::Outage(outage)),
             Item::Incompatible(told) => self.queue.push_back(Held::Incompatible(told)),
@@ -187,6 +189,7 @@ impl Reader for FaultyReader {
             let flow = match &held {
                 Held::Sample(sample) => visit(Item::Sample(sample.as_ref())),
                 Held::Gap(gap) => visit(Item::Gap(gap.clone())),
+                Held::Anew(partition) => visit(Item::Anew(*partition)),
                 Held::Assigned(own) => visit(Item::Assigned(own)),
                 Held::Outage(outage) => visit(Item::Outage(outage.clone())),
                 Held::Incompatible(told) => visit(Item::Incompatible(told.clone())),

@@ -71,6 +71,16 @@ impl Broker {
         format!("{}?{options}", self.url)
     }
 
+    /// Takes the second half of a partition's log away, as a broker loses it that was not in sync.
+    /// To be done while it is down.
+    pub(crate) fn cut(&self, topic: &str) {
+        let segment = format!("node-1/data/{topic}-0/00000000000000000000.log");
+        let file = Path::new(&self.folder).join(segment);
+        let file = std::fs::File::options().write(true).open(file).expect("the broker has it");
+        let bytes = file.metadata().expect("it is there").len();
+        file.set_len(bytes / 2).expect("it is ours");
+    }
+
     /// A connection of its own.
     pub(crate) fn bus(&self, producer: &str) -> Bus {
         Bus::builder().producer(producer).connect(&self.url).expect("the broker answers")
