@@ -211,6 +211,12 @@ impl Connection {
         }
     }
 
+    /// All that were made.
+    pub(crate) fn producers(&self) -> impl Iterator<Item = &Producer> {
+        let producers = [&self.producer, &self.tables_producer];
+        producers.into_iter().chain(&self.forwarding).filter_map(OnceLock::get)
+    }
+
     fn readers(&self) -> Vec<Arc<Wake>> {
         locked(&self.readers).iter().filter_map(|reader| reader.wake.upgrade()).collect()
     }
@@ -237,10 +243,7 @@ impl Connection {
             // Where it cannot be said, the writers count as dead a little later.
             let _ = claims::end(self);
         }
-        let producers = [&self.producer, &self.tables_producer];
-        for producer in producers.into_iter().chain(&self.forwarding).filter_map(OnceLock::get) {
-            producer.close(self.health.is_lost());
-        }
+        self.producers().for_each(|producer| producer.close(self.health.is_lost()));
     }
 }
 

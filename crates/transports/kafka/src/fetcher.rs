@@ -3,8 +3,8 @@
 //! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
 //! the first consumer that has none of them; a second reader of the same partition makes a second
 //! consumer. So does the one beyond [`MANY`], and the reader of a topic that has taken the place of
-//! one that the consumer has read: librdkafka does not forget what it knows of a name. Samples stay in librdkafka's queue, one a partition,
-//! until their reader takes them.
+//! one that the consumer has read: librdkafka does not forget what it knows of a name. Samples stay
+//! in librdkafka's queue, one a partition, until their reader takes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::context::{Consumer, Context};
 use crate::error::{engine, failed, outage};
 use crate::group::Membership;
 use crate::monitor::Health;
-use crate::native::TopicId;
+use crate::native::{Brokers, TopicId};
 use crate::options::{Options, PATIENCE};
 
 /// How soon a consumer's thread notices that nobody has the consumer any more.
@@ -236,8 +236,10 @@ impl Fetcher {
         let consumer = Arc::new(consumer);
         consumer.context().belongs_to(&consumer);
         let (serving, (ending, ended)) = (Arc::clone(&consumer), mpsc::channel());
+        let (brokers, known) = (options.brokers.clone(), Brokers::default());
         let serve = move || {
             while Arc::strong_count(&serving) > 1 {
+                known.keep(serving.client(), &brokers);
                 // Samples are in queues of their own: what comes here are callbacks and errors.
                 if let Some(Err(error)) = serving.poll(STOP) {
                     serving.context().failed(&error);

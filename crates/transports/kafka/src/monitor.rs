@@ -8,6 +8,7 @@ use helio_bus::transport::locked;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::connection::Connection;
+use crate::producer::Producer;
 
 /// How often the brokers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -186,6 +187,7 @@ fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
         // The connection is held while it is asked only.
         let Some(connection) = connection.upgrade() else { return false };
         let topic = connection.names.internal(crate::tables::TOPICS);
+        connection.producers().for_each(Producer::keep_brokers);
         stalled = connection.stalled(STALLED);
         answer = connection.client.fetch_metadata(Some(&topic), ANSWER).map(drop);
         if answer.is_ok() {

@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use rdkafka::ClientConfig;
 use rdkafka::bindings;
+use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
@@ -70,6 +72,33 @@ pub(crate) fn commit(
         }
         bindings::rd_kafka_queue_destroy(queue);
         outcome
+    }
+}
+
+/// Whether a client knows brokers, as far as was looked. Who asks one that is out of its cluster
+/// for a moment, as after it stood still, is told of none; librdkafka then gives up all that it
+/// knows, and by a race of its own may never begin anew
+/// ([#5301](https://github.com/confluentinc/librdkafka/issues/5301)).
+#[derive(Default)]
+pub(crate) struct Brokers(AtomicBool);
+
+impl Brokers {
+    /// Has a client begin anew that has forgotten all brokers.
+    pub(crate) fn keep<C: ClientContext>(&self, client: &Client<C>, brokers: &str) {
+        let native = client.native_ptr();
+        let mut count = 0;
+        // SAFETY: the client lives as long as the reference to it. The list is given back to where
+        // it comes from, once, and nothing of it is used.
+        unsafe {
+            let ids = bindings::rd_kafka_brokers_learned_ids(native, &raw mut count);
+            bindings::rd_kafka_mem_free(native, ids.cast());
+        }
+        let had = self.0.swap(count > 0, Ordering::Relaxed);
+        if let (true, 0, Ok(brokers)) = (had, count, CString::new(brokers)) {
+            // SAFETY: the client lives as long as the reference to it, the name ends with a zero,
+            // and the call copies it.
+            unsafe { bindings::rd_kafka_brokers_add(native, brokers.as_ptr()) };
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use rdkafka::producer::{
 use slab::Slab;
 
 use crate::monitor::Health;
+use crate::native::Brokers;
 use crate::options::{Limits, Options};
 use crate::writer::Sample;
 
@@ -199,6 +200,7 @@ pub(crate) struct Producer {
     /// There until this is dropped.
     inner: Option<ThreadedProducer<Reports>>,
     flight: Arc<Flight>,
+    brokers: (String, Brokers),
 }
 
 impl Producer {
@@ -213,7 +215,8 @@ impl Producer {
         });
         let reports = Reports { flight: Arc::clone(&flight), health: Arc::clone(health) };
         let inner = options.producer().create_with_context(reports)?;
-        Ok(Self { inner: Some(inner), flight })
+        let brokers = (options.brokers.clone(), Brokers::default());
+        Ok(Self { inner: Some(inner), flight, brokers })
     }
 
     fn inner(&self) -> &ThreadedProducer<Reports> {
@@ -284,6 +287,12 @@ impl Producer {
     /// Has the producer know a topic, so that the first record does not wait for it.
     pub(crate) fn learn(&self, topic: &str, patience: Duration) -> KafkaResult<Metadata> {
         self.inner().client().fetch_metadata(Some(topic), patience)
+    }
+
+    /// Has it begin anew where it has lost all brokers.
+    pub(crate) fn keep_brokers(&self) {
+        let (named, known) = &self.brokers;
+        known.keep(self.inner().client(), named);
     }
 
     /// Waits a while for what is under way, and gives the rest up.

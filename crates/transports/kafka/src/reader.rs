@@ -116,9 +116,9 @@ impl Cursor {
         Self { queue, next, fetched, noticed: None, ..self }
     }
 
-    /// Whether it has noticed by itself that another log takes this one's place, and reads that: the
-    /// new log was shorter than it had come. Where the topic was found to be the same since, the
-    /// log was cut.
+    /// Whether it has noticed by itself that another log takes this one's place, and reads that:
+    /// the new log was shorter than it had come. Where the topic was found to be the same since,
+    /// the log was cut.
     fn has_noticed(&self, wake: &Wake) -> bool {
         self.noticed == Some(wake.same())
     }

@@ -61,6 +61,15 @@ fn opened(bus: &Bus, name: &str) -> (helio_bus::Publisher, Subscription) {
     (topic.publisher().unwrap(), subscription)
 }
 
+fn is(wanted: &'static [u8]) -> impl Fn(&Event) -> bool {
+    move |event| matches!(event, Event::Sample(sample) if sample.payload == wanted)
+}
+
+fn damaged(event: &Event) -> bool {
+    let Event::Gap(gap) = event else { return false };
+    matches!(gap.cause, GapCause::Damaged { .. })
+}
+
 fn restored(event: &Event) -> bool {
     matches!(event, Event::Outage(Outage::Restored))
 }
@@ -142,23 +151,20 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
     // So that all consumers of this bus have read the first topic.
     let newest = || topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
-    let is =
-        |event: &Event, wanted: &[u8]| matches!(event, Event::Sample(s) if s.payload == wanted);
-    let last = |wanted: &'static [u8]| move |event: &Event| is(event, wanted);
     let publisher = broker.bus("before").topic(TopicSpec::new(&name).unwrap()).unwrap();
     let publisher = publisher.publisher().unwrap();
     for payload in [b"one", b"two"] {
         publisher.publish(Message::new(payload)).wait_timeout(PATIENCE).unwrap();
     }
-    until_event(&mut reader, last(b"two"));
-    until_event(&mut member, last(b"two"));
+    until_event(&mut reader, is(b"two"));
+    until_event(&mut member, is(b"two"));
     broker.does("kill");
     until_event(&mut reader, lost);
     broker.does("restart");
     publisher.publish(Message::new(b"restarted")).wait_timeout(PATIENCE).unwrap();
-    until_event(&mut reader, last(b"restarted"));
-    until_event(&mut member, last(b"restarted"));
-    until_event(&mut newest(), last(b"restarted"));
+    until_event(&mut reader, is(b"restarted"));
+    until_event(&mut member, is(b"restarted"));
+    until_event(&mut newest(), is(b"restarted"));
     drop(publisher);
     done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
     make(&admin, &name, &[]);
@@ -167,7 +173,7 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     // Who comes now knows nothing of a former topic, and is not to wait until that is noticed.
     let mut later = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     for reads in [&mut later, &mut newest(), &mut reader, &mut member] {
-        let seen = until_event(reads, last(b"new"));
+        let seen = until_event(reads, is(b"new"));
         assert_eq!(payloads(&seen), [b"new"]);
     }
 }
@@ -185,7 +191,6 @@ fn a_topic_that_is_made_anew_after_its_log_was_cut_is_read_from_its_first_record
         let topic = bus.topic(TopicSpec::new(name).unwrap()).unwrap();
         topic.subscribe(Subscribe::from(Start::Earliest)).unwrap()
     });
-    let is = |wanted: &'static [u8]| move |event: &Event| matches!(event, Event::Sample(s) if s.payload == wanted);
     let producer = plain(broker);
     for payload in [b"1", b"2", b"3", b"4"] {
         deliver(&producer, (&name, 0), payload).unwrap();
@@ -194,7 +199,6 @@ fn a_topic_that_is_made_anew_after_its_log_was_cut_is_read_from_its_first_record
     broker.does("kill");
     broker.cut(&name);
     broker.does("restart");
-    let damaged = |event: &Event| matches!(event, Event::Gap(gap) if matches!(gap.cause, GapCause::Damaged { .. }));
     for payload in [b"a", b"b", b"c", b"d"] {
         deliver(&producer, (&name, 0), payload).unwrap();
     }
