@@ -21,10 +21,13 @@ pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// How soon a writer asks for the acknowledgement of what it wrote last: receipts wait for it.
 /// Cyclone's own 100 ms are for writers that nobody waits for. And how much a writer's readers may
 /// owe it: the same from the first sample on. Cyclone itself begins with 30 kB and lowers it with
-/// each repetition, so that a burst would be refused.
+/// each repetition, so that a burst would be refused. And who was lost to silence is asked for
+/// without end: after a minute Cyclone would not, and hosts that a cut has parted for longer would
+/// not find each other again where there is no multicast.
 const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
     </HeartbeatInterval><Watermarks><WhcHigh>500 kB</WhcHigh><WhcHighInit>500 kB</WhcHighInit>\
-    <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal>";
+    <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal><Discovery>\
+    <DiscoveredLocatorPruneDelay>inf</DiscoveredLocatorPruneDelay></Discovery>";
 /// How long a process that is new in a domain waits for others to be found: nobody tells how many
 /// there are.
 const DISCOVERY_MS: u64 = 300;
@@ -97,11 +100,12 @@ impl Options {
 /// other options say.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
     let mut xml = INTERNAL.to_owned();
-    found_again(&mut xml, LEASE);
     if let Some(file) = url.option("config") {
         std::fs::metadata(file)
             .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
         let _ = write!(xml, ",file://{file},");
+    } else {
+        found_again(&mut xml, LEASE);
     }
     let multicast = multicast(url)?;
     let peers = peers(url)?;
@@ -141,16 +145,11 @@ fn config(url: &BusUrl) -> Result<String, ConnectError> {
     Ok(xml)
 }
 
-/// Participants that have lost each other by unicast ask for each other again as often as within a
-/// lease, however long that lasts. Cyclone itself does so each 30 s, and after a minute not at all:
-/// hosts that a cut has parted for longer would never find each other again.
+/// Participants that have lost each other by unicast ask for each other within a lease, as those do
+/// that have not; Cyclone would each 30 s.
 fn found_again(xml: &mut String, lease: Duration) {
     let interval = (lease * 4 / 5).min(SPDP_INTERVAL).as_millis();
-    let _ = write!(
-        xml,
-        "<Discovery><SPDPInterval>{interval} ms</SPDPInterval>\
-         <DiscoveredLocatorPruneDelay>inf</DiscoveredLocatorPruneDelay></Discovery>"
-    );
+    let _ = write!(xml, "<Discovery><SPDPInterval>{interval} ms</SPDPInterval></Discovery>");
 }
 
 fn multicast(url: &BusUrl) -> Result<Option<bool>, ConnectError> {
