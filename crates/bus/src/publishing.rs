@@ -120,18 +120,26 @@ impl Publishing {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
+    /// Blocks until the outcome is known, at most for `timeout`; `None` where the time is over: it
+    /// may be waited for again.
+    pub fn wait_for(&mut self, timeout: Duration) -> Option<Outcome> {
+        self.known_by(Instant::now().checked_add(timeout))
+    }
+
     fn wait_until(mut self, until: Option<Instant>) -> Outcome {
+        self.known_by(until).unwrap_or(Err(PublishError::Timeout))
+    }
+
+    fn known_by(&mut self, until: Option<Instant>) -> Option<Outcome> {
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         if let Stage::Waiting(waiting) = &mut self.0 {
-            match waiting.wait(left()) {
-                Some(published) => self.0 = published.map_or_else(|e| Stage::Done(Err(e)), stage),
-                None => return Err(PublishError::Timeout),
-            }
+            let published = waiting.wait(left())?;
+            self.0 = published.map_or_else(|error| Stage::Done(Err(error)), stage);
         }
         match &self.0 {
-            Stage::Done(outcome) => outcome.clone(),
-            Stage::Pending(pending) => pending.wait(left()).unwrap_or(Err(PublishError::Timeout)),
-            Stage::Waiting(_) => Err(PublishError::Timeout),
+            Stage::Done(outcome) => Some(outcome.clone()),
+            Stage::Pending(pending) => pending.wait(left()),
+            Stage::Waiting(_) => None,
         }
     }
 }

@@ -28,8 +28,8 @@ use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
 use crate::topic::{SchemaText, TopicCore};
 use crate::tracker::{Tracker, Verdict};
 use crate::transport::{
-    Armed, GroupRequest, HistorySupport, Item, Origin, Position, Reader, ReaderRequest, SampleRef,
-    Support, Transport, TransportTopic,
+    Armed, GroupRequest, HistorySupport, Item, Origin, OwnerOrder, Position, Reader, ReaderRequest,
+    SampleRef, Support, Transport, TransportTopic,
 };
 use crate::watch::{Deadlines, WriterWatch};
 
@@ -39,6 +39,10 @@ const GATHER: usize = 4096;
 const PASSES: usize = 4096;
 /// The most keys that conflation gathers before it hands out.
 const MAX_CONFLATED_KEYS: usize = 65_536;
+/// How often it is looked whether an engine has answered who owns a topic.
+const ASKED: Duration = Duration::from_millis(2);
+/// After how long it is asked again whether those are replaced owners that were taken for some.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a visitor gets: samples without a copy, and everything else.
 #[derive(Debug)]
@@ -90,6 +94,9 @@ struct State {
     /// An error that came behind items that were handed out: the next look tells it.
     failed: Option<ReadError>,
     pending: VecDeque<Event>,
+    /// A sample that may be a replaced owner's, since when the engine is asked that: what lies
+    /// behind it waits.
+    undecided: Option<(Sample, Instant)>,
     gathered: Gathered,
 }
 
@@ -172,6 +179,7 @@ impl Subscription {
             since_jump: u64::MAX,
             failed: None,
             pending: VecDeque::new(),
+            undecided: None,
             gathered: Gathered::default(),
         };
         let token = topic.bus.token();
@@ -318,7 +326,7 @@ impl Subscription {
             }
         };
         let mut due = self.due();
-        match self.reader.arm(&bell, self.token)? {
+        match self.arm(&bell)? {
             Armed::Ready => return Ok(until.is_none_or(|until| Instant::now() < until)),
             Armed::Waiting => {}
             Armed::Recheck(after) => due = sooner(due, Instant::now().checked_add(after)),
@@ -343,6 +351,9 @@ impl Subscription {
     }
 
     pub(crate) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Result<Armed, TransportError> {
+        if self.state.undecided.is_some() {
+            return Ok(Armed::Recheck(ASKED));
+        }
         self.reader.arm(bell, self.token)
     }
 
@@ -380,6 +391,7 @@ impl Subscription {
         self.state.pending.retain(
             |event| !matches!(event, Event::Sample(sample) if sample.partition == partition),
         );
+        self.state.undecided.take_if(|(sample, _)| sample.partition == partition);
         Ok(())
     }
 
@@ -395,8 +407,9 @@ impl Subscription {
             Event::Sample(sample) if sample.origin == Origin::Log => Some(sample),
             _ => None,
         });
+        let undecided = self.state.undecided.as_ref().map(|(sample, _)| sample);
         let mut held: HashMap<u32, u64> = HashMap::new();
-        for sample in waiting {
+        for sample in waiting.chain(undecided) {
             let first = held.entry(sample.partition).or_insert(sample.offset);
             *first = sample.offset.min(*first);
         }
@@ -534,7 +547,15 @@ impl State {
         max: usize,
         sink: Sink<'_>,
     ) -> Result<usize, ReadError> {
-        let seen = reader.poll(max, &mut |item| self.item(item, sink))?;
+        let mut decided = 0;
+        if let Some((sample, since)) = self.undecided.take() {
+            let flow = self.sample(sample.as_ref(), Some(since), sink);
+            decided = usize::from(self.undecided.is_none());
+            if flow.is_break() || decided == max {
+                return Ok(decided);
+            }
+        }
+        let seen = decided + reader.poll(max - decided, &mut |item| self.item(item, sink))?;
         if seen < max {
             self.past_history = true;
         }
@@ -543,7 +564,7 @@ impl State {
 
     fn item(&mut self, item: Item<'_>, sink: Sink<'_>) -> ControlFlow<()> {
         match item {
-            Item::Sample(sample) => self.sample(sample, sink),
+            Item::Sample(sample) => self.sample(sample, None, sink),
             Item::Gap(gap) => {
                 self.tracker.explain(gap.partition);
                 self.stats.lost += gap.lost;
@@ -578,19 +599,49 @@ impl State {
         self.assignment = partitions.to_vec();
     }
 
-    fn sample(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
+    /// What becomes of a sample. Of one that may be a replaced owner's the engine says it; where it
+    /// has not yet, since when it is asked.
+    fn verdict(
+        &mut self,
+        sample: &SampleRef<'_>,
+        asked: Option<Instant>,
+    ) -> Result<Verdict, Instant> {
+        let verdict = self.tracker.check(sample);
+        let Verdict::Outranked { told } = verdict else { return Ok(verdict) };
+        let since = asked.unwrap_or_else(Instant::now);
+        let fresh = if told { since.checked_sub(ASK_AGAIN).unwrap_or(since) } else { since };
+        Ok(match self.owners.owners_in_order(sample.producer, fresh) {
+            OwnerOrder::No => self.tracker.let_in(sample),
+            OwnerOrder::Yes => self.tracker.fence(sample),
+            // It was said of this one: meanwhile that holds.
+            OwnerOrder::Asked | OwnerOrder::Unknown if told => self.tracker.fence(sample),
+            // A replaced owner's sample too many is better than all of a live one's too few.
+            OwnerOrder::Unknown => self.tracker.pass(sample),
+            OwnerOrder::Asked => return Err(since),
+        })
+    }
+
+    /// Takes a sample; one that was undecided with since when the engine is asked.
+    fn sample(
+        &mut self,
+        sample: SampleRef<'_>,
+        asked: Option<Instant>,
+        sink: Sink<'_>,
+    ) -> ControlFlow<()> {
         self.past_history |= sample.origin == Origin::Log;
-        self.since_jump = self.since_jump.saturating_add(1);
-        let verdict = match self.tracker.check(&sample) {
-            Verdict::Outranked if self.owners.owners_in_order().is_yes() => {
-                self.tracker.fence(&sample)
+        if asked.is_none() {
+            self.since_jump = self.since_jump.saturating_add(1);
+        }
+        let verdict = match self.verdict(&sample, asked) {
+            Ok(verdict) => verdict,
+            Err(since) => {
+                self.undecided = Some((Sample::copied(&self.name, &sample), since));
+                return ControlFlow::Break(());
             }
-            Verdict::Outranked => self.tracker.let_in(&sample),
-            verdict => verdict,
         };
         match verdict {
             // What outranks was let in.
-            Verdict::Deliver | Verdict::Outranked => {}
+            Verdict::Deliver | Verdict::Outranked { .. } => {}
             Verdict::DeliverAfterHole { from } => {
                 let (producer, to) = (sample.producer.clone(), sample.sequence);
                 self.stats.lost += to - from;
@@ -811,7 +862,7 @@ impl Subscription {
         };
         let due = self.due();
         bridge.register(self.token, context.waker(), due);
-        let armed = self.reader.arm(bridge.bell(), self.token)?;
+        let armed = self.arm(bridge.bell())?;
         if let Armed::Recheck(after) = armed {
             let due = sooner(due, Instant::now().checked_add(after));
             bridge.register(self.token, context.waker(), due);

@@ -29,8 +29,11 @@ pub(crate) enum Verdict {
     /// Its incarnation was replaced; that was said.
     Fenced,
     /// Its incarnation is older than that of another producer of the partition, which matters where
-    /// the topic is exclusive: [`Tracker::fence`] or [`Tracker::let_in`] say so.
-    Outranked,
+    /// the topic is exclusive: [`Tracker::fence`], [`Tracker::pass`] or [`Tracker::let_in`] say so.
+    Outranked {
+        /// Whether it was fenced before.
+        told: bool,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -90,25 +93,21 @@ impl Tracker {
             _ => {}
         }
         partition.clock += 1;
-        let (epoch, clock) = (partition.epoch, partition.clock);
         let incarnation = sample.producer.incarnation;
         // Of history the newest of each key come, whoever has written them.
         if by_rank && incarnation < partition.newest && sample.origin == Origin::Log {
             let track = partition.find(&sample.producer.name);
-            let was_told = track.is_some_and(|track| track.told == incarnation);
-            return if was_told { Verdict::Fenced } else { Verdict::Outranked };
+            return Verdict::Outranked {
+                told: track.is_some_and(|track| track.told == incarnation),
+            };
         }
         partition.newest = partition.newest.max(incarnation);
-        match partition.find(&sample.producer.name) {
-            Some(track) => {
-                track.seen = clock;
-                track.check(sample, epoch)
-            }
-            None => {
-                partition.remember(sample);
-                Verdict::Deliver
-            }
-        }
+        partition.check(sample)
+    }
+
+    /// One that was outranked is held against its own producer's samples only: this once.
+    pub(crate) fn pass(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        self.partition(sample.partition).check(sample)
     }
 
     /// One that was outranked is fenced.
@@ -140,6 +139,20 @@ impl Tracker {
 }
 
 impl Partition {
+    fn check(&mut self, sample: &SampleRef<'_>) -> Verdict {
+        let (epoch, clock) = (self.epoch, self.clock);
+        match self.find(&sample.producer.name) {
+            Some(track) => {
+                track.seen = clock;
+                track.check(sample, epoch)
+            }
+            None => {
+                self.remember(sample);
+                Verdict::Deliver
+            }
+        }
+    }
+
     fn find(&mut self, name: &ProducerName) -> Option<&mut Track> {
         let hot = self.tracks.get(self.hot).is_some_and(|track| same(&track.name, name));
         if !hot {
@@ -271,10 +284,10 @@ mod tests {
         assert_eq!(check(&mut t, Origin::History, ("a", 5, 9)), Verdict::Deliver);
         for (at, verdict) in [
             (("b", 8, 4), Verdict::Deliver),
-            (("a", 5, 10), Verdict::Outranked),
-            (("never-seen", 4, 1), Verdict::Outranked),
+            (("a", 5, 10), Verdict::Outranked { told: false }),
+            (("never-seen", 4, 1), Verdict::Outranked { told: false }),
             (("c", 9, 1), Verdict::Deliver),
-            (("b", 8, 5), Verdict::Outranked),
+            (("b", 8, 5), Verdict::Outranked { told: false }),
         ] {
             assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
         }
@@ -289,9 +302,25 @@ mod tests {
         for first in [Verdict::FencedFirst { newer: 8 }, Verdict::Fenced] {
             assert_eq!(with(("a", 5, 9), |sample| t.fence(sample)), first);
         }
-        assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), Verdict::Fenced);
+        let told = Verdict::Outranked { told: true };
+        assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), told);
         assert_eq!(with(("d", 6, 3), |sample| t.let_in(sample)), Verdict::Deliver);
         assert_eq!(check(&mut t, Origin::Log, ("c", 1, 1)), Verdict::Deliver);
+    }
+
+    #[test]
+    fn who_is_passed_is_held_against_its_own_samples_and_is_no_rule() {
+        let mut t = Tracker::of_owners();
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), Verdict::Deliver);
+        let mut pass = |at| with(at, |sample| t.pass(sample));
+        assert_eq!(pass(("a", 1, 7)), Verdict::Deliver);
+        assert_eq!(pass(("a", 1, 7)), Verdict::Duplicate);
+        assert_eq!(pass(("a", 1, 9)), Verdict::DeliverAfterHole { from: 8 });
+        for at in [("a", 1, 10), ("z", 1, 1)] {
+            let verdict = check(&mut t, Origin::Log, at);
+            assert_eq!(verdict, Verdict::Outranked { told: false }, "{at:?}");
+        }
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 2)), Verdict::Deliver);
     }
 
     #[test]

@@ -4,10 +4,8 @@
 use std::sync::{Arc, Barrier};
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
-use helio_bus::transport::{Transport, TransportTopic};
-use helio_bus::{
-    Bell, Bus, Capabilities, Qos, SchemaId, TopicError, TopicName, TopicSpec, TransportError,
-};
+use helio_bus::transport::{Around, Transport, TransportTopic};
+use helio_bus::{Bus, Qos, TopicError, TopicName, TopicSpec, TransportError};
 
 /// Memory that takes its time to create a topic: until both barriers are met.
 struct Slow {
@@ -16,16 +14,9 @@ struct Slow {
     goes_on: Arc<Barrier>,
 }
 
-impl Transport for Slow {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn open_topic(
-        &self,
-        name: &TopicName,
-    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
-        self.inner.open_topic(name)
+impl Around for Slow {
+    fn inner(&self) -> &dyn Transport {
+        &*self.inner
     }
 
     fn create_topic(
@@ -37,26 +28,6 @@ impl Transport for Slow {
         self.created.wait();
         self.goes_on.wait();
         created
-    }
-
-    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.inner.topics()
-    }
-
-    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
-        self.inner.put_schema(id, text)
-    }
-
-    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.inner.schema(id)
-    }
-
-    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
-        self.inner.bell()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }
 

@@ -9,6 +9,7 @@
 //! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and
 //! producer, and [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
 
+mod around;
 mod capabilities;
 pub mod fault;
 mod journal;
@@ -18,12 +19,13 @@ mod registry;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_core::qos::Guarantee;
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 use thiserror::Error;
 
+pub use around::{Around, AroundTopic};
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
 pub use producers::{Producers, order_by_producer};
@@ -204,16 +206,31 @@ pub trait TransportTopic: Send + Sync + 'static {
         Ok(None)
     }
     /// Whether of the owners of this topic, which is exclusive, each has a larger incarnation than
-    /// those before it, whatever their names, so that readers can tell who was replaced. It is
-    /// asked where a sample looks like that of a replaced owner, and waits a second at most.
-    fn owners_in_order(&self) -> Support {
-        Support::No
+    /// those before it, whatever their names, so that readers can tell who was replaced: as of
+    /// `since` or later. It is asked where a sample of `producer` looks like that of a replaced
+    /// owner, and never waits: until the engine has answered it says so, and is asked again.
+    fn owners_in_order(&self, _producer: &Producer, _since: Instant) -> OwnerOrder {
+        OwnerOrder::No
     }
     /// The committed position of a group in each partition that has one.
     ///
     /// # Errors
     /// What the engine says.
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
+}
+
+/// Whether the owners of an exclusive topic follow each other by incarnation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerOrder {
+    /// They do: who has an older one than another was replaced by it.
+    Yes,
+    /// They do not, and never will.
+    No,
+    /// The engine is being asked.
+    Asked,
+    /// The engine did not answer in time; or the producer is not among those who have their
+    /// incarnations from it.
+    Unknown,
 }
 
 /// How a topic's samples are carried.

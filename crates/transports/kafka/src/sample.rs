@@ -15,10 +15,18 @@ use crate::native::RawHeaders;
 /// Who wrote what has no header of ours.
 const FOREIGN: &str = "kafka";
 
+/// Their incarnation: nobody counts them.
+const ONE: u64 = 1;
+
+/// Whether a producer is one of those who write without a word.
+pub(crate) fn is_unknown(producer: &Producer) -> bool {
+    producer.incarnation == ONE && producer.name.as_str() == FOREIGN
+}
+
 /// Those who write without a word, each partition: nobody knows whether they live.
 pub(crate) fn unknown_writer(partitions: u32) -> impl Iterator<Item = WriterInfo> {
     let name = ProducerName::new(FOREIGN).expect("it is a name");
-    let producer = Producer { name, incarnation: 1 };
+    let producer = Producer { name, incarnation: ONE };
     (0..partitions).map(move |partition| {
         let producer = producer.clone();
         WriterInfo { producer, partition, alive: None, seen: None }
@@ -95,7 +103,7 @@ impl Meta {
             Timestamp::NotAvailable => 0,
         };
         Self {
-            producer: producers.of(FOREIGN, 1).expect("it is a name"),
+            producer: producers.of(FOREIGN, ONE).expect("it is a name"),
             sequence,
             time: Tai::from_unix_nanos(millis.saturating_mul(1_000_000)),
             schema: SchemaId::BYTES,

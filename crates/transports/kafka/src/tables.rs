@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
-use helio_bus::transport::locked;
+use helio_bus::transport::{OwnerOrder, locked};
 use helio_bus::{Qos, SchemaId, TopicName, TransportError};
 use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,8 @@ pub(crate) const SCHEMAS: &str = "schemas";
 /// Who writes.
 pub(crate) const PRODUCERS: &str = "producers";
 
+/// How long brokers that were slow are left alone by those who must not wait.
+const REST: Duration = Duration::from_secs(1);
 /// How long between two looks whether another has read to the end.
 const TURN: Duration = Duration::from_millis(1);
 /// What brokers that have much to do may take for each of many records.
@@ -55,6 +57,32 @@ pub(crate) struct Tables {
     topics: Table<Topics>,
     schemas: Table<Schemas>,
     pub(crate) claims: Table<Claims>,
+    looks: Mutex<Looks>,
+}
+
+/// How the topics' table is read for those who must not wait.
+#[derive(Default)]
+struct Looks {
+    /// A thread reads it.
+    reading: bool,
+    last: Option<Look>,
+}
+
+struct Look {
+    begun: Instant,
+    done: Instant,
+    /// Whether it was read to its end.
+    read: bool,
+}
+
+impl Looks {
+    /// Whether the table was read since a time; `None` where nobody has tried it. Who has just
+    /// failed is not asked again at once.
+    fn was_read(&self, since: Instant) -> Option<bool> {
+        let last = self.last.as_ref()?;
+        let failed = !last.read && last.done.elapsed() < REST;
+        (last.begun >= since || failed).then_some(last.read)
+    }
 }
 
 /// A record of a table.
@@ -330,6 +358,19 @@ fn send(
     producer.send(record, taken).map_err(failed("write a table")).map(|()| true)
 }
 
+/// Has a thread read the topics' table; whether there is one for that.
+fn look_again(connection: &Arc<Connection>) -> bool {
+    let connection = Arc::clone(connection);
+    let look = move || {
+        let tables = &connection.tables;
+        let begun = Instant::now();
+        let read = tables.topics.glance(&connection, GLANCE, |_| ()).is_ok();
+        let last = Some(Look { begun, done: Instant::now(), read });
+        *locked(&tables.looks) = Looks { reading: false, last };
+    };
+    std::thread::Builder::new().name("kafka-look".to_owned()).spawn(look).is_ok()
+}
+
 /// A word that no other attempt has.
 pub(crate) fn attempt() -> String {
     static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
@@ -492,16 +533,32 @@ impl Tables {
         Ok(())
     }
 
-    /// Whether a topic has samples of another bus, as far as was read when topics were opened.
+    /// Whether a topic has samples of another bus, as far as was read.
     pub(crate) fn is_forwarded(&self, topic: &TopicName) -> bool {
         self.topics.look(|topics| topics.forwarded.contains(topic))
     }
 
-    /// The same as of now; where the brokers do not say so at once, as far as was read before.
-    pub(crate) fn is_forwarded_now(&self, connection: &Connection, topic: &TopicName) -> bool {
-        let known = |topics: &Topics| topics.forwarded.contains(topic);
-        let told = self.topics.glance(connection, GLANCE, known);
-        told.unwrap_or_else(|_| self.is_forwarded(topic))
+    /// Whether a topic's owners follow each other by incarnation, as samples of another bus do not:
+    /// as of a time or later. Waits for nobody: a thread reads on where that was not done since.
+    pub(crate) fn owners_in_order(
+        &self,
+        connection: &Arc<Connection>,
+        (topic, since): (&TopicName, Instant),
+    ) -> OwnerOrder {
+        let mut looks = locked(&self.looks);
+        // Before the mark, which is known when it was read.
+        let was_read = looks.was_read(since);
+        if self.is_forwarded(topic) {
+            return OwnerOrder::No;
+        }
+        match was_read {
+            Some(true) => OwnerOrder::Yes,
+            Some(false) => OwnerOrder::Unknown,
+            None => {
+                looks.reading = looks.reading || look_again(connection);
+                if looks.reading { OwnerOrder::Asked } else { OwnerOrder::Unknown }
+            }
+        }
     }
 
     /// Says that a topic has samples of another bus.

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use helio_bus::transport::{
-    Capabilities, Declared, PartitionInfo, Reader, ReaderRequest, RegisterError, Support,
+    Capabilities, Declared, OwnerOrder, PartitionInfo, Reader, ReaderRequest, RegisterError,
     Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
 };
-use helio_bus::{Bell, LocalBell, Qos, SchemaId, SchemaText, TopicName, TransportError};
+use helio_bus::{Bell, LocalBell, Producer, Qos, SchemaId, SchemaText, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
@@ -324,12 +325,13 @@ impl TransportTopic for KafkaTopic {
         Ok(writers)
     }
 
-    /// What comes from another bus keeps the incarnations that it has there.
-    fn owners_in_order(&self) -> Support {
-        match self.0.connection.tables.is_forwarded_now(&self.0.connection, &self.0.name) {
-            false => Support::Yes,
-            true => Support::No,
+    /// What comes from another bus keeps the incarnations that it has there, and plain clients have
+    /// none.
+    fn owners_in_order(&self, producer: &Producer, since: Instant) -> OwnerOrder {
+        if sample::is_unknown(producer) {
+            return OwnerOrder::Unknown;
         }
+        self.0.connection.tables.owners_in_order(&self.0.connection, (&self.0.name, since))
     }
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {

@@ -10,6 +10,7 @@ use helio_bus::{
     Event, Headers, Message, Qos, Sample, SchemaId, Start, Subscribe, Subscription, TopicSpec,
     TransportError,
 };
+use helio_core::qos::Ownership;
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
@@ -121,6 +122,37 @@ fn a_topic_of_others_may_be_described_once() {
         Err(helio_bus::TopicError::Transport(TransportError::Differs { .. }))
     );
     assert!(differs, "another quality of service was taken");
+}
+
+#[test]
+fn what_others_write_into_a_topic_with_an_owner_is_read() {
+    let Some(broker) = broker() else { return };
+    let name = unique("owned");
+    let bus = broker.bus("Mount");
+    let opened = |name: &str| {
+        let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+        bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+    };
+    // The first incarnation of all is another topic's.
+    drop(opened(&unique("first")).publisher().unwrap());
+    let topic = opened(&name);
+    let publisher = topic.publisher().unwrap();
+    assert!(publisher.producer().incarnation > 1);
+    let mut all = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let (producer, kafka) = (config(broker).create().unwrap(), name.replace('/', ".."));
+    let plain = |payload: &'static [u8]| {
+        send(&producer, &[BaseRecord::to(kafka.as_str()).key(b"k".as_slice()).payload(payload)]);
+    };
+    let own = |payload: &[u8]| publisher.publish(Message::new(payload)).wait().unwrap();
+    own(b"1");
+    plain(b"2");
+    plain(b"3");
+    own(b"4");
+    plain(b"5");
+    let samples = gathered(&mut all, 5);
+    let payloads: Vec<_> = samples.iter().flat_map(|sample| sample.payload.to_vec()).collect();
+    assert_eq!(payloads, *b"12345");
+    assert_eq!((all.stats().fenced, all.stats().lost), (0, 0));
 }
 
 #[test]

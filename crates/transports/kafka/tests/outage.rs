@@ -7,10 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Broker, admin, broker, deliver, done, make, plain, unique};
+use helio_bus::transport::Origin;
 use helio_bus::{
-    Bus, Event, GapCause, Guarantee, Message, Outage, PublishError, Qos, Start, Subscribe,
-    Subscription, TopicSpec,
+    Bus, Event, GapCause, Guarantee, HeadersRef, Message, Outage, Producer, PublishError, Qos,
+    SampleRef, SchemaId, Start, Subscribe, Subscription, Tai, Topic, TopicSpec,
 };
+use helio_core::ProducerName;
 use helio_core::qos::Ownership;
 use rdkafka::admin::{AdminOptions, NewPartitions};
 
@@ -376,4 +378,63 @@ fn writers_that_promise_little_are_told_apart_all_the_same() {
         );
         assert_eq!(payloads(&seen), [b"one", b"two"], "{acks}");
     }
+}
+
+/// As a bridge publishes: with an incarnation of another bus, older than any owner's here.
+fn forwarded(topic: &Topic, sequence: u64) {
+    let producer = Producer { name: ProducerName::new("Far").unwrap(), incarnation: 1 };
+    let mut forwarder = topic.forwarder(&producer, 0).unwrap();
+    let sample = SampleRef {
+        partition: 0,
+        offset: 0,
+        key: b"",
+        producer: &producer,
+        sequence,
+        time: Tai::from_nanos(0),
+        schema: SchemaId::BYTES,
+        level: 0,
+        trace: None,
+        headers: HeadersRef::EMPTY,
+        payload: &sequence.to_le_bytes(),
+        origin: Origin::Log,
+    };
+    forwarder.forward(&sample, HeadersRef::EMPTY).unwrap().wait_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_bridged_owner_is_read_though_the_broker_did_not_say_so_once() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let [native, bridge, reading] = ["Mount", "bridge", "reader"].map(|name| broker.bus(name));
+    let name = unique("bridged");
+    let opened = |bus: &Bus, name: &str| {
+        let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+        bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+    };
+    // The first incarnation of all is another topic's.
+    drop(opened(&native, &unique("first")).publisher().unwrap());
+    let publisher = opened(&native, &name).publisher().unwrap();
+    assert!(publisher.producer().incarnation > 1);
+    let mut samples = opened(&reading, &name).subscribe(Subscribe::from(Start::Latest)).unwrap();
+    publisher.publish(Message::new(b"own")).wait().unwrap();
+    until_event(&mut samples, |event| matches!(event, Event::Sample(_)));
+    native.close();
+    let topic = opened(&bridge, &name);
+    let is = |number: u64| {
+        let payload = number.to_le_bytes();
+        move |event: &Event| matches!(event, Event::Sample(it) if it.payload[..] == payload)
+    };
+    forwarded(&topic, 1);
+    // It has come, and was not looked at yet.
+    assert!(samples.wait_until(Instant::now().checked_add(PATIENCE)).unwrap());
+    broker.does("freeze");
+    let began = Instant::now();
+    let first = samples.try_next().unwrap();
+    assert!(began.elapsed() < AT_ONCE / 2, "a look took {:?}", began.elapsed());
+    assert!(first.is_none(), "{first:?} came, and nobody was asked");
+    until_event(&mut samples, is(1));
+    broker.does("thaw");
+    forwarded(&topic, 2);
+    until_event(&mut samples, is(2));
+    assert_eq!(samples.stats().fenced, 0);
 }

@@ -37,15 +37,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use helio_core::{Qos, SchemaId, TopicName};
+use helio_core::TopicName;
 
 use super::{
-    Capabilities, Carried, Declared, Opening, PartitionInfo, Reader, ReaderRequest, RegisterError,
-    Support, Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
+    Around, AroundTopic, Capabilities, Opening, Reader, ReaderRequest, Transport, TransportTopic,
+    Writer, WriterRequest,
 };
-use crate::bell::{Bell, Waiters, locked};
+use crate::bell::{Waiters, locked};
 use crate::error::{ConnectError, TransportError, engine};
-use crate::topic::SchemaText;
 use crate::url::BusUrl;
 use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
@@ -315,11 +314,6 @@ impl FaultTransport {
     pub fn cable(&self) -> Cable {
         Cable(Arc::clone(&self.faults))
     }
-
-    fn wrapped(&self, topic: Arc<dyn TransportTopic>, name: &TopicName) -> Arc<dyn TransportTopic> {
-        let (name, faults) = (name.clone(), Arc::clone(&self.faults));
-        Arc::new(FaultyTopic { inner: topic, name, faults })
-    }
 }
 
 pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
@@ -328,52 +322,18 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     Ok(FaultTransport::over(super::open(&inner)?, plan))
 }
 
-impl Transport for FaultTransport {
+impl Around for FaultTransport {
+    fn inner(&self) -> &dyn Transport {
+        &*self.inner
+    }
+
+    fn topic(&self, inner: Arc<dyn TransportTopic>, name: &TopicName) -> Arc<dyn TransportTopic> {
+        let (name, faults) = (name.clone(), Arc::clone(&self.faults));
+        Arc::new(FaultyTopic { inner, name, faults })
+    }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn identity(&self) -> Result<Option<String>, TransportError> {
-        self.inner.identity()
-    }
-
-    fn open_topic(
-        &self,
-        name: &TopicName,
-    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
-        Ok(self.inner.open_topic(name)?.map(|topic| self.wrapped(topic, name)))
-    }
-
-    fn create_topic(
-        &self,
-        name: &TopicName,
-        qos: &Qos,
-    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        Ok(self.wrapped(self.inner.create_topic(name, qos)?, name))
-    }
-
-    fn make_topics(
-        &self,
-        topics: &[(TopicName, Qos)],
-        made: &mut dyn FnMut(usize),
-    ) -> Result<(), TransportError> {
-        self.inner.make_topics(topics, made)
-    }
-
-    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.inner.topics()
-    }
-
-    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
-        self.inner.put_schema(id, text)
-    }
-
-    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.inner.schema(id)
-    }
-
-    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
-        self.inner.bell()
     }
 
     fn close(&self) {
@@ -390,21 +350,9 @@ struct FaultyTopic {
     faults: Arc<Faults>,
 }
 
-impl TransportTopic for FaultyTopic {
-    fn qos(&self) -> &Qos {
-        self.inner.qos()
-    }
-
-    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
-        self.inner.schemas()
-    }
-
-    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
-        self.inner.declare_schema(id, after)
-    }
-
-    fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
-        self.inner.register_schema(schema)
+impl AroundTopic for FaultyTopic {
+    fn inner(&self) -> &dyn TransportTopic {
+        &*self.inner
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
@@ -429,26 +377,6 @@ impl TransportTopic for FaultyTopic {
         self.faults.check(&self.name)?;
         let inner = self.inner.reader(request)?;
         Ok(Box::new(FaultyReader::new(inner, &self.faults, self.name.clone())))
-    }
-
-    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
-        self.inner.partitions()
-    }
-
-    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        self.inner.writers()
-    }
-
-    fn carried(&self) -> Result<Option<Carried>, TransportError> {
-        self.inner.carried()
-    }
-
-    fn owners_in_order(&self) -> Support {
-        self.inner.owners_in_order()
-    }
-
-    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
-        self.inner.committed(group)
     }
 }
 

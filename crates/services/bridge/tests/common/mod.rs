@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    Armed, Declared, HistorySupport, Item, PartitionInfo, Position, Published, Reader,
+    Armed, Around, AroundTopic, HistorySupport, Item, PartitionInfo, Position, Published, Reader,
     ReaderRequest, Record, Support, Transport, TransportTopic, Writer, WriterRequest,
 };
 use helio_bus::{
     Bell, Bus, Capabilities, Guarantee, PendingReceipt, Producer, PublishError, Qos, SampleRef,
-    SchemaId, TopicName, TransportError, WriterInfo, pending_receipt,
+    TopicName, TransportError, pending_receipt,
 };
 
 /// How many topics are asked for before any is made on a bus that is [`slow_to_make`].
@@ -74,19 +74,13 @@ pub(crate) fn placeless_panicking(url: &str, panics: &Arc<AtomicBool>) -> Bus {
     placeless(Arc::new(Target { inner, refuses, panics: Arc::clone(panics), asked: None }))
 }
 
-impl Target {
-    fn topic(&self, inner: Arc<dyn TransportTopic>) -> Arc<dyn TransportTopic> {
+impl Around for Target {
+    fn inner(&self) -> &dyn Transport {
+        &*self.inner
+    }
+
+    fn topic(&self, inner: Arc<dyn TransportTopic>, _name: &TopicName) -> Arc<dyn TransportTopic> {
         Arc::new(Topic { inner, refuses: self.refuses.clone() })
-    }
-}
-
-impl Transport for Target {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn identity(&self) -> Result<Option<String>, TransportError> {
-        self.inner.identity()
     }
 
     fn open_topic(
@@ -94,7 +88,7 @@ impl Transport for Target {
         name: &TopicName,
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
         assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
-        let found = self.inner.open_topic(name)?.map(|topic| self.topic(topic));
+        let found = self.inner.open_topic(name)?.map(|topic| self.topic(topic, name));
         if let (None, Some(asked)) = (&found, &self.asked) {
             *asked.absent.0.lock().unwrap() += 1;
             asked.absent.1.notify_all();
@@ -115,34 +109,6 @@ impl Transport for Target {
         }
         self.inner.make_topics(topics, made)
     }
-
-    fn create_topic(
-        &self,
-        name: &TopicName,
-        qos: &Qos,
-    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        Ok(self.topic(self.inner.create_topic(name, qos)?))
-    }
-
-    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.inner.topics()
-    }
-
-    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
-        self.inner.put_schema(id, text)
-    }
-
-    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.inner.schema(id)
-    }
-
-    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
-        self.inner.bell()
-    }
-
-    fn close(&self) {
-        self.inner.close();
-    }
 }
 
 struct Topic {
@@ -150,21 +116,9 @@ struct Topic {
     refuses: Option<Refuses>,
 }
 
-impl TransportTopic for Topic {
-    fn qos(&self) -> &Qos {
-        self.inner.qos()
-    }
-
-    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
-        self.inner.schemas()
-    }
-
-    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
-        self.inner.declare_schema(id, after)
-    }
-
-    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        self.inner.writer(request)
+impl AroundTopic for Topic {
+    fn inner(&self) -> &dyn TransportTopic {
+        &*self.inner
     }
 
     fn forwarder(
@@ -181,22 +135,6 @@ impl TransportTopic for Topic {
         };
         let inner = self.inner.forwarder(request, incarnation)?;
         Ok(Box::new(Late { inner, refuses, sequence: 0 }))
-    }
-
-    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
-        self.inner.reader(request)
-    }
-
-    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
-        self.inner.partitions()
-    }
-
-    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        self.inner.writers()
-    }
-
-    fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
-        self.inner.committed(group)
     }
 }
 
@@ -266,77 +204,25 @@ pub(crate) fn placeless(inner: Arc<dyn Transport>) -> Bus {
     Bus::builder().over(Arc::new(Placeless { inner, capabilities })).unwrap()
 }
 
-impl Transport for Placeless {
+impl Around for Placeless {
+    fn inner(&self) -> &dyn Transport {
+        &*self.inner
+    }
+
+    fn topic(&self, inner: Arc<dyn TransportTopic>, _name: &TopicName) -> Arc<dyn TransportTopic> {
+        Arc::new(PlacelessTopic(inner))
+    }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn identity(&self) -> Result<Option<String>, TransportError> {
-        self.inner.identity()
-    }
-
-    fn open_topic(
-        &self,
-        name: &TopicName,
-    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
-        let topic = self.inner.open_topic(name)?;
-        Ok(topic.map(|topic| Arc::new(PlacelessTopic(topic)) as Arc<dyn TransportTopic>))
-    }
-
-    fn create_topic(
-        &self,
-        name: &TopicName,
-        qos: &Qos,
-    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        Ok(Arc::new(PlacelessTopic(self.inner.create_topic(name, qos)?)))
-    }
-
-    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.inner.topics()
-    }
-
-    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
-        self.inner.put_schema(id, text)
-    }
-
-    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.inner.schema(id)
-    }
-
-    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
-        self.inner.bell()
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }
 
 struct PlacelessTopic(Arc<dyn TransportTopic>);
 
-impl TransportTopic for PlacelessTopic {
-    fn qos(&self) -> &Qos {
-        self.0.qos()
-    }
-
-    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
-        self.0.schemas()
-    }
-
-    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
-        self.0.declare_schema(id, after)
-    }
-
-    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        self.0.writer(request)
-    }
-
-    fn forwarder(
-        &self,
-        request: &WriterRequest<'_>,
-        incarnation: u64,
-    ) -> Result<Box<dyn Writer>, TransportError> {
-        self.0.forwarder(request, incarnation)
+impl AroundTopic for PlacelessTopic {
+    fn inner(&self) -> &dyn TransportTopic {
+        &*self.0
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
@@ -347,10 +233,6 @@ impl TransportTopic for PlacelessTopic {
     fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
         let all = self.0.partitions()?.into_iter();
         Ok(all.map(|at| PartitionInfo { first: 0, end: 0, durable: 0, ..at }).collect())
-    }
-
-    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        self.0.writers()
     }
 
     fn committed(&self, _group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
