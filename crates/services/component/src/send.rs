@@ -3,12 +3,39 @@
 //! Who is fenced though the lease is held takes the topic back, once a sample: between a look at
 //! the lease and the opening of a topic an instance that was replaced may have taken it.
 
+use std::time::Duration;
+
 use helio_bus::{
     Message, PublishError, Publisher, Publishing, Receipt, TopicError, TransportError,
 };
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Held};
 use crate::lease::WeakLease;
+
+/// How long what went ahead holds up what comes next: as long as a publish waits for a lock whose
+/// holder is stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a sample was not published.
+#[derive(Debug)]
+pub(crate) enum NotSent {
+    /// Because of those that went ahead.
+    Held(Held),
+    /// The bus did not take it.
+    Failed(PublishError),
+}
+
+impl From<PublishError> for NotSent {
+    fn from(error: PublishError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Held> for NotSent {
+    fn from(held: Held) -> Self {
+        Self::Held(held)
+    }
+}
 
 /// What became of a sample that must not be waited for.
 #[derive(Debug)]
@@ -42,26 +69,47 @@ pub(crate) fn send(
 /// Publishes without waiting for the receipt, unless it has come already; the same otherwise.
 ///
 /// # Errors
-/// The same; also what became of one that went before: then this one was not published.
+/// [`NotSent`]: the same, and what did not arrive of those that went before. This one was not
+/// published then.
 pub(crate) fn send_ahead(
     (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
     lease: Option<&WeakLease>,
     reopen: impl FnOnce() -> Result<Publisher, TopicError>,
     message: Message<'_>,
-) -> Result<Option<Receipt>, PublishError> {
-    let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
-    match ahead.take().and_then(|()| ahead.add(open.publish(message))) {
-        Err(error) if is_fenced(&error) => {
-            // What was under way is fenced as well.
-            *ahead = Ahead::default();
-            send_again(publisher, lease, reopen, (message, error)).map(Some)
+) -> Result<Option<Receipt>, NotSent> {
+    let Some(open) = publisher else { return Err(NotSent::Failed(TransportError::Closed.into())) };
+    let lost = match go(open, ahead, message) {
+        Err(NotSent::Failed(error)) if is_fenced(&error) => match ahead.wait(PATIENCE) {
+            Ok(()) => {
+                return Ok(send_again(publisher, lease, reopen, (message, error)).map(Some)?);
+            }
+            Err(lost) => lost,
+        },
+        // What is under way is fenced as well.
+        Err(NotSent::Held(Held::Lost(lost))) if is_fenced(&lost.source) => {
+            lost.and(ahead.wait(PATIENCE))
         }
+        gone => return gone,
+    };
+    // What was lost is told before anything new goes; that goes by the topic as it is taken back.
+    take_back(publisher, lease, reopen);
+    Err(Held::Lost(lost).into())
+}
+
+/// Publishes behind those that went ahead.
+fn go(
+    open: &Publisher,
+    ahead: &mut Ahead,
+    message: Message<'_>,
+) -> Result<Option<Receipt>, NotSent> {
+    ahead.make_room(PATIENCE)?;
+    match ahead.add(open.publish(message)) {
         // What is under way has the queue: it was not there without those before it.
         Err(PublishError::Full { .. } | PublishError::Dropped { .. }) if !ahead.is_empty() => {
-            ahead.wait()?;
-            open.publish(message).wait().map(Some)
+            ahead.wait(PATIENCE).map_err(Held::Lost)?;
+            Ok(ahead.add(open.publish(message))?)
         }
-        published => published,
+        added => Ok(added?),
     }
 }
 
@@ -75,15 +123,25 @@ fn send_again(
     reopen: impl FnOnce() -> Result<Publisher, TopicError>,
     (message, fenced): (Message<'_>, PublishError),
 ) -> Result<Receipt, PublishError> {
+    match take_back(publisher, lease, reopen) {
+        Some(again) => again.publish(message).wait(),
+        None => Err(fenced),
+    }
+}
+
+/// Opens a topic anew, where it is this instance's to take back.
+fn take_back<'a>(
+    publisher: &'a mut Option<Publisher>,
+    lease: Option<&WeakLease>,
+    reopen: impl FnOnce() -> Result<Publisher, TopicError>,
+) -> Option<&'a Publisher> {
     if lease.is_none_or(|lease| lease.refusal().is_some()) {
-        return Err(fenced);
+        return None;
     }
     // Publishers of one bus share a writer: it goes with the last of them.
     drop(publisher.take());
-    let Ok(again) = reopen() else { return Err(fenced) };
-    let sent = again.publish(message).wait();
-    *publisher = Some(again);
-    sent
+    *publisher = reopen().ok();
+    publisher.as_ref()
 }
 
 /// Publishes without waiting for anybody. Who is fenced is held up: to open anew takes its time.

@@ -44,6 +44,17 @@ pub enum WriteError {
         /// What the bus says.
         source: PublishError,
     },
+    /// Earlier samples, which telemetry does not wait for, are not known to have arrived. This is
+    /// told once: what is written next goes out.
+    #[error("{count} earlier samples of {topic} did not arrive: {source}")]
+    Lost {
+        /// The topic.
+        topic: String,
+        /// How many.
+        count: u64,
+        /// What the bus says of the first of them.
+        source: PublishError,
+    },
 }
 
 /// Why a topic could not be read.

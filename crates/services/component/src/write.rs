@@ -26,18 +26,21 @@ use helio_core::sal::TopicKind;
 use helio_core::{HeadersRef, ProducerName, Value};
 use serde_json::Value as Json;
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Held, Lost, MOST};
 use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
 use crate::lease::WeakLease;
-use crate::send::{Tried, send, send_ahead, try_send};
+use crate::send::{NotSent, Tried, send, send_ahead, try_send};
 use crate::sender::Sender;
 use crate::topic::{self, WriteError};
 
 /// How long a refusal of a topic is repeated before it is tried again: what is written many times a
 /// second must not look all schemas up each time, and a policy may be another meanwhile.
 const REFUSED: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether another still writes a topic that is to be settled.
+const TURN: Duration = Duration::from_millis(1);
 
 /// Who writes a topic.
 #[derive(Debug, Clone)]
@@ -166,12 +169,24 @@ impl WriteTopic {
     }
 
     /// Waits for the receipts of telemetry that has none yet. Everything else has its own when it
-    /// is written.
+    /// is written. What is still without one when the time is over is not told of again, and what
+    /// stands in line for room then is given up.
     ///
     /// # Errors
-    /// [`WriteError::Publish`], of the first that did not arrive.
-    pub fn settle(&self) -> Result<(), WriteError> {
-        self.state().ahead.wait().map_err(|source| self.0.failed(source))
+    /// [`WriteError::Lost`], those without a receipt among them; [`WriteError::Publish`] where
+    /// another thread writes all the time, which then hears of them.
+    pub fn settle(&self, timeout: Duration) -> Result<(), WriteError> {
+        let until = Instant::now() + timeout;
+        let mut ahead = loop {
+            match self.try_lock() {
+                Some(mut state) => break std::mem::take(&mut state.ahead),
+                None if Instant::now() < until => std::thread::sleep(TURN),
+                None => return Err(self.0.failed(PublishError::Timeout)),
+            }
+        };
+        // Without the lock: who writes meanwhile is not held up.
+        let settled = ahead.wait(until.saturating_duration_since(Instant::now()));
+        settled.map_err(|lost| self.0.lost(lost))
     }
 
     /// Opens the topic before its first write.
@@ -229,19 +244,22 @@ impl WriteTopic {
         state.payload.extend_from_slice(public);
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
         let sent = self.0.send_ahead((&mut state.publisher, &mut state.ahead), message);
-        sent.map_err(|source| self.0.failed(source))?;
+        sent.map_err(|error| self.0.not_sent(error))?;
         (state.number, state.written) = (number, true);
         Ok(())
     }
 
     /// `None` where somebody else has it, or it is yet to be opened.
     fn try_state(&self) -> Option<MutexGuard<'_, State>> {
-        let state = match self.0.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        state.publisher.is_some().then_some(state)
+        self.try_lock().filter(|state| state.publisher.is_some())
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.0.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -312,8 +330,8 @@ impl Update<'_> {
     ///
     /// # Errors
     /// [`WriteError`]; where a value does not fit, nothing is changed. Telemetry does not wait for
-    /// its receipts where these take their time: that an earlier sample did not arrive is an error
-    /// of a later write, which then publishes nothing.
+    /// its receipts where these take their time: that earlier samples did not arrive is an error of
+    /// a later write, [`WriteError::Lost`], which then publishes nothing.
     pub fn write(self) -> Result<Written, WriteError> {
         let inner = &self.topic.0;
         if let Some(error) = self.failed {
@@ -398,18 +416,18 @@ impl Inner {
         &self,
         (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
         message: Message<'_>,
-    ) -> Result<Option<Receipt>, PublishError> {
+    ) -> Result<Option<Receipt>, NotSent> {
         if self.shape.topic().kind() == TopicKind::Telemetry {
             return self.send_ahead((publisher, ahead), message);
         }
-        send(publisher, self.author.lease.as_ref(), || self.reopened(), message).map(Some)
+        Ok(send(publisher, self.author.lease.as_ref(), || self.reopened(), message).map(Some)?)
     }
 
     fn send_ahead(
         &self,
         to: (&mut Option<Publisher>, &mut Ahead),
         message: Message<'_>,
-    ) -> Result<Option<Receipt>, PublishError> {
+    ) -> Result<Option<Receipt>, NotSent> {
         send_ahead(to, self.author.lease.as_ref(), || self.reopened(), message)
     }
 
@@ -437,7 +455,7 @@ impl Inner {
         let (time, number) = self.prepare(state, beside)?;
         let message = self.message(&state.payload, time, beside);
         let sent = self.send((&mut state.publisher, &mut state.ahead), message);
-        let receipt = sent.map_err(|source| self.failed(source))?;
+        let receipt = sent.map_err(|error| self.not_sent(error))?;
         (state.number, state.written) = (number, true);
         Ok(Written { published: true, seq_num: number, time, receipt })
     }
@@ -474,6 +492,21 @@ impl Inner {
 
     fn failed(&self, source: PublishError) -> WriteError {
         WriteError::Publish { topic: self.shape.topic().to_string(), source }
+    }
+
+    fn lost(&self, Lost { count, source }: Lost) -> WriteError {
+        WriteError::Lost { topic: self.shape.topic().to_string(), count, source }
+    }
+
+    fn not_sent(&self, error: NotSent) -> WriteError {
+        let transport = || self.bus.capabilities().transport.clone();
+        match error {
+            NotSent::Failed(source) => self.failed(source),
+            NotSent::Held(Held::Lost(lost)) => self.lost(lost),
+            NotSent::Held(Held::Full) => {
+                self.failed(PublishError::Full { transport: transport(), queued: MOST })
+            }
+        }
     }
 
     fn encode(&self, state: &mut State, time: Tai, number: i32) -> Result<(), WriteError> {

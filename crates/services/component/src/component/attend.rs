@@ -394,6 +394,7 @@ impl Shell {
     /// Goes away: others may take the lease from then on.
     pub(super) fn end(self: &Arc<Self>, held: bool) {
         self.ended.set();
+        self.settle_last();
         if held && self.state() != SummaryState::Offline {
             self.state.store(SummaryState::Offline.number(), Ordering::Release);
             self.say_summary(SummaryState::Offline);

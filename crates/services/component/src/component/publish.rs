@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Message, PublishError, Publisher, TopicError, TopicSpec};
 use helio_core::sal::TopicKind;
@@ -147,6 +147,21 @@ impl Shell {
         }
     }
 
+    /// Waits, for a time, for the receipts of telemetry that went ahead of them, and says what did
+    /// not arrive: no later write does.
+    pub(super) fn settle_last(self: &Arc<Self>) {
+        let until = Instant::now() + FLUSH_TIMEOUT;
+        let topics = locked(&self.topics).clone();
+        let telemetry = topics.iter().filter(|((kind, _), _)| *kind == TopicKind::Telemetry);
+        for (_, topic) in telemetry {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Err(error) = topic.settle(left) {
+                eprintln!("{}: {error}", self.identity);
+                self.log(LogLevel::Warning, &error.to_string(), "");
+            }
+        }
+    }
+
     fn try_notice(&self, notice: &Notice) -> Result<Tried, WriteError> {
         match notice {
             Notice::Audit(record) => self.audit.try_publish(record),
@@ -192,7 +207,7 @@ fn after(error: &WriteError) -> Then {
         WriteError::Field(_) | WriteError::Interface(_) | WriteError::NotLive { .. } => Then::Drop,
         // The topic's policy, or the disk, may be another in a second.
         WriteError::Open { .. } => Then::Retry,
-        WriteError::Publish { source, .. } => Then::after(source),
+        WriteError::Publish { source, .. } | WriteError::Lost { source, .. } => Then::after(source),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Evolution, Tai, TopicError};
 use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
@@ -31,6 +31,9 @@ const ITS_OWN: [&str; 9] = [
     "configurationApplied",
     "configurationsAvailable",
 ];
+
+/// How long receipts are waited for at the end: an engine that is well has them long before.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Fields that have the time which a stream's command is for.
 const TIMES: [&str; 2] = ["taiTime", "tai"];
@@ -225,7 +228,7 @@ impl Mock {
 
     /// Publishes by the table of rates, multiplied by `scale`, from `begin` on, each message as of
     /// the time when it is due. `wait` is asked to wait until that time, and gives false where
-    /// there is an end; then the receipts of what was published are waited for.
+    /// there is an end; then the receipts of what was published are waited for, 10 s at most.
     ///
     /// # Errors
     /// [`MockError`] of the first message that could not be published.
@@ -253,11 +256,15 @@ impl Mock {
     /// Waits until everything that was published has its receipt, and every command is sent.
     fn settle(&self) -> Result<(), MockError> {
         self.pointing.iter().for_each(Pointing::settle);
-        let mut topics = self.topics.iter().filter_map(|simulated| match &simulated.to {
+        let until = Instant::now() + SETTLED;
+        let topics = self.topics.iter().filter_map(|simulated| match &simulated.to {
             To::Topic(topic, _) => Some(topic),
             To::Command { .. } => None,
         });
-        Ok(topics.try_for_each(WriteTopic::settle)?)
+        let left = || until.saturating_duration_since(Instant::now());
+        // All of them, whatever becomes of the first.
+        let settled: Vec<_> = topics.map(|topic| topic.settle(left())).collect();
+        Ok(settled.into_iter().collect::<Result<(), _>>()?)
     }
 
     fn at(&self, ns: u64) -> Tai {
