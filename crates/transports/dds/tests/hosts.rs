@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::domain;
+use common::{domain, skipped};
 use helio_bus::{
     Alive, Bus, Event, Guarantee, Lagging, Message, PublishError, Qos, Start, Subscribe, Topic,
     TopicSpec, TransportError,
@@ -205,18 +205,13 @@ fn address(host: usize) -> String {
 }
 
 fn no_hosts() -> Option<Hosts> {
-    skip("no network namespaces here (root, `ip netns`, veth and bridges are wanted)");
+    skipped("no network namespaces here (root, `ip netns`, veth and bridges are wanted)");
     None
 }
 
 fn ip(arguments: &str) -> bool {
     let run = Command::new("ip").args(arguments.split(' ')).stderr(Stdio::null()).status();
     run.is_ok_and(|status| status.success())
-}
-
-/// Not by `eprintln!`, which a test that passes keeps to itself.
-fn skip(reason: &str) {
-    std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes()).unwrap();
 }
 
 /// Hosts with a cable each, taken down when they go out of scope. The first two have one cable, or
@@ -462,7 +457,7 @@ fn participants_find_each_other_by_multicast_on_one_host() {
         })
         .is_err()
     {
-        return skip("the loopback takes no multicast here");
+        return skipped("the loopback takes no multicast here");
     }
     let _writer = start("writer");
     flows(&mut start("reader"));

@@ -2,6 +2,7 @@
 //! IDL: the same identity, and each reads what the other writes.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod common;
 mod others;
 mod samples;
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,14 @@ pub(crate) fn domain() -> u32 {
 pub(crate) fn url(domain: u32) -> String {
     helio_dds::register();
     format!("dds://{domain}?interface=lo&multicast=false")
+}
+
+/// Says that a test is skipped, and why; fails where nothing may be, as the engines' programs do.
+pub(crate) fn skipped(why: &str) {
+    let required = std::env::var_os("HELIO_ENGINES_REQUIRED").is_some_and(|set| !set.is_empty());
+    assert!(!required, "{why}");
+    // Not by `eprintln!`, which a test that passes keeps to itself.
+    std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
 }
 
 /// Processes of the same test program, each in a role: see the test `child` of each file.

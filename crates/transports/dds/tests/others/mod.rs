@@ -7,6 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 
+use crate::common::skipped;
+
 /// Names a Python with the package `cyclonedds`; else `make`'s virtual environment is taken.
 const PYTHON: &str = "HELIO_TEST_PYTHON";
 
@@ -37,13 +39,11 @@ impl Foreign {
         let mut look = Command::new(&python);
         let there = look.args(["-c", "import cyclonedds"]).stderr(Stdio::null()).status();
         if !there.is_ok_and(|status| status.success()) {
-            let said = format!(
-                "skipped: {} has no package cyclonedds; `make test` installs it, or name a Python \
-                 that has it in {PYTHON}\n",
+            skipped(&format!(
+                "{} has no package cyclonedds; `make test` installs it, or name a Python that has \
+                 it in {PYTHON}",
                 python.display()
-            );
-            // Not by `eprintln!`, which a test that passes keeps to itself.
-            std::io::stderr().write_all(said.as_bytes()).expect("there is standard error");
+            ));
             return None;
         }
         let folder = tempfile::tempdir().expect("there is room");
