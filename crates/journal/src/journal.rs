@@ -20,6 +20,7 @@ use crate::map::{Bits, Map, Mode};
 use crate::partition::Partition;
 use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
+use crate::syncers::Syncers;
 use crate::topic::{self, Topic, TopicInner};
 use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     partitions: Mutex<Vec<Weak<Partition>>>,
     groups: Mutex<Vec<Weak<GroupInner>>>,
     pub(crate) syncer: Arc<Signal>,
+    pub(crate) syncers: Arc<Syncers>,
     pub(crate) keeper: Arc<Signal>,
     number: AtomicU64,
     /// How many journals this process had opened before.
@@ -54,6 +56,7 @@ pub(crate) struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.syncer.end();
+        self.syncers.end();
         self.keeper.end();
     }
 }
@@ -116,14 +119,6 @@ impl Shared {
         let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|g| g.strong_count() > 0);
         all.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Has someone sync for those who wait for it.
-    pub(crate) fn want_sync(&self) {
-        match self.options.maintenance {
-            Maintenance::Background => self.syncer.want(),
-            Maintenance::Manual => maintenance::serve(self),
-        }
     }
 
     /// Wakes those whom a writer that was killed has not woken.
@@ -247,6 +242,7 @@ impl Journal {
         let dir = fs::canonicalize(path).at("find", path)?;
         // A process may have a journal open several times.
         static OPENED: AtomicU64 = AtomicU64::new(0);
+        let syncers = Syncers::new(options.maintenance);
         let shared = Shared {
             opened: OPENED.fetch_add(1, Relaxed),
             dir,
@@ -259,6 +255,7 @@ impl Journal {
             partitions: Mutex::default(),
             groups: Mutex::default(),
             syncer: Arc::default(),
+            syncers,
             keeper: Arc::default(),
             number: AtomicU64::new(0),
         };

@@ -36,6 +36,7 @@ mod retention;
 mod rings;
 mod segment;
 mod sync;
+mod syncers;
 mod topic;
 mod waiters;
 mod writer;

@@ -1,8 +1,8 @@
 //! Keeping house: two threads a journal, or the caller's where it prefers so.
 //!
-//! The *syncer* serves those who wait for durability, and syncs in the background. The *keeper*
-//! wakes whom a killed writer did not, and sees to segments, snapshots and retention. Both end with
-//! the journal.
+//! The *syncer* sees what is to be synced in the background, which is done by [`crate::syncers`].
+//! The *keeper* wakes whom a killed writer did not, and sees to segments, snapshots and retention.
+//! Both end with the journal.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -34,12 +34,6 @@ impl Signal {
         self.changed.notify_one();
     }
 
-    /// Whether there is work; who asks does it.
-    fn take(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut state.wanted)
-    }
-
     pub(crate) fn end(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).over = true;
         self.changed.notify_all();
@@ -67,43 +61,21 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 }
 
 fn run_syncer(weak: &Weak<Shared>, signal: &Signal, interval: Duration) {
-    let mut last = Instant::now();
-    while let Some(wanted) = signal.wait(interval.saturating_sub(last.elapsed())) {
+    while signal.wait(interval).is_some() {
         let Some(shared) = weak.upgrade() else { return };
-        if wanted {
-            serve(&shared);
-        }
-        if last.elapsed() >= interval {
-            background(&shared);
-            last = Instant::now();
-        }
-    }
-    // Those who still wait get their answer.
-    if let Some(shared) = weak.upgrade() {
-        serve(&shared);
+        background(&shared);
     }
 }
 
-/// Calls back those who wait for durability.
-pub(crate) fn serve(shared: &Shared) {
-    for partition in shared.partitions() {
-        partition.serve_durable();
-    }
-}
-
-/// Syncs what has not been synced.
-pub(crate) fn background(shared: &Shared) {
-    for partition in shared.partitions() {
-        if partition.config.sync == SyncPolicy::Background && partition.is_our_turn() {
-            // A failure is kept in the partition, and told to whoever waits.
-            let _ = partition.take_turn();
-            if shared.syncer.take() {
-                // Those who have asked meanwhile do not wait for all the others' turns.
-                serve(shared);
-            }
-        }
-        partition.rewarm();
-    }
+/// Has synced what has not been synced, unless that is still being done.
+fn background(shared: &Shared) {
+    let all = shared.partitions();
+    let done = shared.syncers.have_done();
+    let is_due = |partition: &&Arc<Partition>| {
+        done && partition.config.sync == SyncPolicy::Background && partition.is_our_turn()
+    };
+    shared.syncers.take_turns(all.iter().filter(is_due).map(Arc::clone));
+    all.iter().for_each(|partition| partition.rewarm());
     for group in shared.groups() {
         // Tried again at the next turn; nobody was promised anything yet.
         let _ = group.sync();
@@ -142,7 +114,6 @@ fn each(shared: &Shared, work: impl Fn(&Partition) -> Result<(), crate::JournalE
 /// One round of everything, by the caller.
 pub(crate) fn once(shared: &Shared) {
     shared.sweep_bells();
-    serve(shared);
     background(shared);
     each(shared, Partition::prepare);
     each(shared, Partition::keep);

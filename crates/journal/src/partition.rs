@@ -28,7 +28,7 @@ use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
 use crate::rings::Hint;
 use crate::segment::{self, Head, Hold, Seal, Segment};
-use crate::sync::OnDurable;
+use crate::sync::Waiting;
 use crate::waiters;
 use crate::{JournalError, Maintenance, TopicConfig};
 
@@ -57,7 +57,7 @@ pub(crate) struct Partition {
     pub(crate) unkeyed: KeyHash,
     hint: Hint,
     current: Mutex<Option<Arc<Segment>>>,
-    waiting: Mutex<Vec<(u64, OnDurable)>>,
+    waiting: Mutex<Waiting>,
     /// The durable position that was last brought to the disk itself.
     pub(crate) checkpoint_saved: AtomicU64,
     /// The log's end as found by looking, in a journal that may not be recovered for want of
@@ -71,6 +71,8 @@ pub(crate) struct Partition {
     /// The durable position at the last turn of the background sync; all ones where nothing was to
     /// do.
     pub(crate) last_turn: AtomicU64,
+    /// Whether its turn has come and is not over.
+    pub(crate) in_turn: AtomicBool,
     /// The first segment's number and seal: retention looks at it every second.
     pub(crate) oldest_seal: Mutex<Option<(u64, Seal)>>,
     /// Whether what dead processes have left in the folder was removed.
@@ -145,6 +147,7 @@ impl Partition {
             wants_keeper: AtomicBool::new(false),
             warmed_for: AtomicU64::new(0),
             last_turn: AtomicU64::new(u64::MAX),
+            in_turn: AtomicBool::new(false),
             oldest_seal: Mutex::default(),
             swept: AtomicBool::new(false),
         };
@@ -159,7 +162,7 @@ impl Partition {
         self.config.last_value == LastValue::Keep
     }
 
-    pub(crate) fn waiting_durable(&self) -> MutexGuard<'_, Vec<(u64, OnDurable)>> {
+    pub(crate) fn waiting_durable(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -511,7 +514,7 @@ impl Drop for Partition {
             // again.
             let _ = self.sync_present();
         }
-        for (_, call) in self.waiting_durable().drain(..) {
+        for (_, call) in self.waiting_durable().calls.drain(..) {
             let waited = std::time::Duration::ZERO;
             call(Err(JournalError::TimedOut { waited }));
         }

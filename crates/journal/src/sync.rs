@@ -5,10 +5,12 @@
 //! the kernel dropped would pass the next one (it marks the pages clean), so the partition reports
 //! the error until the next boot.
 //!
-//! Operation: one sync lock a partition, across processes. Who gets it syncs up to the tail of that
+//! Operation: partitions are synced beside each other. One sync lock a partition, across processes.
+//! Who gets it syncs up to the tail of that
 //! moment; those who waited meanwhile find their records durable. Each sync leaves a checkpoint
 //! from which recovery starts.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,14 @@ const CHECKPOINT_BYTES: u64 = 32 << 20;
 
 /// Called when a record is durable, or will not become so.
 pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
+
+/// Those of a partition who wait to be called back.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) calls: Vec<(u64, OnDurable)>,
+    /// Whether a thread is at it, or will be.
+    served: bool,
+}
 
 impl Partition {
     /// The offset below which everything is on the disk.
@@ -110,13 +120,11 @@ impl Partition {
         self.sync_control()
     }
 
-    /// Brings to the disk what the topic was made with.
+    /// Brings to the disk what the topic was made with, but for what is there already or comes
+    /// last: each claim has synced the producers, and the checkpoint comes with the control page.
     fn sync_topic(&self) -> Result<(), JournalError> {
         let Some(topic) = self.dir.parent() else { return Ok(()) };
-        self.shared.sync_file(&self.dir.join("control"))?;
         self.shared.sync_file(&topic.join("topic.json"))?;
-        self.shared.sync_file(&topic.join("producers"))?;
-        self.shared.sync_dir(&self.dir)?;
         self.shared.sync_dir(topic)?;
         topic.parent().map_or(Ok(()), |topics| self.shared.sync_dir(topics))
     }
@@ -186,24 +194,31 @@ impl Partition {
     }
 
     /// Calls back when the record at an offset is durable: at once, or from the journal's syncer.
-    pub(crate) fn on_durable(&self, offset: u64, call: OnDurable) {
+    pub(crate) fn on_durable(self: &Arc<Self>, offset: u64, call: OnDurable) {
         if self.durable() > offset {
             return call(Ok(()));
         }
-        self.waiting_durable().push((offset, call));
-        self.shared.want_sync();
+        let mut waiting = self.waiting_durable();
+        waiting.calls.push((offset, call));
+        let served = std::mem::replace(&mut waiting.served, true);
+        drop(waiting);
+        if !served {
+            self.shared.syncers.ask(Arc::clone(self));
+        }
     }
 
-    /// Syncs for those who asked to be called back; returns whether there were any.
+    /// Syncs for those who asked to be called back; whether others have asked meanwhile.
     pub(crate) fn serve_durable(&self) -> bool {
-        let waiting: Vec<_> = std::mem::take(&mut *self.waiting_durable());
-        let Some(highest) = waiting.iter().map(|w| w.0).max() else { return false };
+        let waiting = std::mem::take(&mut self.waiting_durable().calls);
+        let highest = waiting.iter().map(|w| w.0).max().unwrap_or_default();
         let result = self.wait_durable(highest, None);
         let durable = self.durable();
         for (offset, call) in waiting {
             call(if offset < durable { Ok(()) } else { result.clone() });
         }
-        true
+        let mut waiting = self.waiting_durable();
+        waiting.served = !waiting.calls.is_empty();
+        waiting.served
     }
 
     /// Whether the background sync has something to do that no other process does. Each sync costs

@@ -254,3 +254,48 @@ fn one_process_syncs_in_the_background_and_another_when_it_is_gone() {
     assert_eq!(syncs.each_ref().map(|s| s.load(SeqCst)), [3, 1]);
     assert_eq!(reading.durable(0).unwrap(), 6);
 }
+
+#[test]
+fn a_topic_whose_disk_does_not_answer_holds_up_no_other_one_however_many_wait_for_it() {
+    const LONG: Duration = Duration::from_secs(60);
+    let dir = tempfile::tempdir().unwrap();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let stalls = Arc::new(AtomicBool::new(false));
+    let is_stalled = Arc::clone(&stalls);
+    let hook: SyncHook = Arc::new(move |path| {
+        if is_stalled.load(SeqCst) && path.components().any(|part| part.as_os_str() == "slow") {
+            let _ = may_go_on.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let options = JournalOptions {
+        maintenance: Maintenance::Background,
+        lock_timeout: FOR_EVER,
+        ..options(1, Some(hook))
+    };
+    let journal = Journal::open(dir.path(), options).unwrap();
+    let [mut slow, mut fast] = ["slow", "fast"].map(|name| {
+        let name = TopicName::new(name).unwrap();
+        let topic = journal.create_topic(&name, &TopicConfig::default()).unwrap();
+        let writer = writer(&topic, Ownership::Shared).unwrap();
+        (topic, writer)
+    });
+    let append_and_ask = |(topic, writer): &mut (Topic, Writer)| {
+        let (told, outcome) = mpsc::channel();
+        let offset = append(writer, 1, 10).unwrap();
+        let call = move |durable: Result<(), JournalError>| told.send(durable).unwrap();
+        topic.on_durable(0, offset, Box::new(call)).unwrap();
+        outcome
+    };
+    stalls.store(true, SeqCst);
+    let waiting: Vec<_> = (0..100).map(|_| append_and_ask(&mut slow)).collect();
+    for _ in 0..100 {
+        append_and_ask(&mut fast).recv_timeout(LONG).unwrap().unwrap();
+    }
+    assert!(waiting.iter().all(|outcome| outcome.try_recv().is_err()));
+    drop(go_on);
+    for outcome in waiting {
+        outcome.recv_timeout(LONG).unwrap().unwrap();
+    }
+}
