@@ -6,7 +6,7 @@ use helio_core::qos::Guarantee;
 use helio_core::{HeadersRef, Producer};
 
 use crate::error::{PublishError, TransportError};
-use crate::publishing::Publishing;
+use crate::publishing::{PendingReceipt, Publishing};
 use crate::topic::TopicCore;
 use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 
@@ -35,6 +35,8 @@ use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 pub struct Forwarder {
     writer: Box<dyn Writer>,
     guarantee: Guarantee,
+    /// The most that the transport has.
+    offered: Guarantee,
 }
 
 impl Forwarder {
@@ -48,7 +50,7 @@ impl Forwarder {
         let offered = topic.bus.transport.capabilities().guarantee;
         // What is only accepted tells its forwarder nothing.
         let guarantee = topic.transport.qos().guarantee.max(Guarantee::Stored).min(offered);
-        Ok(Self { writer, guarantee })
+        Ok(Self { writer, guarantee, offered })
     }
 
     /// Publishes a sample of its producer, with these headers, under the topic's guarantee, at
@@ -74,6 +76,22 @@ impl Forwarder {
             headers,
         };
         Ok(Publishing::from(Ok(self.writer.publish(&record, self.guarantee)?)))
+    }
+
+    /// Publishes under another guarantee than the topic's, as far as the transport has it.
+    #[must_use]
+    pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
+        self.guarantee = guarantee.min(self.offered);
+        self
+    }
+
+    /// A receipt for when everything that was forwarded so far is kept under a guarantee; none
+    /// where it is.
+    ///
+    /// # Errors
+    /// [`PublishError`]: what the transport says.
+    pub fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
+        self.writer.flush(guarantee)
     }
 
     /// Names who is told whenever there is room again after a full queue.

@@ -1,13 +1,14 @@
 //! What a writer keeps until durability services have it.
 //!
 //! Constraints. Bounded by samples and bytes. A sample is let go when every service that keeps the
-//! topic has it on its disk; until then it can be sent again, to a service that was away.
+//! topic has it on its disk; until then it can be sent again, to a service that was away. Who waits
+//! for less than the disk hears when every service has it in its journal.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use helio_bus::Ticket;
 use helio_bus::transport::{Receipt, Record};
+use helio_bus::{Guarantee, Ticket};
 use helio_core::{Headers, SchemaId, Tai, TraceId};
 
 use crate::envelope::{BASE, BEGINS, RE_SERVED};
@@ -59,8 +60,11 @@ pub(crate) struct Kept {
     /// How many of them were sent, or sent again.
     sent: usize,
     /// By service, up to which number it has them.
-    stored: HashMap<String, u64>,
-    waiting: VecDeque<(Receipt, Ticket)>,
+    stored: HashMap<String, Mark>,
+    /// What all services had that were ready when it was looked last.
+    all: Mark,
+    /// Those who wait until it is in the journals, and until it is on the disks.
+    waiting: [VecDeque<(Receipt, Ticket)>; 2],
     wants_room: bool,
     /// The newest number that was written before anything was kept; 0 is none.
     before: u64,
@@ -70,6 +74,22 @@ pub(crate) struct Kept {
     best_effort: bool,
     /// Others have written for its producer before.
     continues: bool,
+}
+
+/// Up to which number a service has what it was sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mark {
+    /// In its journal: no death of a process takes it away.
+    pub(crate) appended: u64,
+    /// On its disk.
+    pub(crate) durable: u64,
+}
+
+impl Mark {
+    fn with(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        let appended = of(self.appended, other.appended);
+        Self { appended, durable: of(self.durable, other.durable) }
+    }
 }
 
 /// Since when a sample has been the oldest, or was sent again, and how long it is waited for.
@@ -114,8 +134,9 @@ impl Kept {
     }
 
     /// Whether all services have what has a number, as far as is known here.
-    pub(crate) fn has_let_go(&self, sequence: u64) -> bool {
-        self.entries.front().is_none_or(|oldest| oldest.sequence > sequence)
+    pub(crate) fn is_held(&self, sequence: u64, guarantee: Guarantee) -> bool {
+        let appended = guarantee < Guarantee::Durable && sequence <= self.all.appended;
+        appended || self.entries.front().is_none_or(|oldest| oldest.sequence > sequence)
     }
 
     /// Whether there is no room for one more; who asks is told of room.
@@ -178,6 +199,10 @@ impl Kept {
     pub(crate) fn send_overdue(&mut self, now: Instant, send: impl FnOnce(u64, &Record<'_>, u8)) {
         let Some(oldest) = self.entries.front().filter(|_| self.sent > 0) else { return };
         let sequence = oldest.sequence;
+        if sequence <= self.all.appended {
+            // It has arrived: the disks take their time.
+            return;
+        }
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.sequence == sequence) else {
             let patience = if self.best_effort { LOST } else { OVERDUE[0] };
             self.watch = Some(Watch { sequence, since: now, patience });
@@ -197,28 +222,33 @@ impl Kept {
 
     /// Somebody waits for a receipt of what is kept.
     pub(crate) fn wait(&mut self, receipt: Receipt, ticket: Ticket) {
-        self.waiting.push_back((receipt, ticket));
+        let durable = receipt.guarantee == Guarantee::Durable;
+        self.waiting[usize::from(durable)].push_back((receipt, ticket));
     }
 
-    /// A service has everything up to a number.
-    pub(crate) fn stored(&mut self, service: String, sequence: u64) {
+    /// A service says what it has.
+    pub(crate) fn stored(&mut self, service: String, mark: Mark) {
         let known = self.stored.entry(service).or_default();
-        *known = sequence.max(*known);
+        *known = known.with(mark, u64::max);
     }
 
     /// Lets go of what all of the services have that keep the topic.
     pub(crate) fn settle(&mut self, services: &[String]) -> Settled {
-        let has = |service: &String| self.stored.get(service).copied().unwrap_or(0);
-        let Some(all) = services.iter().map(has).min() else { return Settled::default() };
+        let has = |service: &String| self.stored.get(service).copied().unwrap_or_default();
+        let all = services.iter().map(has).reduce(|one, other| one.with(other, u64::min));
+        let Some(all) = all else { return Settled::default() };
+        self.all = all;
         self.stored.retain(|service, _| services.contains(service));
-        while let Some(entry) = self.entries.front().filter(|entry| entry.sequence <= all) {
+        while let Some(entry) = self.entries.front().filter(|e| e.sequence <= all.durable) {
             self.bytes -= entry.bytes.len();
             self.entries.pop_front();
             self.sent = self.sent.saturating_sub(1);
         }
         let mut settled = Settled::default();
-        while self.waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= all) {
-            settled.told.extend(self.waiting.pop_front());
+        for (waiting, all) in self.waiting.iter_mut().zip([all.appended, all.durable]) {
+            while waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= all) {
+                settled.told.extend(waiting.pop_front());
+            }
         }
         settled.room =
             self.wants_room && self.entries.len() <= MAX_SAMPLES / 2 && self.bytes <= MAX_BYTES / 2;
@@ -227,8 +257,8 @@ impl Kept {
     }
 
     /// Those who wait for receipts: they will not come.
-    pub(crate) fn give_up(&mut self) -> VecDeque<(Receipt, Ticket)> {
-        std::mem::take(&mut self.waiting)
+    pub(crate) fn give_up(&mut self) -> Vec<(Receipt, Ticket)> {
+        std::mem::take(&mut self.waiting).into_iter().flatten().collect()
     }
 }
 
@@ -240,13 +270,28 @@ fn begins(sequence: u64, (first, continues): (u64, bool)) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use helio_bus::{Guarantee, pending_receipt};
+    use helio_bus::{PendingReceipt, pending_receipt};
     use helio_core::HeadersRef;
 
     fn record(payload: &[u8]) -> Record<'_> {
         let (time, schema) = (Tai::from_nanos(1), SchemaId::BYTES);
         let (level, trace, headers) = (0, None, HeadersRef::EMPTY);
         Record { key: b"k", payload, time, schema, level, trace, headers }
+    }
+
+    fn durable(sequence: u64) -> Mark {
+        Mark { appended: sequence, durable: sequence }
+    }
+
+    /// Somebody waits for a sample.
+    fn wait(kept: &mut Kept, sequence: u64, guarantee: Guarantee) -> PendingReceipt {
+        let (ticket, pending) = pending_receipt();
+        kept.wait(Receipt { partition: 0, offset: None, sequence, guarantee }, ticket);
+        pending
+    }
+
+    fn tell(settled: Settled) {
+        settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
     }
 
     fn sent(kept: &mut Kept) -> Vec<(u64, u8)> {
@@ -266,7 +311,7 @@ mod tests {
         (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
         assert_eq!(sent(&mut kept), [(1, BASE | BEGINS), (2, 0), (3, 0)]);
         assert_eq!(sent(&mut kept), []);
-        kept.stored("a".to_owned(), 2);
+        kept.stored("a".to_owned(), durable(2));
         let both = ["a".to_owned(), "b".to_owned()];
         kept.settle(&both);
         assert_eq!(kept.len(), 3, "one of two is not all");
@@ -294,11 +339,11 @@ mod tests {
         };
         assert_eq!(at(&mut kept, &[0, 4, 5, 6]), [None, None, Some(again), None]);
         assert_eq!(at(&mut kept, &[14, 15, 34, 35]), [None, Some(again), None, Some(again)]);
-        kept.stored("a".to_owned(), 1);
+        kept.stored("a".to_owned(), durable(1));
         kept.settle(&["a".to_owned()]);
         assert_eq!(at(&mut kept, &[36, 40]), [None; 2], "another is the oldest");
         assert_eq!(look(&mut kept, 41), Some((2, RE_SERVED | BASE)));
-        kept.stored("a".to_owned(), 2);
+        kept.stored("a".to_owned(), durable(2));
         kept.settle(&["a".to_owned()]);
         assert_eq!(at(&mut kept, &[100, 200]), [None; 2]);
     }
@@ -335,17 +380,44 @@ mod tests {
     fn receipts_come_when_every_service_has_the_sample_and_never_without_any() {
         let mut kept = Kept::default();
         kept.push(1, &record(b"payload"));
-        let (ticket, pending) = pending_receipt();
-        let (partition, offset, guarantee) = (0, None, Guarantee::Durable);
-        kept.wait(Receipt { partition, offset, sequence: 1, guarantee }, ticket);
+        let pending = wait(&mut kept, 1, Guarantee::Durable);
         assert!(kept.settle(&[]).told.is_empty());
-        kept.stored("a".to_owned(), 1);
+        kept.stored("a".to_owned(), durable(1));
         assert!(kept.settle(&[]).told.is_empty(), "it has gone again");
-        for (receipt, ticket) in kept.settle(&["a".to_owned()]).told {
-            ticket.complete(Ok(receipt));
-        }
+        tell(kept.settle(&["a".to_owned()]));
         assert_eq!(pending.outcome().unwrap().unwrap().sequence, 1);
         assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn what_is_in_every_journal_is_stored_and_is_let_go_when_it_is_on_every_disk() {
+        let mut kept = Kept::default();
+        let both = ["a".to_owned(), "b".to_owned()];
+        (1..=2).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        let [on_disks, in_journals] = [(1, Guarantee::Durable), (2, Guarantee::Stored)]
+            .map(|(sequence, guarantee)| wait(&mut kept, sequence, guarantee));
+        let mark = |appended, durable| Mark { appended, durable };
+        kept.stored("a".to_owned(), mark(2, 2));
+        kept.stored("b".to_owned(), mark(1, 0));
+        tell(kept.settle(&both));
+        assert!(in_journals.outcome().is_none() && on_disks.outcome().is_none());
+        assert!(kept.is_held(1, Guarantee::Stored) && !kept.is_held(1, Guarantee::Durable));
+        kept.stored("b".to_owned(), mark(2, 0));
+        tell(kept.settle(&both));
+        assert_eq!(in_journals.outcome().unwrap().unwrap().guarantee, Guarantee::Stored);
+        assert!(on_disks.outcome().is_none(), "a stored one behind it does not wait for it");
+        assert_eq!(kept.len(), 2, "what may be lost with the power can be sent again");
+        sent(&mut kept);
+        kept.send_again();
+        assert_eq!(sent(&mut kept).len(), 2);
+        kept.stored("b".to_owned(), mark(0, 1));
+        tell(kept.settle(&both));
+        assert_eq!(on_disks.outcome().unwrap().unwrap().guarantee, Guarantee::Durable);
+        assert_eq!(kept.len(), 1);
+        let [stored, durable] =
+            [Guarantee::Stored, Guarantee::Durable].map(|of| wait(&mut kept, 3, of));
+        assert_eq!(kept.give_up().len(), 2);
+        assert!(stored.outcome().is_some() && durable.outcome().is_some(), "nobody is forgotten");
     }
 
     #[test]
@@ -358,7 +430,7 @@ mod tests {
         }
         assert!(kept.is_full());
         for (stored, room) in [(1, false), (3, true), (4, false)] {
-            kept.stored("a".to_owned(), stored);
+            kept.stored("a".to_owned(), durable(stored));
             assert_eq!(kept.settle(&["a".to_owned()]).room, room, "{stored}");
         }
     }

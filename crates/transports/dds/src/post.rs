@@ -76,6 +76,10 @@ pub(crate) struct Stored {
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
     pub(crate) stand: Stand,
+    /// Up to that number of the incarnation nothing is lost by the death of any process, though it
+    /// may be by that of the power; nothing is said by 0, and where the stand says more.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) appended: u64,
     /// What becomes of the samples behind it, where they are not on their way to the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) verdict: Option<Verdict>,

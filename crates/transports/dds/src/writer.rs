@@ -18,7 +18,7 @@ use crate::ends::{Before, Unwritten, Writers};
 use crate::entity::Refused;
 use crate::envelope::{BASE, BEGINS, Header};
 use crate::error::{engine, failed, unsupported};
-use crate::kept::Kept;
+use crate::kept::{Kept, Mark};
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
 use crate::post::{Stored, Verdict};
 use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
@@ -324,7 +324,8 @@ impl Outgoing {
     }
 
     /// A durability service says what it has of this writer's.
-    pub(crate) fn stored(&self, service: &str, Stored { stand, verdict, .. }: &Stored) {
+    pub(crate) fn stored(&self, service: &str, stored: &Stored) {
+        let Stored { stand, appended, verdict, .. } = stored;
         let own = self.producer.name == stand.producer
             && self.producer.incarnation == stand.incarnation
             && self.partition == stand.partition;
@@ -337,7 +338,9 @@ impl Outgoing {
             Some(Verdict::Refused { cause }) => return self.give_up(cause),
         }
         if let Some(kept) = &mut *locked(&self.kept) {
-            kept.stored(service.to_owned(), stand.sequence);
+            let durable = stand.sequence;
+            let mark = Mark { appended: durable.max(*appended), durable };
+            kept.stored(service.to_owned(), mark);
         }
         if verdict.is_some() {
             self.send_again();
@@ -455,6 +458,8 @@ pub(crate) struct DdsWriter {
     pub(crate) shared: Arc<Outgoing>,
     /// The next sample's number.
     pub(crate) next: u64,
+    /// Services were told that somebody waits for their disks.
+    hurried: bool,
 }
 
 impl DdsWriter {
@@ -505,7 +510,7 @@ impl DdsWriter {
         });
         connection.add_writer(&shared);
         // From now on it says itself that it is gone, whatever fails.
-        let this = Self { shared, next: 1 };
+        let this = Self { shared, next: 1, hurried: false };
         claim.into_iter().for_each(Claiming::hold);
         let shared = &this.shared;
         shared.say()?;
@@ -558,11 +563,12 @@ impl DdsWriter {
 
     /// Has durability services keep what is published from now on, though the topic's quality of
     /// service does not say so.
-    fn keep(&self) -> Result<(), PublishError> {
-        let shared = &self.shared;
-        if locked(&shared.kept).is_some() {
+    fn keep(&mut self) -> Result<(), PublishError> {
+        if locked(&self.shared.kept).is_some() {
+            self.hurry();
             return Ok(());
         }
+        let shared = &self.shared;
         if !shared.connection().has_service() {
             return Err(no_service("give durable receipts", &shared.topic).into());
         }
@@ -572,6 +578,18 @@ impl DdsWriter {
         let kept = Kept::behind(before).continues(shared.continues);
         *locked(&shared.kept) = Some(kept.best_effort(!shared.topic.is_reliable()));
         Ok(())
+    }
+
+    /// Has durability services ask their disks at once for a topic of which they let them take
+    /// their time: somebody waits for that.
+    fn hurry(&mut self) {
+        let topic = &self.shared.topic;
+        let kept = locked(&self.shared.kept).is_some();
+        if kept && !self.hurried && topic.qos.guarantee < Guarantee::Durable {
+            // Where it cannot be said, it takes the time that it takes.
+            let said = topic.connection.tables.say(Word::Wanted { topic: topic.name.clone() });
+            self.hurried = said.is_ok();
+        }
     }
 
     /// Whether all that was taken so far can become durable: what was published before it was asked
@@ -604,7 +622,7 @@ impl DdsWriter {
         }
         let receipt = Receipt { guarantee, ..receipt };
         if let Some(kept) = &mut *locked(&self.shared.kept) {
-            if kept.has_let_go(receipt.sequence) {
+            if kept.is_held(receipt.sequence, guarantee) {
                 return Ok(Published::Done(receipt));
             }
             // Whoever ends or fences it gives up those that wait, in turn with this.
@@ -685,6 +703,7 @@ impl Writer for DdsWriter {
         let sequence = self.shared.sequence.load(Ordering::Relaxed);
         if guarantee == Guarantee::Durable {
             self.check_durable()?;
+            self.hurry();
         }
         let partition = self.shared.partition;
         let receipt = Receipt { partition, offset: None, sequence, guarantee: Guarantee::Accepted };

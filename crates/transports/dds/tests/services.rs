@@ -7,6 +7,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{Process, domain, url};
@@ -16,7 +19,7 @@ use helio_bus::{
 };
 use helio_core::qos::Overload;
 use helio_dds::durability::{Durability, Notice, is_there};
-use helio_journal::{Journal, JournalOptions, Ownership, WriterOptions};
+use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, SyncHook, WriterOptions};
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
@@ -520,4 +523,152 @@ fn of_two_services_one_that_had_no_room_fetches_what_the_other_one_has_acknowled
     let count = publish(5);
     drop(other);
     assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
+}
+
+/// Has the disk not answer whoever syncs a topic of a folder, until it is dropped: another one is
+/// at it, and stands still.
+struct Stalled(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Stalled {
+    fn begin(folder: &Path, topic: &str) -> Self {
+        let (entered, has_entered) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = Mutex::new(may_go_on);
+        let hook: SyncHook = Arc::new(move |_: &Path| {
+            let _ = entered.send(());
+            let _ = may_go_on.lock().unwrap().recv();
+            Ok(())
+        });
+        let (maintenance, sync_hook) = (Maintenance::Manual, Some(hook));
+        let options = JournalOptions { maintenance, sync_hook, ..JournalOptions::default() };
+        let journal = Journal::open(folder, options).unwrap();
+        let topic = journal.topic(&topic.parse().unwrap()).unwrap().unwrap();
+        let sync = move || {
+            // It is never so far: that it has tried is enough.
+            topic.wait_durable(0, u64::MAX - 1, None).unwrap_err();
+        };
+        let thread = std::thread::spawn(sync);
+        has_entered.recv_timeout(LONG).unwrap();
+        Self(Some((go_on, thread)))
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        let (go_on, thread) = self.0.take().unwrap();
+        drop(go_on);
+        thread.join().unwrap();
+    }
+}
+
+/// A topic whose receipts do not wait for the disk unless they are asked to.
+fn patient(bus: &Bus, name: &str) -> Topic {
+    let qos = Qos { overload: Overload::Block, ..Qos::stream() };
+    bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+}
+
+fn publish_all(publisher: &Publisher, numbers: std::ops::Range<u64>, guarantee: Guarantee) {
+    for number in numbers {
+        let payload = number.to_le_bytes();
+        let receipt = publisher.publish(Message::new(&payload).guarantee(guarantee));
+        assert_eq!(receipt.wait_timeout(LONG).unwrap().guarantee, guarantee, "{number}");
+    }
+}
+
+/// What a bus that comes now reads of a topic from its beginning.
+fn await_all(url: &str, name: &str, count: u64) {
+    let bus = Bus::connect(url).unwrap();
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    let mut samples = patient(&bus, name).subscribe(options).unwrap();
+    for expected in 0..count {
+        assert_eq!(next(&mut samples), expected);
+    }
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
+}
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_the_durable_receipts_of_its_topic_alone() {
+    // No lease is over meanwhile, on however loaded a machine.
+    let (url, folder) = (format!("{}&lease_s=60", url(domain())), tempfile::tempdir().unwrap());
+    let _serving = service(&url, folder.path());
+    await_service(&url);
+    let bus = Bus::connect(&url).unwrap();
+    let [slow, fast] = ["slow", "fast"].map(|name| patient(&bus, name).publisher().unwrap());
+    for publisher in [&slow, &fast] {
+        publish_all(publisher, 0..1, Guarantee::Durable);
+    }
+    let stalled = Stalled::begin(folder.path(), "slow");
+    let durable = slow.publish(Message::new(&1_u64.to_le_bytes()).guarantee(Guarantee::Durable));
+    publish_all(&slow, 2..20, Guarantee::Stored);
+    publish_all(&fast, 1..20, Guarantee::Durable);
+    assert!(durable.outcome().is_none(), "it is on no disk");
+    drop(stalled);
+    durable.wait_timeout(LONG).unwrap();
+    slow.flush(Guarantee::Durable, LONG).unwrap();
+    for name in ["slow", "fast"] {
+        await_all(&url, name, 20);
+    }
+}
+
+#[test]
+fn what_is_stored_and_not_synced_outlives_the_service_and_then_its_writer() {
+    let (url, folder) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
+    let mut serving = service(&url, folder.path());
+    await_service(&url);
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = patient(&bus, "storm").publisher().unwrap();
+    publish_all(&publisher, 0..1, Guarantee::Durable);
+    for (from, lives) in [(1, true), (20, false)] {
+        let stalled = Stalled::begin(folder.path(), "storm");
+        publish_all(&publisher, from..from + 19, Guarantee::Stored);
+        serving.signal(Signal::KILL);
+        serving.wait();
+        drop(stalled);
+        if !lives {
+            bus.close();
+        }
+        serving = service(&url, folder.path());
+        await_service(&url);
+        if lives {
+            publisher.flush(Guarantee::Durable, LONG).unwrap();
+        }
+        await_all(&url, "storm", from + 19);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, name) = (entry.as_ref().unwrap().path(), entry.as_ref().unwrap().file_name());
+        match entry.is_dir() {
+            true => copy(&entry, &to.join(name)),
+            false => _ = std::fs::copy(&entry, to.join(name)).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn what_a_power_cut_takes_that_was_stored_alone_a_living_writer_sends_again() {
+    let (url, root) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
+    let [folder, disk] = ["folder", "disk"].map(|name| root.path().join(name));
+    let mut serving = service(&url, &folder);
+    await_service(&url);
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = patient(&bus, "storm").publisher().unwrap();
+    publish_all(&publisher, 0..10, Guarantee::Durable);
+    let stalled = Stalled::begin(&folder, "storm");
+    copy(&folder, &disk);
+    publish_all(&publisher, 10..30, Guarantee::Stored);
+    serving.signal(Signal::KILL);
+    serving.wait();
+    drop(stalled);
+    // What was never synced is gone.
+    std::fs::remove_dir_all(&folder).unwrap();
+    copy(&disk, &folder);
+    serving = service(&url, &folder);
+    await_service(&url);
+    publisher.flush(Guarantee::Durable, LONG).unwrap();
+    publish_all(&publisher, 30..40, Guarantee::Durable);
+    await_all(&url, "storm", 40);
+    drop(serving);
 }

@@ -2,7 +2,9 @@
 //! whose key is its name and whose payload is JSON; `null` is a topic that was forgotten.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
 
+use helio_bus::transport::locked;
 use helio_bus::{
     Bus, Event, Guarantee, Message, PublishError, Publisher, Qos, Start, Subscribe, TopicError,
     TopicName, TopicSpec,
@@ -32,7 +34,7 @@ fn yes() -> bool {
 
 /// The catalogue of one folder. While it is open nobody else has it.
 pub(super) struct Catalogue {
-    topics: BTreeMap<TopicName, Known>,
+    topics: Mutex<BTreeMap<TopicName, Known>>,
     publisher: Publisher,
 }
 
@@ -52,26 +54,26 @@ impl Catalogue {
                 .map_err(|error| wrong(error.to_string()))?;
             known.map(|known| topics.insert(topic, known));
         }
-        Ok(Self { topics, publisher })
+        Ok(Self { topics: Mutex::new(topics), publisher })
     }
 
-    pub(super) fn known(&self) -> &BTreeMap<TopicName, Known> {
-        &self.topics
+    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<TopicName, Known>> {
+        locked(&self.topics)
     }
 
-    /// Keeps what a topic is, durably.
-    pub(super) fn put(&mut self, topic: &TopicName, known: Known) -> Result<(), DurabilityError> {
-        if self.topics.get(topic) == Some(&known) {
+    /// Keeps what a topic is, durably: who waits for the disk at the same moment shares it.
+    pub(super) fn put(&self, topic: &TopicName, known: Known) -> Result<(), DurabilityError> {
+        if self.known().get(topic) == Some(&known) {
             return Ok(());
         }
         self.write(topic, &serde_json::to_vec(&known).unwrap_or_default())?;
-        self.topics.insert(topic.clone(), known);
+        self.known().insert(topic.clone(), known);
         Ok(())
     }
 
     /// Forgets a topic; whether it was there.
-    pub(super) fn forget(&mut self, topic: &TopicName) -> Result<bool, DurabilityError> {
-        let known = self.topics.remove(topic).is_some();
+    pub(super) fn forget(&self, topic: &TopicName) -> Result<bool, DurabilityError> {
+        let known = self.known().remove(topic).is_some();
         if known {
             self.write(topic, b"null")?;
         }

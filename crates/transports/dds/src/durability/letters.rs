@@ -1,8 +1,10 @@
-//! What a topic's writers are told of their samples: how far they are durable, and what is missing.
+//! What a topic's writers are told of their samples: how far they are in the journal and on the
+//! disk, and what is missing.
 //!
 //! Constraints. By what is so, not by what has happened: each writer that lives is told how far it
 //! is durable unless it was told that already, so that no lost word, late writer or session that
-//! was away for a while leaves one that is never told.
+//! was away for a while leaves one that is never told. All of them are gone through at each look;
+//! between two looks those alone of whom something is new.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -36,14 +38,23 @@ pub(super) struct Letters {
     refused: HashMap<Who, (Instant, String)>,
     /// Incarnations that have taken over without having a sample here.
     fenced: HashMap<Who, u64>,
-    /// Somebody may have to be told something.
-    due: bool,
+    /// Who may have to be told something, and whether everybody may.
+    due: HashSet<Who>,
+    all: bool,
+}
+
+/// How far each producer's samples are.
+pub(super) struct Marks<'a> {
+    /// In the journal; none where nobody waits for that.
+    pub(super) appended: Option<&'a HashMap<Who, Order>>,
+    /// On the disk.
+    pub(super) durable: &'a HashMap<Who, Order>,
 }
 
 impl Letters {
-    /// There may be something to tell.
+    /// Everybody may have to be told something.
     pub(super) fn look(&mut self) {
-        self.due = true;
+        self.all = true;
         for waiting in [&mut self.repeats, &mut self.missing] {
             if waiting.len() > MAX_PRODUCERS {
                 waiting.clear();
@@ -61,10 +72,20 @@ impl Letters {
         }
     }
 
+    /// Whether somebody may have to be told something.
+    pub(super) fn is_due(&self) -> bool {
+        self.all || !self.due.is_empty()
+    }
+
+    /// More of a producer's is on the disk.
+    pub(super) fn synced(&mut self, who: Who) {
+        self.due.insert(who);
+    }
+
     /// What a producer has sent was known: it is told once more.
     pub(super) fn repeat(&mut self, who: Who) {
+        self.due.insert(who.clone());
         self.repeats.insert(who);
-        self.due = true;
     }
 
     /// Samples of a producer are missing; they are asked for, not too often.
@@ -76,15 +97,15 @@ impl Letters {
             None => MISSING[0],
         };
         self.asked.insert(who.clone(), (now, patience));
+        self.due.insert(who.clone());
         self.missing.insert(who);
-        self.due = true;
     }
 
     /// A sample of a producer was taken.
     pub(super) fn took(&mut self, who: &Who) {
         self.asked.remove(who);
         self.refused.remove(who);
-        self.due = true;
+        self.due.insert(who.clone());
     }
 
     /// A producer's samples cannot be kept. True where that is new.
@@ -106,8 +127,8 @@ impl Letters {
 
     /// A newer incarnation of a producer has taken over.
     pub(super) fn fence(&mut self, who: Who, newer: u64) {
+        self.due.insert(who.clone());
         self.fenced.insert(who, newer);
-        self.due = true;
     }
 
     /// A letter that did not go out.
@@ -124,30 +145,42 @@ impl Letters {
     pub(super) fn write(
         &mut self,
         topic: &TopicName,
-        durable: &HashMap<Who, Order>,
+        marks: &Marks<'_>,
         state: &State,
         into: &mut Vec<(String, Stored)>,
     ) {
-        if !std::mem::take(&mut self.due) {
+        let due = std::mem::take(&mut self.due);
+        if std::mem::take(&mut self.all) {
+            self.told.retain(|(session, _), _| state.live.contains(session));
+            let live = state.writers(topic).filter(|(session, _)| state.live.contains(*session));
+            live.for_each(|writer| self.tell(topic, writer, marks, into));
             return;
         }
-        self.told.retain(|(session, _), _| state.live.contains(session));
-        for (session, writer) in state.writers(topic) {
-            if !writer.open || !state.live.contains(session) {
-                continue;
-            }
-            let who = (writer.partition, writer.producer.clone());
-            let Some(letter) = self.letter(topic, writer, &who, durable.get(&who)) else {
-                continue;
-            };
-            // Each time that it is asked, though it was so before.
-            let again = letter.verdict == Some(Verdict::Again);
-            let repeats = self.repeats.remove(&who) || again;
-            let place = (session.to_owned(), who);
-            if repeats || self.told.get(&place) != Some(&letter) {
-                into.push((place.0.clone(), letter.clone()));
-                self.told.insert(place, letter);
-            }
+        for (partition, producer) in &due {
+            let writers = state.writers_of(topic, (*partition, producer));
+            let live = writers.filter(|(session, _)| state.live.contains(*session));
+            live.for_each(|writer| self.tell(topic, writer, marks, into));
+        }
+    }
+
+    /// Adds what one writer is to be told, if anything.
+    fn tell(
+        &mut self,
+        topic: &TopicName,
+        (session, writer): (&str, &WriterWord),
+        marks: &Marks<'_>,
+        into: &mut Vec<(String, Stored)>,
+    ) {
+        let who = (writer.partition, writer.producer.clone());
+        let letter = writer.open.then(|| self.letter(topic, writer, &who, marks)).flatten();
+        let Some(letter) = letter else { return };
+        // Each time that it is asked, though it was so before.
+        let again = letter.verdict == Some(Verdict::Again);
+        let repeats = self.repeats.remove(&who) || again;
+        let place = (session.to_owned(), who);
+        if repeats || self.told.get(&place) != Some(&letter) {
+            into.push((place.0.clone(), letter.clone()));
+            self.told.insert(place, letter);
         }
     }
 
@@ -156,12 +189,19 @@ impl Letters {
         topic: &TopicName,
         writer: &WriterWord,
         who: &Who,
-        durable: Option<&Order>,
+        marks: &Marks<'_>,
     ) -> Option<Stored> {
         let incarnation = writer.incarnation;
+        let durable = marks.durable.get(who);
         let newest = durable.map_or(0, |order| order.0);
         let newer = newest.max(self.fenced.get(who).copied().unwrap_or(0));
-        let sequence = durable.filter(|order| order.0 == incarnation).map_or(0, |order| order.1);
+        let of_its = |order: Option<&Order>| {
+            order.filter(|order| order.0 == incarnation).map_or(0, |order| order.1)
+        };
+        let sequence = of_its(durable);
+        let appended = of_its(marks.appended.and_then(|appended| appended.get(who)));
+        // Where it is no more than what is durable, it says nothing.
+        let appended = if appended > sequence { appended } else { 0 };
         let verdict = if newer > incarnation {
             Some(Verdict::Fenced { newer })
         } else if let Some((_, cause)) = self.refused.get(who) {
@@ -169,12 +209,12 @@ impl Letters {
         } else {
             self.missing.remove(who).then_some(Verdict::Again)
         };
-        if verdict.is_none() && sequence == 0 {
+        if verdict.is_none() && sequence == 0 && appended == 0 {
             return None;
         }
         let (partition, producer) = who.clone();
         let stand = Stand { partition, producer, incarnation, sequence, ways: [0; 2] };
-        Some(Stored { topic: topic.clone(), stand, verdict })
+        Some(Stored { topic: topic.clone(), stand, appended, verdict })
     }
 }
 
@@ -200,12 +240,53 @@ mod tests {
     }
 
     fn written(letters: &mut Letters, state: &State, order: Order) -> Vec<(String, u64, bool)> {
-        let (mut all, durable) = (Vec::new(), HashMap::from([(who(), order)]));
         letters.look();
-        letters.write(&"kept".parse().unwrap(), &durable, state, &mut all);
+        let all = told(letters, state, (order, order));
         let fenced = |letter: &Stored| matches!(letter.verdict, Some(Verdict::Fenced { .. }));
         let all = all.into_iter();
         all.map(|(to, letter)| (to, letter.stand.sequence, fenced(&letter))).collect()
+    }
+
+    /// What is told by what is in the journal, and on the disk.
+    fn told(
+        letters: &mut Letters,
+        state: &State,
+        (appended, durable): (Order, Order),
+    ) -> Vec<(String, Stored)> {
+        let mut all = Vec::new();
+        let [appended, durable] = [appended, durable].map(|order| HashMap::from([(who(), order)]));
+        let marks = Marks { appended: Some(&appended), durable: &durable };
+        letters.write(&"kept".parse().unwrap(), &marks, state, &mut all);
+        all
+    }
+
+    #[test]
+    fn what_is_in_the_journal_is_said_before_it_is_on_the_disk_and_neither_twice() {
+        let (mut letters, mut state) = (Letters::default(), State::default());
+        hear(&mut state, "a", 7, true);
+        let marks = |letters: &mut Letters, appended, durable| {
+            let told = told(letters, &state, ((7, appended), (7, durable)));
+            let of = |(_, letter): (String, Stored)| (letter.appended, letter.stand.sequence);
+            told.into_iter().map(of).collect::<Vec<_>>()
+        };
+        letters.took(&who());
+        assert_eq!(marks(&mut letters, 3, 1), [(3, 1)]);
+        assert_eq!(marks(&mut letters, 3, 3), [], "nobody is due");
+        letters.synced(who());
+        assert_eq!(marks(&mut letters, 3, 3), [(0, 3)]);
+        letters.synced(who());
+        letters.took(&who());
+        assert_eq!(marks(&mut letters, 3, 3), []);
+        letters.took(&(1, who().1));
+        assert_eq!(marks(&mut letters, 4, 3), [], "another partition's is none of its business");
+    }
+
+    #[test]
+    fn an_older_services_letter_says_what_is_durable_alone() {
+        let old = r#"{"topic":"kept","stand":{"partition":0,"producer":"Mount","incarnation":7,
+            "sequence":3}}"#;
+        let Stored { stand, appended, .. } = serde_json::from_str(old).unwrap();
+        assert_eq!((stand.sequence, appended), (3, 0));
     }
 
     #[test]

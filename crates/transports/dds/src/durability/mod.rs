@@ -4,25 +4,29 @@
 //! Constraints. Nothing is acknowledged before it is durable in the journal; what is not
 //! acknowledged stays with its writer, which sends it again. Killing the service at any instruction
 //! loses nothing that was acknowledged. One thread does all that receipts depend on, so that no two
-//! of its parts see different things; another one hands out what is there, and where the first one
-//! stands still a third takes back that the service is ready. What goes wrong with a topic, a
-//! producer or a letter is theirs: the service goes on.
+//! of its parts see different things, and waits for nobody: what takes the disk is done by others
+//! for it. Another one hands out what is there, and where the first one stands still a third takes
+//! back that the service is ready. What goes wrong with a topic, a producer or a letter is theirs:
+//! the service goes on.
 //!
 //! Format. The journal is the bus's own: a topic is kept under its name, its samples as they were
 //! published. `catalogue` says what the topics are in the domain.
 //!
-//! Operation, a turn: topics that are new in the tables are opened; what has come is forwarded into
-//! the journal, and waited for until it is durable, all of it at once; the writers are told. Beside
-//! it, who has asked for history gets it page by page.
+//! Operation, a turn: topics that are new in the tables are opened, some at a time, beside it; what
+//! has come is appended to the journal, and the writers are told; what has got onto the disk by now
+//! they are told, too. Beside it, who has asked for history gets it page by page.
 //!
 //! Two services of a domain keep the same topics. Writers wait for both; a reader asks one of them,
 //! and the other one when that has gone; one that comes back fetches what it has missed.
 
 mod catalogue;
+mod errands;
 mod letters;
 mod level;
 mod lost;
+mod opening;
 mod serve;
+mod syncing;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -31,6 +35,7 @@ mod watch;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Opening, locked};
@@ -47,13 +52,15 @@ use crate::options::Options;
 use crate::post::{Pen, STORED, Stored, stored_qos};
 use crate::tables::{Keeps, Stand, Word, unix_nanos};
 use crate::topic::{Dds, has_last_values, is_kept};
-use catalogue::{Catalogue, Known};
+use catalogue::Catalogue;
+use errands::{Errand, Errands};
+use opening::{Opened, Opener};
 use serve::{Server, Shelves};
 use topic::Keeping;
 use watch::Watch;
 
-/// The most topics that are opened in one turn: others' samples wait meanwhile.
-const OPENED_A_TURN: usize = 16;
+/// The most topics that are opened at a time: other errands have their turn meanwhile.
+const OPENED_AT_A_TIME: usize = 16;
 /// What begins with it is the transport's own, and the journal's.
 pub(crate) const INTERNAL: &str = "_helio/";
 /// How often it is looked for new topics, schemas and services.
@@ -153,15 +160,28 @@ fn opening(url: &str) -> Result<Opening, ConnectError> {
     Ok(Opening { url: url.parse()?, clock: Arc::new(SystemClock::new()) })
 }
 
+/// A topic that is being opened.
+struct Begun {
+    qos: Qos,
+    kept: bool,
+    token: u64,
+    opened: Errand<Opened>,
+}
+
 /// A durability service: whoever runs it takes turns until it is to stop. Dropping it ends it; what
 /// it has stays in the folder.
 pub struct Durability {
-    dds: Dds,
-    catalogue: Catalogue,
+    dds: Arc<Dds>,
+    catalogue: Arc<Catalogue>,
     journal: Bus,
     bell: Arc<dyn Bell>,
+    errands: Arc<Errands>,
     topics: BTreeMap<TopicName, Keeping>,
+    /// Those that are to be opened, and those that are being.
+    unopened: VecDeque<(TopicName, Qos, bool)>,
+    opening: BTreeMap<TopicName, Begun>,
     tokens: HashMap<u64, TopicName>,
+    next_token: u64,
     /// What is handed out of the topics, and who does so.
     shelves: Arc<Shelves>,
     server: Server,
@@ -189,6 +209,7 @@ impl Durability {
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
+        let errands = Errands::start(&bell)?;
         let watch = Arc::new(Watch::new(connection.lease));
         let (watching, rung) = (Arc::clone(&watch), Arc::clone(&bell));
         connection.listen(move |connection| {
@@ -198,12 +219,16 @@ impl Durability {
         let shelves = Arc::<Shelves>::default();
         let server = Server::start(&connection, &shelves)?;
         let mut service = Self {
-            dds: Dds::new(connection),
-            catalogue,
+            dds: Arc::new(Dds::new(connection)),
+            catalogue: Arc::new(catalogue),
             journal,
             bell,
+            errands,
             topics: BTreeMap::new(),
+            unopened: VecDeque::new(),
+            opening: BTreeMap::new(),
             tokens: HashMap::new(),
+            next_token: 0,
             shelves,
             server,
             marks: HashMap::new(),
@@ -225,7 +250,7 @@ impl Durability {
     /// [`DurabilityError`].
     pub fn forget(folder: &Path, topics: &[TopicName]) -> Result<Vec<TopicName>, DurabilityError> {
         let journal = Bus::connect(&format!("journal:{}", folder.display()))?;
-        let mut catalogue = Catalogue::open(&journal)?;
+        let catalogue = Catalogue::open(&journal)?;
         let mut forgotten = Vec::new();
         for topic in topics {
             let known = catalogue.forget(topic)?;
@@ -239,12 +264,13 @@ impl Durability {
     /// Topics that nobody has open are there all the same: what is to be said of them. First that
     /// they are here: another service that starts, too, waits for what this one has.
     fn learn(&mut self) -> Result<(), DurabilityError> {
-        let kept = self.catalogue.known().iter().filter(|(_, known)| known.kept);
+        let known = self.catalogue.known();
+        let kept = known.iter().filter(|(_, known)| known.kept);
         self.unsaid.extend(kept.map(|(topic, _)| {
             let keeps = Keeps { opening: true, ..Keeps::default() };
             Word::Keeps { topic: topic.clone(), keeps }
         }));
-        for (topic, known) in self.catalogue.known().iter().filter(|(_, known)| known.kept) {
+        for (topic, known) in known.iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
             self.unsaid.push_back(Word::Topic {
                 topic: topic.clone(),
@@ -307,6 +333,7 @@ impl Durability {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             self.look(tell);
         }
+        self.take_opened(tell);
         if !self.store(tell) {
             self.rest(at_most);
         }
@@ -334,6 +361,19 @@ impl Durability {
             // It would be said behind what it says of topics that are open.
             return;
         }
+        self.look_for_topics();
+        for topic in self.topics.values_mut() {
+            topic.look(&mut self.figures, tell);
+            self.watch.beat();
+        }
+        let tables = &self.dds.connection.tables;
+        let live = |session: &String| tables.look(|state| state.live.contains(session));
+        self.marks.retain(|session, _| live(session));
+        self.looked = Some(Instant::now());
+    }
+
+    /// Looks what is to be opened.
+    fn look_for_topics(&mut self) {
         let tables = &self.dds.connection.tables;
         // What was kept stays so: what was acknowledged of it is in the folder.
         let was_kept =
@@ -349,41 +389,69 @@ impl Durability {
             };
             state.topics().into_iter().filter_map(wanted).collect::<Vec<_>>()
         });
-        let mut more = false;
-        let mut opened = 0;
+        self.unopened.clear();
         for (name, qos, kept) in wanted {
-            // One that nobody had open any more may have been made anew, and differently.
-            if self.topics.get(&name).is_some_and(|topic| topic.is(&qos, kept)) {
-                continue;
-            }
+            let open = self.topics.get(&name);
             let refused = self.refused.get(&name);
-            if refused.is_some_and(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < REFUSED) {
+            let refused =
+                refused.filter(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < REFUSED);
+            // One that nobody had open any more may have been made anew, and differently.
+            if open.is_none_or(|topic| !topic.is(&qos, kept)) && refused.is_none() {
+                self.unopened.push_back((name, qos, kept));
+            }
+        }
+        self.open_some();
+    }
+
+    /// Begins to open what is to be opened, up to so many at a time.
+    fn open_some(&mut self) {
+        while self.opening.len() < OPENED_AT_A_TIME
+            && let Some((name, qos, kept)) = self.unopened.pop_front()
+        {
+            // Where it cannot be closed, it is tried again with the next look.
+            if self.opening.contains_key(&name) || !self.close_topic(&name) {
                 continue;
             }
-            if opened == OPENED_A_TURN {
-                more = true;
-                break;
-            }
-            opened += 1;
-            if !self.close_topic(&name) {
-                more = true;
+            let token = self.next_token;
+            self.next_token += 1;
+            let opener = Opener {
+                dds: Arc::clone(&self.dds),
+                journal: self.journal.clone(),
+                catalogue: Arc::clone(&self.catalogue),
+                watch: Arc::clone(&self.watch),
+                errands: Arc::clone(&self.errands),
+                bell: Arc::clone(&self.bell),
+            };
+            let topic = name.clone();
+            let opened = self.errands.run(move || opener.open(&topic, (token, kept)));
+            self.opening.insert(name, Begun { qos, kept, token, opened });
+        }
+    }
+
+    /// Looks after topics that were opened meanwhile.
+    fn take_opened(&mut self, tell: &mut dyn FnMut(Notice)) {
+        let over = |(name, opening): (&TopicName, &Begun)| match opening.opened.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            opened => Some((name.clone(), opened)),
+        };
+        let over: Vec<_> = self.opening.iter().filter_map(over).collect();
+        for (name, opened) in over {
+            let Some(Begun { qos, kept, token, .. }) = self.opening.remove(&name) else {
                 continue;
+            };
+            match opened {
+                Ok(Ok(Some((topic, samples)))) => {
+                    self.tokens.insert(token, name.clone());
+                    locked(&self.shelves).insert(name.clone(), Arc::clone(topic.shelf()));
+                    self.topics.insert(name.clone(), topic);
+                    tell(Notice::Keeps { topic: name, samples });
+                }
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => self.refuse(name, (qos, kept), &error.to_string(), tell),
+                Err(panicked) => self.refuse(name, (qos, kept), &panicked.to_string(), tell),
             }
-            match self.open_topic(&name, kept) {
-                Ok(Some(samples)) => tell(Notice::Keeps { topic: name, samples }),
-                Ok(None) => {}
-                Err(error) => self.refuse(name, (qos, kept), &error.to_string(), tell),
-            }
-            self.watch.beat();
         }
-        for topic in self.topics.values_mut() {
-            topic.look(&self.journal, &mut self.figures, tell);
-            self.watch.beat();
-        }
-        let tables = &self.dds.connection.tables;
-        let live = |session: &String| tables.look(|state| state.live.contains(session));
-        self.marks.retain(|session, _| live(session));
-        self.looked = (!more).then(Instant::now);
+        self.open_some();
     }
 
     /// A topic cannot be opened: its writers are told, and it is tried again.
@@ -420,75 +488,47 @@ impl Durability {
         true
     }
 
-    /// Opens a topic; gives how many samples of it there are. Those of which last values are kept
-    /// alone end with their participants, as they do without a service.
-    fn open_topic(&mut self, name: &TopicName, kept: bool) -> Result<Option<u64>, DurabilityError> {
-        let token = self.tokens.len() as u64;
-        let known =
-            self.dds.connection.tables.look(|tables| {
-                tables.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
-            });
-        let state = if kept { self.dds.state(name)? } else { self.dds.passing(name) };
-        let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
-        let known = Known { qos, origin, kept };
-        let passing = self.catalogue.known().get(name).map(|known| !known.kept);
-        if !kept && passing.is_none() {
-            if self.journal.topic_info(name)?.is_some() {
-                return Err(DurabilityError::NotOurs(name.clone()));
-            }
-            // Before there is anything that could be taken for what was kept.
-            self.catalogue.put(name, known.clone())?;
+    /// Puts what has come into the journal, and says so; then what has got onto the disk.
+    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> bool {
+        let mut busy = self.take(true, tell);
+        self.write_letters();
+        for topic in self.topics.values_mut().filter(|topic| topic.is_kept()) {
+            topic.settle(tell);
         }
-        let passing = passing == Some(true);
-        if kept && passing {
-            // Last values alone have holes, which no mark may cover.
-            self.journal.remove_topic(name)?;
-        }
-        let open = |state| Keeping::open(&self.journal, (state, &self.watch), (token, kept));
-        let (topic, samples) = match open(Arc::clone(&state)) {
-            Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
-                ..
-            }))) if !kept && passing => {
-                // Last values of what was another topic.
-                self.journal.remove_topic(name)?;
-                open(state)?
-            }
-            other => other?,
-        };
-        self.catalogue.put(name, known)?;
-        self.tokens.insert(token, name.clone());
-        locked(&self.shelves).insert(name.clone(), Arc::clone(topic.shelf()));
-        self.topics.insert(name.clone(), topic);
-        Ok(Some(samples))
+        self.write_letters();
+        // Receipts first: nobody waits for what has last values alone.
+        busy |= self.take(false, tell);
+        busy
     }
 
-    /// Puts what has come into the journal; says so when all of it is durable.
-    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> bool {
+    /// Takes what has come of the topics that are kept, or of which last values are. True where
+    /// there may be more.
+    fn take(&mut self, kept: bool, tell: &mut dyn FnMut(Notice)) -> bool {
         let mut busy = false;
-        // Receipts first: nobody waits for what has last values alone.
-        for kept in [true, false] {
-            for topic in self.topics.values_mut() {
-                if topic.is_kept() == kept && !topic.is_armed() {
-                    busy |= topic.take(&self.journal, &mut self.figures, tell);
-                    self.watch.beat();
-                }
-            }
-            let mut letters = Vec::new();
-            for topic in self.topics.values_mut().filter(|topic| topic.is_kept() && kept) {
-                topic.settle(tell);
-                topic.letters(&mut letters);
+        for topic in self.topics.values_mut() {
+            if topic.is_kept() == kept && !topic.is_armed() {
+                busy |= topic.take(&mut self.figures, tell);
                 self.watch.beat();
-            }
-            for (session, letter) in letters {
-                if self.send(&session, &letter).is_err()
-                    && let Some(topic) = self.topics.get_mut(&letter.topic)
-                {
-                    // The session takes none at the moment.
-                    topic.untold(&session, &letter);
-                }
             }
         }
         busy
+    }
+
+    /// Tells writers what is new of their samples.
+    fn write_letters(&mut self) {
+        let mut letters = Vec::new();
+        for topic in self.topics.values_mut().filter(|topic| topic.is_kept()) {
+            topic.letters(&mut letters);
+        }
+        for (session, letter) in letters {
+            if self.send(&session, &letter).is_err()
+                && let Some(topic) = self.topics.get_mut(&letter.topic)
+            {
+                // The session takes none at the moment.
+                topic.untold(&session, &letter);
+            }
+        }
+        self.watch.beat();
     }
 
     fn send(&mut self, session: &str, letter: &Stored) -> Result<(), TransportError> {
@@ -515,6 +555,7 @@ impl Drop for Durability {
     fn drop(&mut self) {
         self.topics.clear();
         self.dds.connection.close();
+        self.errands.end();
         self.journal.close();
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Constraints. Nothing is said to be durable that was only read, or only appended. A hole before a
 //! sample cannot be filled any more behind it: what others may have is fetched first. What goes
-//! wrong here is this topic's trouble, or one producer's.
+//! wrong here is this topic's trouble, or one producer's. Nobody waits for the disk here: what
+//! takes it is an errand, and the topic's samples wait meanwhile, not those of others.
 //!
 //! Operation, a circle: what is in the folder is synced; what other services have is fetched; then
 //! the topic is ready, and takes what writers send. It begins anew, behind, after a hole that
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Armed, Reader};
@@ -21,13 +23,16 @@ use helio_bus::{
     TopicSpec, TransportError,
 };
 use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
-use helio_core::{Producer, ProducerName};
+use helio_core::{Producer, ProducerName, TopicName};
 use helio_journal::JournalError;
 
-use super::letters::Letters;
+use super::errands::{Errand, Errands};
+use super::letters::{Letters, Marks};
 use super::level::Level;
 use super::lost::Lost;
+use super::opening::Opener;
 use super::serve::Shelf;
+use super::syncing::{Forwarders, Syncing};
 use super::watch::Watch;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
 use crate::envelope::{BEGINS, Header};
@@ -38,13 +43,13 @@ use crate::reader::DdsReader;
 use crate::tables::{Keeps, is_text_of};
 use crate::topic::TopicState;
 
-/// The most samples that are taken of a topic before it is waited until they are durable.
+/// The most samples that are taken of a topic before others have their turn.
 const BATCH: usize = 1_024;
 /// The same of one of which last values are kept alone.
 const PASSING: usize = 128;
 /// The most producers of a topic that have a writer in the journal at a time.
 const MAX_FORWARDERS: usize = 1_024;
-/// How long the disk is given to make a batch durable.
+/// How long the disk is given to make what was appended durable.
 const DISK: Duration = Duration::from_secs(60);
 /// How long the journal's own syncs are given to make durable what was in the folder.
 const SYNCED: Duration = Duration::from_secs(10);
@@ -57,8 +62,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A service that is there and hands out nothing for so long is not waited for; what it has comes
 /// when it says that it goes on.
 const SILENT: Duration = Duration::from_secs(60);
-/// The longest that a reader waits to meet its writers, where a participant is stopped.
-const MEETING: Duration = Duration::from_secs(10);
 /// How long services that lost each other are given to hear so.
 const RETURNED: Duration = Duration::from_secs(2);
 
@@ -86,18 +89,26 @@ pub(super) struct Keeping {
     armed: bool,
     stage: Stage,
     reader: DdsReader,
+    bus: Bus,
     journal: Topic,
+    errands: Arc<Errands>,
     /// What is handed out of it.
     shelf: Arc<Shelf>,
-    forwarders: HashMap<Who, Forwarder>,
+    forwarders: Forwarders,
     schemas: HashSet<SchemaId>,
+    /// What the next sample waits for.
+    preparing: Option<Errand<Prepared>>,
+    /// A writer in the journal that could not be had.
+    unopened: Option<((Who, u64), PublishError)>,
     /// What is in the journal, on the disk or not: it is not appended again.
     has: HashMap<Who, Order>,
     /// What of it is durable.
     durable: HashMap<Who, Order>,
-    under_way: HashMap<u32, Publishing>,
-    /// Whose samples those are.
-    fresh: HashSet<Who>,
+    syncing: Syncing,
+    /// Somebody waits for the disk.
+    hurry: bool,
+    /// It was looked after since it was last seen what is durable.
+    looked: bool,
     letters: Letters,
     keeps: Keeps,
     /// Whether that was said.
@@ -169,8 +180,17 @@ fn told(error: impl Display) -> String {
     error.to_string()
 }
 
+/// What takes the disk and is had before a sample can be appended.
+enum Prepared {
+    Schema(SchemaId, Result<(), TopicError>),
+    /// A writer in the journal, for an incarnation.
+    Forwarder((Who, u64), Result<Forwarder, TopicError>),
+}
+
 /// Why a sample is not in the journal.
 enum Unkept {
+    /// Something is prepared that it needs.
+    Yet,
     /// The topic cannot be kept at the moment.
     Topic(String),
     /// This producer's samples cannot be.
@@ -202,19 +222,18 @@ impl From<PublishError> for Unkept {
 impl Keeping {
     /// Opens it; gives how many samples of it there are.
     pub(super) fn open(
-        journal: &Bus,
-        (state, watch): (Arc<TopicState>, &Arc<Watch>),
+        opener: &Opener,
+        state: Arc<TopicState>,
         (token, kept): (u64, bool),
     ) -> Result<(Self, u64), DurabilityError> {
+        let Opener { journal: bus, watch, errands, bell, .. } = opener;
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
-        let topic = journal.topic(spec)?;
-        let info = journal.topic_info(&state.name)?;
+        let topic = bus.topic(spec)?;
+        let info = bus.topic_info(&state.name)?;
         let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
         schemas.insert(SchemaId::BYTES);
-        let (has, samples) = read_stands(&topic, watch)?;
-        watch.beat_for(MEETING);
+        let (has, samples) = read_stands(&topic)?;
         let reader = DdsReader::keeping(&state, &stands(&has))?;
-        watch.beat();
         let said = watch.said(&state.name);
         let mut keeping = Self {
             level: Level::new(&state),
@@ -227,13 +246,18 @@ impl Keeping {
             stage: Stage::Unsynced { since: Instant::now() },
             reader,
             shelf: Shelf::new(topic.clone(), kept, &has),
+            bus: bus.clone(),
+            syncing: Syncing::new(&topic, bell),
             journal: topic,
+            errands: Arc::clone(errands),
             forwarders: HashMap::new(),
             schemas,
+            preparing: None,
+            unopened: None,
             has,
             durable: HashMap::new(),
-            under_way: HashMap::new(),
-            fresh: HashSet::new(),
+            hurry: false,
+            looked: false,
             letters: Letters::default(),
             // It may have been open before: who heard that it was ready hears so again.
             keeps: Keeps {
@@ -255,8 +279,27 @@ impl Keeping {
             waited: None,
             failed: None,
         };
+        keeping.carry_what_is_known();
         keeping.say();
         Ok((keeping, samples))
+    }
+
+    /// Carries the schemas that are known when it is opened; what fails is tried again.
+    fn carry_what_is_known(&mut self) {
+        for id in self.uncarried() {
+            if let Some(schema) = self.text(id)
+                && carry(&self.bus, &self.state.name, &schema).is_ok()
+            {
+                self.schemas.insert(id);
+            }
+        }
+    }
+
+    /// The schemas that it does not have in the journal.
+    fn uncarried(&self) -> Vec<SchemaId> {
+        let known = self.state.connection.tables.look(|tables| tables.schemas(&self.state.name));
+        let known = known.into_iter().map(|(id, _)| id);
+        known.filter(|id| !self.schemas.contains(id)).collect()
     }
 
     /// Says how it is kept; where that cannot be said, at the next look.
@@ -291,6 +334,7 @@ impl Keeping {
     /// Whether nothing is taken from writers: it could not be put behind what others have.
     fn waits(&self) -> bool {
         match self.stage {
+            _ if self.preparing.is_some() => true,
             Stage::Ready => false,
             Stage::Behind { .. } => self.kept && !self.reader.is_behind(),
             Stage::Unsynced { .. } | Stage::Trouble { .. } => true,
@@ -315,21 +359,20 @@ impl Keeping {
     }
 
     /// Looks after what is not done by what comes: schemas, other services, an end of trouble.
-    pub(super) fn look(
-        &mut self,
-        journal: &Bus,
-        figures: &mut Figures,
-        tell: &mut dyn FnMut(Notice),
-    ) {
+    pub(super) fn look(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) {
         self.shelf.looked();
         self.letters.look();
+        let wanted =
+            || self.state.connection.tables.look(|known| known.is_wanted(&self.state.name));
+        self.hurry = self.state.qos.guarantee == Guarantee::Durable || wanted();
+        self.looked = true;
         if self.keeps.trouble.is_some() && !matches!(self.stage, Stage::Behind { .. }) {
             // It comes again: writers have it still. Where it fails, it does so when it is taken.
             let _ = self.reader.discard();
         }
         let now = Instant::now();
         let waits = matches!(self.stage, Stage::Trouble { until } if now < until);
-        if !waits && let Err(cause) = self.step(journal, figures, tell) {
+        if !waits && let Err(cause) = self.step(figures, tell) {
             self.trouble(&cause, tell);
         }
         if !self.said {
@@ -337,18 +380,13 @@ impl Keeping {
         }
     }
 
-    fn step(
-        &mut self,
-        journal: &Bus,
-        figures: &mut Figures,
-        tell: &mut dyn FnMut(Notice),
-    ) -> Result<(), String> {
+    fn step(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) -> Result<(), String> {
         if matches!(self.stage, Stage::Trouble { .. }) {
             self.stage = Stage::Unsynced { since: Instant::now() };
         }
-        let known = self.state.connection.tables.look(|tables| tables.schemas(&self.state.name));
-        for (id, _) in known {
-            self.carry_schema(journal, id).map_err(told)?;
+        if !self.is_preparing()? {
+            // One at a time: the others with the next looks.
+            let _ = self.uncarried().into_iter().find(|id| self.carry_schema(*id).is_err());
         }
         if let Stage::Unsynced { since } = self.stage {
             if self.kept && !self.is_synced()? {
@@ -358,7 +396,7 @@ impl Keeping {
             let until = self.state.connection.services_until();
             self.fall_behind(until, until);
             if let Some(failed) = self.failed.take() {
-                self.put(journal, failed, figures, tell)?;
+                self.put(failed, figures, tell)?;
             }
         }
         self.fetch_what_others_have(tell)
@@ -434,7 +472,7 @@ impl Keeping {
         let Stage::Behind { until, alone } = self.stage else { return Ok(()) };
         let until = if self.others.is_empty() { alone.max(until) } else { until };
         // Nobody waits until last values are durable.
-        let settled = !self.kept || self.under_way.is_empty();
+        let settled = !self.kept || self.syncing.is_idle();
         if settled && !self.may_hear_of_others(until) {
             self.stage = Stage::Ready;
             self.keeps.ready = true;
@@ -488,38 +526,65 @@ impl Keeping {
         self.kept && (now < until || unheard || now < self.unopened_until && opening())
     }
 
-    /// Makes a schema known to the journal's topic, so that whoever opens the folder reads it.
-    /// False where its text is not known, or is another's.
-    fn carry_schema(&mut self, journal: &Bus, id: SchemaId) -> Result<bool, TopicError> {
-        if self.schemas.contains(&id) {
-            return Ok(true);
-        }
+    /// A schema with its text, where that is known, and no other's.
+    fn text(&self, id: SchemaId) -> Option<SchemaText> {
         let tables = &self.state.connection.tables;
         let text = tables.look(|tables| tables.text(id).cloned());
         let text = text.or_else(|| tables.fresh(|tables| tables.text(id).cloned()));
-        let Some(text) = text else { return Ok(false) };
-        if !is_text_of(id, &text) {
-            return Ok(false);
+        let text = text.filter(|text| is_text_of(id, text))?;
+        Some(SchemaText { id, text: text.into() })
+    }
+
+    /// Has a schema made known to the journal's topic, so that whoever opens the folder reads it.
+    /// False where its text is not known, or is another's.
+    fn carry_schema(&mut self, id: SchemaId) -> Result<bool, Unkept> {
+        if self.schemas.contains(&id) {
+            return Ok(true);
         }
-        let schema = SchemaText { id, text: text.into() };
-        let spec = TopicSpec::of(self.state.name.clone());
-        let spec = spec.schema(schema.clone()).evolution(Evolution::None);
-        match journal.topic(spec)?.declare() {
-            Err(TopicError::Schema { .. }) => journal.put_schema(&schema)?,
-            other => other?,
+        let Some(schema) = self.text(id) else { return Ok(false) };
+        let (bus, topic) = (self.bus.clone(), self.state.name.clone());
+        Err(self.prepare(move || Prepared::Schema(id, carry(&bus, &topic, &schema))))
+    }
+
+    /// Has something done that takes the disk: the next sample waits for it.
+    fn prepare(&mut self, job: impl FnOnce() -> Prepared + Send + 'static) -> Unkept {
+        self.preparing = Some(self.errands.run(job));
+        Unkept::Yet
+    }
+
+    /// Whether something is being done that the next sample waits for.
+    fn is_preparing(&mut self) -> Result<bool, String> {
+        let Some(errand) = &self.preparing else { return Ok(false) };
+        let prepared = match errand.try_recv() {
+            Err(TryRecvError::Empty) => return Ok(true),
+            prepared => prepared.map_err(told)?,
+        };
+        self.preparing = None;
+        match prepared {
+            Prepared::Schema(id, carried) => {
+                carried.map_err(told)?;
+                self.schemas.insert(id);
+            }
+            Prepared::Forwarder((who, incarnation), Ok(opened)) => {
+                if self.forwarders.len() >= MAX_FORWARDERS {
+                    self.forwarders.clear();
+                }
+                self.forwarders.insert(who, (incarnation, opened));
+            }
+            // The sample that wants it fails by that.
+            Prepared::Forwarder(place, Err(TopicError::Transport(error))) => {
+                self.unopened = Some((place, error.into()));
+            }
+            Prepared::Forwarder(place, Err(error)) => {
+                self.unopened = Some((place, PublishError::NotOpened(error.to_string())));
+            }
         }
-        self.schemas.insert(id);
-        Ok(true)
+        Ok(false)
     }
 
     /// Puts what has come into the journal. True where there may be more.
-    pub(super) fn take(
-        &mut self,
-        journal: &Bus,
-        figures: &mut Figures,
-        tell: &mut dyn FnMut(Notice),
-    ) -> bool {
-        let taken = self.take_some(journal, figures, tell);
+    pub(super) fn take(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) -> bool {
+        let taken = self.take_some(figures, tell);
         taken.unwrap_or_else(|cause| {
             self.trouble(&cause, tell);
             false
@@ -528,11 +593,11 @@ impl Keeping {
 
     fn take_some(
         &mut self,
-        journal: &Bus,
         figures: &mut Figures,
         tell: &mut dyn FnMut(Notice),
     ) -> Result<bool, String> {
-        if matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. }) {
+        let at_rest = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
+        if at_rest || self.is_preparing()? {
             return Ok(false);
         }
         for _ in 0..if self.kept { BATCH } else { PASSING } {
@@ -544,20 +609,19 @@ impl Keeping {
             }
             let Some(next) = next else {
                 self.empty = Some(Instant::now());
-                return Ok(self.kept && !self.under_way.is_empty());
+                return Ok(false);
             };
-            if !next.is_foreign() && !self.put(journal, next, figures, tell)? {
-                return Ok(true);
+            if !next.is_foreign() && !self.put(next, figures, tell)? {
+                return Ok(self.preparing.is_none());
             }
         }
         Ok(true)
     }
 
     /// Puts a sample into the journal, or where it belongs instead. False where others are to be
-    /// asked first for what is missing before it.
+    /// asked first for what is missing before it, or something is prepared that it needs.
     fn put(
         &mut self,
-        journal: &Bus,
         next: Queued,
         figures: &mut Figures,
         tell: &mut dyn FnMut(Notice),
@@ -568,12 +632,16 @@ impl Keeping {
                 self.reader.put_back(next);
                 return Ok(false);
             }
-            Ok((header, payload)) => self.add(journal, &next, &header, payload, (figures, tell)),
+            Ok((header, payload)) => self.add(&next, &header, payload, (figures, tell)),
             // It is not acknowledged: nothing else may stand in its place.
             Err(cause) => Err(Unkept::Producer(cause)),
         };
         match added {
             Ok(()) => Ok(true),
+            Err(Unkept::Yet) => {
+                self.reader.put_back(next);
+                Ok(false)
+            }
             Err(Unkept::Topic(cause)) => {
                 self.failed = Some(next);
                 Err(cause)
@@ -629,7 +697,6 @@ impl Keeping {
 
     fn add(
         &mut self,
-        journal: &Bus,
         next: &Queued,
         header: &Header<'_>,
         payload: &[u8],
@@ -657,7 +724,7 @@ impl Keeping {
             self.letters.repeat(who);
             return Ok(());
         }
-        if !self.carry_schema(journal, header.schema)? && self.kept && !next.is_past() {
+        if !self.carry_schema(header.schema)? && self.kept && !next.is_past() {
             // Nobody could read it: its schema's text is on its way.
             self.letters.ask(who);
             return Ok(());
@@ -680,21 +747,31 @@ impl Keeping {
             payload,
             origin: Origin::Log,
         };
-        match self.forward(&who, &sample) {
+        let Some(forwarded) = self.forward(&who, &sample) else {
+            return Err(self.open_forwarder(who, &producer));
+        };
+        match forwarded {
             // A newer incarnation was here before.
             Err(PublishError::Transport(TransportError::Fenced { newer, .. })) => {
                 self.letters.fence(who, newer);
                 return Ok(());
             }
-            forwarded => forwarded?,
+            Err(error) => return Err(error.into()),
+            Ok(offset) => self.appended(who, order, offset),
         }
-        self.shelf.has(&who, order);
-        self.letters.took(&who);
-        self.fresh.insert(who.clone());
-        self.has.insert(who, order);
         (figures.stored, figures.bytes) =
             (figures.stored + 1, figures.bytes + payload.len() as u64);
         Ok(())
+    }
+
+    /// A sample is in the journal.
+    fn appended(&mut self, who: Who, order: Order, offset: u64) {
+        if self.kept {
+            self.syncing.appended(&who, offset);
+        }
+        self.shelf.has(&who, order);
+        self.letters.took(&who);
+        self.has.insert(who, order);
     }
 
     /// Tells what is missing of an incarnation before a sample, if anything.
@@ -713,47 +790,53 @@ impl Keeping {
         }
     }
 
-    fn forward(&mut self, who: &Who, sample: &SampleRef<'_>) -> Result<(), PublishError> {
-        if !self.forwarders.contains_key(who) {
-            if self.forwarders.len() >= MAX_FORWARDERS {
-                self.forwarders.clear();
-            }
-            let opened = self.journal.forwarder(sample.producer, who.0);
-            let opened = opened.map_err(|error| match error {
-                TopicError::Transport(error) => PublishError::from(error),
-                other => PublishError::NotOpened(other.to_string()),
-            })?;
-            self.forwarders.insert(who.clone(), opened);
+    /// Appends a sample; gives its offset. None where there is no writer for it in the journal.
+    fn forward(&mut self, who: &Who, sample: &SampleRef<'_>) -> Option<Result<u64, PublishError>> {
+        let incarnation = sample.producer.incarnation;
+        if let Some((of, error)) = self.unopened.take()
+            && of == (who.clone(), incarnation)
+        {
+            return Some(Err(error));
         }
-        let Some(forwarder) = self.forwarders.get_mut(who) else { return Ok(()) };
-        let publishing = match forwarder.forward(sample, sample.headers) {
-            Err(PublishError::Full { .. }) => {
-                // What is under way makes room when it is durable.
-                self.under_way.drain().try_for_each(|(_, p)| p.wait_timeout(DISK).map(drop))?;
-                forwarder.forward(sample, sample.headers)?
-            }
-            other => other?,
-        };
-        // Later ones of a partition are durable after it.
-        self.under_way.insert(who.0, publishing);
-        Ok(())
+        let (_, forwarder) = self.forwarders.get_mut(who).filter(|(of, _)| *of == incarnation)?;
+        let appended = forwarder.forward(sample, sample.headers).and_then(Publishing::wait);
+        Some(appended.map(|receipt| receipt.offset.unwrap_or_default()))
     }
 
-    /// Waits until what is in the journal is durable.
+    /// Has a writer opened in the journal: what it claims goes to the disk.
+    fn open_forwarder(&mut self, who: Who, producer: &Producer) -> Unkept {
+        self.forwarders.remove(&who);
+        let (journal, producer) = (self.journal.clone(), producer.clone());
+        self.prepare(move || {
+            let opened = journal.forwarder(&producer, who.0);
+            let opened = opened.map(|opened| opened.guarantee(Guarantee::Stored));
+            Prepared::Forwarder((who, producer.incarnation), opened)
+        })
+    }
+
+    /// Sees what is on the disk by now, and asks it for the rest.
     pub(super) fn settle(&mut self, tell: &mut dyn FnMut(Notice)) {
-        if self.under_way.is_empty() {
+        if !self.kept {
             return;
         }
-        let mut under_way = std::mem::take(&mut self.under_way).into_values();
-        if let Some(error) = under_way.find_map(|publishing| publishing.wait_timeout(DISK).err()) {
-            return self.trouble(&error.to_string(), tell);
+        let silence = self.syncing.silence().unwrap_or_default();
+        if silence >= DISK {
+            return self.trouble(UNSYNCED, tell);
         }
-        for who in self.fresh.drain() {
-            if let Some(order) = self.has.get(&who) {
-                self.durable.insert(who, *order);
+        if self.stage == Stage::Ready && silence >= self.state.connection.lease {
+            // Who waits for the disk is not waited for by others.
+            self.stood_still();
+        }
+        let how = (self.hurry || self.stage != Stage::Ready, std::mem::take(&mut self.looked));
+        match self.syncing.turn(&self.has, &mut self.forwarders, how) {
+            Ok(durable) => {
+                for (who, order) in durable {
+                    self.letters.synced(who.clone());
+                    self.durable.insert(who, order);
+                }
             }
+            Err(cause) => self.trouble(&cause, tell),
         }
-        self.letters.look();
     }
 
     /// It cannot be kept: nothing more of it is acknowledged until it is tried again, from the
@@ -761,9 +844,9 @@ impl Keeping {
     fn trouble(&mut self, cause: &str, tell: &mut dyn FnMut(Notice)) {
         let topic = self.state.name.clone();
         let cause = format!("the durability service cannot keep {topic}: {cause}");
-        self.under_way.clear();
-        self.fresh.clear();
+        self.syncing.forget();
         self.forwarders.clear();
+        (self.preparing, self.unopened) = (None, None);
         self.fall_behind(Instant::now(), Instant::now());
         self.stage = Stage::Trouble { until: Instant::now() + AGAIN };
         // Where it fails, it is tried again with the next look.
@@ -777,14 +860,28 @@ impl Keeping {
 
     /// Adds what writers are to be told, each with the writer's session.
     pub(super) fn letters(&mut self, told: &mut Vec<(String, Stored)>) {
-        let (letters, durable) = (&mut self.letters, &self.durable);
-        let tables = &self.state.connection.tables;
-        tables.look(|state| letters.write(&self.state.name, durable, state, told));
+        if !self.letters.is_due() {
+            return;
+        }
+        // Where all wait for the disk one letter is enough.
+        let appended = self.state.qos.guarantee < Guarantee::Durable;
+        let marks = Marks { appended: appended.then_some(&self.has), durable: &self.durable };
+        let (letters, tables) = (&mut self.letters, &self.state.connection.tables);
+        tables.look(|state| letters.write(&self.state.name, &marks, state, told));
     }
 
     /// A writer was not told.
     pub(super) fn untold(&mut self, session: &str, letter: &Stored) {
         self.letters.untold(session, letter);
+    }
+}
+
+/// Makes a schema known to a topic of the journal, on the disk.
+fn carry(bus: &Bus, topic: &TopicName, schema: &SchemaText) -> Result<(), TopicError> {
+    let spec = TopicSpec::of(topic.clone()).schema(schema.clone()).evolution(Evolution::None);
+    match bus.topic(spec)?.declare() {
+        Err(TopicError::Schema { .. }) => Ok(bus.put_schema(schema)?),
+        other => other,
     }
 }
 
@@ -794,10 +891,7 @@ fn follows(has: Option<Order>, next: &Queued, order: Order) -> bool {
 }
 
 /// Reads how far each producer's samples go, and how many there are.
-fn read_stands(
-    topic: &Topic,
-    watch: &Watch,
-) -> Result<(HashMap<Who, Order>, u64), DurabilityError> {
+fn read_stands(topic: &Topic) -> Result<(HashMap<Who, Order>, u64), DurabilityError> {
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless).as_written();
     let mut samples = topic.subscribe(options)?;
     let (mut has, mut count): (HashMap<Who, Order>, u64) = (HashMap::new(), 0);
@@ -812,7 +906,6 @@ fn read_stands(
             }
             ControlFlow::Continue(())
         })?;
-        watch.beat();
         if read == 0 {
             return Ok((has, count));
         }

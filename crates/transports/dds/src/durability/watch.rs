@@ -37,14 +37,9 @@ impl Watch {
 
     /// The service does something.
     pub(super) fn beat(&self) {
-        self.beat_for(Duration::ZERO);
-    }
-
-    /// It does something from now on that takes so long, by others' fault.
-    pub(super) fn beat_for(&self, longer: Duration) {
         let mut state = locked(&self.state);
         state.still |= state.beat.elapsed() >= self.lease;
-        state.beat = Instant::now() + longer;
+        state.beat = Instant::now();
     }
 
     /// A turn begins; whether the service stood still since the one before began.

@@ -33,8 +33,8 @@ struct Topic {
     holders: HashMap<String, (Origin, Qos)>,
     /// By session and schema.
     schemas: HashMap<(String, SchemaId), (usize, Origin)>,
-    /// By session, partition and producer.
-    writers: BTreeMap<(String, u32, ProducerName), Heeded>,
+    /// By partition, producer and session.
+    writers: BTreeMap<(u32, ProducerName, String), Heeded>,
     /// The durability services that keep it, by session.
     keepers: BTreeMap<String, Keeps>,
     /// The sessions that want it kept.
@@ -103,7 +103,7 @@ impl State {
             }
             Some(Word::Writer { topic, writer }) => {
                 let of = self.topics.entry(topic.clone()).or_default();
-                let place = (session.to_owned(), writer.partition, writer.producer.clone());
+                let place = (writer.partition, writer.producer.clone(), session.to_owned());
                 let gone = !writer.open;
                 of.writers.insert(place, Heeded { word: writer, heard: now });
                 if gone {
@@ -169,7 +169,7 @@ impl State {
             topic.keepers.remove(session);
             topic.wanted.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
-            let gone = topic.writers.iter_mut().filter(|((by, ..), _)| by == session);
+            let gone = topic.writers.iter_mut().filter(|((.., by), _)| by == session);
             gone.for_each(|(_, writer)| writer.word.open = false);
             topic.forget();
         }
@@ -266,12 +266,25 @@ impl State {
     pub(crate) fn heeded(&self, name: &TopicName) -> impl Iterator<Item = (&str, &Heeded)> {
         let topic = self.topics.get(name);
         let writers = topic.into_iter().flat_map(|topic| &topic.writers);
-        writers.map(|((session, ..), writer)| (session.as_str(), writer))
+        writers.map(|((.., session), writer)| (session.as_str(), writer))
     }
 
     /// What they say.
     pub(crate) fn writers(&self, name: &TopicName) -> impl Iterator<Item = (&str, &WriterWord)> {
         self.heeded(name).map(|(session, writer)| (session, &writer.word))
+    }
+
+    /// What those say that write one partition as one producer.
+    pub(crate) fn writers_of(
+        &self,
+        name: &TopicName,
+        (partition, producer): (u32, &ProducerName),
+    ) -> impl Iterator<Item = (&str, &WriterWord)> {
+        let first = (partition, producer.clone(), String::new());
+        let topic = self.topics.get(name);
+        let behind = topic.into_iter().flat_map(move |topic| topic.writers.range(first.clone()..));
+        let of = behind.take_while(move |((p, name, _), _)| (*p, name) == (partition, producer));
+        of.map(|((.., session), writer)| (session.as_str(), &writer.word))
     }
 
     /// A producer's newest incarnation on a topic; 0 is none.
