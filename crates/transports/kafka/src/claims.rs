@@ -19,8 +19,8 @@
 //! topic says how far its writer had read when it found the topic free; if others have said
 //! something of that topic in between it has lost, in everybody's eyes. A second word confirms it:
 //! only then others are fenced, so that a claim which was lost and never taken back fences nobody
-//! after compaction. A connection with writers is heard of every other second, by the brokers'
-//! records of its words; after [`SILENCE`] its process counts as dead.
+//! after compaction. A connection with writers is heard of every second, by the brokers' records of
+//! its words; after [`SILENCE`] its process counts as dead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,10 +28,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use helio_bus::transport::{Alive, WriterInfo};
-use helio_bus::{Producer, ProducerName, Tai, TopicName, TransportError};
+use helio_bus::{Producer, ProducerName, Qos, Tai, TopicName, TransportError};
 use helio_core::qos::{Liveliness, Ownership};
 use serde::{Deserialize, Serialize};
 
+use crate::SCHEME;
 use crate::connection::Connection;
 use crate::error::outage;
 use crate::hold::{Hold, Moment, Said};
@@ -45,8 +46,11 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// How long a question about writers waits for the brokers; then the answer is what was read
 /// before.
 pub(crate) const GLANCE: Duration = Duration::from_millis(800);
+/// The shortest lease of an exclusive topic: its owner looks every second who owns it, and is sure
+/// for three quarters of the lease, less what the look takes.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 /// How long those wait who do so every second.
-const PROMPT: Duration = Duration::from_secs(1);
+pub(crate) const PROMPT: Duration = Duration::from_secs(1);
 /// How long nobody asks again after that.
 const DOUBT: Duration = Duration::from_secs(2);
 /// How long a claim that was not confirmed may still be: who claims waits for the brokers so often.
@@ -176,8 +180,8 @@ impl Claim {
     /// Says that the writer lives, and looks whether another has taken over.
     pub(crate) fn assert(&self, connection: &Connection) -> Result<(), TransportError> {
         self.check()?;
-        let (key, value) = self.record(connection)?;
         let since = Moment::now();
+        let (key, value) = self.record(connection)?;
         tables::append(connection, PRODUCERS, &key, Some(&value))?;
         self.writes(since);
         let said = self.said();
@@ -217,8 +221,10 @@ impl Claim {
         }
         let found = self.check();
         // Where another claims it at the moment, the next look says how that has ended.
-        if let (Some(hold), Some(said), false) = (&self.hold, said, is_claimed && found.is_ok()) {
-            hold.looked(said, &found);
+        if let (Some(hold), Some(said), false) = (&self.hold, said, is_claimed && found.is_ok())
+            && hold.looked(said, &found)
+        {
+            connection.health.suspect();
         }
         found
     }
@@ -226,7 +232,8 @@ impl Claim {
     /// Says that the writer was closed. Others wait for that of an exclusive topic.
     pub(crate) fn release(&self, connection: &Connection) -> Result<(), TransportError> {
         let value = tables::json(&self.word(connection, false))?;
-        if self.hold.is_some() {
+        if let Some(hold) = &self.hold {
+            hold.leave();
             return tables::append(connection, PRODUCERS, &self.key(), Some(&value)).map(drop);
         }
         tables::tell(connection, PRODUCERS, &self.key(), Some(&value))
@@ -388,10 +395,23 @@ impl Place {
     }
 }
 
-fn lease(topic: &TopicState) -> Option<Duration> {
-    match topic.qos.liveliness {
+fn lease(qos: &Qos) -> Option<Duration> {
+    match qos.liveliness {
         Liveliness::Lease(lease) => Some(lease),
         Liveliness::Automatic => None,
+    }
+}
+
+/// Refuses an exclusive topic whose owner could seldom be sure that it is.
+pub(crate) fn possible(name: &TopicName, qos: &Qos) -> Result<(), TransportError> {
+    let short = lease(qos).filter(|lease| *lease < SHORTEST_LEASE);
+    match short.filter(|_| qos.ownership == Ownership::Exclusive) {
+        None => Ok(()),
+        Some(lease) => Err(TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("keep {name} for one owner by a lease of {lease:?}"),
+            remedy: format!("the lease of an exclusive topic is {SHORTEST_LEASE:?} at least"),
+        }),
     }
 }
 
@@ -407,7 +427,7 @@ impl Judged {
     fn now(topic: &TopicState) -> Self {
         let connection = &topic.connection;
         let heard = connection.health.heard();
-        Self { lease: lease(topic), now: connection.clock.now(), heard }
+        Self { lease: lease(&topic.qos), now: connection.clock.now(), heard }
     }
 }
 
@@ -523,7 +543,7 @@ fn say(
         elsewhere: AtomicU64::new(elsewhere.unwrap_or(0)),
         above,
         attempt,
-        hold: exclusive.then(|| Hold::new(lease(topic))),
+        hold: exclusive.then(|| Hold::new(lease(&topic.qos))),
         fenced: AtomicU64::new(0),
     };
     if exclusive {
@@ -609,24 +629,29 @@ pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
     })
 }
 
-/// Reads what was said meanwhile; not for longer than a glance or two.
-pub(crate) fn read(connection: &Connection) -> Result<(), TransportError> {
-    connection.tables.claims.read(connection, PROMPT, |_| ())
+/// Has them look whether others have taken over, not for longer than that, also where the
+/// connection is being closed. All look at what is read once: the brokers are not waited for by
+/// each.
+pub(crate) fn look(connection: &Connection, claims: &[Arc<Claim>], patience: Duration) {
+    let said: Vec<_> = claims.iter().map(|claim| claim.said()).collect();
+    if connection.tables.claims.catch_up(connection, patience).is_ok() {
+        claims.iter().zip(said).for_each(|(claim, said)| _ = claim.look(connection, said));
+    }
 }
 
-/// Says that a connection with writers lives, and of those of exclusive topics whose publishes wait
-/// that they write; waits until that has arrived, not for longer than a glance.
+/// Says that a connection with writers lives, and of those of exclusive topics that want it that
+/// they write; waits until that has arrived, not for longer than a glance.
 pub(crate) fn speak(connection: &Connection, claims: &[Arc<Claim>]) -> Result<(), TransportError> {
-    let waits = |claim: &&Arc<Claim>| claim.hold().is_some_and(Hold::is_waited_for);
-    let waiting: Vec<_> = claims.iter().filter(waits).collect();
-    let words = waiting.iter().map(|claim| claim.record(connection));
+    let since = Moment::now();
+    let wants_word = |claim: &&Arc<Claim>| claim.hold().is_some_and(Hold::wants_word);
+    let writing: Vec<_> = claims.iter().filter(wants_word).collect();
+    let words = writing.iter().map(|claim| claim.record(connection));
     let words = words.map(|word| word.map(|(key, value)| (key, Some(value))));
     let mut records = words.collect::<Result<Vec<_>, _>>()?;
     records.push((session(connection), Some(b"true".to_vec())));
-    let since = Moment::now();
     tables::say(connection, PRODUCERS, (&records, PROMPT))?;
     claims.iter().filter_map(|claim| claim.hold()).for_each(|hold| hold.runs(since));
-    waiting.iter().for_each(|claim| claim.writes(since));
+    writing.iter().for_each(|claim| claim.writes(since));
     Ok(())
 }
 

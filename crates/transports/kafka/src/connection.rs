@@ -12,10 +12,11 @@ use crate::anew::{self, Told};
 use crate::claims::{self, Claim};
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
+use crate::hold::Hold;
 use crate::monitor::{self, Health};
 use crate::names::Names;
 use crate::options::{BATCHES, Options, PATIENCE};
-use crate::producer::Producer;
+use crate::producer::{CLOSING, Producer};
 use crate::registry::Registry;
 use crate::security;
 use crate::tables::{self, Tables};
@@ -49,6 +50,8 @@ pub(crate) struct Connection {
     readers: Mutex<Vec<Arc<Told>>>,
     claims: Mutex<Vec<Weak<Claim>>>,
     tallies: Mutex<Vec<Weak<Tally>>>,
+    /// Who says that the writers live, or that they have gone: one after the other.
+    speaking: Mutex<()>,
     closed: AtomicBool,
 }
 
@@ -78,6 +81,7 @@ impl Connection {
             readers: Mutex::default(),
             claims: Mutex::default(),
             tallies: Mutex::default(),
+            speaking: Mutex::default(),
             closed: AtomicBool::new(false),
             health,
             options,
@@ -193,21 +197,41 @@ impl Connection {
     /// Says that the writers live, and has those of exclusive topics learn who has taken over. It
     /// waits for the brokers.
     pub(crate) fn speak_for_writers(&self) {
-        let claims: Vec<_> = locked(&self.claims).iter().filter_map(Weak::upgrade).collect();
+        let claims = self.claims();
+        let looks = claims.iter().any(|claim| claim.looks());
+        let speaking = locked(&self.speaking);
         if claims.is_empty() || self.is_closed() {
             return;
         }
-        if !claims.iter().any(|claim| claim.looks()) {
-            // Where it cannot be said, others will take the writers for dead: that is so, then.
-            let _ = claims::beat(self);
-            return;
+        // Where it cannot be said, others will take the writers for dead: that is so, then. And
+        // those of exclusive topics hold back what is published.
+        let _ = if looks { claims::speak(self, &claims) } else { claims::beat(self) };
+        drop(speaking);
+        if looks {
+            claims::look(self, &claims, claims::PROMPT);
         }
-        // And those of exclusive topics hold back what is published.
-        let _ = claims::speak(self, &claims);
-        let said: Vec<_> = claims.iter().map(|claim| claim.said()).collect();
-        // All look at what is read once: the brokers are not waited for by each.
-        if claims::read(self).is_ok() {
-            claims.iter().zip(said).for_each(|(claim, said)| _ = claim.look(self, said));
+    }
+
+    /// The writers that live as long as the connection says so, and those that have gone whose
+    /// reports wait for a look.
+    fn claims(&self) -> Vec<Arc<Claim>> {
+        locked(&self.claims).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Says that the writers have gone. Before that those who wait for a look are told what it
+    /// finds, or that there is none any more.
+    fn leave(&self) {
+        let (claims, is_lost) = (self.claims(), self.health.is_lost());
+        let holds = || claims.iter().filter_map(|claim| claim.hold());
+        if !is_lost && holds().any(Hold::has_reports) {
+            claims::look(self, &claims, CLOSING);
+        }
+        holds().for_each(Hold::end);
+        let has_written = !locked(&self.claims).is_empty();
+        if has_written && !is_lost {
+            let _after_others = locked(&self.speaking);
+            // Where it cannot be said, the writers count as dead a little later.
+            let _ = claims::end(self);
         }
     }
 
@@ -228,7 +252,8 @@ impl Connection {
         self.readers().iter().for_each(|reader| reader.tell(outage));
     }
 
-    /// Ends everything: readers are woken first, then what is under way gets its time.
+    /// Ends everything: readers are woken first, then what is under way gets its time. Others take
+    /// over from the writers when they hear of it, so that comes last.
     pub(crate) fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -238,12 +263,8 @@ impl Connection {
         if let Some(registry) = &self.registry {
             registry.end();
         }
-        let has_written = !locked(&self.claims).is_empty();
-        if has_written && !self.health.is_lost() {
-            // Where it cannot be said, the writers count as dead a little later.
-            let _ = claims::end(self);
-        }
         self.producers().for_each(|producer| producer.close(self.health.is_lost()));
+        self.leave();
     }
 }
 

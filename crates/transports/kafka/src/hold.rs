@@ -10,13 +10,19 @@
 //! taken over before half of [`SILENCE`], or three quarters of the lease, are over; what is left
 //! of both is for clocks that differ. Beyond it publishes are held back as if there were no room,
 //! and reports of what has arrived wait, until the next look: they are told as they are, or as
-//! fenced.
+//! fenced. Of what had arrived before a look began the look says for sure whose it was, however
+//! long it took.
+//!
+//! Who found the owner silent may have read so, and not have said its claim yet: a look does not
+//! see that, and what the process says of itself does not end it. Only a word of the writer does,
+//! which lies before that claim, or behind it, where the look finds it. So after a silence the
+//! owner is not sure without a word of its own.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use helio_bus::TransportError;
 use helio_bus::transport::locked;
+use helio_bus::{PublishError, TransportError};
 
 use crate::claims::SILENCE;
 use crate::producer::Notify;
@@ -34,21 +40,34 @@ impl Moment {
     }
 
     fn elapsed(&self) -> Duration {
-        self.steady.elapsed().max(self.utc.elapsed().unwrap_or_default())
+        Self::now().since(self)
+    }
+
+    fn since(&self, earlier: &Self) -> Duration {
+        let steady = self.steady.saturating_duration_since(earlier.steady);
+        steady.max(self.utc.duration_since(earlier.utc).unwrap_or_default())
     }
 }
+
+/// How long what an owner says keeps others out for sure: half of what they wait.
+const KEEPS: Duration = Duration::from_secs(SILENCE.as_secs() / 2);
 
 /// When the newest words of an owner were sent that have arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Said {
     /// That its process lives.
     runs: Moment,
-    /// That it publishes or asserts, which is what a lease asks for.
-    writes: Moment,
+    /// That it publishes or asserts, which is what a lease asks for; none since it was silent.
+    writes: Option<Moment>,
+    /// How many reports have come to wait so far.
+    reports: usize,
 }
 
+/// What is found of a sample that has arrived: it was the owner's, or why that is not known.
+pub(crate) type Found = Result<(), PublishError>;
+
 /// What waits for a look: it hears what the look has found.
-pub(crate) type Report = Box<dyn FnOnce(Result<(), TransportError>) + Send>;
+type Report = Box<dyn FnOnce(Found) + Send>;
 
 /// What an owner knows of its ownership.
 pub(crate) struct Hold {
@@ -60,8 +79,10 @@ struct State {
     said: Said,
     /// What had been said when the newest look began that found nobody; none before the first.
     sure: Option<Said>,
-    /// Another has taken over.
-    fenced: Option<TransportError>,
+    /// The writer has gone, and said so: others may take over at any time.
+    left: bool,
+    /// Another has taken over, or nobody looks any more.
+    over: Option<PublishError>,
     /// Who holds publishes back: writers, each once.
     waiting: Vec<Notify>,
     /// Reports that wait: of what was under way when it was no longer sure.
@@ -70,28 +91,32 @@ struct State {
 
 impl Hold {
     pub(crate) fn new(lease: Option<Duration>) -> Self {
-        let now = Moment::now();
-        let (said, waiting, reports) = (Said { runs: now, writes: now }, Vec::new(), Vec::new());
-        let state = State { said, sure: None, fenced: None, waiting, reports };
+        let said = Said { runs: Moment::now(), writes: None, reports: 0 };
+        let (waiting, reports) = (Vec::new(), Vec::new());
+        let state = State { said, sure: None, left: false, over: None, waiting, reports };
         Self { lease, state: Mutex::new(state) }
     }
 
     fn is_sure(&self, state: &State) -> bool {
-        let holds = |said: Said| {
-            said.runs.elapsed() < SILENCE / 2
-                && self.lease.is_none_or(|lease| said.writes.elapsed() < lease / 4 * 3)
-        };
-        state.sure.is_some_and(holds)
+        let in_time =
+            |writes: Moment| self.lease.is_none_or(|lease| writes.elapsed() < lease / 4 * 3);
+        let holds = |said: Said| said.runs.elapsed() < KEEPS && said.writes.is_some_and(in_time);
+        !state.left && state.sure.is_some_and(holds)
     }
 
     /// That its process lives has arrived, and was sent then.
     pub(crate) fn runs(&self, since: Moment) {
-        locked(&self.state).said.runs = since;
+        let said = &mut locked(&self.state).said;
+        if since.since(&said.runs) >= KEEPS {
+            said.writes = None;
+        }
+        said.runs = since;
     }
 
     /// That it writes has arrived, and was sent then.
     pub(crate) fn writes(&self, since: Moment) {
-        locked(&self.state).said = Said { runs: since, writes: since };
+        let said = &mut locked(&self.state).said;
+        (said.runs, said.writes) = (since, Some(since));
     }
 
     /// What has arrived by now; to be asked for before a look begins.
@@ -99,29 +124,44 @@ impl Hold {
         locked(&self.state).said
     }
 
-    /// A look that began when this had been said has come to its end. Those who wait are told,
-    /// unless it says too little still.
-    pub(crate) fn looked(&self, said: Said, found: &Result<(), TransportError>) {
+    /// Whether the next that is said of its process has to be that it writes. The moment as of
+    /// which that will have been said is taken before this is asked.
+    ///
+    /// It has where publishes wait for that, and after a silence; but then nothing says it for who
+    /// has a lease, and does not publish or assert.
+    pub(crate) fn wants_word(&self) -> bool {
+        let state = locked(&self.state);
+        let was_silent = state.said.writes.is_none() || state.said.runs.elapsed() >= KEEPS;
+        let is_owner = !state.left && state.over.is_none();
+        is_owner && (!state.waiting.is_empty() || (self.lease.is_none() && was_silent))
+    }
+
+    /// A look that began when this had been said has come to its end. Those who wait are told, as
+    /// far as it says enough; whether others still wait.
+    pub(crate) fn looked(&self, said: Said, found: &Result<(), TransportError>) -> bool {
         let mut state = locked(&self.state);
         match found {
             Ok(()) => state.sure = Some(said),
-            Err(error) => state.fenced = Some(error.clone()),
+            Err(error) => state.over = Some(error.clone().into()),
         }
-        if found.is_ok() && !self.is_sure(&state) {
-            return;
-        }
-        let (waiting, reports) =
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.reports));
+        let is_known = state.over.is_some() || self.is_sure(&state);
+        let told = state.said.reports - state.reports.len();
+        let known = if is_known { state.said.reports } else { said.reports };
+        let reports: Vec<_> = state.reports.drain(..known.saturating_sub(told)).collect();
+        let waiting = if is_known { std::mem::take(&mut state.waiting) } else { Vec::new() };
+        let waits = !state.waiting.is_empty() || !state.reports.is_empty();
+        let found = state.over.clone().map_or(Ok(()), Err);
         drop(state);
         reports.into_iter().for_each(|told| told(found.clone()));
         waiting.iter().for_each(|notify| notify());
+        waits
     }
 
     /// Whether publishes are to be held back; `notify` is called when they need not be any more.
-    pub(crate) fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, TransportError> {
+    pub(crate) fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, PublishError> {
         let mut state = locked(&self.state);
-        if let Some(fenced) = &state.fenced {
-            return Err(fenced.clone());
+        if let Some(over) = &state.over {
+            return Err(over.clone());
         }
         if self.is_sure(&state) {
             return Ok(false);
@@ -132,27 +172,53 @@ impl Hold {
         Ok(true)
     }
 
-    /// Whether somebody waits for a look.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        let state = locked(&self.state);
-        !state.waiting.is_empty() || !state.reports.is_empty()
+    /// Whether reports wait for a look.
+    pub(crate) fn has_reports(&self) -> bool {
+        !locked(&self.state).reports.is_empty()
     }
 
-    /// Tells a report at once where it is sure, and else has it wait for the next look; whether it
-    /// waits.
-    pub(crate) fn report(&self, told: Report) -> bool {
+    /// Tells a report at once where it is sure, and else has it wait for the next look, and keeps
+    /// what is needed for that until then; whether it waits.
+    pub(crate) fn report<K: Send + Sync + 'static>(
+        &self,
+        told: impl FnOnce(Found) + Send + 'static,
+        kept: &Arc<K>,
+    ) -> bool {
         let mut state = locked(&self.state);
-        let found = match state.fenced.clone() {
-            Some(fenced) => Err(fenced),
+        let found = match state.over.clone() {
+            Some(over) => Err(over),
             None if self.is_sure(&state) => Ok(()),
             None => {
-                state.reports.push(told);
+                let kept = Arc::clone(kept);
+                state.said.reports += 1;
+                state.reports.push(Box::new(move |found| {
+                    told(found);
+                    drop(kept);
+                }));
                 return true;
             }
         };
         drop(state);
         told(found);
         false
+    }
+
+    /// The writer goes, and is about to say so: only looks say from now on what was its own.
+    pub(crate) fn leave(&self) {
+        locked(&self.state).left = true;
+    }
+
+    /// Nobody looks any more: who waits for it is told that nobody knows, now and later.
+    pub(crate) fn end(&self) {
+        let mut state = locked(&self.state);
+        let cause = "the bus was closed before it was looked who owns the topic".to_owned();
+        let unknown = || PublishError::Unknown { cause };
+        let over = state.over.get_or_insert_with(unknown).clone();
+        let reports = std::mem::take(&mut state.reports);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        reports.into_iter().for_each(|told| told(Err(over.clone())));
+        waiting.iter().for_each(|notify| notify());
     }
 }
 
@@ -168,17 +234,24 @@ mod tests {
         Moment { steady: now.steady.checked_sub(ago).unwrap(), utc: now.utc - ago }
     }
 
+    /// Of who has just said that it writes.
+    fn hold(lease: Option<Duration>) -> Hold {
+        let hold = Hold::new(lease);
+        hold.writes(Moment::now());
+        hold
+    }
+
     fn held(hold: &Hold) -> bool {
         hold.holds_back(None).unwrap()
     }
 
-    fn looked(hold: &Hold) {
-        hold.looked(hold.said(), &Ok(()));
+    fn looked(hold: &Hold) -> bool {
+        hold.looked(hold.said(), &Ok(()))
     }
 
     #[test]
     fn it_is_sure_for_half_the_silence_after_a_word_that_came_before_a_look() {
-        let hold = Hold::new(None);
+        let hold = hold(None);
         assert!(held(&hold), "nobody has looked");
         looked(&hold);
         assert!(!held(&hold));
@@ -187,16 +260,40 @@ mod tests {
         looked(&hold);
         assert!(held(&hold));
         let said = hold.said();
-        hold.runs(Moment::now());
+        hold.writes(Moment::now());
         hold.looked(said, &Ok(()));
         assert!(held(&hold), "the word came while it was looked");
         looked(&hold);
         assert!(!held(&hold));
+        hold.runs(Moment::now());
+        looked(&hold);
+        assert!(!held(&hold), "it was not silent");
+    }
+
+    #[test]
+    fn who_was_silent_wants_a_word_of_its_own() {
+        let notify: Notify = Arc::new(|| ());
+        for lease in [None, Some(Duration::from_secs(60))] {
+            let hold = hold(lease);
+            assert!(!hold.wants_word());
+            hold.runs(ago(6));
+            assert_eq!(hold.wants_word(), lease.is_none());
+            hold.runs(Moment::now());
+            looked(&hold);
+            assert!(hold.holds_back(Some(&notify)).unwrap(), "others may be about to claim it");
+            assert!(hold.wants_word());
+            hold.writes(Moment::now());
+            looked(&hold);
+            assert!(!held(&hold) && !hold.wants_word());
+            hold.leave();
+            assert!(hold.holds_back(Some(&notify)).unwrap());
+            assert!(!hold.wants_word(), "it has said that it has gone");
+        }
     }
 
     #[test]
     fn a_lease_wants_words_of_its_own() {
-        let hold = Hold::new(Some(Duration::from_secs(4)));
+        let hold = hold(Some(Duration::from_secs(4)));
         hold.writes(ago(3));
         hold.runs(Moment::now());
         looked(&hold);
@@ -208,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_slept_is_noticed_by_either_clock() {
-        let hold = Hold::new(None);
+        let hold = hold(None);
         for slept in
             [Moment { steady: ago(6).steady, ..ago(0) }, Moment { utc: ago(6).utc, ..ago(0) }]
         {
@@ -218,33 +315,87 @@ mod tests {
         }
     }
 
+    /// How many were told that it was the owner's, and how many that it was not, or may not be.
+    #[derive(Clone, Default)]
+    struct Told(Arc<[AtomicUsize; 2]>);
+
+    impl Told {
+        /// Whether a report waits.
+        fn report(&self, hold: &Hold) -> bool {
+            let told = self.clone();
+            let counts = move |found: Found| {
+                told.0[usize::from(found.is_err())].fetch_add(1, Ordering::SeqCst);
+            };
+            hold.report(counts, &self.0)
+        }
+
+        fn counts(&self) -> [usize; 2] {
+            self.0.each_ref().map(|count| count.load(Ordering::SeqCst))
+        }
+    }
+
     #[test]
     fn who_waits_is_told_once_what_the_look_has_found() {
-        let hold = Hold::new(None);
-        let count = || Arc::new(AtomicUsize::new(0));
-        let (notified, good, bad) = (count(), count(), count());
-        let counts = [&notified, &good, &bad].map(Arc::clone);
-        let counts = || counts.each_ref().map(|count| count.load(Ordering::SeqCst));
-        let notify: Notify = Arc::new(move || _ = notified.fetch_add(1, Ordering::SeqCst));
-        let report = || -> Report {
-            let (good, bad) = (Arc::clone(&good), Arc::clone(&bad));
-            Box::new(move |found| {
-                let count = if found.is_ok() { good } else { bad };
-                count.fetch_add(1, Ordering::SeqCst);
-            })
-        };
+        let hold = hold(None);
+        let (notified, told) = (Arc::new(AtomicUsize::new(0)), Told::default());
+        let count = Arc::clone(&notified);
+        let notify: Notify = Arc::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
+        let notified = || notified.load(Ordering::SeqCst);
         assert!((0..2).all(|_| hold.holds_back(Some(&notify)).unwrap()));
-        assert!(hold.report(report()) && hold.is_waited_for());
-        looked(&hold);
-        assert_eq!((counts(), hold.is_waited_for()), ([1, 1, 0], false));
-        assert!(!hold.report(report()));
+        assert!(told.report(&hold) && hold.has_reports());
+        assert!(!looked(&hold), "nobody waits any more");
+        assert_eq!((notified(), told.counts(), hold.has_reports()), (1, [1, 0], false));
+        assert!(!told.report(&hold));
         hold.runs(ago(6));
         looked(&hold);
-        assert!(hold.report(report()));
+        assert!(told.report(&hold));
         hold.looked(hold.said(), &Err(TransportError::Closed));
-        assert_eq!(counts(), [1, 2, 1]);
-        assert!(!hold.report(report()));
+        assert_eq!((notified(), told.counts()), (1, [2, 1]));
+        assert!(!told.report(&hold));
         assert!(hold.holds_back(None).is_err());
-        assert_eq!(counts(), [1, 2, 2]);
+        assert_eq!(told.counts(), [2, 2]);
+    }
+
+    #[test]
+    fn what_had_arrived_before_a_look_is_known_however_long_that_took() {
+        let (hold, told) = (hold(None), Told::default());
+        hold.writes(ago(6));
+        for n in 1..3 {
+            assert!(told.report(&hold));
+            let said = hold.said();
+            assert!(told.report(&hold));
+            assert!(hold.looked(said, &Ok(())), "the other one waits");
+            assert_eq!(told.counts(), [n * 2 - 1, 0]);
+            assert!(!looked(&hold));
+            assert_eq!(told.counts(), [n * 2, 0]);
+        }
+    }
+
+    #[test]
+    fn of_who_has_gone_only_looks_say_what_was_its_own() {
+        let (hold, told) = (hold(None), Told::default());
+        looked(&hold);
+        hold.leave();
+        assert!(told.report(&hold));
+        let said = hold.said();
+        assert!(told.report(&hold));
+        hold.looked(said, &Ok(()));
+        assert_eq!(told.counts(), [1, 0]);
+        hold.looked(said, &Err(TransportError::Closed));
+        assert_eq!(told.counts(), [1, 1]);
+    }
+
+    #[test]
+    fn reports_keep_what_the_look_needs_and_nobody_waits_beyond_the_end() {
+        let (hold, told) = (hold(None), Told::default());
+        assert!(told.report(&hold) && told.report(&hold));
+        assert_eq!(Arc::strong_count(&told.0), 1 + 2 * 2, "one that counts, one that is kept");
+        hold.end();
+        assert_eq!((told.counts(), Arc::strong_count(&told.0)), ([0, 2], 1));
+        assert!(!told.report(&hold));
+        looked(&hold);
+        assert!(!told.report(&hold));
+        assert_eq!(told.counts(), [0, 4]);
+        assert!(matches!(hold.holds_back(None), Err(PublishError::Unknown { .. })));
     }
 }

@@ -11,6 +11,7 @@ use helio_bus::transport::first_difference;
 use helio_bus::{Qos, TopicName, TransportError};
 
 use crate::admin::Made;
+use crate::claims;
 use crate::error::failed;
 use crate::options::PATIENCE;
 use crate::tables::Description;
@@ -46,7 +47,8 @@ impl Kafka {
         let there: HashSet<_> = told.topics().iter().map(|topic| topic.name()).collect();
         let mut seen = HashSet::new();
         let missing = topics.iter().filter(|(name, _)| seen.insert(name)).filter_map(|topic| {
-            // What cannot have a name on Kafka is told of when it is opened.
+            // What cannot be made, or have a name on Kafka, is told of when it is opened.
+            claims::possible(&topic.0, &topic.1).ok()?;
             let kafka = connection.names.kafka(&topic.0).ok()?;
             (!there.contains(&*kafka)).then_some((kafka, topic))
         });

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use rdkafka::client::ClientContext;
@@ -27,7 +27,11 @@ use crate::options::{Limits, Options};
 use crate::writer::Sample;
 
 /// How long closing waits for what is under way.
-const CLOSING: Duration = Duration::from_secs(5);
+pub(crate) const CLOSING: Duration = Duration::from_secs(5);
+/// How long what was given up then may take to be reported.
+const GIVING_UP: Duration = Duration::from_millis(500);
+/// How long between two looks whether all of it was.
+const TURN: Duration = Duration::from_millis(2);
 
 /// Who is told that there is room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -297,12 +301,26 @@ impl Producer {
 
     /// Waits a while for what is under way, and gives the rest up.
     pub(crate) fn close(&self, outage: bool) {
-        if !outage && self.inner().flush(CLOSING).is_ok() {
+        if !outage && self.is_reported_in(CLOSING) {
             return;
         }
         self.inner().purge(PurgeConfig::default().queue().inflight());
-        // What was purged is reported in the producer's own thread.
-        let _ = self.inner().flush(Duration::from_millis(500));
+        self.is_reported_in(GIVING_UP);
+    }
+
+    /// Waits that long for everything that is under way to be reported; whether it was. It is
+    /// reported in the producer's own thread: a flush that waits would do so in this one, too.
+    fn is_reported_in(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        loop {
+            if self.inner().flush(Duration::ZERO).is_ok() {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(TURN);
+        }
     }
 }
 

@@ -140,14 +140,24 @@ impl<F: Fold> Table<F> {
         patience: Duration,
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
-        let came = self.begun.load(Ordering::SeqCst);
-        let mut log = locked(&self.log);
-        if !self.was_read_after(came) {
-            self.read_on(connection, &mut log, patience)?;
-        }
-        drop(log);
+        connection.check_open()?;
+        self.catch_up(connection, patience)?;
         connection.check_open()?;
         Ok(self.look(look))
+    }
+
+    /// Reads to where the log ends now, also where the connection is being closed.
+    pub(crate) fn catch_up(
+        &self,
+        connection: &Connection,
+        patience: Duration,
+    ) -> Result<(), TransportError> {
+        let came = self.begun.load(Ordering::SeqCst);
+        let mut log = locked(&self.log);
+        if self.was_read_after(came) {
+            return Ok(());
+        }
+        self.read_on(connection, &mut log, patience)
     }
 
     /// Whether somebody has read to the end who began later than who came when so many had begun.
@@ -163,6 +173,7 @@ impl<F: Fold> Table<F> {
         glance: Duration,
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
+        connection.check_open()?;
         let until = Instant::now() + glance;
         let came = self.begun.load(Ordering::SeqCst);
         let mut log = loop {
@@ -193,7 +204,6 @@ impl<F: Fold> Table<F> {
         log: &mut Option<Log>,
         patience: Duration,
     ) -> Result<(), TransportError> {
-        connection.check_open()?;
         let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let topic = connection.names.internal(F::NAME);
         if log.is_none() && connection.partitions(&topic)?.is_none() {

@@ -132,6 +132,7 @@ impl Transport for Kafka {
         let holds = match named {
             Some(named) => named,
             None => {
+                claims::possible(name, qos)?;
                 let description = self.described(name, qos, there);
                 let said = tables.describe(&self.connection, &[(name, description.clone())])?;
                 said.into_iter().next().unwrap_or(description)

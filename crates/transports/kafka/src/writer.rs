@@ -1,6 +1,6 @@
 //! One producer of the bus in one partition.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::SCHEME;
 use crate::claims::Claim;
 use crate::error::{failed, undelivered};
 use crate::header;
-use crate::hold::{Hold, Moment, Report};
+use crate::hold::{Found, Hold, Moment};
 use crate::monitor::Health;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::producer::{Notify, Outcome, Outgoing, Producer as Shared, Taken, Told};
+use crate::producer::{CLOSING, Notify, Outcome, Outgoing, Producer as Shared, Taken, Told};
 use crate::tables::PRODUCERS;
 use crate::topic::TopicState;
 
@@ -96,10 +96,13 @@ impl KafkaWriter {
             + RECORD_OVERHEAD_BYTES;
         let sequence = self.sequence + 1;
         let receipt = Receipt { sequence, ..self.receipt(topic.connection.options.guarantee) };
-        let tally = &self.tally;
         owner.iter_mut().for_each(|owner| owner.says = word.is_some());
-        let told = || Told::Writer(Sample { ticket, receipt, tally: Arc::clone(tally), owner });
+        // What a report may come of before this returns has to be counted before.
+        let number = self.tally.sent();
+        let tally = Arc::clone(&self.tally);
+        let told = || Told::Writer(Sample { ticket, receipt, number, tally, owner });
         let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), told) else {
+            self.tally.unsent();
             return Err(full(producer));
         };
         header::write(record, written.forms(record), (&self.producer, sequence), &mut self.header);
@@ -112,8 +115,6 @@ impl KafkaWriter {
             headers: Some(header::headers(&self.header, record.headers)),
             timestamp,
         };
-        // What a report may come of before this returns has to be counted before.
-        self.tally.sent();
         // In the log there is a difference between no key and one, in the companion there is none.
         let key = written.key(record);
         if let Err(error) = producer.send(outgoing(&topic.kafka, key), taken) {
@@ -214,7 +215,7 @@ impl Writer for KafkaWriter {
             Guarantee::Accepted => Published::Done(self.receipt(Guarantee::Accepted)),
             _ => {
                 let receipt = self.receipt(self.topic.connection.options.guarantee);
-                Published::Pending(self.tally.wait(receipt))
+                Published::Pending(self.tally.wait(receipt, Some(taken)))
             }
         });
         match failed {
@@ -245,17 +246,23 @@ impl Writer for KafkaWriter {
         if self.tally.is_clear() {
             return Ok(None);
         }
-        Ok(Some(self.tally.wait(self.receipt(self.topic.connection.options.guarantee))))
+        Ok(Some(self.tally.wait(self.receipt(self.topic.connection.options.guarantee), None)))
     }
 }
 
 impl Drop for KafkaWriter {
     fn drop(&mut self) {
         let connection = &self.topic.connection;
-        if !connection.is_closed() && !connection.health.is_lost() {
-            // Where it cannot be said, it looks as if the writer lived on.
-            let _ = self.claim.release(connection);
+        if connection.is_closed() || connection.health.is_lost() {
+            return;
         }
+        if self.claim.hold().is_some() {
+            // Others write when they hear of it: not before what is under way has arrived.
+            let arrived = self.tally.wait(self.receipt(Guarantee::Stored), None);
+            let _ = arrived.wait(Some(CLOSING));
+        }
+        // Where it cannot be said, it looks as if the writer lived on.
+        let _ = self.claim.release(connection);
     }
 }
 
@@ -263,6 +270,8 @@ impl Drop for KafkaWriter {
 pub(crate) struct Sample {
     ticket: Option<Ticket>,
     receipt: Receipt,
+    /// Among those that its writer has sent.
+    number: u64,
     tally: Arc<Tally>,
     /// Where the topic is exclusive.
     owner: Option<Owner>,
@@ -284,7 +293,7 @@ impl Owner {
     }
 
     /// Whether publishes are held back until it was looked who owns the topic.
-    fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, TransportError> {
+    fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, PublishError> {
         let holds = self.hold().holds_back(notify)?;
         if holds {
             self.health.suspect();
@@ -292,12 +301,13 @@ impl Owner {
         Ok(holds)
     }
 
-    /// Tells a report when it is sure that the sample was the owner's.
-    fn report(&self, told: Report) {
+    /// Tells a report when it is sure that the sample was the owner's. While it waits it keeps the
+    /// claim, by which that is looked, also where the writer has gone.
+    fn report(&self, told: impl FnOnce(Found) + Send + 'static) {
         if self.says {
             self.claim.writes(self.since);
         }
-        if self.hold().report(told) {
+        if self.hold().report(told, &self.claim) {
             self.health.suspect();
         }
     }
@@ -306,24 +316,26 @@ impl Owner {
 impl Sample {
     /// All of it was reported.
     pub(crate) fn delivered(self, outcome: Outcome) {
-        let Self { ticket, receipt, tally, owner } = self;
+        let Self { ticket, receipt, number, tally, owner } = self;
         let tell = move |outcome: Result<Option<u64>, PublishError>| {
-            tally.done(outcome.as_ref().ok().copied().flatten(), outcome.as_ref().err());
+            tally.done(number, outcome.as_ref().copied());
             if let Some(ticket) = ticket {
                 ticket.complete(outcome.map(|offset| Receipt { offset, ..receipt }));
             }
         };
         match (owner, outcome) {
             // What a zombie had under way has arrived; readers drop it.
-            (Some(owner), Ok(offset)) => owner.report(Box::new(move |found| {
-                tell(found.map(|()| offset).map_err(Into::into));
-            })),
+            (Some(owner), Ok(offset)) => owner.report(move |found| {
+                tell(found.map(|()| offset));
+            }),
             (_, outcome) => tell(outcome.map_err(|error| undelivered(&error))),
         }
     }
 }
 
-/// How many of a writer's samples were sent and have arrived, and who waits for which.
+/// Which of a writer's samples were sent and have arrived, and who waits for which. They are
+/// numbered from 1 as they are sent, and reported in any order: what waits for a look is told after
+/// what failed behind it, and in another thread than what comes then.
 pub(crate) struct Tally {
     /// Topic and partition.
     place: String,
@@ -332,14 +344,28 @@ pub(crate) struct Tally {
 
 struct Counts {
     sent: u64,
+    /// All up to this number were reported.
     done: u64,
+    /// And these, with their offsets.
+    ahead: BTreeMap<u64, Option<u64>>,
+    /// The newest that has not arrived.
+    failed: Option<(u64, PublishError)>,
+    /// By the last sample of each.
     waiting: VecDeque<Waiting>,
-    /// What `done` was when it was looked at, and since when.
+    /// How many were reported when it was looked at, and since when.
     seen: (u64, Instant),
 }
 
+impl Counts {
+    fn reported(&self) -> u64 {
+        self.done + self.ahead.len() as u64
+    }
+}
+
+/// Who waits for the samples of these numbers.
 struct Waiting {
-    for_count: u64,
+    first: u64,
+    last: u64,
     receipt: Receipt,
     ticket: Ticket,
     error: Option<PublishError>,
@@ -348,12 +374,16 @@ struct Waiting {
 impl Tally {
     fn new(place: String) -> Self {
         let seen = (0, Instant::now());
-        let counts = Counts { sent: 0, done: 0, waiting: VecDeque::new(), seen };
+        let (ahead, waiting) = (BTreeMap::new(), VecDeque::new());
+        let counts = Counts { sent: 0, done: 0, ahead, failed: None, waiting, seen };
         Self { place, counts: Mutex::new(counts) }
     }
 
-    fn sent(&self) {
-        locked(&self.counts).sent += 1;
+    /// Gives the number of the next sample.
+    fn sent(&self) -> u64 {
+        let mut counts = locked(&self.counts);
+        counts.sent += 1;
+        counts.sent
     }
 
     fn unsent(&self) {
@@ -369,43 +399,61 @@ impl Tally {
     /// is asked now and then.
     pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
         let mut counts = locked(&self.counts);
-        let left = counts.sent - counts.done;
-        if left == 0 || counts.seen.0 != counts.done {
-            counts.seen = (counts.done, Instant::now());
+        let reported = counts.reported();
+        let left = counts.sent - reported;
+        if left == 0 || counts.seen.0 != reported {
+            counts.seen = (reported, Instant::now());
         }
         let stalls = counts.seen.1.elapsed() >= time;
         stalls.then(|| format!("{left} samples of {} are not acknowledged", self.place))
     }
 
-    /// A receipt for everything that was sent.
-    fn wait(&self, receipt: Receipt) -> PendingReceipt {
+    /// A receipt for the last so many samples, or for all that are under way.
+    fn wait(&self, receipt: Receipt, samples: Option<usize>) -> PendingReceipt {
         let (ticket, pending) = pending_receipt();
         let mut counts = locked(&self.counts);
-        if counts.sent == counts.done {
+        let last = counts.sent;
+        let before = samples.map_or(counts.done, |samples| last.saturating_sub(samples as u64));
+        let first = before + 1;
+        let failed = counts.failed.as_ref().filter(|(number, _)| *number >= first);
+        let error = failed.map(|(_, error)| error.clone());
+        if counts.done == last {
             drop(counts);
-            ticket.complete(Ok(receipt));
+            ticket.complete(error.map_or(Ok(receipt), Err));
         } else {
-            let for_count = counts.sent;
-            counts.waiting.push_back(Waiting { for_count, receipt, ticket, error: None });
+            counts.waiting.push_back(Waiting { first, last, receipt, ticket, error });
         }
         pending
     }
 
-    /// One more has arrived, or never will. Reports come in the order of the partition.
-    fn done(&self, offset: Option<u64>, error: Option<&PublishError>) {
+    /// One has arrived, at its offset, or never will.
+    fn done(&self, number: u64, outcome: Result<Option<u64>, &PublishError>) {
         let mut counts = locked(&self.counts);
-        counts.done += 1;
-        if let Some(error) = error {
-            counts.waiting.iter_mut().for_each(|one| {
+        if let Err(error) = outcome {
+            let range = |one: &&mut Waiting| (one.first..=one.last).contains(&number);
+            counts.waiting.iter_mut().filter(range).for_each(|one| {
                 one.error.get_or_insert_with(|| error.clone());
             });
+            if counts.failed.as_ref().is_none_or(|(newest, _)| *newest < number) {
+                counts.failed = Some((number, error.clone()));
+            }
         }
-        let mut served = Vec::new();
-        while counts.waiting.front().is_some_and(|one| one.for_count <= counts.done) {
-            served.extend(counts.waiting.pop_front());
+        let offset = outcome.unwrap_or(None);
+        if number != counts.done + 1 {
+            counts.ahead.insert(number, offset);
+            return;
+        }
+        let (mut served, mut next) = (Vec::new(), Some(offset));
+        while let Some(offset) = next {
+            counts.done += 1;
+            while counts.waiting.front().is_some_and(|one| one.last <= counts.done) {
+                served.extend(counts.waiting.pop_front().map(|one| (one, offset)));
+            }
+            let number = counts.done + 1;
+            next = counts.ahead.remove(&number);
         }
         drop(counts);
-        for Waiting { receipt, ticket, error, .. } in served {
+        for (Waiting { receipt, ticket, error, .. }, offset) in served {
             ticket.complete(error.map_or(Ok(Receipt { offset, ..receipt }), Err));
         }
     }
@@ -444,23 +492,76 @@ mod tests {
         }
     }
 
+    const RECEIPT: Receipt =
+        Receipt { partition: 0, offset: None, sequence: 2, guarantee: Guarantee::Stored };
+
+    fn lost() -> PublishError {
+        PublishError::Unknown { cause: "lost".to_owned() }
+    }
+
+    fn offset(pending: &PendingReceipt) -> Option<u64> {
+        pending.outcome().unwrap().unwrap().offset
+    }
+
     #[test]
     fn who_waits_for_all_is_told_with_the_last() {
         let tally = Tally::new("t/0".to_owned());
-        let receipt =
-            Receipt { partition: 0, offset: None, sequence: 2, guarantee: Guarantee::Stored };
-        tally.sent();
-        tally.sent();
-        let both = tally.wait(receipt);
-        tally.sent();
-        let all = tally.wait(receipt);
-        tally.done(Some(10), None);
+        let numbers = [tally.sent(), tally.sent()];
+        let both = tally.wait(RECEIPT, None);
+        let third = tally.sent();
+        let all = tally.wait(RECEIPT, None);
+        tally.done(numbers[0], Ok(Some(10)));
         assert!(both.outcome().is_none());
-        tally.done(Some(11), None);
-        assert_eq!(both.outcome().unwrap().unwrap().offset, Some(11));
-        let lost = PublishError::Unknown { cause: "lost".to_owned() };
-        tally.done(None, Some(&lost));
+        tally.done(numbers[1], Ok(Some(11)));
+        assert_eq!(offset(&both), Some(11));
+        tally.done(third, Err(&lost()));
         assert!(all.outcome().unwrap().is_err());
+        assert!(tally.is_clear());
+    }
+
+    #[test]
+    fn reports_in_any_order_tell_each_its_own() {
+        let tally = Tally::new("t/0".to_owned());
+        let first: Vec<_> = (0..3).map(|_| tally.sent()).collect();
+        let stored = tally.wait(RECEIPT, Some(3));
+        let second: Vec<_> = (0..2).map(|_| tally.sent()).collect();
+        let failed = tally.wait(RECEIPT, Some(2));
+        let flushed = tally.wait(RECEIPT, None);
+        tally.done(second[0], Err(&lost()));
+        tally.done(second[1], Ok(Some(13)));
+        tally.done(first[2], Ok(Some(12)));
+        tally.done(first[0], Ok(Some(10)));
+        assert!(stored.outcome().is_none() && failed.outcome().is_none() && !tally.is_clear());
+        tally.done(first[1], Ok(Some(11)));
+        assert_eq!(offset(&stored), Some(12));
+        assert!(failed.outcome().unwrap().is_err() && flushed.outcome().unwrap().is_err());
+        assert!(tally.is_clear());
+    }
+
+    #[test]
+    fn what_failed_before_its_batch_was_whole_fails_the_batch() {
+        let tally = Tally::new("t/0".to_owned());
+        tally.done(tally.sent(), Err(&lost()));
+        tally.done(tally.sent(), Ok(Some(11)));
+        assert!(tally.wait(RECEIPT, Some(2)).outcome().unwrap().is_err());
+        assert!(tally.wait(RECEIPT, Some(1)).outcome().unwrap().is_ok());
+        tally.done(tally.sent(), Err(&lost()));
+        let last = tally.sent();
+        let (batch, all) = (tally.wait(RECEIPT, Some(2)), tally.wait(RECEIPT, None));
+        tally.done(last, Ok(Some(13)));
+        assert!(batch.outcome().unwrap().is_err());
+        assert_eq!(offset(&all), Some(13), "what has failed before was told");
+    }
+
+    #[test]
+    fn samples_that_arrive_ahead_of_others_are_no_standstill() {
+        let tally = Tally::new("t/0".to_owned());
+        let numbers = [tally.sent(), tally.sent()];
+        assert!(tally.stalled(Duration::MAX).is_none());
+        tally.done(numbers[1], Ok(None));
+        assert!(tally.stalled(Duration::MAX).is_none());
+        assert_eq!(tally.stalled(Duration::ZERO).unwrap(), "1 samples of t/0 are not acknowledged");
+        tally.done(numbers[0], Ok(None));
         assert!(tally.is_clear());
     }
 }

@@ -8,7 +8,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{broker, unique};
+use common::{admin, broker, deliver_keyed, plain, unique};
+use helio_bus::transport::Alive;
 use helio_bus::{
     Bus, Event, Message, PublishError, Publisher, Publishing, Qos, Start, Subscribe, Subscription,
     Topic, TopicError, TopicSpec, TransportError,
@@ -21,10 +22,13 @@ const MARK: &str = "owner: ";
 /// How many of the child's publishes are under way when it is stopped.
 const AHEAD: usize = 200;
 
-fn topic(bus: &Bus, name: &str, lease: Option<Duration>) -> Topic {
+fn exclusive(lease: Option<Duration>) -> Qos {
     let liveliness = lease.map_or(Liveliness::Automatic, Liveliness::Lease);
-    let qos = Qos { ownership: Ownership::Exclusive, liveliness, ..Qos::stream() };
-    bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+    Qos { ownership: Ownership::Exclusive, liveliness, ..Qos::stream() }
+}
+
+fn topic(bus: &Bus, name: &str, lease: Option<Duration>) -> Topic {
+    bus.topic(TopicSpec::new(name).unwrap().qos(exclusive(lease))).unwrap()
 }
 
 fn lease(millis: u64) -> Option<Duration> {
@@ -54,6 +58,18 @@ fn child() {
     }
 }
 
+/// An owner in a process of its own that publishes once, and then only lives.
+#[test]
+fn idle_child() {
+    let Ok(url) = std::env::var("HELIO_TEST_URL") else { return };
+    helio_kafka::register();
+    let name = std::env::var("HELIO_TEST_NAME").unwrap();
+    let bus = Bus::builder().producer(&name).connect(&url).unwrap();
+    let publisher = topic(&bus, &std::env::var("HELIO_TEST_TOPIC").unwrap(), None).publisher();
+    publisher.as_ref().unwrap().publish(Message::new(&0_u64.to_le_bytes())).wait().unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
 /// Says what became of a publish; whether it was fenced.
 fn tell((number, publishing): (u64, Publishing)) -> bool {
     let outcome = publishing.wait_timeout(PATIENCE);
@@ -78,12 +94,22 @@ impl Drop for Owner {
 }
 
 impl Owner {
-    fn start(url: &str, topic: &str, (name, lease): (&str, Option<Duration>)) -> Self {
+    fn start(url: &str, topic: &str, named: (&str, Option<Duration>)) -> Self {
+        Self::start_as("child", url, topic, named)
+    }
+
+    fn start_as(
+        child: &str,
+        url: &str,
+        topic: &str,
+        (name, lease): (&str, Option<Duration>),
+    ) -> Self {
         let lease = lease.unwrap_or_default().as_millis().to_string();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture"])
+            .args(["--exact", child, "--nocapture"])
             .envs([("HELIO_TEST_URL", url), ("HELIO_TEST_TOPIC", topic)])
             .envs([("HELIO_TEST_NAME", name), ("HELIO_TEST_LEASE_MS", &lease)])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
         Self(child.unwrap())
@@ -204,4 +230,83 @@ fn who_stood_still_and_was_not_replaced_goes_on() {
     let numbers = before.iter().chain(&after).map(|(_, number)| *number);
     assert!(numbers.eq(0..=goal));
     assert_eq!(samples.stats().lost, 0);
+}
+
+/// Whether a topic's writers live, by name.
+fn lives(topic: &Topic) -> Vec<(String, Option<Alive>)> {
+    let writers = topic.writers().unwrap();
+    writers.iter().map(|info| (info.producer.name.to_string(), info.alive)).collect()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Who takes over has read that the owner is silent, and says its claim when that one goes on and
+/// has found nobody.
+#[test]
+fn a_claim_by_what_was_read_before_the_owner_went_on_is_lost() {
+    let Some(broker) = broker() else { return };
+    // Nobody else writes to these tables.
+    let (url, name) = (broker.url("prefix=late."), unique("late"));
+    let table = "late._helio.producers";
+    let topic = topic(&Bus::connect(&url).unwrap(), &name, None);
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let old = Owner::start_as("idle_child", &url, &name, ("Mount", None));
+    read_until(&mut samples, |_, _| true);
+    old.signal("-STOP");
+    let is = |alive| lives(&topic) == [("Mount".to_owned(), Some(alive))];
+    until("it is taken for a live one", || is(Alive::No));
+    let admin = admin(broker);
+    let end = || admin.inner().fetch_watermarks(table, 0, PATIENCE).unwrap().1;
+    let read = end();
+    old.signal("-CONT");
+    // It says twice that it lives, or three times: in between it has looked who owns the topic.
+    until("it does not go on", || end() >= read + 3);
+    let word = serde_json::json!({
+        "incarnation": null, "exclusive": true, "after": read,
+        "open": true, "seen": 0, "session": "s",
+    });
+    let (key, word) = (format!("writer {name} 0 Dome 1"), word.to_string());
+    deliver_keyed(&plain(broker), (table, 0), (key.as_bytes(), word.as_bytes())).unwrap();
+    assert!(is(Alive::Yes), "{:?}", lives(&topic));
+}
+
+/// Readers drop what comes behind the first sample of the next owner.
+#[test]
+fn who_goes_says_so_behind_what_it_has_under_way() {
+    let Some(broker) = broker() else { return };
+    let name = unique("gone");
+    let buses = ["Mount", "Dome"].map(|name| broker.bus(name));
+    let topics = buses.each_ref().map(|bus| topic(bus, &name, None));
+    let mut samples = topics[1].subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut receipts = Vec::new();
+    for (turn, topic) in (0..6).zip(topics.iter().cycle()) {
+        let publisher = topic.publisher().unwrap();
+        let numbers = turn * AHEAD as u64..(turn + 1) * AHEAD as u64;
+        let publish = |n: u64| publisher.publish(Message::new(&n.to_le_bytes()));
+        receipts.extend(numbers.map(publish));
+    }
+    assert!(receipts.into_iter().all(|receipt| receipt.wait_timeout(PATIENCE).is_ok()));
+    let last = 6 * AHEAD as u64 - 1;
+    let read = read_until(&mut samples, |_, number| number == last);
+    assert!(read.iter().map(|(_, number)| *number).eq(0..=last));
+}
+
+#[test]
+fn a_lease_that_is_too_short_for_an_owner_to_be_sure_is_refused() {
+    let Some(broker) = broker() else { return };
+    let (bus, short) = (broker.bus("Mount"), exclusive(Some(Duration::from_millis(1_999))));
+    let spec = |qos: &Qos| TopicSpec::new(&unique("short")).unwrap().qos(qos.clone());
+    let refused = spec(&short);
+    bus.make_topics([&refused], |_| {}).unwrap();
+    let error = bus.topic(refused).unwrap_err().to_string();
+    assert!(error.contains("1.999s") && error.contains("2s at least"), "{error}");
+    for qos in [exclusive(LEASE), Qos { ownership: Ownership::Shared, ..short }] {
+        bus.topic(spec(&qos)).unwrap();
+    }
 }

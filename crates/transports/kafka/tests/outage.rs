@@ -13,7 +13,7 @@ use helio_bus::{
     SampleRef, SchemaId, Start, Subscribe, Subscription, Tai, Topic, TopicSpec,
 };
 use helio_core::ProducerName;
-use helio_core::qos::Ownership;
+use helio_core::qos::{Liveliness, Overload, Ownership};
 use rdkafka::admin::{AdminOptions, NewPartitions};
 
 /// How long a test waits for what must come.
@@ -319,6 +319,42 @@ fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
     broker.does("thaw");
     assert!(lost(&seen), "{seen:?}");
     assert!(longest < AT_ONCE, "a look at the writers took {longest:?}");
+}
+
+/// What arrives while the bus is closed, and its owner is not sure any more that it still is.
+#[test]
+fn receipts_that_wait_for_a_look_come_when_the_bus_is_closed() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let bus = broker.bus("Mount");
+    let liveliness = Liveliness::Lease(Duration::from_secs(4));
+    let (ownership, overload) = (Ownership::Exclusive, Overload::Refuse);
+    let qos = Qos { ownership, liveliness, overload, ..Qos::stream() };
+    let spec = TopicSpec::new(&unique("closed")).unwrap().qos(qos);
+    let topic = bus.topic(spec).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let mut pending = Vec::new();
+    std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| broker.does("freeze"));
+        // It is refused when three quarters of the lease are over: before an outage is noticed.
+        loop {
+            let publishing = publisher.publish(Message::new(b"under way"));
+            match publishing.outcome() {
+                Some(Err(PublishError::Full { .. })) if frozen.is_finished() => break,
+                Some(_) => {}
+                None => pending.push(publishing),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        scope.spawn(|| bus.close());
+        broker.does("thaw");
+    });
+    assert!(!pending.is_empty());
+    for publishing in pending {
+        let outcome = publishing.wait_timeout(PATIENCE);
+        // It is not known where the broker was not there again in time.
+        assert!(matches!(outcome, Ok(_) | Err(PublishError::Unknown { .. })), "{outcome:?}");
+    }
 }
 
 #[test]

@@ -89,7 +89,16 @@ pub(crate) fn deliver(
     (topic, partition): (&str, i32),
     payload: &[u8],
 ) -> KafkaResult<i64> {
-    let record = BaseRecord::<[u8], [u8]>::to(topic).key(b"k").payload(payload);
+    deliver_keyed(producer, (topic, partition), (b"k", payload))
+}
+
+/// The same with a key.
+pub(crate) fn deliver_keyed(
+    producer: &Plain,
+    (topic, partition): (&str, i32),
+    (key, payload): (&[u8], &[u8]),
+) -> KafkaResult<i64> {
+    let record = BaseRecord::<[u8], [u8]>::to(topic).key(key).payload(payload);
     producer.send(record.partition(partition)).map_err(|(error, _)| error)?;
     producer.flush(PATIENCE)?;
     producer.context().0.lock().unwrap().pop().expect("it was told")
