@@ -153,13 +153,16 @@ mod tests {
         tickets.pop_front().unwrap().complete(too_large());
         assert!(matches!(ahead.make_room(Duration::ZERO), Err(Held::Lost(Lost { count: 1, .. }))));
         ahead.make_room(Duration::ZERO).unwrap();
-        let other =
-            std::thread::spawn(move || tickets.pop_front().unwrap().complete(Ok(receipt())));
+        // The other tickets come back: one that is dropped says that its sample did not arrive.
+        let other = std::thread::spawn(move || {
+            tickets.pop_front().unwrap().complete(Ok(receipt()));
+            tickets
+        });
         let full = pending_receipt();
         ahead.add(Ok(Published::Pending(full.1)).into()).unwrap();
         ahead.make_room(Duration::from_secs(30)).unwrap();
         assert_eq!(ahead.0.len(), MOST - 1);
-        other.join().unwrap();
+        drop(other.join().unwrap());
     }
 
     #[test]
