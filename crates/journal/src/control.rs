@@ -9,6 +9,8 @@
 //! the new pair into the slot that does not belong to the present tail, then stores the tail: the
 //! pair changes in one step, for readers and for whoever takes over from a writer that died.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -89,6 +91,15 @@ fn check(words: [u64; 3]) -> u64 {
     let [a, b, c] = words;
     let sum = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     (sum ^ c.wrapping_mul(0x1656_67b1_9e37_79f9)) | 1
+}
+
+/// Whether a sync has reached the partition that has this control page.
+pub(crate) fn was_synced(path: &Path) -> bool {
+    let mut page = [0; CONTROL_BYTES];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut page, 0));
+    let word = |at: usize| page[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    let found = [word(DURABLE_POS), word(DURABLE_END), word(DURABLE_SEQ)];
+    read.is_ok() && found[2] != 0 && word(DURABLE_CHECK) == check(found)
 }
 
 /// A mapped control page.

@@ -93,7 +93,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-fn control_path(dir: &Path) -> PathBuf {
+pub(crate) fn control_path(dir: &Path) -> PathBuf {
     dir.join("control")
 }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
-use crate::control::{Checkpoint, SYNC_LOCK};
-use crate::partition::Partition;
+use crate::control::{self, Checkpoint, SYNC_LOCK};
+use crate::partition::{Partition, control_path};
 use crate::segment;
 
 /// How much log may lie behind the newest checkpoint that is itself on the disk.
@@ -122,8 +122,18 @@ impl Partition {
 
     /// Brings to the disk what the topic was made with, but for what is there already or comes
     /// last: each claim has synced the producers, and the checkpoint comes with the control page.
+    /// The other partitions' pages belong to it: a topic is opened with all of them or not at all.
     fn sync_topic(&self) -> Result<(), JournalError> {
         let Some(topic) = self.dir.parent() else { return Ok(()) };
+        let others = (0..self.config.partitions).map(|number| topic.join(number.to_string()));
+        let others: Vec<_> = others.filter(|dir| *dir != self.dir).collect();
+        if others.iter().any(|dir| control::was_synced(&control_path(dir))) {
+            return Ok(());
+        }
+        for dir in &others {
+            self.shared.sync_file(&control_path(dir))?;
+            self.shared.sync_dir(dir)?;
+        }
         self.shared.sync_file(&topic.join("topic.json"))?;
         self.shared.sync_dir(topic)?;
         topic.parent().map_or(Ok(()), |topics| self.shared.sync_dir(topics))
@@ -205,6 +215,11 @@ impl Partition {
         if !served {
             self.shared.syncers.ask(Arc::clone(self));
         }
+    }
+
+    /// Whether somebody has asked to be called back, and is not answered yet.
+    pub(crate) fn is_served(&self) -> bool {
+        self.waiting_durable().served
     }
 
     /// Syncs for those who asked to be called back; whether others have asked meanwhile.

@@ -1,8 +1,9 @@
 //! Who asks the disk: some threads beside each other, as many as there is work for.
 //!
-//! Constraints: a partition whose sync takes long holds up no other one, and those for which
-//! somebody waits come before those that are only due. Several that ask the disk at the same moment
-//! share what it does. Without threads of the journal's own the caller does it at once.
+//! Constraints: a partition whose sync takes long holds up no other one. Those for which somebody
+//! waits take turns with those that are only due, so that neither waits for the other's end.
+//! Several that ask the disk at the same moment share what it does. Without threads of the
+//! journal's own the caller does it at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -30,6 +31,8 @@ struct Work {
     asked: VecDeque<Arc<Partition>>,
     /// Those that are synced in the background.
     due: VecDeque<Arc<Partition>>,
+    /// Whose turn it was last, where there are both.
+    asked_last: bool,
     threads: usize,
     idle: usize,
     over: bool,
@@ -38,6 +41,18 @@ struct Work {
 impl Work {
     fn left(&self) -> usize {
         self.asked.len() + self.due.len()
+    }
+
+    /// The next partition, and whether somebody waits for it.
+    fn pop(&mut self) -> Option<(Arc<Partition>, bool)> {
+        self.asked_last = !self.asked_last;
+        let asked = |work: &mut Self| Some((work.asked.pop_front()?, true));
+        let due = |work: &mut Self| Some((work.due.pop_front()?, false));
+        if self.asked_last {
+            asked(self).or_else(|| due(self))
+        } else {
+            due(self).or_else(|| asked(self))
+        }
     }
 }
 
@@ -70,7 +85,8 @@ impl Syncers {
     /// It is the turn of partitions to be synced in the background.
     pub(crate) fn take_turns(self: &Arc<Self>, due: impl Iterator<Item = Arc<Partition>>) {
         // One that is slow does not get a second thread.
-        let due = due.filter(|partition| !partition.in_turn.swap(true, AcqRel));
+        let due =
+            due.filter(|partition| !partition.is_served() && !partition.in_turn.swap(true, AcqRel));
         if self.maintenance == Maintenance::Manual {
             return due.for_each(|partition| take_turn(&partition));
         }
@@ -117,14 +133,11 @@ impl Syncers {
             work = waited.unwrap_or_else(PoisonError::into_inner).0;
             work.idle -= 1;
         }
-        if let Some(partition) = work.asked.pop_front() {
-            return Some((partition, true));
+        let next = work.pop();
+        if next.is_none() {
+            work.threads -= 1;
         }
-        if let Some(partition) = work.due.pop_front() {
-            return Some((partition, false));
-        }
-        work.threads -= 1;
-        None
+        next
     }
 
     /// The journal is over: those who waited for it have had their answer, since each partition

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use helio_core::{ProducerName, TopicName};
@@ -298,4 +298,46 @@ fn a_topic_whose_disk_does_not_answer_holds_up_no_other_one_however_many_wait_fo
     for outcome in waiting {
         outcome.recv_timeout(LONG).unwrap().unwrap();
     }
+}
+
+#[test]
+fn who_asks_for_nothing_is_synced_however_many_wait_for_theirs() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook: SyncHook = Arc::new(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        Ok(())
+    });
+    let options = JournalOptions { maintenance: Maintenance::Background, ..options(1, Some(hook)) };
+    let journal = Journal::open(dir.path(), options).unwrap();
+    let open = |name: &str| {
+        let name = TopicName::new(name).unwrap();
+        let topic = journal.create_topic(&name, &TopicConfig::default()).unwrap();
+        let writer = writer(&topic, Ownership::Shared).unwrap();
+        (topic, writer)
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..16)
+        .map(|n| {
+            let ((topic, mut writer), over) = (open(&format!("busy{n}")), Arc::clone(&over));
+            std::thread::spawn(move || {
+                while !over.load(SeqCst) {
+                    let (told, outcome) = mpsc::channel();
+                    let offset = append(&mut writer, 1, 10).unwrap();
+                    let call = move |durable| told.send(durable).unwrap();
+                    topic.on_durable(0, offset, Box::new(call)).unwrap();
+                    outcome.recv().unwrap().unwrap();
+                }
+            })
+        })
+        .collect();
+    let (quiet, mut writer) = open("quiet");
+    append(&mut writer, 1, 10).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while quiet.durable(0).unwrap() == 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let durable = quiet.durable(0).unwrap();
+    over.store(true, SeqCst);
+    busy.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(durable, 1, "the others' turn came each time");
 }

@@ -224,6 +224,8 @@ fn config(keeps: bool, on_request: bool) -> TopicConfig {
         segment_bytes: 64 << 10,
         retention_bytes: Some(if keeps { 512 << 10 } else { 64 << 10 }),
         last_value: if keeps { LastValue::Keep } else { LastValue::Forget },
+        // Nothing is written to the second one, which is of the topic all the same.
+        partitions: 2,
         sync: if on_request { SyncPolicy::OnRequest } else { SyncPolicy::Background },
         ..TopicConfig::default()
     }
