@@ -199,15 +199,15 @@ impl Kept {
     pub(crate) fn send_overdue(&mut self, now: Instant, send: impl FnOnce(u64, &Record<'_>, u8)) {
         let Some(oldest) = self.entries.front().filter(|_| self.sent > 0) else { return };
         let sequence = oldest.sequence;
-        if sequence <= self.all.appended {
-            // It has arrived: the disks take their time.
-            return;
-        }
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.sequence == sequence) else {
             let patience = if self.best_effort { LOST } else { OVERDUE[0] };
             self.watch = Some(Watch { sequence, since: now, patience });
             return;
         };
+        if sequence <= self.all.appended {
+            // It has arrived: the disks take their time, or the word that it is kept got lost.
+            watch.patience = OVERDUE[1];
+        }
         if now.saturating_duration_since(watch.since) >= watch.patience {
             (watch.since, watch.patience) = (now, OVERDUE[1].min(watch.patience * 2));
             let begins = begins(sequence, (self.first, self.continues));
@@ -343,9 +343,14 @@ mod tests {
         kept.settle(&["a".to_owned()]);
         assert_eq!(at(&mut kept, &[36, 40]), [None; 2], "another is the oldest");
         assert_eq!(look(&mut kept, 41), Some((2, RE_SERVED | BASE)));
+        // It has arrived, and the word that it is durable may have got lost.
+        kept.stored("a".to_owned(), Mark { appended: 2, durable: 1 });
+        kept.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut kept, &[51, 100]), [None; 2]);
+        assert_eq!(look(&mut kept, 101), Some((2, RE_SERVED | BASE)));
         kept.stored("a".to_owned(), durable(2));
         kept.settle(&["a".to_owned()]);
-        assert_eq!(at(&mut kept, &[100, 200]), [None; 2]);
+        assert_eq!(at(&mut kept, &[200, 300]), [None; 2]);
     }
 
     #[test]

@@ -396,7 +396,8 @@ impl Durability {
             let refused =
                 refused.filter(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < REFUSED);
             // One that nobody had open any more may have been made anew, and differently.
-            if open.is_none_or(|topic| !topic.is(&qos, kept)) && refused.is_none() {
+            let is_open = open.is_some_and(|topic| topic.is(&qos, kept));
+            if !is_open && refused.is_none() && !self.opening.contains_key(&name) {
                 self.unopened.push_back((name, qos, kept));
             }
         }
@@ -409,7 +410,7 @@ impl Durability {
             && let Some((name, qos, kept)) = self.unopened.pop_front()
         {
             // Where it cannot be closed, it is tried again with the next look.
-            if self.opening.contains_key(&name) || !self.close_topic(&name) {
+            if !self.close_topic(&name) {
                 continue;
             }
             let token = self.next_token;

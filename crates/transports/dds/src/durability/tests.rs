@@ -149,6 +149,31 @@ fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
 }
 
 #[test]
+fn each_of_many_topics_is_opened_once_however_long_that_takes() {
+    let (url, folder) = (url(79), tempfile::tempdir().unwrap());
+    let mut service = Durability::open(&url, folder.path()).unwrap();
+    let bus = Bus::connect(&url).unwrap();
+    let topics: Vec<_> = (0..40)
+        .map(|n| bus.topic(TopicSpec::new(&format!("kept{n}")).unwrap().qos(kept())).unwrap())
+        .collect();
+    let (until, mut opened) = (Instant::now() + LONG, Vec::new());
+    while opened.len() < topics.len() && Instant::now() < until {
+        // As where each takes longer than from one look to the next.
+        std::thread::sleep(LOOK * 3);
+        let mut tell = |notice: Notice| {
+            if let Notice::Keeps { topic, .. } = notice {
+                opened.push(topic);
+            }
+        };
+        service.turn(Duration::ZERO, &mut tell).unwrap();
+    }
+    assert_eq!(service.figures().topics, 40, "{opened:?}");
+    opened.sort();
+    opened.dedup();
+    assert_eq!(opened.len(), topics.len(), "one was opened again");
+}
+
+#[test]
 fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
     let (mut state, topic) = (State::default(), "kept".parse::<TopicName>().unwrap());
     state.live.insert("a".to_owned());
