@@ -6,9 +6,8 @@
 //! the error until the next boot.
 //!
 //! Operation: partitions are synced beside each other. One sync lock a partition, across processes.
-//! Who gets it syncs up to the tail of that
-//! moment; those who waited meanwhile find their records durable. Each sync leaves a checkpoint
-//! from which recovery starts.
+//! Who gets it syncs up to the tail of that moment; those who waited meanwhile find their records
+//! durable. Each sync leaves a checkpoint from which recovery starts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

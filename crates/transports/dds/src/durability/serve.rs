@@ -102,6 +102,8 @@ impl Shelf {
     }
 
     /// How far it has all producers' samples, as one number: another one's is another, most likely.
+    /// That of a service built by another compiler may differ though it has the same (the standard
+    /// library does not fix its hash): then all is compared.
     pub(super) fn digest(&self) -> u64 {
         let has = locked(&self.has);
         let all = has.iter().flat_map(|(partition, of)| of.iter().map(move |of| (partition, of)));
