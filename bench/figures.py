@@ -145,6 +145,17 @@ def cases(path: Path) -> list[Case]:
     ]
 
 
+def side_by_side(given: Iterable[Case]) -> list[Case]:
+    """The cases in their order, but those that a case is held against right behind it."""
+    known = {case.name: case for case in given}
+    ordered: dict[str, Case] = {}
+    for case in known.values():
+        others = (known.get(goal.other_case or "") for goal in case.goals)
+        for each in (case, *(other for other in others if other)):
+            ordered.setdefault(each.name, each)
+    return list(ordered.values())
+
+
 def all_cases() -> list[Case]:
     """The cases of all files of bench/cases."""
     return [case for path in sorted((BENCH / "cases").glob("*.toml")) for case in cases(path)]

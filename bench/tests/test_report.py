@@ -12,7 +12,7 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 
-from figures import Goal, Results, all_cases, cases, derived, figure, ratios  # noqa: E402
+from figures import Goal, Results, all_cases, cases, derived, figure, ratios, side_by_side  # noqa: E402
 
 
 def latency(case: str, p50: float, date: str = "2026-01-02") -> dict[str, object]:
@@ -86,6 +86,20 @@ def test_a_case_is_put_together_of_values(tmp_path: Path) -> None:
     assert found[3].peer == "x --payload 2 --url {url}"
     assert found[3].goals[0].other_case == "raw-all"
     assert all(case.can_run for case in found)
+
+
+def test_what_is_compared_is_measured_side_by_side(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text(
+        "values.size = [{ size = 1 }, { size = 2 }]\n"
+        '[[case]]\nname = "ours-{size}"\neach = ["size"]\ncommand = "floor"\n'
+        'goals = [{ figure = "x", at_most = { case = "raw-{size}", figure = "x", factor = 1 } }, '
+        '{ figure = "y", at_most = { case = "raw-{size}", figure = "y", factor = 1 } }]\n'
+        '[[case]]\nname = "raw-{size}"\neach = ["size"]\npeer = "floor"\n'
+        '[[case]]\nname = "alone"\ncommand = "floor"\n'
+    )
+    ordered = [case.name for case in side_by_side(cases(file))]
+    assert ordered == ["ours-1", "raw-1", "ours-2", "raw-2", "alone"]
 
 
 def test_goals_name_cases_that_exist() -> None:
