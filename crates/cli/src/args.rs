@@ -762,7 +762,7 @@ pub(crate) struct JoinArgs {
     #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keys: u32,
     /// How often each key has been published: the newest values lie among older ones.
-    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) updates: u32,
     /// Bytes of each message.
     #[arg(long, default_value = "256", value_name = "BYTES", value_parser = units::bytes)]

@@ -112,7 +112,7 @@ impl Told {
             }
         };
         let named = (&*topic.kafka, Some(described.id));
-        let mut lent = topic.connection.pool.lend(named, &partitions)?;
+        let mut lent = topic.connection.pool.lend(named, &partitions, topic.pace())?;
         let starts = starts(topic, &Begin::Earliest, &partitions)?;
         let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
         let queues = lent.assign(&places, wake)?;

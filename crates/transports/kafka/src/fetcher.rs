@@ -2,9 +2,10 @@
 //!
 //! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
 //! the first consumer that has none of them; a second reader of the same partition makes a second
-//! consumer. So does the one beyond [`MANY`], and the reader of a topic that has taken the place of
-//! one that the consumer has read: librdkafka does not forget what it knows of a name. Samples stay
-//! in librdkafka's queue, one a partition, until their reader takes them.
+//! consumer. So does the one beyond what a consumer may have ([`Pace::most`]), and the reader of a
+//! topic that has taken the place of one that the consumer has read: librdkafka does not forget what
+//! it knows of a name. Samples stay in librdkafka's queue, one a partition, until their reader takes
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,9 +37,35 @@ const LEAVING: Duration = Duration::from_millis(300);
 /// The group in whose name partitions are fetched that no group shares. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
 
-/// The most partitions of a consumer: with each answer of a broker librdkafka looks each of them up
-/// in a list, so that one that had thousands would do nothing else.
-const MANY: usize = 256;
+/// How a consumer fetches.
+///
+/// librdkafka has no fetch sessions (KIP-227): a broker looks at all partitions of a consumer with
+/// each fetch that comes, that it answers, and that waits while one of them is written to. So who
+/// reads thousands of them is not to ask often for nothing, and what is written often is not to have
+/// each record fetched by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// A connection's first partitions: fetches wait so shortly that one that is opened on the way is
+    /// fetched at once.
+    Prompt,
+    /// All others. Samples come as soon, but for the first ones of a partition that was just opened,
+    /// which wait for the fetch under way.
+    Patient,
+    /// Others that are written at a regular rate: samples are collected for a moment.
+    Busy,
+}
+
+impl Pace {
+    /// The most partitions of a consumer. With each answer of a broker librdkafka looks each of them
+    /// up in a list, too, so that one that had thousands would do nothing else.
+    fn most(self) -> usize {
+        match self {
+            Self::Prompt => 32,
+            Self::Patient => 64,
+            Self::Busy => 256,
+        }
+    }
+}
 
 /// A partition's samples, as librdkafka has fetched them.
 pub(crate) type Queue = PartitionQueue<Context>;
@@ -196,6 +223,7 @@ pub(crate) struct Fetcher {
     ended: Mutex<Receiver<()>>,
     lent: Mutex<Fetched>,
     knows_brokers: AtomicBool,
+    pace: Pace,
 }
 
 /// What a consumer fetches, and has fetched.
@@ -208,10 +236,10 @@ struct Fetched {
 
 impl Fetched {
     /// Whether it has none of these partitions, and room for them.
-    fn is_free(&self, topic: Named<'_>, partitions: &[u32]) -> bool {
+    fn is_free(&self, topic: Named<'_>, partitions: &[u32], most: usize) -> bool {
         let of_topic = |partition: &u32| (topic.0.to_owned(), *partition);
         let has_room =
-            self.partitions.is_empty() || self.partitions.len() + partitions.len() <= MANY;
+            self.partitions.is_empty() || self.partitions.len() + partitions.len() <= most;
         has_room
             && self.topics.get(topic.0).is_none_or(|read| *read == topic.1)
             && !partitions.iter().any(|partition| self.partitions.contains(&of_topic(partition)))
@@ -251,7 +279,7 @@ impl Fetcher {
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);
         thread.map_err(|error| engine("start a thread", error))?;
         let (lent, knows_brokers) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { consumer, ended: Mutex::new(ended), lent, knows_brokers })
+        Ok(Self { consumer, ended: Mutex::new(ended), lent, knows_brokers, pace: options.pace })
     }
 
     /// Gives the consumer up, and waits a moment for it to leave its group.
@@ -393,13 +421,20 @@ impl Pool {
         self: &Arc<Self>,
         topic: Named<'_>,
         partitions: &[u32],
+        pace: Pace,
     ) -> Result<Lent, TransportError> {
         let mut fetchers = locked(&self.fetchers);
-        let free = |fetcher: &&Arc<Fetcher>| locked(&fetcher.lent).is_free(topic, partitions);
+        let suits = |has: Pace| has == Pace::Prompt || has == pace;
+        let free = |fetcher: &&Arc<Fetcher>| {
+            let most = fetcher.pace.most();
+            suits(fetcher.pace) && locked(&fetcher.lent).is_free(topic, partitions, most)
+        };
         let fetcher = match fetchers.iter().find(free) {
             Some(found) => Arc::clone(found),
             None => {
-                let started = Fetcher::start(&self.options, &self.health, (NO_GROUP, None))?;
+                let pace = if fetchers.is_empty() { Pace::Prompt } else { pace };
+                let options = self.options.at(pace);
+                let started = Fetcher::start(&options, &self.health, (NO_GROUP, None))?;
                 let started = Arc::new(started);
                 fetchers.push(Arc::clone(&started));
                 started

@@ -20,7 +20,7 @@ use rdkafka::message::Message as _;
 
 use crate::SCHEME;
 use crate::error::{failed, outage};
-use crate::fetcher::{Queue, Wake};
+use crate::fetcher::{Pace, Queue, Wake};
 use crate::options::PATIENCE;
 use crate::reader::Start;
 use crate::sample::{Foreign, Kept};
@@ -153,7 +153,7 @@ fn scan(
     let partitions: Vec<_> = places.iter().map(|place| ranges[*place].0).collect();
     let starts: Vec<_> = places.iter().map(|place| (ranges[*place].0, ranges[*place].1)).collect();
     let id = topic.connection.described(name, PATIENCE)?.map(|described| described.id);
-    let mut lent = topic.connection.scans.lend((name, id), &partitions)?;
+    let mut lent = topic.connection.scans.lend((name, id), &partitions, Pace::Prompt)?;
     let queues = lent.assign(&starts, &Arc::<Wake>::default())?;
     places.iter().zip(&queues).try_for_each(|(place, queue)| read(*place, queue))
 }

@@ -9,6 +9,7 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
+use crate::fetcher::Pace;
 use crate::names::Names;
 use crate::registry;
 
@@ -104,8 +105,8 @@ pub(crate) struct Options {
     pub(crate) guarantee: Guarantee,
     /// Where the numbers of schemas are, if payloads have them.
     pub(crate) registry: Option<registry::Options>,
-    /// How long a fetch waits for samples.
-    fetch_wait_ms: &'static str,
+    /// How long a fetch waits for samples, and how much.
+    pub(crate) pace: Pace,
     /// Whether consumers are told where a log ends.
     tells_ends: bool,
     given: Vec<(String, String)>,
@@ -137,8 +138,7 @@ impl Options {
             limits: limits(url)?,
             guarantee: guarantee(url)?,
             registry: registry::Options::parse(url)?,
-            // A partition that was just opened waits for the fetch under way.
-            fetch_wait_ms: "50",
+            pace: Pace::Prompt,
             tells_ends: false,
             given,
         };
@@ -182,7 +182,12 @@ impl Options {
 
     /// The same for consumers that read what is there, and do not wait for more.
     pub(crate) fn for_scans(&self) -> Self {
-        Self { fetch_wait_ms: "5", tells_ends: true, ..self.clone() }
+        Self { tells_ends: true, ..self.clone() }
+    }
+
+    /// The same for consumers of a pace.
+    pub(crate) fn at(&self, pace: Pace) -> Self {
+        Self { pace, ..self.clone() }
     }
 
     /// The same for the tables, whose records have to be stored, whatever samples are promised.
@@ -246,7 +251,14 @@ impl Options {
                 config.set(name, value);
             }
         };
-        default("fetch.wait.max.ms", self.fetch_wait_ms);
+        let (wait_ms, min_bytes) = match self.pace {
+            _ if self.tells_ends => ("5", "1"),
+            Pace::Prompt => ("50", "1"),
+            Pace::Patient => ("500", "1"),
+            Pace::Busy => ("100", "65536"),
+        };
+        default("fetch.wait.max.ms", wait_ms);
+        default("fetch.min.bytes", min_bytes);
         default("fetch.error.backoff.ms", "50");
         default("fetch.queue.backoff.ms", "5");
         // What a reader that lags keeps in memory, a partition.

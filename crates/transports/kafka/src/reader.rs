@@ -464,7 +464,7 @@ fn lent(
         Begin::LastPerKey(n) => Some((n, history::companions(topic, &partitions)?)),
         _ => None,
     };
-    let mut lent = topic.connection.pool.lend((&topic.kafka, id), &partitions)?;
+    let mut lent = topic.connection.pool.lend((&topic.kafka, id), &partitions, topic.pace())?;
     let mut starts = starts(topic, &request.from, &partitions)?;
     let mut history = VecDeque::new();
     if let Some(last) = last {

@@ -31,7 +31,7 @@ use crate::admin::Made;
 use crate::claims::{Claims, GLANCE};
 use crate::connection::Connection;
 use crate::error::{engine, failed, outage};
-use crate::fetcher::{Lent, Queue, Wake};
+use crate::fetcher::{Lent, Pace, Queue, Wake};
 use crate::options::PATIENCE;
 use crate::producer::{Outcome, Outgoing, Told};
 use crate::topic::Origin;
@@ -225,7 +225,7 @@ impl<F: Fold> Table<F> {
 impl Log {
     fn open(connection: &Connection, topic: &str, first: u64) -> Result<Self, TransportError> {
         let id = connection.described(topic, PATIENCE)?.map(|described| described.id);
-        let mut lent = connection.pool.lend((topic, id), &[0])?;
+        let mut lent = connection.pool.lend((topic, id), &[0], Pace::Patient)?;
         let queue = lent.assign(&[(0, first)], &Arc::<Wake>::default())?.pop();
         let queue = queue.ok_or_else(|| outage(format!("{topic} has no queue")))?;
         Ok(Self { queue, next: first, lent })

@@ -9,12 +9,14 @@ use helio_bus::transport::{
     Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
 };
 use helio_bus::{Bell, LocalBell, Producer, Qos, SchemaId, SchemaText, TopicName, TransportError};
+use helio_core::qos::Overload;
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
 use crate::claims;
 use crate::connection::Connection;
 use crate::error::failed;
+use crate::fetcher::Pace;
 use crate::group;
 use crate::making::Wanted;
 use crate::options::{BATCHES, PATIENCE};
@@ -229,6 +231,11 @@ impl TopicState {
     /// The batches of forwarders, by their place in [`BATCHES`].
     pub(crate) fn batch(&self) -> usize {
         self.batch.get().copied().unwrap_or(0)
+    }
+
+    /// How it is fetched: what may be dropped for newer samples is measured at a regular rate.
+    pub(crate) fn pace(&self) -> Pace {
+        if self.qos.overload == Overload::DropOldest { Pace::Busy } else { Pace::Patient }
     }
 
     /// The partitions that a request names, or all.

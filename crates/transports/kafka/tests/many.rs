@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{admin, broker, done, unique};
-use helio_bus::{Event, Message, Qos, Start, Subscribe, TopicSpec};
+use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,4 +49,43 @@ fn many_topics_are_made_at_once_and_whole() {
     let topic = bus.topic(spec(0)).unwrap();
     let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
     assert!(matches!(last.next_timeout(PATIENCE).unwrap(), Some(Event::Sample(_))));
+}
+
+/// Who reads many topics fetches them in three ways: each has all of its samples.
+#[test]
+fn who_reads_many_topics_misses_nothing_of_any() {
+    const EACH: u64 = 3;
+    let Some(broker) = broker() else { return };
+    let (bus, base) = (broker.bus("reads-many"), unique("reads-many"));
+    let profiles = [Qos::telemetry(), Qos::event(), Qos::command()];
+    let specs: Vec<_> = (0..150)
+        .map(|n| TopicSpec::new(&format!("{base}/{n}")).unwrap().qos(profiles[n % 3].clone()))
+        .collect();
+    bus.make_topics(&specs, |_| {}).unwrap();
+    let writers = broker.bus("writes-many");
+    let opened = |bus: &Bus| -> Vec<_> {
+        specs.iter().map(|spec| bus.topic(spec.clone()).unwrap()).collect()
+    };
+    let mut readers: Vec<_> = opened(&bus)
+        .iter()
+        .map(|topic| topic.subscribe(Subscribe::from(Start::Latest)).unwrap())
+        .collect();
+    let publishers: Vec<_> =
+        opened(&writers).iter().map(|topic| topic.publisher().unwrap()).collect();
+    let published: Vec<_> = (0..EACH)
+        .flat_map(|n| publishers.iter().map(move |to| to.publish(Message::new(&n.to_le_bytes()))))
+        .collect();
+    for each in published {
+        each.wait_timeout(PATIENCE).unwrap();
+    }
+    for (place, reader) in readers.iter_mut().enumerate() {
+        for n in 0..EACH {
+            match reader.next_timeout(PATIENCE).unwrap() {
+                Some(Event::Sample(sample)) => {
+                    assert_eq!(sample.payload[..], n.to_le_bytes(), "of {place}");
+                }
+                other => panic!("{other:?} instead of sample {n} of {place}"),
+            }
+        }
+    }
 }
