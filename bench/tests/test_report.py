@@ -12,7 +12,16 @@ import pytest
 BENCH = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 
-from figures import Goal, Results, all_cases, cases, derived, figure, ratios, side_by_side  # noqa: E402
+from figures import (  # noqa: E402
+    Goal,
+    Results,
+    all_cases,
+    cases,
+    derived,
+    figure,
+    ratios,
+    side_by_side,
+)
 
 
 def latency(case: str, p50: float, date: str = "2026-01-02") -> dict[str, object]:

@@ -3,9 +3,9 @@
 //! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
 //! the first consumer that has none of them; a second reader of the same partition makes a second
 //! consumer. So does the one beyond what a consumer may have ([`Pace::most`]), and the reader of a
-//! topic that has taken the place of one that the consumer has read: librdkafka does not forget what
-//! it knows of a name. Samples stay in librdkafka's queue, one a partition, until their reader takes
-//! them.
+//! topic that has taken the place of one that the consumer has read: librdkafka does not forget
+//! what it knows of a name. Samples stay in librdkafka's queue, one a partition, until their
+//! reader takes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,23 +41,23 @@ pub(crate) const NO_GROUP: &str = "_helio";
 ///
 /// librdkafka has no fetch sessions (KIP-227): a broker looks at all partitions of a consumer with
 /// each fetch that comes, that it answers, and that waits while one of them is written to. So who
-/// reads thousands of them is not to ask often for nothing, and what is written often is not to have
-/// each record fetched by itself.
+/// reads thousands of them is not to ask often for nothing, and what is written often is not to
+/// have each record fetched by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// A connection's first partitions: fetches wait so shortly that one that is opened on the way is
-    /// fetched at once.
+    /// A connection's first partitions: fetches wait so shortly that one that is opened on the way
+    /// is fetched at once.
     Prompt,
-    /// All others. Samples come as soon, but for the first ones of a partition that was just opened,
-    /// which wait for the fetch under way.
+    /// All others. Samples come as soon, but for the first ones of a partition that was just
+    /// opened, which wait for the fetch under way.
     Patient,
     /// Others that are written at a regular rate: samples are collected for a moment.
     Busy,
 }
 
 impl Pace {
-    /// The most partitions of a consumer. With each answer of a broker librdkafka looks each of them
-    /// up in a list, too, so that one that had thousands would do nothing else.
+    /// The most partitions of a consumer. With each answer of a broker librdkafka looks each of
+    /// them up in a list, too, so that one that had thousands would do nothing else.
     fn most(self) -> usize {
         match self {
             Self::Prompt => 32,
