@@ -14,7 +14,7 @@ use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
-use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::context::Consumer;
 
@@ -38,6 +38,20 @@ pub(crate) fn fetched_ends(consumer: &Consumer, topic: &str, partition: u32) -> 
         return None;
     }
     Some((u64::try_from(first).ok()?, u64::try_from(end).ok()?))
+}
+
+/// The place behind what a consumer has taken out of a partition's queue, marks of transactions
+/// among it, which are handed to nobody; none where it has taken nothing since it was assigned the
+/// partition or went elsewhere.
+pub(crate) fn position(consumer: &Consumer, topic: &str, partition: u32) -> Option<u64> {
+    let mut list = TopicPartitionList::with_capacity(1);
+    list.add_partition(topic, i32::try_from(partition).ok()?);
+    // SAFETY: the client lives as long as the reference to its consumer, and the list as long as
+    // the call, which writes the offsets into it.
+    let code = unsafe { bindings::rd_kafka_position(consumer.client().native_ptr(), list.ptr()) };
+    refusal(code).ok()?;
+    let Offset::Offset(offset) = list.elements().first()?.offset() else { return None };
+    u64::try_from(offset).ok()
 }
 
 /// Commits offsets in the name of a consumer's group; none where no broker says in time what became

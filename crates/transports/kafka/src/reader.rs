@@ -153,8 +153,14 @@ impl Cursor {
         self.end.set(end.max(self.end.get()).max(self.next));
     }
 
-    fn lag(&self) -> u64 {
-        self.end.get().saturating_sub(self.next)
+    /// The place that is read next. What lies behind the last sample may be marks of transactions,
+    /// which nobody gets: where the reader has passed them the consumer knows.
+    fn place(&self, consumer: &Consumer, topic: &str) -> u64 {
+        if self.held.is_some() || self.end.get() <= self.next {
+            return self.next;
+        }
+        let passed = native::position(consumer, topic, self.partition);
+        passed.map_or(self.next, |passed| passed.max(self.next))
     }
 }
 
@@ -424,7 +430,7 @@ impl KafkaReader {
             cursor.ends_at(fetched.map_or(0, |(_, end)| end));
         }
         let now = Instant::now();
-        let lags = |cursor: &&Cursor| cursor.lag() > 1;
+        let lags = |cursor: &&Cursor| cursor.place(consumer, name) + 1 < cursor.end.get();
         let health = &self.topic.connection.health;
         if now < self.ask_at.get() || health.is_lost() || health.is_doubted() {
             return;
@@ -515,8 +521,9 @@ impl Reader for KafkaReader {
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
         self.look_for_ends();
         for cursor in &self.cursors {
-            let Cursor { partition, next, .. } = *cursor;
-            visit(Position { partition, next, end: cursor.end.get().max(next) });
+            let next = cursor.place(self.source.consumer(), &self.topic.kafka);
+            let end = cursor.end.get().max(next);
+            visit(Position { partition: cursor.partition, next, end });
         }
     }
 

@@ -105,6 +105,59 @@ fn marks_of_transactions_are_no_losses_and_hold_nobody_up() {
 }
 
 #[test]
+fn who_has_passed_the_marks_behind_the_last_sample_is_at_the_end() {
+    let Some(broker) = broker() else { return };
+    let (bus, name) = (broker.bus("reader"), unique("marked").replace('/', "_"));
+    let topic = bus.topic(TopicSpec::new(&name).unwrap().qos(Qos::event())).unwrap();
+    let id = format!("id-{name}");
+    let foreign: BaseProducer = config(broker).set("transactional.id", &id).create().unwrap();
+    foreign.init_transactions(PATIENCE).unwrap();
+    let transaction = |payloads: &[&[u8]], is_kept: bool| {
+        foreign.begin_transaction().unwrap();
+        send(&foreign, &name, payloads);
+        let end = match is_kept {
+            true => foreign.commit_transaction(PATIENCE),
+            false => foreign.abort_transaction(PATIENCE),
+        };
+        end.unwrap();
+    };
+    transaction(&[b"one", b"two"], true);
+    transaction(&[b"not"], false);
+    // Two samples, one that is none, and a mark behind each transaction, which comes a bit later.
+    let (end, late) = (5, Instant::now() + PATIENCE);
+    while topic.partitions().unwrap()[0].end < end {
+        assert!(Instant::now() < late, "the marks do not come");
+    }
+    let reads_to_the_end = |samples: &mut Subscription, expected: &[&[u8]]| {
+        let (mut come, late) = (Vec::new(), Instant::now() + PATIENCE);
+        loop {
+            match samples.try_next().unwrap() {
+                Some(Event::Sample(sample)) => come.push(sample.payload.to_vec()),
+                Some(other) => panic!("{other:?}"),
+                None if samples.positions()[0].next >= end => break,
+                None => assert!(samples.wait_until(Some(late)).unwrap(), "{come:?} came"),
+            }
+        }
+        assert_eq!(come, expected);
+        assert_eq!((samples.stats().lost, samples.stats().lag), (0, 0));
+    };
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    reads_to_the_end(&mut all, &[b"one", b"two"]);
+    let mut marks =
+        topic.subscribe(Subscribe::from(Start::Offset { partition: 0, offset: 2 })).unwrap();
+    reads_to_the_end(&mut marks, &[]);
+    // Who goes back has passed nothing.
+    all.seek(0, 1).unwrap();
+    assert_eq!(all.positions()[0].next, 1);
+    reads_to_the_end(&mut all, &[b"two"]);
+    transaction(&[b"three"], true);
+    for samples in [&mut all, &mut marks] {
+        let (payloads, others) = until(samples, b"three");
+        assert_eq!((payloads.len(), others.len()), (1, 0), "{payloads:?} {others:?}");
+    }
+}
+
+#[test]
 fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
     let Some(broker) = broker() else { return };
     let (admin, name) = (admin(broker), unique("anew").replace('/', "_"));
