@@ -43,6 +43,11 @@ impl Moment {
         Self::now().since(self)
     }
 
+    /// Whether it came later. The clock that nobody sets says that.
+    fn is_after(&self, other: &Self) -> bool {
+        self.steady > other.steady
+    }
+
     fn since(&self, earlier: &Self) -> Duration {
         let steady = self.steady.saturating_duration_since(earlier.steady);
         steady.max(self.utc.duration_since(earlier.utc).unwrap_or_default())
@@ -104,19 +109,30 @@ impl Hold {
         !state.left && state.sure.is_some_and(holds)
     }
 
-    /// That its process lives has arrived, and was sent then.
+    /// That its process lives has arrived, and was sent then. Reports may come late: what was said
+    /// last counts.
     pub(crate) fn runs(&self, since: Moment) {
         let said = &mut locked(&self.state).said;
-        if since.since(&said.runs) >= KEEPS {
-            said.writes = None;
+        if since.is_after(&said.runs) {
+            if since.since(&said.runs) >= KEEPS {
+                said.writes = None;
+            }
+            said.runs = since;
         }
-        said.runs = since;
     }
 
-    /// That it writes has arrived, and was sent then.
+    /// That it writes has arrived, and was sent then; not what comes late and was said before a
+    /// silence.
     pub(crate) fn writes(&self, since: Moment) {
         let said = &mut locked(&self.state).said;
-        (said.runs, said.writes) = (since, Some(since));
+        if since.is_after(&said.runs) {
+            said.runs = since;
+        } else if said.runs.since(&since) >= KEEPS {
+            return;
+        }
+        if said.writes.is_none_or(|newest| since.is_after(&newest)) {
+            said.writes = Some(since);
+        }
     }
 
     /// What has arrived by now; to be asked for before a look begins.
@@ -241,6 +257,12 @@ mod tests {
         hold
     }
 
+    /// That was the newest that it has said.
+    fn said(hold: &Hold, when: Moment) {
+        let said = &mut locked(&hold.state).said;
+        (said.runs, said.writes) = (when, Some(when));
+    }
+
     fn held(hold: &Hold) -> bool {
         hold.holds_back(None).unwrap()
     }
@@ -255,13 +277,13 @@ mod tests {
         assert!(held(&hold), "nobody has looked");
         looked(&hold);
         assert!(!held(&hold));
-        hold.runs(ago(6));
+        said(&hold, ago(6));
         assert!(!held(&hold), "only a look says how things are");
         looked(&hold);
         assert!(held(&hold));
-        let said = hold.said();
+        let before = hold.said();
         hold.writes(Moment::now());
-        hold.looked(said, &Ok(()));
+        hold.looked(before, &Ok(()));
         assert!(held(&hold), "the word came while it was looked");
         looked(&hold);
         assert!(!held(&hold));
@@ -276,7 +298,7 @@ mod tests {
         for lease in [None, Some(Duration::from_secs(60))] {
             let hold = hold(lease);
             assert!(!hold.wants_word());
-            hold.runs(ago(6));
+            said(&hold, ago(6));
             assert_eq!(hold.wants_word(), lease.is_none());
             hold.runs(Moment::now());
             looked(&hold);
@@ -294,7 +316,7 @@ mod tests {
     #[test]
     fn a_lease_wants_words_of_its_own() {
         let hold = hold(Some(Duration::from_secs(4)));
-        hold.writes(ago(3));
+        said(&hold, ago(3));
         hold.runs(Moment::now());
         looked(&hold);
         assert!(held(&hold));
@@ -304,12 +326,39 @@ mod tests {
     }
 
     #[test]
+    fn a_report_that_comes_late_takes_nothing_back() {
+        for lease in [None, Some(Duration::from_secs(4))] {
+            let hold = hold(lease);
+            hold.runs(ago(6));
+            hold.writes(ago(4));
+            hold.writes(ago(6));
+            looked(&hold);
+            assert!(!held(&hold), "{lease:?}");
+            hold.runs(Moment::now());
+            assert!(!hold.wants_word(), "it was not silent: {lease:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_before_a_silence_does_not_end_it_when_it_comes_late() {
+        let hold = hold(None);
+        said(&hold, ago(20));
+        hold.runs(Moment::now());
+        hold.writes(ago(6));
+        looked(&hold);
+        assert!(held(&hold) && hold.wants_word());
+        hold.writes(ago(1));
+        looked(&hold);
+        assert!(!held(&hold) && !hold.wants_word(), "this one lies behind the silence");
+    }
+
+    #[test]
     fn a_machine_that_slept_is_noticed_by_either_clock() {
         let hold = hold(None);
         for slept in
             [Moment { steady: ago(6).steady, ..ago(0) }, Moment { utc: ago(6).utc, ..ago(0) }]
         {
-            hold.runs(slept);
+            said(&hold, slept);
             looked(&hold);
             assert!(held(&hold), "{slept:?}");
         }
@@ -346,7 +395,7 @@ mod tests {
         assert!(!looked(&hold), "nobody waits any more");
         assert_eq!((notified(), told.counts(), hold.has_reports()), (1, [1, 0], false));
         assert!(!told.report(&hold));
-        hold.runs(ago(6));
+        said(&hold, ago(6));
         looked(&hold);
         assert!(told.report(&hold));
         hold.looked(hold.said(), &Err(TransportError::Closed));
@@ -359,7 +408,7 @@ mod tests {
     #[test]
     fn what_had_arrived_before_a_look_is_known_however_long_that_took() {
         let (hold, told) = (hold(None), Told::default());
-        hold.writes(ago(6));
+        said(&hold, ago(6));
         for n in 1..3 {
             assert!(told.report(&hold));
             let said = hold.said();
