@@ -16,6 +16,7 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use crate::connection::Connection;
 use crate::error::{failed, outage, refused};
+use crate::monitor::Health;
 use crate::native::{self, Described};
 use crate::options::{Options, PATIENCE};
 use crate::topic_config::Config;
@@ -28,6 +29,7 @@ type Client = AdminClient<DefaultClientContext>;
 /// A client for the few things that only an administrator's client can, made when first needed.
 pub(crate) struct Admin {
     options: Options,
+    health: Arc<Health>,
     client: Mutex<Option<Arc<Client>>>,
 }
 
@@ -47,18 +49,20 @@ impl Made {
 }
 
 impl Admin {
-    pub(crate) fn new(options: &Options) -> Self {
-        Self { options: options.clone(), client: Mutex::default() }
+    pub(crate) fn new(options: &Options, health: &Arc<Health>) -> Self {
+        Self { options: options.clone(), health: Arc::clone(health), client: Mutex::default() }
     }
 
-    fn client(&self) -> Result<Arc<Client>, TransportError> {
+    pub(crate) fn client(&self) -> Result<Arc<Client>, TransportError> {
         let mut client = locked(&self.client);
         if let Some(client) = &*client {
             return Ok(Arc::clone(client));
         }
         let made: Client =
             self.options.admin().create().map_err(failed("start an administrator's client"))?;
-        Ok(Arc::clone(client.insert(Arc::new(made))))
+        let made = Arc::new(made);
+        self.health.clients.add(&made);
+        Ok(Arc::clone(client.insert(made)))
     }
 
     /// Gives the client up: nobody serves what it would gather during an outage.

@@ -9,6 +9,7 @@ use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
 use crate::admin::Admin;
 use crate::anew::{self, Told};
+use crate::brokers;
 use crate::claims::{self, Claim};
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
@@ -65,7 +66,7 @@ impl Connection {
         let client = Arc::new(Fetcher::start(&options, &health, (NO_GROUP, None))?);
         let names = options.names.clone();
         let connection = Arc::new(Self {
-            admin: Admin::new(&options),
+            admin: Admin::new(&options, &health),
             session: tables::attempt(),
             tables: Tables::default(),
             registry: options.registry.clone().map(|options| Arc::new(Registry::new(options))),
@@ -87,7 +88,13 @@ impl Connection {
             options,
         });
         connection.reach()?;
-        let started = monitor::start(&connection).and_then(|()| anew::start(&connection));
+        let topic = connection.names.internal(tables::TOPICS);
+        let named = brokers::Named::new(&connection.options.brokers, topic);
+        let started = named.map_err(std::io::Error::from).and_then(|named| {
+            brokers::start(&connection.health, named)?;
+            monitor::start(&connection)?;
+            anew::start(&connection)
+        });
         started.map_err(|error| engine("start a thread", error))?;
         Ok(connection)
     }

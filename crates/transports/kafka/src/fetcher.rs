@@ -26,7 +26,7 @@ use crate::context::{Consumer, Context};
 use crate::error::{engine, failed, outage};
 use crate::group::Membership;
 use crate::monitor::Health;
-use crate::native::{Brokers, TopicId};
+use crate::native::TopicId;
 use crate::options::{Options, PATIENCE};
 
 /// How soon a consumer's thread notices that nobody has the consumer any more.
@@ -263,17 +263,21 @@ impl Fetcher {
             .map_err(failed("start a consumer"))?;
         let consumer = Arc::new(consumer);
         consumer.context().belongs_to(&consumer);
-        let (serving, (ending, ended)) = (Arc::clone(&consumer), mpsc::channel());
-        let (brokers, known) = (options.brokers.clone(), Brokers::default());
+        health.clients.add(&consumer);
+        let (mut serving, (ending, ended)) = (Arc::clone(&consumer), mpsc::channel());
         let serve = move || {
-            while Arc::strong_count(&serving) > 1 {
-                known.keep(serving.client(), &brokers);
+            // Nobody else ends it, who has it for a moment only.
+            let consumer = loop {
+                match Arc::try_unwrap(serving) {
+                    Ok(consumer) => break consumer,
+                    Err(shared) => serving = shared,
+                }
                 // Samples are in queues of their own: what comes here are callbacks and errors.
                 if let Some(Err(error)) = serving.poll(STOP) {
                     serving.context().failed(&error);
                 }
-            }
-            drop(serving);
+            };
+            drop(consumer);
             drop::<Sender<()>>(ending);
         };
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);

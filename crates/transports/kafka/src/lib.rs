@@ -28,6 +28,7 @@
 
 mod admin;
 mod anew;
+mod brokers;
 mod claims;
 mod connection;
 mod context;

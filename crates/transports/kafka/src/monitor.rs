@@ -7,8 +7,8 @@ use helio_bus::Outage;
 use helio_bus::transport::locked;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+use crate::brokers::Clients;
 use crate::connection::Connection;
-use crate::producer::Producer;
 
 /// How often the brokers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -20,11 +20,13 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// leader, or less copies than it must have.
 const STALLED: Duration = Duration::from_secs(5);
 
-/// What is known of the brokers, shared with all callbacks.
+/// What is known of the brokers, shared with all callbacks, and who asks them.
 #[derive(Default)]
 pub(crate) struct Health {
     state: Mutex<State>,
     changed: Condvar,
+    /// All clients that ask the brokers anything.
+    pub(crate) clients: Clients,
 }
 
 #[derive(Default)]
@@ -187,7 +189,6 @@ fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
         // The connection is held while it is asked only.
         let Some(connection) = connection.upgrade() else { return false };
         let topic = connection.names.internal(crate::tables::TOPICS);
-        connection.producers().for_each(Producer::keep_brokers);
         stalled = connection.stalled(STALLED);
         answer = connection.client.fetch_metadata(Some(&topic), ANSWER).map(drop);
         if answer.is_ok() {

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,31 +88,24 @@ pub(crate) fn commit(
     }
 }
 
-/// Whether a client knows brokers, as far as was looked. Who asks one that is out of its cluster
-/// for a moment, as after it stood still, is told of none; librdkafka then gives up all that it
-/// knows, and by a race of its own may never begin anew
-/// ([#5301](https://github.com/confluentinc/librdkafka/issues/5301)).
-#[derive(Default)]
-pub(crate) struct Brokers(AtomicBool);
-
-impl Brokers {
-    /// Has a client begin anew that has forgotten all brokers.
-    pub(crate) fn keep<C: ClientContext>(&self, client: &Client<C>, brokers: &str) {
-        let native = client.native_ptr();
-        let mut count = 0;
-        // SAFETY: the client lives as long as the reference to it. The list is given back to where
-        // it comes from, once, and nothing of it is used.
-        unsafe {
-            let ids = bindings::rd_kafka_brokers_learned_ids(native, &raw mut count);
-            bindings::rd_kafka_mem_free(native, ids.cast());
-        }
-        let had = self.0.swap(count > 0, Ordering::Relaxed);
-        if let (true, 0, Ok(brokers)) = (had, count, CString::new(brokers)) {
-            // SAFETY: the client lives as long as the reference to it, the name ends with a zero,
-            // and the call copies it.
-            unsafe { bindings::rd_kafka_brokers_add(native, brokers.as_ptr()) };
-        }
+/// Whether a client knows any broker by what brokers have said.
+pub(crate) fn knows_brokers<C: ClientContext>(client: &Client<C>) -> bool {
+    let native = client.native_ptr();
+    let mut count = 0;
+    // SAFETY: the client lives as long as the reference to it. The list is given back to where it
+    // comes from, once, and nothing of it is used.
+    unsafe {
+        let ids = bindings::rd_kafka_brokers_learned_ids(native, &raw mut count);
+        bindings::rd_kafka_mem_free(native, ids.cast());
     }
+    count > 0
+}
+
+/// Gives a client brokers to begin with, with commas between; see `brokers`.
+pub(crate) fn add_brokers<C: ClientContext>(client: &Client<C>, brokers: &CStr) {
+    // SAFETY: the client lives as long as the reference to it, the list ends with a zero, and the
+    // call copies it.
+    unsafe { bindings::rd_kafka_brokers_add(client.native_ptr(), brokers.as_ptr()) };
 }
 
 /// What was committed beside the position of each partition of a list.

@@ -91,6 +91,19 @@ const OVERHEAD_BYTES: usize = 128 << 10;
 /// The largest record.
 pub(crate) const MAX_RECORD_BYTES: usize = MAX_PAYLOAD_BYTES + OVERHEAD_BYTES;
 
+/// How long a consumer waits for an answer before it connects anew: a connection that was lost
+/// while a machine stood still is not noticed otherwise, nor that a question for a topic was lost,
+/// which is not repeated until then. What a group's member waits for longer by its nature, and a
+/// fetch that waits for samples, have times of their own; but what is asked behind such a fetch is
+/// answered behind it. Producers have librdkafka's 60 s: a broker may take `request.timeout.ms`,
+/// 30 s, for all copies of what was written, and is not to be broken off from.
+const ANSWER_MS: u32 = 10_000;
+/// librdkafka's own limit.
+const LONGEST_ANSWER_MS: u32 = 300_000;
+/// How often a consumer asks for brokers and partitions, in milliseconds: who leads a partition is
+/// heard where it is read, but of partitions that were added, and of brokers, only so.
+const REFRESH_MS: &str = "30000";
+
 /// What a URL asks for, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -177,6 +190,8 @@ impl Options {
         for (name, value) in self.given.iter().filter(|(name, _)| !not.contains(&&**name)) {
             config.set(name, value);
         }
+        // Who asks for a topic does not make it.
+        config.set("allow.auto.create.topics", "false");
         config
     }
 
@@ -246,6 +261,8 @@ impl Options {
     /// A consumer that is assigned its partitions; it commits in the name of a group if told to.
     pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
         let mut config = self.client(&PRODUCER);
+        let given_ms = config.get("fetch.wait.max.ms").and_then(|wait| wait.parse().ok());
+        let timeout_ms = ANSWER_MS.saturating_add(given_ms.unwrap_or(0)).min(LONGEST_ANSWER_MS);
         let mut default = |name: &str, value: &str| {
             if config.get(name).is_none() {
                 config.set(name, value);
@@ -259,6 +276,8 @@ impl Options {
         };
         default("fetch.wait.max.ms", wait_ms);
         default("fetch.min.bytes", min_bytes);
+        default("socket.timeout.ms", &timeout_ms.to_string());
+        default("topic.metadata.refresh.interval.ms", REFRESH_MS);
         default("fetch.error.backoff.ms", "50");
         default("fetch.queue.backoff.ms", "5");
         // What a reader that lags keeps in memory, a partition.
@@ -272,7 +291,6 @@ impl Options {
         config.set("auto.offset.reset", "earliest");
         config.set("enable.partition.eof", if self.tells_ends { "true" } else { "false" });
         config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
-        config.set("allow.auto.create.topics", "false");
         config
     }
 }
@@ -373,6 +391,22 @@ mod tests {
             parse("kafka://a:1").unwrap().producer().get("enable.idempotence"),
             Some("true")
         );
+    }
+
+    #[test]
+    fn consumers_notice_a_lost_connection_soon_and_the_url_wins() {
+        let [timeout, refresh] = ["socket.timeout.ms", "topic.metadata.refresh.interval.ms"];
+        let consumer = |url: &str| parse(url).unwrap().consumer("g");
+        let plain = consumer("kafka://a:1");
+        assert_eq!((plain.get(timeout), plain.get(refresh)), (Some("10000"), Some("30000")));
+        assert_eq!(parse("kafka://a:1").unwrap().producer().get(timeout), None);
+        let waits = consumer("kafka://a:1?fetch.wait.max.ms=15000");
+        assert_eq!(waits.get(timeout), Some("25000"), "answers come behind a fetch that waits");
+        let longest = consumer("kafka://a:1?fetch.wait.max.ms=300000");
+        longest.create_native_config().unwrap();
+        let given = format!("kafka://a:1?{timeout}=60000&{refresh}=300000");
+        let given = consumer(&given);
+        assert_eq!((given.get(timeout), given.get(refresh)), (Some("60000"), Some("300000")));
     }
 
     #[test]

@@ -22,7 +22,6 @@ use rdkafka::producer::{
 use slab::Slab;
 
 use crate::monitor::Health;
-use crate::native::Brokers;
 use crate::options::{Limits, Options};
 use crate::writer::Sample;
 
@@ -202,9 +201,8 @@ impl ProducerContext for Reports {
 /// The one producer.
 pub(crate) struct Producer {
     /// There until this is dropped.
-    inner: Option<ThreadedProducer<Reports>>,
+    inner: Option<Arc<ThreadedProducer<Reports>>>,
     flight: Arc<Flight>,
-    brokers: (String, Brokers),
 }
 
 impl Producer {
@@ -218,9 +216,10 @@ impl Producer {
             samples: Mutex::default(),
         });
         let reports = Reports { flight: Arc::clone(&flight), health: Arc::clone(health) };
-        let inner = options.producer().create_with_context(reports)?;
-        let brokers = (options.brokers.clone(), Brokers::default());
-        Ok(Self { inner: Some(inner), flight, brokers })
+        let inner: ThreadedProducer<_> = options.producer().create_with_context(reports)?;
+        let inner = Arc::new(inner);
+        health.clients.add(&inner);
+        Ok(Self { inner: Some(inner), flight })
     }
 
     fn inner(&self) -> &ThreadedProducer<Reports> {
@@ -291,12 +290,6 @@ impl Producer {
     /// Has the producer know a topic, so that the first record does not wait for it.
     pub(crate) fn learn(&self, topic: &str, patience: Duration) -> KafkaResult<Metadata> {
         self.inner().client().fetch_metadata(Some(topic), patience)
-    }
-
-    /// Has it begin anew where it has lost all brokers.
-    pub(crate) fn keep_brokers(&self) {
-        let (named, known) = &self.brokers;
-        known.keep(self.inner().client(), named);
     }
 
     /// Waits a while for what is under way, and gives the rest up.
