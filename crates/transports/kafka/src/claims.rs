@@ -664,9 +664,10 @@ pub(crate) fn beat(connection: &Connection) -> Result<(), TransportError> {
     tables::tell(connection, PRODUCERS, &session(connection), Some(b"true"))
 }
 
-/// Says that a connection was closed, and all its writers with it: who is not known does not live.
-pub(crate) fn end(connection: &Connection) -> Result<(), TransportError> {
-    tables::append(connection, PRODUCERS, &session(connection), None).map(drop)
+/// Says that a connection with writers was closed, and they with it: who is not known does not
+/// live.
+pub(crate) fn end(connection: &Connection, patience: Duration) -> Result<(), TransportError> {
+    tables::say(connection, PRODUCERS, (&[(session(connection), None)], patience)).map(drop)
 }
 
 /// Takes back what was said by connections that are long gone, so that the table does not grow

@@ -17,7 +17,7 @@ use crate::hold::Hold;
 use crate::monitor::{self, Health};
 use crate::names::Names;
 use crate::options::{BATCHES, Options, PATIENCE};
-use crate::producer::{CLOSING, Producer};
+use crate::producer::{self, CLOSING, Producer};
 use crate::registry::Registry;
 use crate::security;
 use crate::tables::{self, Tables};
@@ -25,6 +25,8 @@ use crate::writer::Tally;
 
 /// How long an answer is waited for before it is looked whether there is a refusal.
 const REACHED: Duration = Duration::from_secs(1);
+/// How long all that closing waits for may take together.
+const CLOSED: Duration = Duration::from_secs(10);
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -227,18 +229,19 @@ impl Connection {
 
     /// Says that the writers have gone. Before that those who wait for a look are told what it
     /// finds, or that there is none any more.
-    fn leave(&self) {
+    fn leave(&self, until: Instant) {
         let (claims, is_lost) = (self.claims(), self.health.is_lost());
+        let left = || until.saturating_duration_since(Instant::now());
         let holds = || claims.iter().filter_map(|claim| claim.hold());
         if !is_lost && holds().any(Hold::has_reports) {
-            claims::look(self, &claims, CLOSING);
+            claims::look(self, &claims, left().min(CLOSING));
         }
         holds().for_each(Hold::end);
         let has_written = !locked(&self.claims).is_empty();
         if has_written && !is_lost {
             let _after_others = locked(&self.speaking);
             // Where it cannot be said, the writers count as dead a little later.
-            let _ = claims::end(self);
+            let _ = claims::end(self, left());
         }
     }
 
@@ -260,7 +263,8 @@ impl Connection {
     }
 
     /// Ends everything: readers are woken first, then what is under way gets its time. Others take
-    /// over from the writers when they hear of it, so that comes last.
+    /// over from the writers when they hear of it, so that comes last. Nothing is waited for where
+    /// no broker answers, as far as that is known.
     pub(crate) fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -270,8 +274,10 @@ impl Connection {
         if let Some(registry) = &self.registry {
             registry.end();
         }
-        self.producers().for_each(|producer| producer.close(self.health.is_lost()));
-        self.leave();
+        let now = Instant::now();
+        let patience = if self.health.is_lost() { Duration::ZERO } else { CLOSING };
+        producer::close(self.producers(), now + patience);
+        self.leave(now + CLOSED);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::monitor::Health;
 use crate::options::{Limits, Options};
 use crate::writer::Sample;
 
-/// How long closing waits for what is under way.
+/// How long who closes waits for what is under way.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 /// How long what was given up then may take to be reported.
 const GIVING_UP: Duration = Duration::from_millis(500);
@@ -292,19 +292,9 @@ impl Producer {
         self.inner().client().fetch_metadata(Some(topic), patience)
     }
 
-    /// Waits a while for what is under way, and gives the rest up.
-    pub(crate) fn close(&self, outage: bool) {
-        if !outage && self.is_reported_in(CLOSING) {
-            return;
-        }
-        self.inner().purge(PurgeConfig::default().queue().inflight());
-        self.is_reported_in(GIVING_UP);
-    }
-
-    /// Waits that long for everything that is under way to be reported; whether it was. It is
+    /// Waits until then for everything that is under way to be reported; whether it was. It is
     /// reported in the producer's own thread: a flush that waits would do so in this one, too.
-    fn is_reported_in(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
+    fn is_reported_by(&self, until: Instant) -> bool {
         loop {
             if self.inner().flush(Duration::ZERO).is_ok() {
                 return true;
@@ -315,6 +305,15 @@ impl Producer {
             std::thread::sleep(TURN);
         }
     }
+}
+
+/// Waits until then for what is under way in all of these, and gives the rest up.
+pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) {
+    let late: Vec<_> = producers.filter(|producer| !producer.is_reported_by(until)).collect();
+    let everything = || PurgeConfig::default().queue().inflight();
+    late.iter().for_each(|producer| producer.inner().purge(everything()));
+    let until = Instant::now() + GIVING_UP;
+    late.iter().for_each(|producer| _ = producer.is_reported_by(until));
 }
 
 impl Drop for Producer {

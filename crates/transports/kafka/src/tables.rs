@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use helio_bus::transport::{OwnerOrder, locked};
@@ -141,23 +141,48 @@ impl<F: Fold> Table<F> {
         look: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
         connection.check_open()?;
-        self.catch_up(connection, patience)?;
+        let came = self.begun.load(Ordering::SeqCst);
+        let mut log = locked(&self.log);
+        if !self.was_read_after(came) {
+            self.read_on(connection, &mut log, patience)?;
+        }
+        drop(log);
         connection.check_open()?;
         Ok(self.look(look))
     }
 
-    /// Reads to where the log ends now, also where the connection is being closed.
+    /// Reads to where the log ends now, not for longer than that, also where another reads it or
+    /// the connection is being closed.
     pub(crate) fn catch_up(
         &self,
         connection: &Connection,
         patience: Duration,
     ) -> Result<(), TransportError> {
+        let until = Instant::now() + patience;
         let came = self.begun.load(Ordering::SeqCst);
-        let mut log = locked(&self.log);
+        let mut log = self.log_by(until)?;
         if self.was_read_after(came) {
             return Ok(());
         }
-        self.read_on(connection, &mut log, patience)
+        let left = until.saturating_duration_since(Instant::now());
+        self.read_on(connection, &mut log, left.max(TURN))
+    }
+
+    /// The log, if nobody else reads it at that time.
+    fn log_by(&self, until: Instant) -> Result<MutexGuard<'_, Option<Log>>, TransportError> {
+        loop {
+            match self.log.try_lock() {
+                Ok(log) => return Ok(log),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                // What another has read may be from before the question.
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(TURN);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(outage(format!("{} is being read by another", F::NAME)));
+                }
+            }
+        }
     }
 
     /// Whether somebody has read to the end who began later than who came when so many had begun.
@@ -176,19 +201,7 @@ impl<F: Fold> Table<F> {
         connection.check_open()?;
         let until = Instant::now() + glance;
         let came = self.begun.load(Ordering::SeqCst);
-        let mut log = loop {
-            match self.log.try_lock() {
-                Ok(log) => break log,
-                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                // What another has read may be from before the question.
-                Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                    std::thread::sleep(TURN);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(outage(format!("{} is being read by another", F::NAME)));
-                }
-            }
-        };
+        let mut log = self.log_by(until)?;
         let left = until.saturating_duration_since(Instant::now());
         let patience = if log.is_some() { left.max(TURN) } else { PATIENCE };
         if !self.was_read_after(came) {
@@ -206,12 +219,17 @@ impl<F: Fold> Table<F> {
     ) -> Result<(), TransportError> {
         let this = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let topic = connection.names.internal(F::NAME);
-        if log.is_none() && connection.partitions(&topic)?.is_none() {
-            return Ok(());
+        if log.is_none() {
+            // Who closes opens nothing any more.
+            connection.check_open()?;
+            if connection.partitions(&topic)?.is_none() {
+                return Ok(());
+            }
         }
         let (first, end) = connection.client.ends(&topic, 0, patience)?;
         // A log that is shorter than it was is another one: somebody has deleted it.
         if log.as_ref().is_none_or(|log| log.next > end || log.next < first) {
+            connection.check_open()?;
             *log = Some(Log::open(connection, &topic, first)?);
             *locked(&self.fold) = F::default();
         }

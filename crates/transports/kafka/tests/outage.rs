@@ -416,25 +416,79 @@ fn writers_that_promise_little_are_told_apart_all_the_same() {
     }
 }
 
-/// As a bridge publishes: with an incarnation of another bus, older than any owner's here.
-fn forwarded(topic: &Topic, sequence: u64) {
-    let producer = Producer { name: ProducerName::new("Far").unwrap(), incarnation: 1 };
-    let mut forwarder = topic.forwarder(&producer, 0).unwrap();
-    let sample = SampleRef {
+/// Whose samples a bridge has: with an incarnation of another bus, older than any owner's here.
+fn far() -> Producer {
+    Producer { name: ProducerName::new("Far").unwrap(), incarnation: 1 }
+}
+
+fn sample<'a>(producer: &'a Producer, sequence: u64, payload: &'a [u8]) -> SampleRef<'a> {
+    SampleRef {
         partition: 0,
         offset: 0,
         key: b"",
-        producer: &producer,
+        producer,
         sequence,
         time: Tai::from_nanos(0),
         schema: SchemaId::BYTES,
         level: 0,
         trace: None,
         headers: HeadersRef::EMPTY,
-        payload: &sequence.to_le_bytes(),
+        payload,
         origin: Origin::Log,
-    };
+    }
+}
+
+/// As a bridge publishes.
+fn forwarded(topic: &Topic, sequence: u64) {
+    let (producer, payload) = (far(), sequence.to_le_bytes());
+    let mut forwarder = topic.forwarder(&producer, 0).unwrap();
+    let sample = sample(&producer, sequence, &payload);
     forwarder.forward(&sample, HeadersRef::EMPTY).unwrap().wait_timeout(PATIENCE).unwrap();
+}
+
+/// One that waits for the broker with each of its producers, and then for each question, takes
+/// longer.
+const CLOSED: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_bus_whose_broker_stands_still_is_closed_and_each_receipt_is_told() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let (bus, admin) = (broker.bus("Mount"), admin(broker));
+    let opened = |ownership| {
+        let qos = Qos { ownership, ..Qos::stream() };
+        bus.topic(TopicSpec::new(&unique("closed")).unwrap().qos(qos)).unwrap()
+    };
+    let [shared, own] = [Ownership::Shared, Ownership::Exclusive].map(opened);
+    let publishers = [&shared, &own].map(|topic| topic.publisher().unwrap());
+    for publisher in &publishers {
+        publisher.publish(Message::new(b"before")).wait_timeout(PATIENCE).unwrap();
+    }
+    // Samples of another bus have a producer for each of these sizes.
+    let far = far();
+    let mut forwarders = ["1048588", "300000", "100000", "20000"].map(|bytes| {
+        let name = unique("far").replace('/', "_");
+        make(&admin, &name, &[("max.message.bytes", bytes)]);
+        bus.topic(TopicSpec::new(&name).unwrap()).unwrap().forwarder(&far, 0).unwrap()
+    });
+    broker.does("freeze");
+    let mut pending: Vec<_> =
+        publishers.iter().map(|one| one.publish(Message::new(b"under way"))).collect();
+    for forwarder in &mut forwarders {
+        let under_way = sample(&far, 1, b"under way");
+        pending.push(forwarder.forward(&under_way, HeadersRef::EMPTY).unwrap());
+    }
+    let began = Instant::now();
+    bus.close();
+    let took = began.elapsed();
+    let outcomes = pending.iter().map(|one| one.outcome().map(|told| told.map(drop)));
+    let outcomes: Vec<_> = outcomes.collect();
+    broker.does("thaw");
+    let unknown = |told: &Option<Result<(), PublishError>>| {
+        matches!(told, Some(Err(PublishError::Unknown { .. })))
+    };
+    assert!(outcomes.iter().all(unknown), "{outcomes:?}");
+    assert!(took < CLOSED, "it took {took:?}");
 }
 
 #[test]
