@@ -113,16 +113,22 @@ pub(crate) fn is_gone(error: &KafkaError) -> bool {
     )
 }
 
-/// Whether it says that no broker answers.
+/// Whether it says that no broker answers, or that another one takes over who knows the group.
 fn is_outage(code: Code) -> bool {
     matches!(
         code,
         Code::AllBrokersDown
             | Code::BrokerTransportFailure
+            | Code::CoordinatorLoadInProgress
+            | Code::CoordinatorNotAvailable
+            | Code::DestroyBroker
+            | Code::NotCoordinator
             | Code::OperationTimedOut
             | Code::RequestTimedOut
             | Code::Resolve
             | Code::TimedOutQueue
+            | Code::UnstableOffsetCommit
+            | Code::WaitingForCoordinator
     )
 }
 
@@ -150,5 +156,21 @@ pub(crate) fn undelivered(error: &KafkaError) -> PublishError {
         )
         | None => PublishError::Unknown { cause: error.to_string() },
         Some(_) => failed("deliver a sample")(error.clone()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_broker_answers_later_is_an_outage_and_a_refusal_is_none() {
+        let is_outage = |code| {
+            let error = failed("look")(KafkaError::MetadataFetch(code));
+            matches!(error, TransportError::Outage { .. })
+        };
+        let later = [Code::DestroyBroker, Code::NotCoordinator, Code::WaitingForCoordinator];
+        assert!(later.into_iter().all(is_outage));
+        assert!(!is_outage(Code::GroupAuthorizationFailed));
     }
 }

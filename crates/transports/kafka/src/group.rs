@@ -1,13 +1,13 @@
 //! Groups: Kafka's own consumer groups, one for each group of a topic.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, GroupRequest, locked, not_ours};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
-use rdkafka::topic_partition_list::TopicPartitionList;
+use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 
 use crate::SCHEME;
 use crate::context::{Consumer, Context};
@@ -46,8 +46,8 @@ pub(crate) struct Assigned {
 pub(crate) struct Membership {
     topic: Arc<TopicState>,
     begin: Begin,
-    /// Which topic it is, where that is known.
-    id: Option<TopicId>,
+    /// Which topic it is; not known before it is there.
+    id: OnceLock<TopicId>,
     /// How many partitions there were when this joined: those of later are read from their first.
     partitions: u32,
     wake: Arc<Wake>,
@@ -136,17 +136,17 @@ impl Membership {
         list: &TopicPartitionList,
     ) -> Result<Vec<(Start, Queue)>, TransportError> {
         let own = partitions(list);
-        let committed = committed_of(consumer, (&self.topic.kafka, self.id), &own)?;
-        let fresh: Vec<u32> = own
-            .iter()
-            .copied()
-            .filter(|own| !committed.iter().any(|(partition, _)| partition == own))
-            .collect();
-        let (there, added): (Vec<u32>, Vec<u32>) =
-            fresh.into_iter().partition(|partition| *partition < self.partitions);
+        let Committed { here, former } =
+            committed_of(consumer, (&self.topic.kafka, self.id()?), &own)?;
+        let is_fresh = |own: &u32| !here.iter().any(|(partition, _)| partition == own);
+        // What its members have not met yet, the group reads whole.
+        let (there, whole): (Vec<u32>, Vec<u32>) = own
+            .into_iter()
+            .filter(is_fresh)
+            .partition(|own| *own < self.partitions && !former.contains(own));
         let mut all = starts(&self.topic, &self.begin, &there)?;
-        all.extend(starts(&self.topic, &Begin::Earliest, &added)?);
-        for (partition, offset) in committed {
+        all.extend(starts(&self.topic, &Begin::Earliest, &whole)?);
+        for (partition, offset) in here {
             let mut begin = starts(&self.topic, &Begin::Offset(partition, offset), &[partition])?;
             if begin.iter().any(|start| start.offset < offset) {
                 // Beyond its end: it is another log than the group's, or was cut.
@@ -160,6 +160,17 @@ impl Membership {
         let places = partition_list(&self.topic.kafka, places)?;
         consumer.assign(&places).map_err(failed("take partitions over"))?;
         Ok(all.into_iter().zip(queues).collect())
+    }
+
+    /// Which topic it is; one that was not there when this joined is asked for.
+    fn id(&self) -> Result<Option<TopicId>, TransportError> {
+        let TopicState { kafka, connection, .. } = &*self.topic;
+        if self.id.get().is_none()
+            && let Some(described) = connection.described(kafka, Duration::ZERO)?
+        {
+            self.id.get_or_init(|| described.id);
+        }
+        Ok(self.id.get().copied())
     }
 
     /// Partitions are taken away, to be shared out anew; where they were lost, others have them.
@@ -190,7 +201,7 @@ impl Member {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
             begin: begin.clone(),
-            id: described.map(|described| described.id),
+            id: described.map(|described| described.id.into()).unwrap_or_default(),
             partitions: described.map_or(0, |described| described.partitions),
             wake: Arc::clone(wake),
             state: Mutex::default(),
@@ -230,7 +241,7 @@ impl Member {
         }
         let Membership { topic, id, .. } = &*self.membership;
         let list = partition_list(&topic.kafka, [(partition, offset)])?;
-        if let Some(id) = id {
+        if let Some(id) = id.get() {
             list.elements().iter_mut().for_each(|place| place.set_metadata(note(*id)));
         }
         match native::commit(self.consumer(), &list, PATIENCE) {
@@ -289,23 +300,89 @@ pub(crate) fn committed(
     let consumer: Consumer =
         config.create_with_context(context).map_err(failed("look at a group"))?;
     let id = connection.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
-    committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)
+    Ok(committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)?.here)
+}
+
+/// What a group has committed.
+#[derive(Debug, Default)]
+struct Committed {
+    /// Its position in each partition that has one.
+    here: Vec<(u32, u64)>,
+    /// The partitions whose position is one of a former topic of the name.
+    former: Vec<u32>,
 }
 
 fn committed_of(
     consumer: &Consumer,
     (name, id): Named<'_>,
     partitions: &[u32],
-) -> Result<Vec<(u32, u64)>, TransportError> {
+) -> Result<Committed, TransportError> {
     let list = partition_list(name, partitions.iter().map(|partition| (*partition, 0)))?;
-    let told = consumer.committed_offsets(list, PATIENCE);
+    let told = consumer.committed_offsets(list, PATIENCE).and_then(|told| {
+        // One that was not answered for may have a position.
+        told.elements().iter().try_for_each(TopicPartitionListElem::error)?;
+        Ok(told)
+    });
     let told = told.map_err(failed("read a group's positions"))?;
     let note = id.map(note);
     // Those of others say nothing.
     let is_former = |said: &[u8]| {
         said.starts_with(NOTE.as_bytes()) && note.as_ref().is_some_and(|n| n.as_bytes() != said)
     };
-    let (places, notes) = (told.elements(), native::notes(&told));
-    let of_this = places.iter().zip(notes).filter(|(_, said)| !is_former(said));
-    Ok(of_this.filter_map(|(told, _)| place(told)).collect())
+    let mut committed = Committed::default();
+    for (told, said) in told.elements().iter().zip(native::notes(&told)) {
+        match place(told) {
+            Some((partition, _)) if is_former(said) => committed.former.push(partition),
+            told => committed.here.extend(told),
+        }
+    }
+    Ok(committed)
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::DefaultProducerContext;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+
+    const TOPIC: &str = "t";
+
+    /// A cluster that answers as it is told to, with a topic of one partition, and its consumer.
+    fn cluster() -> (MockCluster<'static, DefaultProducerContext>, Consumer) {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(TOPIC, 1, 1).unwrap();
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "t.g");
+        let consumer = config.create_with_context(Context::new(&Arc::default(), None)).unwrap();
+        (cluster, consumer)
+    }
+
+    #[test]
+    fn positions_that_the_coordinator_does_not_tell_while_it_moves_are_asked_for_again() {
+        let (cluster, consumer) = cluster();
+        let asked = || committed_of(&consumer, (TOPIC, None), &[0]);
+        for error in [
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_COORDINATOR,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
+        ] {
+            assert!(asked().unwrap().here.is_empty());
+            // More than librdkafka tries.
+            cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[error; 20]);
+            let told = asked();
+            cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);
+            assert!(matches!(told, Err(TransportError::Outage { .. })), "{error:?}: {told:?}");
+        }
+        assert!(asked().unwrap().here.is_empty());
+    }
+
+    #[test]
+    fn a_partition_that_is_not_answered_for_is_not_one_without_a_position() {
+        let (_cluster, consumer) = cluster();
+        let told = committed_of(&consumer, (TOPIC, None), &[0, 1]);
+        assert!(told.is_err(), "{told:?}");
+    }
 }

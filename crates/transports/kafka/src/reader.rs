@@ -61,7 +61,8 @@ pub(crate) fn starts(
         };
         starts.push(Start { partition: *partition, offset, end, after: None });
     }
-    if let Begin::Time(time) = begin {
+    // Of no partitions librdkafka asks nobody.
+    if let (Begin::Time(time), false) = (begin, starts.is_empty()) {
         at_time(topic, *time, &mut starts)?;
     }
     Ok(starts)

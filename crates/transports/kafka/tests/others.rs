@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use common::{Admin, Broker, admin, broker, config, deliver, done, make, plain, unique};
 use helio_bus::{
-    Bus, Event, Gap, GapCause, Message, Outage, Qos, Start, Subscribe, Subscription, TopicSpec,
+    Bus, Event, Gap, GapCause, Message, Outage, Qos, Start, Subscribe, Subscription, Tai, TopicSpec,
 };
 use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -283,6 +285,17 @@ fn a_topic_made_anew_with_fewer_partitions_is_read_as_far_as_it_goes() {
     event(&mut one, |event| matches!(event, Event::Outage(Outage::Restored)));
 }
 
+/// What the brokers have as a group's position in the first partition, and what is written beside.
+fn position(broker: &Broker, name: &str, group: &str) -> (Offset, String) {
+    let group = format!("{name}.{group}");
+    let consumer: BaseConsumer = config(broker).set("group.id", group).create().unwrap();
+    let mut list = TopicPartitionList::new();
+    list.add_partition(name, 0);
+    let told = consumer.committed_offsets(list, PATIENCE).unwrap();
+    let place = &told.elements()[0];
+    (place.offset(), place.metadata().to_owned())
+}
+
 #[test]
 fn what_a_member_commits_of_a_former_topic_is_not_a_place_in_the_next() {
     let Some(broker) = broker() else { return };
@@ -291,22 +304,60 @@ fn what_a_member_commits_of_a_former_topic_is_not_a_place_in_the_next() {
     let producer: BaseProducer = config(broker).create().unwrap();
     send(&producer, &name, &[b"1", b"2", b"3"]);
     let bus = broker.bus("member");
-    let group = || Subscribe::from(Start::Earliest).group("g");
-    let mut member = open(&bus, &name).subscribe(group()).unwrap();
+    let group = |start| Subscribe::from(start).group("g");
+    let mut member = open(&bus, &name).subscribe(group(Start::Earliest)).unwrap();
     until(&mut member, b"3");
     remake(&admin, &name);
     let new: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
     begin(broker, &name, &new);
     member.commit().unwrap();
     drop(member);
+    assert_eq!(position(broker, &name, "g").0, Offset::Offset(3));
     let next = broker.bus("next");
     let topic = open(&next, &name);
     assert!(topic.committed("g").unwrap().is_empty());
-    let mut member = topic.subscribe(group()).unwrap();
-    let (payloads, _) = until(&mut member, b"e");
-    assert_eq!(payloads, new);
-    member.commit().unwrap();
+    // The group has read nothing of it, wherever one would begin that is new.
+    let behind = Start::Time(Tai::from_unix_nanos(4_000_000_000_000_000_000));
+    for start in [Start::Latest, behind, Start::Earliest] {
+        let mut member = topic.subscribe(group(start)).unwrap();
+        let (payloads, _) = until(&mut member, b"e");
+        assert_eq!(payloads, new);
+        if start == Start::Earliest {
+            member.commit().unwrap();
+        }
+    }
     assert_eq!(topic.committed("g").unwrap(), [(0, 5)]);
+    let mut member = topic.subscribe(group(Start::Earliest)).unwrap();
+    assert_eq!(deliver(&plain(broker), (&name, 0), b"f"), Ok(5));
+    assert_eq!(until(&mut member, b"f").0, [b"f"]);
+}
+
+/// Else what it commits would be taken for a place in the next topic of the name.
+#[test]
+fn a_member_that_was_there_before_its_topic_commits_which_one_it_is() {
+    let Some(broker) = broker() else { return };
+    let (admin, name) = (admin(broker), unique("early").replace('/', "_"));
+    make(&admin, &name, &[]);
+    let often = broker.url("topic.metadata.refresh.interval.ms=200");
+    let bus = Bus::connect(&often).unwrap();
+    let topic = open(&bus, &name);
+    done(admin.delete_topics(&[&name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    let late = Instant::now() + PATIENCE;
+    let is_there = || {
+        let all = admin.inner().fetch_metadata(None, PATIENCE).unwrap();
+        all.topics().iter().any(|topic| topic.name() == name)
+    };
+    while is_there() {
+        assert!(Instant::now() < late, "it is not deleted");
+    }
+    let mut member = topic.subscribe(Subscribe::from(Start::Latest).group("g")).unwrap();
+    make(&admin, &name, &[]);
+    let payloads: [&[u8]; 2] = [b"1", b"2"];
+    begin(broker, &name, &payloads);
+    assert_eq!(until(&mut member, b"2").0, payloads);
+    member.commit().unwrap();
+    let (offset, note) = position(broker, &name, "g");
+    assert!(offset == Offset::Offset(2) && note.starts_with("topic="), "{offset:?} {note}");
 }
 
 /// With clients that look often, and believe at once that a topic is gone: in half a minute
@@ -383,7 +434,7 @@ fn partitions_that_others_add_are_read_from_their_first_record() {
     let topic = open(&bus, &name);
     let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let mut member = topic.subscribe(Subscribe::from(Start::Latest).group("g")).unwrap();
-    while !matches!(member.next_timeout(PATIENCE).unwrap(), Some(Event::Assigned(_))) {}
+    event(&mut member, |event| matches!(event, Event::Assigned(_)));
     let more = NewPartitions::new(&name, 2);
     done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
     // The broker hears of it later than its controller, and clients of its broker.
