@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::fetcher::{Queue, Wake};
 use crate::group::{Joined, Member};
 use crate::native::{self, Described, TopicId};
-use crate::reader::{Source, Start, starts};
+use crate::reader::{Source, Start};
 use crate::topic::TopicState;
 
 /// How often it is looked whether topics have more partitions, or are others.
@@ -64,7 +64,8 @@ impl Told {
         Some(self.topic.upgrade()?.kafka.clone())
     }
 
-    /// Looks at what the brokers say of the topic. Where it is another one this waits for them.
+    /// Looks at what the brokers say of the topic. Where it is another one, this does not wait for
+    /// its leaders: its consumer begins when they are there.
     fn look(&self, described: Described) -> Result<(), TransportError> {
         let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else {
             return Ok(());
@@ -113,16 +114,15 @@ impl Told {
         };
         let named = (&*topic.kafka, Some(described.id));
         let mut lent = topic.connection.pool.lend(named, &partitions, topic.pace())?;
-        let starts = starts(topic, &Begin::Earliest, &partitions)?;
-        let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
+        let places: Vec<_> = partitions.iter().map(|partition| (*partition, 0)).collect();
         let queues = lent.assign(&places, wake)?;
-        let queues = starts.into_iter().zip(queues).collect();
+        let queues = partitions.into_iter().map(Start::first).zip(queues).collect();
         Ok(Anew { queues, source: Source::Lent(lent) })
     }
 }
 
-/// Starts the thread that looks. It ends with the connection. It waits for the brokers of any topic
-/// that was made anew: nobody may wait for it, least of all those who say that writers live.
+/// Starts the thread that looks. It ends with the connection. It waits for brokers: nobody may wait
+/// for it, least of all those who say that writers live.
 pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
     let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
     let run = move || {
@@ -155,10 +155,11 @@ fn look(connection: &Connection) {
     for (name, readers) in readers {
         let Some(described) = told.get(&name) else { continue };
         for reader in readers {
-            // A topic that cannot be read yet is not waited for by each of its readers.
-            if connection.is_closed() || reader.look(*described).is_err() {
-                break;
+            if connection.is_closed() {
+                return;
             }
+            // Another time, where no consumer can be had.
+            let _ = reader.look(*described);
         }
     }
 }

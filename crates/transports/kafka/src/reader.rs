@@ -42,6 +42,13 @@ pub(crate) struct Start {
     after: Option<Tai>,
 }
 
+impl Start {
+    /// With the first record of a partition, whose end is not known.
+    pub(crate) fn first(partition: u32) -> Self {
+        Self { partition, offset: 0, end: 0, after: None }
+    }
+}
+
 /// Where a reader begins in partitions, as the brokers say now.
 pub(crate) fn starts(
     topic: &TopicState,
@@ -311,8 +318,7 @@ impl KafkaReader {
         let added: Vec<u32> = (0..there).filter(|n| is_wanted(n) && !is_read(n)).collect();
         for queue in lent.widen(&added, &self.wake)?.into_iter().flatten().zip(added) {
             let (queue, partition) = queue;
-            let start = Start { partition, offset: 0, end: 0, after: None };
-            self.cursors.push(Cursor::new(start, queue));
+            self.cursors.push(Cursor::new(Start::first(partition), queue));
         }
         Ok(())
     }
