@@ -109,7 +109,10 @@ fn a_time_before_in_and_after_the_log_of_many_partitions() {
     // A group whose members have committed nothing begins there too.
     let group = Subscribe::from(Start::Time(at(285_000))).group("late");
     let mut member = topic.subscribe(group).unwrap();
-    while !matches!(member.next_timeout(PATIENCE).unwrap(), Some(Event::Assigned(_))) {}
+    while !matches!(
+        member.next_timeout(PATIENCE).unwrap().expect("it is assigned partitions"),
+        Event::Assigned(_)
+    ) {}
     assert_eq!(all(&mut member, 3), [29, 31, 99].into());
 }
 
