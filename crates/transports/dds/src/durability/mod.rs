@@ -21,6 +21,7 @@
 
 mod catalogue;
 mod errands;
+mod left;
 mod letters;
 mod level;
 mod lost;

@@ -18,7 +18,7 @@ use helio_bus::{
 };
 use helio_core::ProducerName;
 
-use super::{Order, Who};
+use super::{Order, Who, left};
 use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Writer};
 use crate::envelope::{self, Header, LEFT, RE_SERVED};
@@ -526,7 +526,9 @@ impl Cursor {
 
 /// A sample as it was on the wire.
 fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
-    let left = if sample.origin == Origin::History { LEFT } else { 0 };
+    let own = left::unmarked(sample.headers.as_ref());
+    let is_left = sample.origin == Origin::History || own.is_some();
+    let left = if is_left { LEFT } else { 0 };
     let header = Header {
         producer: sample.header.producer.name.as_str(),
         incarnation: sample.header.producer.incarnation,
@@ -539,7 +541,7 @@ fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
         flags: RE_SERVED | left,
         trace: sample.header.trace,
         key: &sample.key,
-        headers: sample.headers.as_ref(),
+        headers: own.as_ref().unwrap_or(&sample.headers).as_ref(),
     };
     envelope::write_head(&header, sample.payload.len(), into);
     let head = into.len();

@@ -23,10 +23,11 @@ use helio_bus::{
     TopicSpec, TransportError,
 };
 use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
-use helio_core::{Producer, ProducerName, TopicName};
+use helio_core::{Headers, Producer, ProducerName, TopicName};
 use helio_journal::JournalError;
 
 use super::errands::{Errand, Errands};
+use super::left;
 use super::letters::{Letters, Marks};
 use super::level::Level;
 use super::lost::Lost;
@@ -35,7 +36,7 @@ use super::serve::Shelf;
 use super::syncing::{Forwarders, Syncing};
 use super::watch::Watch;
 use super::{DurabilityError, Figures, Notice, Order, Who, stands};
-use crate::envelope::{BEGINS, Header};
+use crate::envelope::{BEGINS, Header, LEFT};
 use crate::inbox::Queued;
 use crate::options::SERVICE_PATIENCE;
 use crate::post::Stored;
@@ -733,6 +734,8 @@ impl Keeping {
             self.tell_hole(&name, has, order, tell);
         }
         let producer = Producer { name, incarnation: header.incarnation };
+        let is_left = next.is_past() && header.flags & LEFT != 0;
+        let marked = if is_left { left::marked(header.headers) } else { None };
         let sample = SampleRef {
             partition: header.partition,
             offset: 0,
@@ -743,7 +746,7 @@ impl Keeping {
             schema: header.schema,
             level: header.level,
             trace: header.trace,
-            headers: header.headers,
+            headers: marked.as_ref().map_or(header.headers, Headers::as_ref),
             payload,
             origin: Origin::Log,
         };
