@@ -4,7 +4,7 @@
 //! topic has it on its disk; until then it can be sent again, to a service that was away. Who waits
 //! for less than the disk hears when every service has it in its journal.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Receipt, Record};
@@ -61,7 +61,9 @@ pub(crate) struct Kept {
     sent: usize,
     /// By service, up to which number it has them.
     stored: HashMap<String, Mark>,
-    /// What all services had that were ready when it was looked last.
+    /// The services that cannot keep this producer's samples.
+    refusing: HashSet<String>,
+    /// What all services had that were ready when it was looked last, and keep its samples.
     all: Mark,
     /// Those who wait until it is in the journals, and until it is on the disks.
     waiting: [VecDeque<(Receipt, Ticket)>; 2],
@@ -228,17 +230,33 @@ impl Kept {
 
     /// A service says what it has.
     pub(crate) fn stored(&mut self, service: String, mark: Mark) {
+        self.refusing.remove(&service);
         let known = self.stored.entry(service).or_default();
         *known = known.with(mark, u64::max);
     }
 
+    /// A service cannot keep this producer's samples: it is not waited for where others can, from
+    /// whom it has them when that is over.
+    pub(crate) fn refused(&mut self, service: String) {
+        self.refusing.insert(service);
+    }
+
+    /// Whether one of the services can keep this producer's samples.
+    pub(crate) fn is_taken(&self, services: &[String]) -> bool {
+        services.iter().any(|service| !self.refusing.contains(service))
+    }
+
     /// Lets go of what all of the services have that keep the topic.
     pub(crate) fn settle(&mut self, services: &[String]) -> Settled {
+        let is_taken = self.is_taken(services);
+        let keeps = |service: &&String| !is_taken || !self.refusing.contains(*service);
         let has = |service: &String| self.stored.get(service).copied().unwrap_or_default();
-        let all = services.iter().map(has).reduce(|one, other| one.with(other, u64::min));
+        let keeping = services.iter().filter(keeps);
+        let all = keeping.map(has).reduce(|one, other| one.with(other, u64::min));
         let Some(all) = all else { return Settled::default() };
         self.all = all;
         self.stored.retain(|service, _| services.contains(service));
+        self.refusing.retain(|service| services.contains(service));
         while let Some(entry) = self.entries.front().filter(|e| e.sequence <= all.durable) {
             self.bytes -= entry.bytes.len();
             self.entries.pop_front();
@@ -379,6 +397,32 @@ mod tests {
             sent
         });
         assert_eq!(sent, [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_service_that_cannot_keep_a_producer_is_waited_for_where_no_other_can() {
+        let mut kept = Kept::default();
+        let services = ["a".to_owned(), "b".to_owned()];
+        (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        let pending: Vec<_> =
+            (1..=3).map(|number| wait(&mut kept, number, Guarantee::Durable)).collect();
+        let refused = |kept: &mut Kept, service: usize, mark: Mark| {
+            kept.stored(services[service].clone(), mark);
+            kept.refused(services[service].clone());
+        };
+        refused(&mut kept, 1, durable(1));
+        tell(kept.settle(&services));
+        assert!(pending[0].outcome().is_none(), "the other one has not got it yet");
+        kept.stored(services[0].clone(), durable(2));
+        tell(kept.settle(&services));
+        assert!(pending[1].outcome().is_some() && pending[2].outcome().is_none());
+        assert!(kept.is_taken(&services) && !kept.is_taken(&services[1..]));
+        refused(&mut kept, 0, durable(2));
+        assert!(!kept.is_taken(&services));
+        kept.stored(services[1].clone(), durable(1));
+        kept.stored(services[0].clone(), durable(3));
+        tell(kept.settle(&services));
+        assert!(pending[2].outcome().is_none(), "it keeps them again, and has not got it yet");
     }
 
     #[test]

@@ -332,19 +332,35 @@ impl Outgoing {
         if !own {
             return;
         }
-        match verdict {
-            None | Some(Verdict::Again) => {}
-            Some(Verdict::Fenced { newer }) => return self.fence(*newer),
-            Some(Verdict::Refused { cause }) => return self.give_up(cause),
+        if let Some(Verdict::Fenced { newer }) = verdict {
+            return self.fence(*newer);
         }
+        let mut is_taken = true;
         if let Some(kept) = &mut *locked(&self.kept) {
             let durable = stand.sequence;
             let mark = Mark { appended: durable.max(*appended), durable };
             kept.stored(service.to_owned(), mark);
+            if matches!(verdict, Some(Verdict::Refused { .. })) {
+                kept.refused(service.to_owned());
+                is_taken = kept.is_taken(&self.services());
+            }
         }
-        if verdict.is_some() {
-            self.send_again();
+        match verdict {
+            Some(Verdict::Again) => self.send_again(),
+            Some(Verdict::Refused { cause }) if !is_taken => {
+                self.settle();
+                self.give_up(cause);
+            }
+            _ => {}
         }
+    }
+
+    /// The durability services that are waited for.
+    fn services(&self) -> Vec<String> {
+        self.connection().tables.look(|state| {
+            let keepers = state.full_keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
+            keepers.map(|(name, _)| name.clone()).collect()
+        })
     }
 
     /// Receipts that wait will not come; what they are about is kept, and may become durable yet.
@@ -359,11 +375,7 @@ impl Outgoing {
     pub(crate) fn settle(&self) {
         let mut kept = locked(&self.kept);
         let Some(waiting) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return };
-        let (ready, trouble) = self.connection().tables.look(|state| {
-            let ready = state.full_keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
-            let ready: Vec<_> = ready.map(|(name, _)| name.clone()).collect();
-            (ready, state.trouble(&self.topic.name))
-        });
+        let ready = self.services();
         let settled = waiting.settle(&ready);
         if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
             waiting.send_overdue(Instant::now(), |sequence, record, flags| {
@@ -376,7 +388,8 @@ impl Outgoing {
         }
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
-        if let Some(cause) = trouble.filter(|_| ready.is_empty()) {
+        let trouble = || self.connection().tables.look(|state| state.trouble(&self.topic.name));
+        if let Some(cause) = ready.is_empty().then(trouble).flatten() {
             self.give_up(&cause);
         }
         if settled.room {

@@ -19,7 +19,9 @@ use helio_bus::{
 };
 use helio_core::qos::Overload;
 use helio_dds::durability::{Durability, Notice, is_there};
-use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, SyncHook, WriterOptions};
+use helio_journal::{
+    Journal, JournalOptions, Maintenance, Ownership, ProducerClaim, SyncHook, WriterOptions,
+};
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
@@ -278,12 +280,7 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     let _service = service(&url, &folder);
     await_service(&url);
     let count = publish_more(&url, 0, 100);
-    // Somebody else writes into the folder in the name of the dome.
-    let journal = Journal::open(&folder, JournalOptions::default()).unwrap();
-    let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
-    let producer = "Dome".parse().unwrap();
-    let options = WriterOptions { producer, ownership: Ownership::Shared };
-    let claim = topic.adopt(&options, 1, None).unwrap();
+    let claim = claim_the_dome(&folder);
     let bus = Bus::builder().producer("Dome").connect(&url).unwrap();
     let dome = storm(&bus).publisher().unwrap();
     let publish = || dome.publish(Message::new(&[0; 8])).wait_timeout(LONG);
@@ -299,6 +296,56 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
         assert!(Instant::now() < until, "{error}");
     }
     assert!(in_folder(&folder).len() as u64 > count + 2);
+}
+
+/// Somebody else writes into a service's folder in the name of the dome.
+fn claim_the_dome(folder: &Path) -> ProducerClaim {
+    let journal = Journal::open(folder, JournalOptions::default()).unwrap();
+    let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
+    let producer = "Dome".parse().unwrap();
+    let options = WriterOptions { producer, ownership: Ownership::Shared };
+    topic.adopt(&options, 1, None).unwrap()
+}
+
+#[test]
+fn a_producer_that_one_service_cannot_keep_has_its_receipts_from_the_other_one() {
+    let url = format!("{}&lease_s=1", url(domain()));
+    let folder = tempfile::tempdir().unwrap();
+    let folders = ["a", "b"].map(|name| folder.path().join(name));
+    let [mut first, _second] = two_services(&url, &folders);
+    await_service(&url);
+    publish_more(&url, 0, 100);
+    folders.iter().for_each(|folder| await_ready(folder));
+    let claim = claim_the_dome(&folders[1]);
+    let bus = Bus::builder().producer("Dome").connect(&url).unwrap();
+    let dome = storm(&bus).publisher().unwrap();
+    let publish = || _ = dome.publish(Message::new(&[0; 8])).wait_timeout(LONG).unwrap();
+    let kept = || {
+        folders.each_ref().map(|folder| {
+            let url = format!("journal:{}?access=read", folder.display());
+            let journal = Bus::connect(&url).unwrap();
+            let topic = journal.topic(TopicSpec::new("storm").unwrap()).unwrap();
+            topic.partitions().unwrap().iter().map(|partition| partition.end).sum::<u64>()
+        })
+    };
+    let before = kept();
+    (0..20).for_each(|_| publish());
+    assert_eq!(kept(), [before[0] + 20, before[1]]);
+    claim.release();
+    // What was refused is fetched from the first one before what is new is taken.
+    let until = Instant::now() + LONG;
+    while !matches!(kept(), [one, other] if one == other) {
+        assert!(Instant::now() < until, "{:?}", kept());
+        publish();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    first.signal(Signal::KILL);
+    first.wait();
+    let late = Bus::connect(&url).unwrap();
+    let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
+    let mut samples = storm(&late).subscribe(options).unwrap();
+    (0..in_folder(&folders[1]).len()).for_each(|_| _ = next(&mut samples));
+    assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
 }
 
 /// The storm as it lies in a service's folder.

@@ -675,7 +675,10 @@ impl Keeping {
         let Ok(name) = ProducerName::new(header.producer) else { return false };
         let (who, order) = ((header.partition, name), header.order());
         let has = self.has.get(&who).copied();
-        if fate(has, order, follows(has, next, order)) != Fate::Early {
+        // What others have of one that is refused could not be kept either, yet.
+        if self.letters.is_refused(&who)
+            || fate(has, order, follows(has, next, order)) != Fate::Early
+        {
             return false;
         }
         let hole = Some((who, order));
