@@ -274,6 +274,11 @@ impl Kept {
         settled
     }
 
+    /// Those who wait for the disks: they do not answer.
+    pub(crate) fn give_up_durable(&mut self) -> Vec<(Receipt, Ticket)> {
+        std::mem::take(&mut self.waiting[1]).into()
+    }
+
     /// Those who wait for receipts: they will not come.
     pub(crate) fn give_up(&mut self) -> Vec<(Receipt, Ticket)> {
         std::mem::take(&mut self.waiting).into_iter().flatten().collect()

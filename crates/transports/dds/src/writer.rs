@@ -349,7 +349,7 @@ impl Outgoing {
             Some(Verdict::Again) => self.send_again(),
             Some(Verdict::Refused { cause }) if !is_taken => {
                 self.settle();
-                self.give_up(cause);
+                self.give_up(Kept::give_up, cause);
             }
             _ => {}
         }
@@ -364,8 +364,8 @@ impl Outgoing {
     }
 
     /// Receipts that wait will not come; what they are about is kept, and may become durable yet.
-    fn give_up(&self, cause: &str) {
-        let told = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
+    fn give_up(&self, waiting: fn(&mut Kept) -> Vec<(Receipt, Ticket)>, cause: &str) {
+        let told = locked(&self.kept).as_mut().map(waiting).unwrap_or_default();
         for (_, ticket) in told {
             ticket.complete(Err(PublishError::Unknown { cause: cause.to_owned() }));
         }
@@ -388,9 +388,11 @@ impl Outgoing {
         }
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
-        let trouble = || self.connection().tables.look(|state| state.trouble(&self.topic.name));
-        if let Some(cause) = ready.is_empty().then(trouble).flatten() {
-            self.give_up(&cause);
+        // One that is ready though it is in trouble takes samples, and has no disk for them.
+        if let Some(cause) = self.connection().tables.look(|state| state.trouble(&self.topic.name))
+        {
+            let is_taken = !ready.is_empty();
+            self.give_up(if is_taken { Kept::give_up_durable } else { Kept::give_up }, &cause);
         }
         if settled.room {
             let notify = locked(&self.room).clone();

@@ -658,6 +658,34 @@ fn a_disk_that_does_not_answer_holds_up_the_durable_receipts_of_its_topic_alone(
 }
 
 #[test]
+fn a_disk_that_is_silent_for_a_minute_holds_up_no_stored_receipt_of_the_only_service() {
+    let (url, folder) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
+    let _serving = service(&url, folder.path());
+    await_service(&url);
+    let bus = Bus::connect(&url).unwrap();
+    let publisher = patient(&bus, "storm").publisher().unwrap();
+    publish_all(&publisher, 0..1, Guarantee::Durable);
+    let stalled = Stalled::begin(folder.path(), "storm");
+    let durable =
+        publisher.publish(Message::new(&1_u64.to_le_bytes()).guarantee(Guarantee::Durable));
+    let mut count = 2;
+    while durable.outcome().is_none() {
+        publish_all(&publisher, count..count + 1, Guarantee::Stored);
+        count += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = durable.outcome().unwrap().unwrap_err().to_string();
+    assert!(told.contains("the disk") && told.contains("has not answered"), "{told}");
+    publish_all(&publisher, count..count + 20, Guarantee::Stored);
+    drop(stalled);
+    let until = Instant::now() + LONG;
+    while let Err(error) = publisher.flush(Guarantee::Durable, LONG) {
+        assert!(Instant::now() < until, "{error}");
+    }
+    await_all(&url, "storm", count + 20);
+}
+
+#[test]
 fn what_is_stored_and_not_synced_outlives_the_service_and_then_its_writer() {
     let (url, folder) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
     let mut serving = service(&url, folder.path());

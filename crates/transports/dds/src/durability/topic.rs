@@ -367,7 +367,8 @@ impl Keeping {
             || self.state.connection.tables.look(|known| known.is_wanted(&self.state.name));
         self.hurry = self.state.qos.guarantee == Guarantee::Durable || wanted();
         self.looked = true;
-        if self.keeps.trouble.is_some() && !matches!(self.stage, Stage::Behind { .. }) {
+        let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
+        if self.keeps.trouble.is_some() && rests {
             // It comes again: writers have it still. Where it fails, it does so when it is taken.
             let _ = self.reader.discard();
         }
@@ -826,12 +827,14 @@ impl Keeping {
             return;
         }
         let silence = self.syncing.silence().unwrap_or_default();
-        if silence >= DISK {
-            return self.trouble(UNSYNCED, tell);
-        }
-        if self.stage == Stage::Ready && silence >= self.state.connection.lease {
+        let (ready, is_silent) = (self.stage == Stage::Ready, silence >= DISK);
+        if ready && silence >= self.state.connection.lease && self.is_another_ready() {
             // Who waits for the disk is not waited for by others.
             self.stood_still();
+        } else if ready {
+            self.tell_silence(is_silent, tell);
+        } else if is_silent {
+            return self.trouble(UNSYNCED, tell);
         }
         let how = (self.hurry || self.stage != Stage::Ready, std::mem::take(&mut self.looked));
         match self.syncing.turn(&self.has, &mut self.forwarders, how) {
@@ -843,6 +846,36 @@ impl Keeping {
             }
             Err(cause) => self.trouble(&cause, tell),
         }
+    }
+
+    /// Whether another service is ready, so that this one need not be waited for.
+    fn is_another_ready(&self) -> bool {
+        let tables = &self.state.connection.tables;
+        tables.look(|known| {
+            let mut keepers = known.full_keepers(&self.state.name);
+            keepers.any(|(session, keeps)| keeps.ready && *session != tables.session)
+        })
+    }
+
+    /// The only service goes on though the disk is silent, for those who wait for the journal
+    /// alone; who waits for the disk is told.
+    fn tell_silence(&mut self, is_silent: bool, tell: &mut dyn FnMut(Notice)) {
+        if is_silent == self.keeps.trouble.is_some() {
+            return;
+        }
+        let topic = self.state.name.clone();
+        self.keeps.trouble = is_silent.then(|| {
+            let silence = DISK.as_secs();
+            format!(
+                "the durability service has {topic} in its journal, and not on the disk, which \
+                 has not answered for {silence} s"
+            )
+        });
+        self.say();
+        tell(match self.keeps.trouble.clone() {
+            Some(cause) => Notice::Trouble { topic, cause },
+            None => Notice::Recovered { topic },
+        });
     }
 
     /// It cannot be kept: nothing more of it is acknowledged until it is tried again, from the

@@ -86,7 +86,7 @@ pub(crate) struct Keeps {
     /// It has it, and cannot hand it out yet: it has not been opened since the service's start.
     #[serde(default)]
     pub(crate) opening: bool,
-    /// Why it cannot keep it at the moment.
+    /// Why it cannot keep it at the moment; or, where it is ready, why not on the disk.
     pub(crate) trouble: Option<String>,
 }
 
