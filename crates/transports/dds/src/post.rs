@@ -154,7 +154,8 @@ pub(crate) struct PageHead {
     /// At the end: the service cannot read what it has.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) failed: bool,
-    /// It is no page: the service has no room for this reader yet, which is to ask again.
+    /// It is no page: the service has no room for this reader yet, or looks for its last values; it
+    /// is to ask again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) busy: bool,
 }

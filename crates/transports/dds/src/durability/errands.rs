@@ -12,10 +12,6 @@ use helio_bus::{Bell, TransportError};
 
 use crate::error::engine;
 
-/// How many are done at a time: most of it is waiting, and who asks the disk at the same moment
-/// shares what it does.
-const THREADS: usize = 24;
-
 /// The outcome of an errand; none of one that has panicked.
 pub(super) type Errand<T> = Receiver<T>;
 
@@ -41,12 +37,12 @@ struct State {
 }
 
 impl Errands {
-    /// Rings the bell after each.
-    pub(super) fn start(bell: &Arc<dyn Bell>) -> Result<Arc<Self>, TransportError> {
+    /// So many are done at a time, and the bell is rung after each.
+    pub(super) fn start(bell: &Arc<dyn Bell>, count: usize) -> Result<Arc<Self>, TransportError> {
         let queue = Arc::<Queue>::default();
         let (threads, bell) = (Mutex::default(), Arc::clone(bell));
         let this = Arc::new(Self { queue, bell, threads });
-        for _ in 0..THREADS {
+        for _ in 0..count {
             let queue = Arc::clone(&this.queue);
             let thread = std::thread::Builder::new().name("helio-errands".to_owned());
             let thread = thread.spawn(move || while queue.next().map(run).is_some() {});
@@ -122,11 +118,13 @@ mod tests {
     use helio_bus::LocalBell;
     use std::time::Duration;
 
+    const THREADS: usize = 24;
+
     #[test]
     fn one_that_waits_does_not_hold_up_the_others_and_one_that_panics_ends_alone() {
         const LONG: Duration = Duration::from_secs(60);
         let bell: Arc<dyn Bell> = LocalBell::new();
-        let errands = Errands::start(&bell).unwrap();
+        let errands = Errands::start(&bell, THREADS).unwrap();
         let (release, released) = mpsc::channel::<()>();
         let waits = errands.run(move || released.recv().is_ok());
         let panics: Vec<_> = (0..THREADS).map(|_| errands.run(|| panic!("wanted"))).collect();

@@ -60,6 +60,9 @@ use serve::{Server, Shelves};
 use topic::Keeping;
 use watch::Watch;
 
+/// How many errands are done at a time: most of it is waiting, and who asks the disk at the same
+/// moment shares what it does.
+const ERRANDS: usize = 24;
 /// The most topics that are opened at a time: other errands have their turn meanwhile.
 const OPENED_AT_A_TIME: usize = 16;
 /// What begins with it is the transport's own, and the journal's.
@@ -210,7 +213,7 @@ impl Durability {
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
-        let errands = Errands::start(&bell)?;
+        let errands = Errands::start(&bell, ERRANDS)?;
         let watch = Arc::new(Watch::new(connection.lease));
         let (watching, rung) = (Arc::clone(&watch), Arc::clone(&bell));
         connection.listen(move |connection| {

@@ -2,11 +2,13 @@
 //!
 //! Constraints. It runs in a thread of its own: neither does a topic that is long hold up receipts,
 //! nor a disk that is slow hold up those who read. And no reader holds up the others: each gets a
-//! slice of time, and goes on where it was.
+//! slice of time, and goes on where it was; last values, which the journal looks for by one piece,
+//! are looked for beside it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use helio_bus::{
 };
 use helio_core::ProducerName;
 
+use super::errands::{Errand, Errands};
 use super::{Order, Who, left};
 use crate::connection::Connection;
 use crate::entity::{self, Listener, News, Writer};
@@ -42,6 +45,8 @@ const SLICE: Duration = Duration::from_millis(20);
 /// A page that is worked at for so long is sent with what is in it, if anything: who asks hears
 /// that there is somebody.
 const LONG: Duration = Duration::from_secs(1);
+/// How many readers' last values are looked for at a time: it is the processor's work.
+const LOOKERS: usize = 2;
 /// How soon it is looked again for what has not come yet, and where there is nothing to do.
 const WAITS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
@@ -240,6 +245,9 @@ struct Serving {
     served: Arc<AtomicU64>,
     fetches: entity::Reader,
     cursors: HashMap<Asker, Cursor>,
+    /// Those whose last values are being looked for.
+    opening: HashMap<Asker, Errand<Result<Cursor, TopicError>>>,
+    lookers: Arc<Errands>,
     pens: HashMap<String, Pen>,
 }
 
@@ -284,25 +292,29 @@ impl Serving {
         shelves: &Arc<Shelves>,
         (bell, served): (&Arc<dyn Bell>, &Arc<AtomicU64>),
     ) -> Result<Self, TransportError> {
+        let lookers = Errands::start(bell, LOOKERS)?;
         let bell = Arc::clone(bell);
         let listener: Listener = Box::new(move |_: News| bell.ring(None));
         let topic = connection.letters(FETCH)?;
         let fetches = entity::Reader::open(&topic, &letter_qos().keep_all(), Some(listener));
         let fetches = fetches.map_err(failed("open a reader of letters"))?;
-        let (cursors, pens) = Default::default();
+        let (cursors, opening, pens) = Default::default();
         let (shelves, served) = (Arc::clone(shelves), Arc::clone(served));
-        Ok(Self { connection: Arc::clone(connection), shelves, served, fetches, cursors, pens })
+        let connection = Arc::clone(connection);
+        Ok(Self { connection, shelves, served, fetches, cursors, opening, lookers, pens })
     }
 
     /// Sends the pages that are due; gives how long it may be waited for more to do.
     fn turn(&mut self) -> Duration {
         self.hear();
+        self.take_opened();
         let tables = &self.connection.tables;
         let live = |session: &String| tables.look(|state| state.live.contains(session));
         // Nothing comes to a shelf that is closed: its readers begin again.
         self.cursors.retain(|(session, _), cursor| {
             live(session) && cursor.asked.elapsed() < IDLE && !cursor.shelf.is_closed()
         });
+        self.opening.retain(|(session, _), _| live(session));
         self.pens.retain(|session, _| live(session));
         let mut rest = WAITS[1];
         let due: Vec<_> =
@@ -359,6 +371,7 @@ impl Serving {
             let asker = (header.producer.to_owned(), fetch.number);
             if fetch.page == NO_MORE {
                 self.cursors.remove(&asker);
+                self.opening.remove(&asker);
             } else if fetch.page == STANDS {
                 if let Some(shelf) = locked(&self.shelves).get(&fetch.topic) {
                     let stands = shelf.all_stands(fetch.known);
@@ -366,26 +379,55 @@ impl Serving {
                 }
             } else if let Some(cursor) = self.cursors.get_mut(&asker) {
                 cursor.asked(fetch.page);
-            } else if fetch.page == 0 {
-                let Some(shelf) = locked(&self.shelves).get(&fetch.topic).cloned() else {
-                    continue;
-                };
-                if self.cursors.len() >= MAX_CURSORS {
-                    answers.push((asker, PageHead { busy: true, ..PageHead::new(0) }));
-                    continue;
-                }
-                match Cursor::open(shelf, fetch) {
-                    Ok(cursor) => _ = self.cursors.insert(asker, cursor),
-                    // What cannot be read of a letter's is its sender's concern alone.
-                    Err(_) => answers.push((asker, PageHead::failed(0))),
-                }
+            } else if fetch.page == 0
+                && let Some(head) = self.begin(&asker, fetch)
+            {
+                answers.push((asker, head));
             }
         }
-        for ((session, number), head) in answers {
-            if let Some(pen) = self.pen(&session) {
-                // Where it cannot be said, it is asked again.
-                let _ = pen.write(number.to_string().as_bytes(), &page(&head));
+        answers.into_iter().for_each(|(asker, head)| self.answer(&asker, &head));
+    }
+
+    /// Begins to serve a reader; gives what it is told instead.
+    fn begin(&mut self, asker: &Asker, fetch: Fetch) -> Option<PageHead> {
+        let shelf = locked(&self.shelves).get(&fetch.topic).cloned()?;
+        let has_no_room = self.cursors.len() + self.opening.len() >= MAX_CURSORS;
+        if has_no_room || self.opening.contains_key(asker) {
+            return Some(PageHead { busy: true, ..PageHead::new(0) });
+        }
+        if fetch.last.is_some() {
+            let opening = self.lookers.run(move || Cursor::open(shelf, fetch));
+            self.opening.insert(asker.clone(), opening);
+            return None;
+        }
+        match Cursor::open(shelf, fetch) {
+            Ok(cursor) => _ = self.cursors.insert(asker.clone(), cursor),
+            // What cannot be read of a letter's is its sender's concern alone.
+            Err(_) => return Some(PageHead::failed(0)),
+        }
+        None
+    }
+
+    /// Serves those whose last values were found meanwhile.
+    fn take_opened(&mut self) {
+        let over = |(asker, opening): (&Asker, &Errand<_>)| match opening.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            opened => Some((asker.clone(), opened)),
+        };
+        let over: Vec<_> = self.opening.iter().filter_map(over).collect();
+        for (asker, opened) in over {
+            self.opening.remove(&asker);
+            match opened {
+                Ok(Ok(cursor)) => _ = self.cursors.insert(asker, cursor),
+                Ok(Err(_)) | Err(_) => self.answer(&asker, &PageHead::failed(0)),
             }
+        }
+    }
+
+    /// Sends a page without samples; where it cannot be said, it is asked again.
+    fn answer(&mut self, (session, number): &Asker, head: &PageHead) {
+        if let Some(pen) = self.pen(session) {
+            let _ = pen.write(number.to_string().as_bytes(), &page(head));
         }
     }
 
@@ -396,6 +438,13 @@ impl Serving {
             self.pens.insert(session.to_owned(), pen);
         }
         self.pens.get_mut(session).filter(|pen| pen.is_read())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // They read the journal, which is closed next.
+        self.lookers.end();
     }
 }
 

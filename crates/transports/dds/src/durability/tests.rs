@@ -2,12 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use helio_bus::transport::{Published, Record, Transport, WriterRequest};
+use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+use helio_bus::transport::{
+    Around, AroundTopic, Begin, Published, Reader, ReaderRequest, Record, Transport,
+    TransportTopic, WriterRequest,
+};
 use helio_bus::{Guarantee, Message, SchemaId, Start, Subscribe, TopicSpec};
-use helio_core::{HeadersRef, ProducerName, Schema, Tai};
+use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
 
+use super::serve::Shelf;
 use super::*;
 use crate::post::Fetch;
 use crate::tables::{Heard, Origin, State, hex};
@@ -241,4 +247,86 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     assert_eq!(said.ready, said.turn > turn, "who hears that it is ready hears so anew: {said:?}");
     dds.close();
     earlier.close();
+}
+
+/// Memory, whose last values are not found before it is let go on, or a time is over.
+struct Slow(Arc<dyn Transport>, Gate);
+
+/// How many have come to it, and whether it is open.
+type Gate = Arc<(Mutex<(usize, bool)>, Condvar)>;
+
+impl Around for Slow {
+    fn inner(&self) -> &dyn Transport {
+        &*self.0
+    }
+
+    fn topic(&self, inner: Arc<dyn TransportTopic>, _name: &TopicName) -> Arc<dyn TransportTopic> {
+        Arc::new(SlowTopic(inner, Arc::clone(&self.1)))
+    }
+}
+
+struct SlowTopic(Arc<dyn TransportTopic>, Gate);
+
+impl AroundTopic for SlowTopic {
+    fn inner(&self) -> &dyn TransportTopic {
+        &*self.0
+    }
+
+    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        if matches!(request.from, Begin::LastPerKey(_)) {
+            let (state, opened) = &*self.1;
+            state.lock().unwrap().0 += 1;
+            let is_shut = |state: &mut (usize, bool)| !state.1;
+            let waited = opened.wait_timeout_while(state.lock().unwrap(), LONG, is_shut);
+            waited.unwrap().0.1 = true;
+        }
+        self.0.reader(request)
+    }
+}
+
+#[test]
+fn last_values_that_are_looked_for_for_long_hold_up_no_other_reader() {
+    let (url, gate) = (url(81), Gate::default());
+    let memory = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
+    let bus = Bus::builder().over(Arc::new(Slow(memory, Arc::clone(&gate)))).unwrap();
+    let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    publisher.publish(Message::new(b"1").key(b"k")).wait().unwrap();
+    let Producer { name: producer, incarnation } = publisher.producer();
+    let name: TopicName = "kept".parse().unwrap();
+    let has = HashMap::from([((0, producer), (incarnation, 1))]);
+    let shelf = Shelf::new(topic, true, &has);
+    let shelves = Arc::new(Shelves::new(BTreeMap::from([(name.clone(), shelf)])));
+    let (serving, asking) = (connect(&url), connect(&url));
+    let server = Server::start(&serving, &shelves).unwrap();
+    let until = Instant::now() + 2 * LONG;
+    let lane = || asking.post.lane(|kind| asking.letters(kind), Arc::new(|| ())).unwrap();
+    let [slow, quick] = [(lane(), Some(1)), (lane(), None)];
+    let ask = |(number, last): (u64, Option<u32>)| {
+        assert!(Instant::now() < until, "it is never answered");
+        let (to, topic) = (serving.tables.session.clone(), name.clone());
+        let (partitions, until, have) = Default::default();
+        let fetch = Fetch { to, number, page: 0, topic, partitions, last, until, have, known: 0 };
+        asking.post.ask(&fetch);
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let samples = |reader: (u64, Option<u32>)| loop {
+        ask(reader);
+        if let Some(page) = asking.post.next_page(reader.0)
+            && !page.head.busy
+        {
+            break page.samples.len();
+        }
+    };
+    while gate.0.lock().unwrap().0 == 0 {
+        ask(slow);
+    }
+    assert_eq!(samples(quick), 1);
+    assert_eq!(*gate.0.lock().unwrap(), (1, false), "it was waited for");
+    gate.0.lock().unwrap().1 = true;
+    gate.1.notify_all();
+    assert_eq!(samples(slow), 1);
+    drop(server);
+    serving.close();
+    asking.close();
 }
