@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, locked};
 
 use crate::connection::Connection;
-use crate::fetcher::{Queue, Wake};
+use crate::fetcher::{Place, Queue, Wake};
 use crate::group::{Joined, Member};
 use crate::native::{self, Described, TopicId};
 use crate::reader::{Source, Start};
@@ -44,6 +44,8 @@ pub(crate) struct Told {
     pub(crate) wake: Weak<Wake>,
     topic: Weak<TopicState>,
     reads: Reads,
+    /// Where it has begun.
+    begin: Begin,
     /// The one that it reads; none until it was seen.
     id: Mutex<Option<TopicId>>,
 }
@@ -52,10 +54,49 @@ impl Told {
     pub(crate) fn new(
         wake: &Arc<Wake>,
         topic: &Arc<TopicState>,
-        (reads, id): (Reads, Option<TopicId>),
+        (reads, begin, id): (Reads, &Begin, Option<TopicId>),
     ) -> Self {
         let (wake, topic) = (Arc::downgrade(wake), Arc::downgrade(topic));
-        Self { wake, topic, reads, id: Mutex::new(id) }
+        Self { wake, topic, reads, begin: begin.clone(), id: Mutex::new(id) }
+    }
+
+    /// Where partitions of the topic end, as their brokers say.
+    pub(crate) fn ends(
+        &self,
+        partitions: &[u32],
+        patience: Duration,
+    ) -> Result<Vec<(u32, u64)>, TransportError> {
+        match self.topic.upgrade() {
+            Some(topic) if !partitions.is_empty() => {
+                topic.connection.client.all_ends(&topic.kafka, partitions, patience)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Has the reader go on at these places with a consumer that was started since then; a group's
+    /// member goes, and comes again. This waits for the brokers.
+    pub(crate) fn go_on(&self, places: &[Place], since: Instant) -> Result<(), TransportError> {
+        let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else {
+            return Ok(());
+        };
+        // Nobody finds it to be another topic meanwhile.
+        let id = locked(&self.id);
+        let next: Vec<_> = places.iter().map(|place| (place.partition, place.next)).collect();
+        if let Reads::Shared(joined) = &self.reads {
+            let described = topic.connection.described(&topic.kafka, Duration::ZERO)?;
+            let begin = (&self.begin, &wake);
+            let member = Member::join((&topic, described), joined.clone().at(next), begin)?;
+            wake.go_on(Anew { queues: Vec::new(), source: Source::Member(member) });
+            return Ok(());
+        }
+        let partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
+        let pool = &topic.connection.pool;
+        let mut lent = pool.lend_since((&topic.kafka, *id), (&partitions, topic.pace()), since)?;
+        let queues = lent.assign(&next, &wake)?;
+        let starts = next.into_iter().map(|(partition, offset)| Start::at(partition, offset));
+        wake.go_on(Anew { queues: starts.zip(queues).collect(), source: Source::Lent(lent) });
+        Ok(())
     }
 
     /// The topic's name, while somebody reads it.

@@ -88,11 +88,21 @@ impl Seen {
 pub(crate) trait Kept: Send + Sync {
     /// Looks at it, and waits for nobody.
     fn look(&self, seen: &mut Seen, named: &Named);
+
+    /// Has it fetch nothing any more of what it fetches now.
+    #[cfg(test)]
+    fn deafen(&self) {}
 }
 
 impl Kept for Consumer {
     fn look(&self, seen: &mut Seen, named: &Named) {
         seen.look(self.client(), named);
+    }
+
+    #[cfg(test)]
+    fn deafen(&self) {
+        let fetched = self.assignment().expect("it is a consumer");
+        self.pause(&fetched).expect("it fetches them");
     }
 }
 
@@ -134,6 +144,16 @@ impl Clients {
         drop(all);
         // Not before: a client may end with this.
         drop(looked);
+    }
+}
+
+#[cfg(test)]
+impl Clients {
+    /// Has all consumers fetch nothing any more of what they fetch now.
+    pub(crate) fn deafen(&self) {
+        let all: Vec<_> =
+            locked(&self.0).iter().filter_map(|(client, _)| client.upgrade()).collect();
+        all.iter().for_each(|client| client.deafen());
     }
 }
 

@@ -8,7 +8,7 @@
 //! reader takes them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -92,8 +92,21 @@ pub(crate) struct Wake {
     topic: Mutex<Topic>,
     /// How many times it was found that the topic is still the same.
     same: AtomicU64,
+    /// How many watch where the reader stands.
+    watched: AtomicUsize,
+    /// Where it stood at the end of its newest look that was watched.
+    stands: Mutex<Option<(Instant, Vec<Place>)>>,
     /// The reader has gone.
     ended: AtomicBool,
+}
+
+/// Where a reader stands in a partition when it has taken all that was fetched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) partition: u32,
+    pub(crate) next: u64,
+    /// Where the partition ends, as its consumer's newest fetch has told; 0 before the first.
+    pub(crate) heard: u64,
 }
 
 /// What others have done to a reader's topic.
@@ -101,6 +114,8 @@ pub(crate) struct Wake {
 struct Topic {
     /// They have made it anew: with what it is read from now on.
     anew: Option<Anew>,
+    /// With what the same is read from now on: its consumer hears nothing any more.
+    instead: Option<Anew>,
     /// How many partitions it has by now.
     partitions: u32,
 }
@@ -138,19 +153,56 @@ impl Wake {
         self.ring();
     }
 
+    /// Has the reader go on where it stands with another consumer.
+    pub(crate) fn go_on(&self, instead: Anew) {
+        let mut topic = locked(&self.topic);
+        let not_needed = match self.ended.load(Ordering::SeqCst) {
+            true => Some(instead),
+            false => topic.instead.replace(instead),
+        };
+        drop(topic);
+        drop(not_needed);
+        self.ring();
+    }
+
     /// The reader has gone.
     pub(crate) fn end(&self) {
         let mut topic = locked(&self.topic);
         self.ended.store(true, Ordering::SeqCst);
-        let not_needed = topic.anew.take();
+        let not_needed = (topic.anew.take(), topic.instead.take());
         drop(topic);
         drop(not_needed);
     }
 
-    /// With what the topic is read from now on, once, and how many partitions it has.
-    pub(crate) fn topic(&self) -> (Option<Anew>, u32) {
+    /// With what the topic is read from now on, once, or the same topic, and how many partitions it
+    /// has.
+    pub(crate) fn topic(&self) -> (Option<Anew>, Option<Anew>, u32) {
         let mut topic = locked(&self.topic);
-        (topic.anew.take(), topic.partitions)
+        (topic.anew.take(), topic.instead.take(), topic.partitions)
+    }
+
+    /// Has the reader say where it stands until that is unwatched.
+    pub(crate) fn watch(&self) {
+        self.watched.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unwatch(&self) {
+        self.watched.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) > 0
+    }
+
+    /// A look has come to its end.
+    pub(crate) fn stands_at(&self, places: Vec<Place>) {
+        *locked(&self.stands) = Some((Instant::now(), places));
+    }
+
+    /// Where the reader stands, if it has looked since then.
+    pub(crate) fn stands(&self, since: Instant) -> Option<Vec<Place>> {
+        let stands = locked(&self.stands);
+        stands.as_ref().filter(|(at, _)| *at >= since).map(|(_, places)| places.clone())
     }
 
     /// It was looked, and the topic is the one that is read.
@@ -224,6 +276,9 @@ pub(crate) struct Fetcher {
     lent: Mutex<Fetched>,
     knows_brokers: AtomicBool,
     pace: Pace,
+    started: Instant,
+    /// It was given up: nobody is lent anything of it any more.
+    deaf: AtomicBool,
 }
 
 /// What a consumer fetches, and has fetched.
@@ -282,8 +337,15 @@ impl Fetcher {
         };
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);
         thread.map_err(|error| engine("start a thread", error))?;
-        let (lent, knows_brokers) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { consumer, ended: Mutex::new(ended), lent, knows_brokers, pace: options.pace })
+        let (lent, ended) = (Mutex::default(), Mutex::new(ended));
+        let [knows_brokers, deaf] = [false; 2].map(AtomicBool::new);
+        let (pace, started) = (options.pace, Instant::now());
+        Ok(Self { consumer, ended, lent, knows_brokers, pace, started, deaf })
+    }
+
+    /// It hears nothing any more: nobody else is lent anything of it.
+    pub(crate) fn give_up(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
     }
 
     /// Gives the consumer up, and waits a moment for it to leave its group.
@@ -343,12 +405,34 @@ impl Fetcher {
         patience: Duration,
     ) -> Result<Vec<(u32, u64)>, TransportError> {
         let asked = partition_list(topic, partitions.iter().map(|each| (*each, millis)))?;
+        self.offsets(&asked, "look for a time", patience)
+    }
+
+    /// Where partitions end, as their brokers say; those that do not are left out.
+    pub(crate) fn all_ends(
+        &self,
+        topic: &str,
+        partitions: &[u32],
+        patience: Duration,
+    ) -> Result<Vec<(u32, u64)>, TransportError> {
+        let mut asked = partition_list(topic, partitions.iter().map(|each| (*each, 0)))?;
+        asked.set_all_offsets(Offset::End).map_err(failed("name an offset"))?;
+        self.offsets(&asked, "ask where partitions end", patience)
+    }
+
+    /// The offsets of times.
+    fn offsets(
+        &self,
+        asked: &TopicPartitionList,
+        what: &str,
+        patience: Duration,
+    ) -> Result<Vec<(u32, u64)>, TransportError> {
         let found = patiently(patience, |left| {
             let found = self.consumer.offsets_for_times(asked.clone(), left)?;
             let refused = found.elements().iter().find_map(|element| element.error().err());
             refused.map_or(Ok(found), Err)
         });
-        let found = found.map_err(|error| unanswered("look for a time", error))?;
+        let found = found.map_err(|error| unanswered(what, error))?;
         Ok(found.elements().iter().filter_map(place).collect())
     }
 }
@@ -427,11 +511,33 @@ impl Pool {
         partitions: &[u32],
         pace: Pace,
     ) -> Result<Lent, TransportError> {
+        self.lend_of(topic, (partitions, pace), |_| true)
+    }
+
+    /// The same of those that were started since then.
+    pub(crate) fn lend_since(
+        self: &Arc<Self>,
+        topic: Named<'_>,
+        (partitions, pace): (&[u32], Pace),
+        since: Instant,
+    ) -> Result<Lent, TransportError> {
+        self.lend_of(topic, (partitions, pace), |fetcher| fetcher.started >= since)
+    }
+
+    fn lend_of(
+        self: &Arc<Self>,
+        topic: Named<'_>,
+        (partitions, pace): (&[u32], Pace),
+        is_meant: impl Fn(&Fetcher) -> bool,
+    ) -> Result<Lent, TransportError> {
         let mut fetchers = locked(&self.fetchers);
         let suits = |has: Pace| has == Pace::Prompt || has == pace;
         let free = |fetcher: &&Arc<Fetcher>| {
             let most = fetcher.pace.most();
-            suits(fetcher.pace) && locked(&fetcher.lent).is_free(topic, partitions, most)
+            !fetcher.deaf.load(Ordering::Relaxed)
+                && is_meant(fetcher)
+                && suits(fetcher.pace)
+                && locked(&fetcher.lent).is_free(topic, partitions, most)
         };
         let fetcher = match fetchers.iter().find(free) {
             Some(found) => Arc::clone(found),
@@ -453,7 +559,8 @@ impl Pool {
         Ok(Lent { fetcher, topic: name, partitions, assigned: false, pool })
     }
 
-    /// Partitions came back; consumers that are not needed any more end, all but the first.
+    /// Partitions came back; consumers that are not needed any more end, all but the first, unless
+    /// that was given up.
     fn back(&self, lent: &Lent) {
         let mut fetchers = locked(&self.fetchers);
         let mut left = locked(&lent.fetcher.lent);
@@ -465,7 +572,8 @@ impl Pool {
         let mut place = 0;
         fetchers.retain(|fetcher| {
             place += 1;
-            place == 1 || !idle || !Arc::ptr_eq(fetcher, &lent.fetcher)
+            let stays = place == 1 && !fetcher.deaf.load(Ordering::Relaxed);
+            stays || !idle || !Arc::ptr_eq(fetcher, &lent.fetcher)
         });
     }
 }

@@ -26,11 +26,19 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Joined {
     group: String,
     member: String,
+    /// Where it stood before.
+    at: Vec<(u32, u64)>,
 }
 
 impl Joined {
     pub(crate) fn new(request: &GroupRequest<'_>) -> Self {
-        Self { group: request.name.to_owned(), member: request.member.to_owned() }
+        let (group, member) = (request.name.to_owned(), request.member.to_owned());
+        Self { group, member, at: Vec::new() }
+    }
+
+    /// Begins in partitions of which the group has committed nothing where it stood before.
+    pub(crate) fn at(self, at: Vec<(u32, u64)>) -> Self {
+        Self { at, ..self }
     }
 }
 
@@ -46,6 +54,8 @@ pub(crate) struct Assigned {
 pub(crate) struct Membership {
     topic: Arc<TopicState>,
     begin: Begin,
+    /// Where it stood before, in partitions of which nothing is committed.
+    at: Vec<(u32, u64)>,
     /// Which topic it is; not known before it is there.
     id: OnceLock<TopicId>,
     /// How many partitions there were when this joined: those of later are read from their first.
@@ -136,8 +146,14 @@ impl Membership {
         list: &TopicPartitionList,
     ) -> Result<Vec<(Start, Queue)>, TransportError> {
         let own = partitions(list);
-        let Committed { here, former } =
+        let Committed { mut here, former } =
             committed_of(consumer, (&self.topic.kafka, self.id()?), &own)?;
+        let is_open = |(stood, _): &&(u32, u64)| {
+            let is_known = here.iter().any(|(partition, _)| partition == stood);
+            own.contains(stood) && !is_known && !former.contains(stood)
+        };
+        let stood: Vec<_> = self.at.iter().filter(is_open).copied().collect();
+        here.extend(stood);
         let is_fresh = |own: &u32| !here.iter().any(|(partition, _)| partition == own);
         // What its members have not met yet, the group reads whole.
         let (there, whole): (Vec<u32>, Vec<u32>) = own
@@ -195,12 +211,13 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn join(
         (topic, described): (&Arc<TopicState>, Option<Described>),
-        Joined { group, member }: Joined,
+        Joined { group, member, at }: Joined,
         (begin, wake): (&Begin, &Arc<Wake>),
     ) -> Result<Self, TransportError> {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
             begin: begin.clone(),
+            at,
             id: described.map(|described| described.id.into()).unwrap_or_default(),
             partitions: described.map_or(0, |described| described.partitions),
             wake: Arc::clone(wake),

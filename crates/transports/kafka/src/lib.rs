@@ -32,6 +32,7 @@ mod brokers;
 mod claims;
 mod connection;
 mod context;
+mod deaf;
 mod error;
 mod fetcher;
 mod group;
@@ -54,6 +55,13 @@ mod topic_config;
 mod wire;
 mod writer;
 
+// What the tests on real brokers share is also for those that look inside.
+#[cfg(test)]
+extern crate self as helio_kafka;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{Capabilities, Fencing, HistorySupport, Reach, Support};
@@ -73,11 +81,15 @@ pub fn register() {
 }
 
 fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
+    Ok(Arc::new(open(opening)?))
+}
+
+fn open(opening: &Opening) -> Result<topic::Kafka, ConnectError> {
     let options = Options::parse(opening)?;
     let capabilities = capabilities(options.guarantee);
     let connection = connection::Connection::open(options, &opening.clock)?;
     let made = Mutex::default();
-    Ok(Arc::new(topic::Kafka { connection, capabilities, made }))
+    Ok(topic::Kafka { connection, capabilities, made })
 }
 
 fn capabilities(guarantee: Guarantee) -> Capabilities {

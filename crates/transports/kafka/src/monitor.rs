@@ -1,5 +1,6 @@
 //! Whether the brokers can be reached: asked once a second, so that a frozen broker is noticed too.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,6 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::brokers::Clients;
 use crate::connection::Connection;
+use crate::deaf;
 
 /// How often the brokers are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +29,8 @@ pub(crate) struct Health {
     changed: Condvar,
     /// All clients that ask the brokers anything.
     pub(crate) clients: Clients,
+    /// The newest watch over readers.
+    watch: AtomicU64,
 }
 
 #[derive(Default)]
@@ -115,6 +119,16 @@ impl Health {
         locked(&self.state).doubted.is_some_and(|until| Instant::now() < until)
     }
 
+    /// Begins a watch over readers, which ends all others; gives its number.
+    pub(crate) fn watch(&self) -> u64 {
+        self.watch.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether that is the newest watch.
+    pub(crate) fn is_watch(&self, number: u64) -> bool {
+        self.watch.load(Ordering::Relaxed) == number
+    }
+
     /// Has the brokers asked at once: somebody waits for what that tells.
     pub(crate) fn suspect(&self) {
         locked(&self.state).suspected = true;
@@ -200,6 +214,9 @@ fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
         stalled.map(|what| format!("{what} for {} s, though brokers answer", STALLED.as_secs()));
     if let Some(outage) = health.answered(answer, stalled) {
         connection.tell(&outage);
+        if matches!(outage, Outage::Restored) {
+            deaf::watch(&connection, deaf::DEAF);
+        }
     }
     if !health.is_lost() {
         connection.speak_for_writers();

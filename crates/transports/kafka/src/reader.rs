@@ -16,7 +16,7 @@ use crate::SCHEME;
 use crate::anew::{Anew, Reads, Told};
 use crate::context::Consumer;
 use crate::error::{failed, is_gone, outage};
-use crate::fetcher::{self, Lent, Queue, Wake};
+use crate::fetcher::{self, Lent, Place, Queue, Wake};
 use crate::group::{Assigned, Joined, Member};
 use crate::history;
 use crate::native::{self, TopicId};
@@ -45,7 +45,12 @@ pub(crate) struct Start {
 impl Start {
     /// With the first record of a partition, whose end is not known.
     pub(crate) fn first(partition: u32) -> Self {
-        Self { partition, offset: 0, end: 0, after: None }
+        Self::at(partition, 0)
+    }
+
+    /// At an offset of a partition, whose end is not known.
+    pub(crate) fn at(partition: u32, offset: u64) -> Self {
+        Self { partition, offset, end: offset, after: None }
     }
 }
 
@@ -224,7 +229,7 @@ impl KafkaReader {
             return Err(outage(format!("the topic {} is not there", topic.kafka)));
         }
         let id = described.map(|described| described.id);
-        topic.connection.add_reader(Told::new(&wake, topic, (reads, id)));
+        topic.connection.add_reader(Told::new(&wake, topic, (reads, &request.from, id)));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
                 let begin = (&request.from, &wake);
@@ -276,6 +281,44 @@ impl KafkaReader {
         if let Source::Member(member) = std::mem::replace(&mut self.source, source) {
             member.quit();
         }
+    }
+
+    /// Goes on where this one stands, with a consumer in the place of one that hears nothing; not
+    /// where it has gone elsewhere meanwhile.
+    fn go_on(&mut self, instead: Anew) {
+        let is_here = |(start, _): &(Start, Queue)| {
+            let is_it = |cursor: &&Cursor| cursor.partition == start.partition;
+            self.cursors.iter().find(is_it).is_some_and(|cursor| cursor.next >= start.offset)
+        };
+        let is_lent = matches!(instead.source, Source::Lent(_));
+        let is_whole = instead.queues.len() == self.cursors.len();
+        if is_lent && !(is_whole && instead.queues.iter().all(is_here)) {
+            return;
+        }
+        let Anew { queues, source } = instead;
+        // Of a group's member: what it reads then is assigned later.
+        let mut before = std::mem::take(&mut self.cursors);
+        for (start, queue) in queues {
+            if let Some(place) = before.iter().position(|old| old.partition == start.partition) {
+                self.cursors.push(before.swap_remove(place).go_on(start, queue));
+            }
+        }
+        drop(before);
+        match std::mem::replace(&mut self.source, source) {
+            Source::Lent(lent) => lent.fetcher.give_up(),
+            Source::Member(member) => member.quit(),
+        }
+    }
+
+    /// Where it stands, where it has taken all that was fetched.
+    fn stands(&self) -> Option<Vec<Place>> {
+        let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
+        let place = |cursor: &Cursor| {
+            let Cursor { partition, next, .. } = *cursor;
+            let heard = native::fetched_ends(consumer, name, partition).map_or(0, |(_, end)| end);
+            cursor.held.is_none().then_some(Place { partition, next, heard })
+        };
+        self.cursors.iter().map(place).collect()
     }
 
     /// Takes over what the group has assigned, if that has changed.
@@ -401,9 +444,11 @@ impl KafkaReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        let (anew, there) = self.wake.topic();
-        if let Some(anew) = anew {
-            self.renew(anew);
+        let (anew, instead, there) = self.wake.topic();
+        match (anew, instead) {
+            (Some(anew), _) => self.renew(anew),
+            (None, Some(instead)) => self.go_on(instead),
+            (None, None) => {}
         }
         self.widen(there)?;
         if self.reassign(visit)?.is_break() {
@@ -424,6 +469,11 @@ impl KafkaReader {
             if self.poll_cursor(self.turn, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
+        }
+        if self.wake.is_watched()
+            && let Some(places) = self.stands()
+        {
+            self.wake.stands_at(places);
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::Made;
 use crate::claims::{Claims, GLANCE};
 use crate::connection::Connection;
+use crate::deaf::DEAF;
 use crate::error::{engine, failed, outage};
 use crate::fetcher::{Lent, Pace, Queue, Wake};
 use crate::options::PATIENCE;
@@ -117,6 +118,8 @@ pub(crate) struct Table<F> {
 struct Log {
     queue: Queue,
     next: u64,
+    /// Since when nothing has come though there is something; none where it has.
+    silent: Option<Instant>,
     lent: Lent,
 }
 
@@ -226,7 +229,10 @@ impl<F: Fold> Table<F> {
                 return Ok(());
             }
         }
-        let (first, end) = connection.client.ends(&topic, 0, patience)?;
+        let ends = connection.client.ends(&topic, 0, patience);
+        // Where no broker answers a consumer is not to blame.
+        let (first, end) =
+            ends.inspect_err(|_| log.iter_mut().for_each(|log| log.silent = None))?;
         // A log that is shorter than it was is another one: somebody has deleted it.
         if log.as_ref().is_none_or(|log| log.next > end || log.next < first) {
             connection.check_open()?;
@@ -234,6 +240,11 @@ impl<F: Fold> Table<F> {
             *locked(&self.fold) = F::default();
         }
         let Some(log) = log else { return Ok(()) };
+        if log.silent.is_some_and(|since| since.elapsed() >= DEAF) {
+            connection.check_open()?;
+            log.lent.fetcher.give_up();
+            *log = Log::open(connection, &topic, log.next)?;
+        }
         log.read_on((end, patience), |entry| locked(&self.fold).take(entry))?;
         self.done.store(this, Ordering::SeqCst);
         Ok(())
@@ -246,7 +257,7 @@ impl Log {
         let mut lent = connection.pool.lend((topic, id), &[0], Pace::Patient)?;
         let queue = lent.assign(&[(0, first)], &Arc::<Wake>::default())?.pop();
         let queue = queue.ok_or_else(|| outage(format!("{topic} has no queue")))?;
-        Ok(Self { queue, next: first, lent })
+        Ok(Self { queue, next: first, silent: None, lent })
     }
 
     fn read_on(
@@ -254,13 +265,16 @@ impl Log {
         (end, patience): (u64, Duration),
         mut take: impl FnMut(Entry<'_>),
     ) -> Result<(), TransportError> {
-        let until = Instant::now() + patience;
+        let began = Instant::now();
+        let until = began + patience;
         while self.next < end {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                self.silent.get_or_insert(began);
                 return Err(outage(format!("{} cannot be read", self.lent.topic)));
             }
             let Some(message) = self.queue.poll(left) else { continue };
+            self.silent = None;
             let message = message.map_err(failed("read a table"))?;
             let offset = u64::try_from(message.offset()).unwrap_or(0);
             self.next = offset + 1;
