@@ -430,6 +430,56 @@ mod with_kafka {
         }
     }
 
+    /// Publishes in a transaction: behind it lies a mark, which nobody gets.
+    fn transact(broker: &kafka::Broker, topic: &str, payloads: std::ops::Range<u64>) {
+        let mut config = kafka::config(broker);
+        let producer: BaseProducer = config.set("transactional.id", topic).create().unwrap();
+        producer.init_transactions(PATIENCE).unwrap();
+        producer.begin_transaction().unwrap();
+        for payload in payloads {
+            let payload = payload.to_le_bytes();
+            let record = BaseRecord::to(topic).partition(0).key(b"k").payload(&payload);
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+        }
+        producer.commit_transaction(PATIENCE).unwrap();
+    }
+
+    /// Waits until a topic has so many offsets: marks of transactions come a little later.
+    fn await_end(bus: &Bus, name: &str, end: u64) {
+        let topic = bus.topic(TopicSpec::new(name).unwrap()).unwrap();
+        let ends = || topic.partitions().unwrap().iter().map(|at| at.end).sum::<u64>();
+        let until = Instant::now() + PATIENCE;
+        while ends() != end {
+            assert!(Instant::now() < until, "{name} has {} offsets, not {end}", ends());
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_with_the_mark_of_a_transaction_ends_there_as_source_and_as_target() {
+        let Some(broker) = kafka::Broker::start(1) else { return };
+        let (url, site) = (broker.url(""), Site::new());
+        let buses = [&site.url, &url].map(|url| Bus::connect(url).unwrap());
+        let once = |from: &str, to: &str, name: &str| {
+            assert_eq!(ended(&mut bridge(from, to, name, &["--once"])), Some(0), "{name}");
+        };
+        make(&broker, "plain");
+        transact(&broker, "plain", 0..3);
+        await_end(&buses[1], "plain", 4);
+        once(&url, &site.url, "plain");
+        await_end(&buses[0], "plain", 3);
+        // The next one looks back from the target's end.
+        let publisher = open(&buses[0], "t").publisher().unwrap();
+        for (new, end) in [(5, 5), (3, 11)] {
+            for _ in 0..new {
+                publisher.publish(Message::new(b"ours").partition(0)).wait().unwrap();
+            }
+            once(&site.url, &url, "t");
+            await_end(&buses[1], "t", end);
+            transact(&broker, "t", 0..2);
+            await_end(&buses[1], "t", end + 3);
+        }
+    }
+
     #[test]
     fn killed_from_kafka_to_a_journal_nothing_is_lost_or_comes_twice() {
         let Some(broker) = kafka::Broker::start(1) else { return };
