@@ -150,10 +150,19 @@ impl Connection {
         patience: Duration,
     ) -> Result<Option<Described>, TransportError> {
         let until = Instant::now() + patience;
+        let mut answered_by = Instant::now() + PATIENCE;
         loop {
             let asked = std::iter::once(name.to_owned());
-            let told = native::describe(&self.client.consumer, asked, PATIENCE);
-            let told = told.ok_or_else(|| outage(format!("no broker says what {name} is")))?;
+            let left = answered_by.saturating_duration_since(Instant::now());
+            let Some(told) = native::describe(&self.client.consumer, asked, left) else {
+                // A broker that was lost on the way is no answer, and comes before its time.
+                if Instant::now() >= answered_by {
+                    return Err(outage(format!("no broker says what {name} is")));
+                }
+                std::thread::sleep(AGAIN);
+                continue;
+            };
+            answered_by = Instant::now() + PATIENCE;
             if let Some(described) = told.get(name) {
                 return Ok(Some(*described));
             }
