@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,7 +36,12 @@ def skipped(why: str) -> NoReturn:
 def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a process that talks in text, with its output and errors in pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(arguments, text=True, **pipes, **options)
+    # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(arguments, text=True, **pipes, **options)
+    finally:
+        signal.signal(signal.SIGINT, ignored)
     _STARTED.append(process)
     return process
 
