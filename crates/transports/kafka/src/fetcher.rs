@@ -531,18 +531,20 @@ impl Pool {
         is_meant: impl Fn(&Fetcher) -> bool,
     ) -> Result<Lent, TransportError> {
         let mut fetchers = locked(&self.fetchers);
-        let suits = |has: Pace| has == Pace::Prompt || has == pace;
+        let hears = |fetcher: &&Arc<Fetcher>| !fetcher.deaf.load(Ordering::Relaxed);
+        let prompt = fetchers.iter().filter(|fetcher| fetcher.pace == Pace::Prompt).filter(hears);
+        let prompt: usize = prompt.map(|fetcher| locked(&fetcher.lent).partitions.len()).sum();
+        let is_first = prompt == 0 || prompt + partitions.len() <= Pace::Prompt.most();
+        let pace = if is_first { Pace::Prompt } else { pace };
         let free = |fetcher: &&Arc<Fetcher>| {
-            let most = fetcher.pace.most();
-            !fetcher.deaf.load(Ordering::Relaxed)
+            hears(fetcher)
                 && is_meant(fetcher)
-                && suits(fetcher.pace)
-                && locked(&fetcher.lent).is_free(topic, partitions, most)
+                && fetcher.pace == pace
+                && locked(&fetcher.lent).is_free(topic, partitions, pace.most())
         };
         let fetcher = match fetchers.iter().find(free) {
             Some(found) => Arc::clone(found),
             None => {
-                let pace = if fetchers.is_empty() { Pace::Prompt } else { pace };
                 let options = self.options.at(pace);
                 let started = Fetcher::start(&options, &self.health, (NO_GROUP, None))?;
                 let started = Arc::new(started);
