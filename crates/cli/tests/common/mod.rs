@@ -199,12 +199,21 @@ pub(crate) struct Simulated(pub(crate) std::process::Child);
 
 impl Simulated {
     pub(crate) fn start(site: &Site, rest: &[&str]) -> Self {
+        Self::try_start(site, rest).unwrap_or_else(|said| panic!("{rest:?}: {said}"))
+    }
+
+    /// Starts them; where they end instead, what they say of it.
+    pub(crate) fn try_start(site: &Site, rest: &[&str]) -> Result<Self, String> {
         let args = [&["component", "run", "--json", "--interfaces", OWN], rest].concat();
         let mut child = site.start(&args);
         // They are there once it says so.
-        let ready: serde_json::Value = serde_json::from_str(&line_of(&mut child)).expect("JSON");
+        let line = line_of(&mut child);
+        if line.is_empty() {
+            return Err(Ran::of(child.wait_with_output().expect("it is ours")).err);
+        }
+        let ready: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(ready["ready"], true);
-        Self(child)
+        Ok(Self(child))
     }
 
     pub(crate) fn interrupt(mut self) {
