@@ -172,7 +172,15 @@ impl Attendance {
             self.read_again();
             self.attend(next.saturating_duration_since(Instant::now()))?;
         }
-        Ok(())
+        // Who is asked to end may have been replaced before, and not have seen it yet.
+        self.held()
+    }
+
+    fn held(&self) -> Result<(), RunError> {
+        if self.shell.holds() {
+            return Ok(());
+        }
+        Err(RunError::LeaseLost { identity: self.shell.identity.clone() })
     }
 
     /// Waits for a sample, at most for a time, and takes it.
@@ -191,10 +199,7 @@ impl Attendance {
             shell.input(|controller, now| controller.tick(now));
         }
         // A stopped process does not know that it was: who runs now is asked before each command.
-        if !shell.holds() {
-            let identity = shell.identity.clone();
-            return Err(RunError::LeaseLost { identity });
-        }
+        self.held()?;
         if self.slept(next.is_some())? {
             return Ok(());
         }
