@@ -56,7 +56,9 @@ class Plain:
 
     def __init__(self, brokers: str, registry_url: str) -> None:
         self.servers = brokers.removeprefix("kafka://")
-        self.registry = registry.SchemaRegistryClient({"url": registry_url})
+        # Apicurio was seen to leave a request unanswered; without a time limit the client waits for
+        # ever, with one it asks again.
+        self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": PATIENCE_S})
         self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
     def __enter__(self) -> Self:
