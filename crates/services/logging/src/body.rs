@@ -1,0 +1,342 @@
+//! What a record has besides what lies at fixed places: tagged fields, each there or not.
+//!
+//! A body stands for itself: it names nothing outside, so a producer writes it where the record is
+//! made, and packets, spill files and archives copy it as it is.
+
+use helio_core::{Tai, TraceId};
+
+use crate::record::{Record, Stack};
+use crate::value::{Value, put_double, put_int, put_text};
+use crate::wire::{Bytes, Malformed, put_bytes, put_signed, put_varint};
+
+const TEXT: u8 = 1;
+const ARGUMENT: u8 = 2;
+const OBSERVED: u8 = 3;
+const THREAD: u8 = 4;
+const CONTEXT: u8 = 5;
+const ARRAY: u8 = 6;
+const ANTENNA: u8 = 7;
+const STACK: u8 = 8;
+const LOG_ID: u8 = 9;
+const URI: u8 = 10;
+const TRACE: u8 = 11;
+const SPAN: u8 = 12;
+const FLAGS: u8 = 13;
+const DATA: u8 = 14;
+
+/// A field of a body.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Field<'a> {
+    /// The message as people read it.
+    Text(&'a str),
+    /// The message's next argument.
+    Argument(Value),
+    /// When it was first seen by who collects.
+    Observed(Tai),
+    /// The thread.
+    Thread(&'a str),
+    /// What the process was busy with.
+    Context(&'a str),
+    /// The array of antennas.
+    Array(&'a str),
+    /// The antenna.
+    Antenna(&'a str),
+    /// The error that it is about: the stack, and the place in it.
+    Stack(&'a str, i32),
+    /// The id of a declared log event.
+    LogId(&'a str),
+    /// Where more is to be found.
+    Uri(&'a str),
+    /// The trace.
+    Trace(TraceId),
+    /// The span in it.
+    Span([u8; 8]),
+    /// The trace's flags.
+    Flags(u8),
+    /// A typed value by name.
+    Data(&'a str, Value),
+}
+
+/// The fields of a body, in the order in which they were written.
+#[derive(Debug, Clone)]
+pub(crate) struct Fields<'a>(Bytes<'a>);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn of(body: &'a [u8]) -> Self {
+        Self(Bytes(body))
+    }
+
+    fn field(bytes: &mut Bytes<'a>) -> Result<Field<'a>, Malformed> {
+        Ok(match bytes.byte()? {
+            TEXT => Field::Text(bytes.text()?),
+            ARGUMENT => Field::Argument(Value::read(bytes)?),
+            OBSERVED => Field::Observed(Tai::from_nanos(bytes.i64()?)),
+            THREAD => Field::Thread(bytes.text()?),
+            CONTEXT => Field::Context(bytes.text()?),
+            ARRAY => Field::Array(bytes.text()?),
+            ANTENNA => Field::Antenna(bytes.text()?),
+            STACK => {
+                let id = bytes.text()?;
+                let level = i32::try_from(bytes.signed()?).map_err(|_| Malformed)?;
+                Field::Stack(id, level)
+            }
+            LOG_ID => Field::LogId(bytes.text()?),
+            URI => Field::Uri(bytes.text()?),
+            TRACE => Field::Trace(TraceId(bytes.array()?)),
+            SPAN => Field::Span(bytes.array()?),
+            FLAGS => Field::Flags(bytes.byte()?),
+            DATA => {
+                let name = bytes.text()?;
+                Field::Data(name, Value::read(bytes)?)
+            }
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = Self::field(&mut self.0);
+        if field.is_err() {
+            self.0 = Bytes(&[]);
+        }
+        Some(field)
+    }
+}
+
+/// Bytes of a body that is being written. Each call adds a field; those of which there is one, such
+/// as the thread, are to be added once.
+///
+/// ```
+/// use helio_logging::Body;
+///
+/// let mut body = Body::default();
+/// body.argument_int(7).argument_text("DV11").antenna("DV11");
+/// assert!(body.as_bytes().len() < 32);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Body(Vec<u8>);
+
+impl Body {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Takes everything out of it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn put(&mut self, tag: u8, bytes: &[u8]) -> &mut Self {
+        self.0.push(tag);
+        put_bytes(&mut self.0, bytes);
+        self
+    }
+
+    fn put_there(&mut self, tag: u8, text: &str) -> &mut Self {
+        if text.is_empty() { self } else { self.put(tag, text.as_bytes()) }
+    }
+
+    /// Adds the message as people read it.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        self.put(TEXT, text.as_bytes())
+    }
+
+    /// Adds the message as it is shown, without making a text of it before.
+    pub fn shown(&mut self, message: &dyn std::fmt::Display) -> &mut Self {
+        use std::io::Write as _;
+        self.0.push(TEXT);
+        // Most messages are shorter than 16 kB: two bytes of length, whatever it is.
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0x80, 0]);
+        // Writing into a vector fails only where the value's own formatting does: then it is short.
+        _ = write!(self.0, "{message}");
+        let length = self.0.len() - start - 2;
+        if length < 1 << 14 {
+            self.0[start] = length as u8 | 0x80;
+            self.0[start + 1] = (length >> 7) as u8;
+            return self;
+        }
+        let mut count = Vec::with_capacity(9);
+        put_varint(&mut count, length as u64);
+        self.0.splice(start..start + 2, count);
+        self
+    }
+
+    /// Adds the message's next argument.
+    pub fn argument(&mut self, value: &Value) -> &mut Self {
+        self.0.push(ARGUMENT);
+        value.write(&mut self.0);
+        self
+    }
+
+    /// The same, a whole number.
+    pub fn argument_int(&mut self, value: i64) -> &mut Self {
+        self.0.push(ARGUMENT);
+        put_int(&mut self.0, value);
+        self
+    }
+
+    /// The same, a number.
+    pub fn argument_double(&mut self, value: f64) -> &mut Self {
+        self.0.push(ARGUMENT);
+        put_double(&mut self.0, value);
+        self
+    }
+
+    /// The same, a text.
+    pub fn argument_text(&mut self, value: &str) -> &mut Self {
+        self.0.push(ARGUMENT);
+        put_text(&mut self.0, value);
+        self
+    }
+
+    /// Adds when it was first seen by who collects.
+    pub fn observed(&mut self, time: Tai) -> &mut Self {
+        self.0.push(OBSERVED);
+        self.0.extend_from_slice(&time.nanos().to_le_bytes());
+        self
+    }
+
+    /// Adds the thread, if it is not empty.
+    pub fn thread(&mut self, thread: &str) -> &mut Self {
+        self.put_there(THREAD, thread)
+    }
+
+    /// Adds what the process was busy with, if it is not empty.
+    pub fn context(&mut self, context: &str) -> &mut Self {
+        self.put_there(CONTEXT, context)
+    }
+
+    /// Adds the array of antennas, if it is not empty.
+    pub fn array(&mut self, array: &str) -> &mut Self {
+        self.put_there(ARRAY, array)
+    }
+
+    /// Adds the antenna, if it is not empty.
+    pub fn antenna(&mut self, antenna: &str) -> &mut Self {
+        self.put_there(ANTENNA, antenna)
+    }
+
+    /// Adds the error that it is about.
+    pub fn stack(&mut self, stack: &Stack) -> &mut Self {
+        self.put(STACK, stack.id.as_bytes());
+        put_signed(&mut self.0, stack.level.into());
+        self
+    }
+
+    /// Adds the id of a declared log event, if it is not empty.
+    pub fn log_id(&mut self, id: &str) -> &mut Self {
+        self.put_there(LOG_ID, id)
+    }
+
+    /// Adds where more is to be found, if it is not empty.
+    pub fn uri(&mut self, uri: &str) -> &mut Self {
+        self.put_there(URI, uri)
+    }
+
+    /// Adds the trace.
+    pub fn trace(&mut self, trace: TraceId) -> &mut Self {
+        self.0.push(TRACE);
+        self.0.extend_from_slice(&trace.0);
+        self
+    }
+
+    /// Adds the span.
+    pub fn span(&mut self, span: [u8; 8]) -> &mut Self {
+        self.0.push(SPAN);
+        self.0.extend_from_slice(&span);
+        self
+    }
+
+    /// Adds the trace's flags, if there are any.
+    pub fn flags(&mut self, flags: u8) -> &mut Self {
+        if flags != 0 {
+            self.0.extend_from_slice(&[FLAGS, flags]);
+        }
+        self
+    }
+
+    /// Adds a typed value by name.
+    pub fn data(&mut self, name: &str, value: &Value) -> &mut Self {
+        self.put(DATA, name.as_bytes());
+        value.write(&mut self.0);
+        self
+    }
+
+    /// Adds all that a record has in its body.
+    pub fn record(&mut self, record: &Record) -> &mut Self {
+        if let Some(text) = &record.text {
+            self.text(text);
+        }
+        record.arguments.iter().for_each(|argument| _ = self.argument(argument));
+        record.observed.iter().for_each(|time| _ = self.observed(*time));
+        self.thread(&record.thread).context(&record.context).array(&record.array);
+        self.antenna(&record.antenna);
+        record.stack.iter().for_each(|stack| _ = self.stack(stack));
+        self.log_id(&record.log_id).uri(&record.uri);
+        record.trace.iter().for_each(|trace| _ = self.trace(*trace));
+        record.span.iter().for_each(|span| _ = self.span(*span));
+        self.flags(record.flags);
+        record.data.iter().for_each(|(name, value)| _ = self.data(name, value));
+        self
+    }
+}
+
+impl Record {
+    /// Takes a field of its body.
+    pub(crate) fn take(&mut self, field: Field<'_>) {
+        match field {
+            Field::Text(text) => self.text = Some(text.to_owned()),
+            Field::Argument(value) => self.arguments.push(value),
+            Field::Observed(time) => self.observed = Some(time),
+            Field::Thread(text) => text.clone_into(&mut self.thread),
+            Field::Context(text) => text.clone_into(&mut self.context),
+            Field::Array(text) => text.clone_into(&mut self.array),
+            Field::Antenna(text) => text.clone_into(&mut self.antenna),
+            Field::Stack(id, level) => self.stack = Some(Stack { id: id.to_owned(), level }),
+            Field::LogId(text) => text.clone_into(&mut self.log_id),
+            Field::Uri(text) => text.clone_into(&mut self.uri),
+            Field::Trace(trace) => self.trace = Some(trace),
+            Field::Span(span) => self.span = Some(span),
+            Field::Flags(flags) => self.flags = flags,
+            Field::Data(name, value) => self.data.push((name.to_owned(), value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_any_length_are_written_as_they_are_shown() {
+        for length in [0, 1, 127, 128, (1 << 14) - 1, 1 << 14, 1 << 20] {
+            let message = "m".repeat(length);
+            let mut body = Body::default();
+            body.shown(&message).thread("t");
+            let fields: Vec<_> = Fields::of(body.as_bytes()).collect();
+            assert_eq!(fields, [Ok(Field::Text(&message)), Ok(Field::Thread("t"))], "{length}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_body_ends_with_that() {
+        let mut body = Body::default();
+        body.thread("t").stack(&Stack { id: "s".to_owned(), level: -2 });
+        let whole = body.as_bytes();
+        for length in 1..whole.len() {
+            let fields: Vec<_> = Fields::of(&whole[..length]).collect();
+            let cut_between = length == 3;
+            assert_eq!(fields.last() == Some(&Err(Malformed)), !cut_between, "{length}");
+        }
+        assert_eq!(Fields::of(&[99]).collect::<Vec<_>>(), [Err(Malformed)]);
+    }
+}

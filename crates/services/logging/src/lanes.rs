@@ -1,0 +1,116 @@
+//! Lanes: a topic for each level, with a quality of service of its own.
+
+use std::time::Duration;
+
+use helio_bus::{Guarantee, Qos, TopicError, TopicSpec};
+use helio_core::qos::{Overload, Retention};
+
+use crate::level::Level;
+
+const MIB: u64 = 1 << 20;
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The topics of a facility's log records: one for each of ACS's levels, named by it behind a
+/// prefix (`log/WARNING`). Records of the reserved level 7 go with those of ERROR, so that nobody
+/// drops them.
+///
+/// Levels from the urgent one on are durable and kept for 30 days; of the others each level has a
+/// number of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lanes {
+    prefix: String,
+    urgent: Level,
+    partitions: u32,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self { prefix: "log".to_owned(), urgent: Level::ALERT, partitions: 1 }
+    }
+}
+
+impl Lanes {
+    /// The same topics behind another prefix, such as `site/log`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// The same with another level from which on records are urgent, ACS's
+    /// immediateDispatchLevel; without this it is ALERT.
+    #[must_use]
+    pub fn urgent(mut self, level: Level) -> Self {
+        self.urgent = level;
+        self
+    }
+
+    /// Whether records of this level are urgent: written at once, durable, kept for late joiners.
+    #[must_use]
+    pub fn is_urgent(&self, level: Level) -> bool {
+        level >= self.urgent
+    }
+
+    /// The level whose topic has the records of a level.
+    #[must_use]
+    pub fn lane(level: Level) -> Level {
+        if Level::ALL.contains(&level) { level } else { Level::ERROR }
+    }
+
+    /// The name of the topic that has the records of a level.
+    #[must_use]
+    pub fn topic_name(&self, level: Level) -> String {
+        format!("{}/{}", self.prefix, Self::lane(level))
+    }
+
+    /// The topic that has the records of a level.
+    ///
+    /// # Errors
+    /// [`TopicError::Name`] where the prefix is none.
+    pub fn topic(&self, level: Level) -> Result<TopicSpec, TopicError> {
+        Ok(TopicSpec::new(&self.topic_name(level))?.qos(self.qos(level)))
+    }
+
+    /// The quality of service of the topic that has the records of a level.
+    #[must_use]
+    pub fn qos(&self, level: Level) -> Qos {
+        let level = Self::lane(level);
+        // A producer has queues of its own, and drops by level when these are full.
+        let qos = Qos { overload: Overload::Refuse, partitions: self.partitions, ..Qos::log() };
+        if self.is_urgent(level) {
+            let retention = Retention { bytes: None, age: Some(30 * DAY), last_value: false };
+            return Qos { guarantee: Guarantee::Durable, retention, ..qos };
+        }
+        let bytes = if level < Level::INFO { 256 * MIB } else { 1024 * MIB };
+        Qos { retention: Retention { bytes: Some(bytes), ..qos.retention }, ..qos }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_has_a_topic_and_the_reserved_one_goes_with_errors() {
+        let lanes = Lanes::default().prefix("site/log");
+        let mut names: Vec<_> = Level::ALL.iter().map(|level| lanes.topic_name(*level)).collect();
+        assert_eq!(names[3], "site/log/INFO");
+        let reserved = Level::new(7).unwrap();
+        assert_eq!(lanes.topic_name(reserved), "site/log/ERROR");
+        names.dedup();
+        assert_eq!(names.len(), 10);
+        assert!(lanes.topic(Level::INFO).is_ok());
+        assert!(Lanes::default().prefix("a//b").topic(Level::INFO).is_err());
+    }
+
+    #[test]
+    fn urgent_levels_are_durable() {
+        let lanes = Lanes::default();
+        for level in Level::ALL {
+            let urgent = level >= Level::ALERT;
+            assert_eq!(lanes.qos(level).guarantee == Guarantee::Durable, urgent);
+            assert_eq!(lanes.qos(level).retention.bytes.is_none(), urgent);
+        }
+        assert!(Lanes::default().urgent(Level::ERROR).is_urgent(Level::ERROR));
+    }
+}

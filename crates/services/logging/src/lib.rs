@@ -1,0 +1,30 @@
+//! Log records of a facility: those of ALMA's ACS and of OpenTelemetry, on the bus.
+//!
+//! It knows the bus, levels, audiences and the formats that log records have elsewhere; it must not
+//! know any transport.
+//!
+//! Constraints. A producer never blocks, and what it drops is counted. A record's time, level,
+//! logger and audiences are read without anything else of it being looked at. What a consumer gets
+//! stands for itself, whenever it came.
+//!
+//! Format. A sample of a log topic is a [`Packet`]: records of one producer, and of one level, with
+//! the texts and call sites that they name (`docs/formats/log.md`).
+
+mod body;
+mod lanes;
+mod level;
+mod packet;
+mod record;
+mod template;
+mod value;
+mod wire;
+
+pub use body::{Body, Field};
+pub use lanes::Lanes;
+pub use level::{Level, LevelError};
+pub use packet::{
+    BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Numbers,
+    Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
+};
+pub use record::{Audiences, Record, Site, Stack, Style, audience};
+pub use value::{MAX_DEPTH, Value};

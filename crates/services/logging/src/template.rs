@@ -1,0 +1,317 @@
+//! Templates: how a message and its arguments become what people read.
+//!
+//! Whatever is in a template, the result has all of its words and all arguments: a place that
+//! cannot be filled stays as it is written, and arguments without a place come behind.
+
+use std::fmt::Write as _;
+
+use crate::record::{Site, Style};
+use crate::value::Value;
+
+/// The longest width or precision that is followed: a template comes from outside, and its width
+/// costs memory.
+const MAX_WIDTH: usize = 256;
+
+/// A site's message with these arguments.
+pub(crate) fn fill(site: &Site, arguments: &[Value]) -> String {
+    let mut filling = Filling::new(&site.names, arguments, site.template.len());
+    match site.style {
+        Style::Braces => filling.braces(&site.template),
+        Style::Percent => filling.percents(&site.template),
+    }
+    filling.end()
+}
+
+struct Filling<'a> {
+    names: &'a [String],
+    arguments: &'a [Value],
+    used: Vec<bool>,
+    next: usize,
+    out: String,
+}
+
+impl<'a> Filling<'a> {
+    fn new(names: &'a [String], arguments: &'a [Value], length: usize) -> Self {
+        let (used, out) = (vec![false; arguments.len()], String::with_capacity(length + 32));
+        Self { names, arguments, used, next: 0, out }
+    }
+
+    fn argument(&mut self, place: Option<usize>) -> Option<&'a Value> {
+        let place = place?;
+        let value = self.arguments.get(place)?;
+        self.used[place] = true;
+        Some(value)
+    }
+
+    fn following(&mut self) -> Option<&'a Value> {
+        let place = self.next;
+        self.next += 1;
+        self.argument(Some(place))
+    }
+
+    fn named(&mut self, name: &str) -> Option<&'a Value> {
+        let by_name = self.names.iter().position(|known| known == name);
+        self.argument(by_name.or_else(|| name.parse().ok()))
+    }
+
+    fn braces(&mut self, template: &str) {
+        let mut rest = template;
+        while let Some(at) = rest.find(['{', '}']) {
+            self.out.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            let behind = &rest[at + 1..];
+            if behind.starts_with(brace) {
+                self.out.push_str(brace);
+                rest = &behind[1..];
+                continue;
+            }
+            let Some(end) = behind.find('}').filter(|_| brace == "{") else {
+                self.out.push_str(brace);
+                rest = behind;
+                continue;
+            };
+            let (inside, after) = (&behind[..end], &behind[end + 1..]);
+            let (name, spec) = inside.split_once(':').unwrap_or((inside, ""));
+            let value = if name.is_empty() { self.following() } else { self.named(name) };
+            match value {
+                Some(value) => self.put(value, &Spec::of_braces(spec)),
+                None => self.out.push_str(&rest[at..at + end + 2]),
+            }
+            rest = after;
+        }
+        self.out.push_str(rest);
+    }
+
+    fn percents(&mut self, template: &str) {
+        let mut rest = template;
+        while let Some(at) = rest.find('%') {
+            self.out.push_str(&rest[..at]);
+            let behind = &rest[at + 1..];
+            if let Some(after) = behind.strip_prefix('%') {
+                self.out.push('%');
+                rest = after;
+                continue;
+            }
+            let (value, spec, length) = self.directive(behind);
+            match value {
+                Some(value) => self.put(value, &spec),
+                None => self.out.push_str(&rest[at..=at + length]),
+            }
+            rest = &behind[length..];
+        }
+        self.out.push_str(rest);
+    }
+
+    /// A directive behind its per cent: its value, how it is written, and its length.
+    fn directive(&mut self, text: &str) -> (Option<&'a Value>, Spec, usize) {
+        let named = text.strip_prefix('(').and_then(|text| text.split_once(')'));
+        let (name, spec) = named.map_or((None, text), |(name, spec)| (Some(name), spec));
+        let flags = spec.find(|c| !"-+ #0123456789.hlLqjzt".contains(c)).unwrap_or(spec.len());
+        let kind = spec[flags..].chars().next();
+        let Some(kind) = kind.filter(|kind| "diouxXeEfFgGcrsa".contains(*kind)) else {
+            return (None, Spec::default(), 0);
+        };
+        let value = match name {
+            None => self.following(),
+            Some(name) => self.named(name),
+        };
+        let length = text.len() - spec.len() + flags + kind.len_utf8();
+        (value, Spec::of_percents(&spec[..flags], kind), length)
+    }
+
+    fn put(&mut self, value: &Value, spec: &Spec) {
+        let text = spec.shown(value);
+        let fill = spec.width.saturating_sub(text.chars().count());
+        if spec.left {
+            self.out.push_str(&text);
+        }
+        if spec.zeros && !spec.left && text.starts_with(['-', '+']) {
+            self.out.push_str(&text[..1]);
+            self.out.extend(std::iter::repeat_n('0', fill));
+            self.out.push_str(&text[1..]);
+            return;
+        }
+        self.out.extend(std::iter::repeat_n(if spec.zeros { '0' } else { ' ' }, fill));
+        if !spec.left {
+            self.out.push_str(&text);
+        }
+    }
+
+    /// The message, with what had no place behind it.
+    fn end(mut self) -> String {
+        for (place, value) in self.arguments.iter().enumerate() {
+            if self.used[place] {
+                continue;
+            }
+            let space = if self.out.is_empty() { "" } else { " " };
+            _ = match self.names.get(place).filter(|name| !name.is_empty()) {
+                Some(name) => write!(self.out, "{space}{name}={value}"),
+                None => write!(self.out, "{space}{value}"),
+            };
+        }
+        self.out
+    }
+}
+
+/// How a value is written.
+#[derive(Debug, Default, PartialEq)]
+struct Spec {
+    width: usize,
+    precision: Option<usize>,
+    left: bool,
+    zeros: bool,
+    plus: bool,
+    prefix: bool,
+    kind: char,
+}
+
+impl Spec {
+    /// What stands behind a colon in braces: `>8.3f`, `#x`, `?`. Of an alignment only the side is
+    /// followed.
+    fn of_braces(text: &str) -> Self {
+        let left = text.starts_with('<');
+        let text = text.trim_start_matches(['<', '>', '^']);
+        let kind = text.chars().next_back().filter(|c| c.is_ascii_alphabetic());
+        let flags = &text[..text.len() - kind.map_or(0, char::len_utf8)];
+        let spec = Self::of_percents(flags.trim_end_matches('?'), kind.unwrap_or('s'));
+        Self { left: left || spec.left, ..spec }
+    }
+
+    fn of_percents(flags: &str, kind: char) -> Self {
+        let numbers = flags.trim_start_matches(['-', '+', ' ', '#', '0']);
+        let signs = &flags[..flags.len() - numbers.len()];
+        let (width, precision) = numbers.split_once('.').unwrap_or((numbers, ""));
+        let number = |text: &str| {
+            let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            digits.parse::<usize>().ok().map(|number| number.min(MAX_WIDTH))
+        };
+        let precise = numbers.contains('.').then(|| number(precision).unwrap_or(0));
+        Self {
+            width: number(width).unwrap_or(0),
+            precision: precise,
+            left: signs.contains('-'),
+            zeros: signs.contains('0'),
+            plus: signs.contains('+'),
+            prefix: signs.contains('#'),
+            kind,
+        }
+    }
+
+    fn shown(&self, value: &Value) -> String {
+        let signed = |text: String| match self.plus && !text.starts_with('-') {
+            true => format!("+{text}"),
+            false => text,
+        };
+        match (self.kind, value) {
+            ('f' | 'F', Value::Double(number)) => {
+                signed(format!("{number:.0$}", self.precision.unwrap_or(6)))
+            }
+            ('f' | 'F', Value::Int(number)) => {
+                signed(format!("{:.1$}", *number as f64, self.precision.unwrap_or(6)))
+            }
+            ('e', Value::Double(number)) => signed(self.scientific(*number)),
+            ('E', Value::Double(number)) => signed(self.scientific(*number).to_uppercase()),
+            ('d' | 'i' | 'u', Value::Double(number)) => signed(format!("{:.0}", number.trunc())),
+            ('x', Value::Int(number)) => self.radix("0x", format!("{number:x}")),
+            ('X', Value::Int(number)) => self.radix("0X", format!("{number:X}")),
+            ('o', Value::Int(number)) => self.radix("0o", format!("{number:o}")),
+            ('r' | 'a', Value::Text(text)) => format!("{text:?}"),
+            (_, Value::Double(number)) => match self.precision {
+                Some(precision) if !"gG".contains(self.kind) => {
+                    signed(format!("{number:.precision$}"))
+                }
+                _ => signed(number.to_string()),
+            },
+            (_, Value::Int(number)) => signed(number.to_string()),
+            (_, value) => match self.precision {
+                Some(most) => value.to_string().chars().take(most).collect(),
+                None => value.to_string(),
+            },
+        }
+    }
+
+    /// With two digits of the exponent at least, as C has it.
+    fn scientific(&self, number: f64) -> String {
+        let text = format!("{number:.0$e}", self.precision.unwrap_or(6));
+        let Some((digits, exponent)) = text.split_once('e') else { return text };
+        let power: i32 = exponent.parse().unwrap_or(0);
+        format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
+    }
+
+    fn radix(&self, prefix: &str, digits: String) -> String {
+        if self.prefix { format!("{prefix}{digits}") } else { digits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(style: Style, template: &str, names: &[&str], arguments: &[Value]) -> String {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let site = Site { template: template.to_owned(), style, names, ..Site::default() };
+        fill(&site, arguments)
+    }
+
+    #[test]
+    fn braces_take_arguments_by_place_and_by_name() {
+        let arguments = [Value::from(7_i64), Value::from("DV11"), Value::from(1.5)];
+        let braces = |template| shown(Style::Braces, template, &["n", "antenna"], &arguments);
+        assert_eq!(braces("{} of {}: {}"), "7 of DV11: 1.5");
+        assert_eq!(braces("{antenna} {n} {2}"), "DV11 7 1.5");
+        assert_eq!(braces("{{}} {n:>4}|{antenna:<6}|{2:.3}"), "{}    7|DV11  |1.500");
+        assert_eq!(braces("{n:#x} {n:03}"), "0x7 007 antenna=DV11 1.5");
+    }
+
+    #[test]
+    fn what_cannot_be_filled_stays_and_what_has_no_place_comes_behind() {
+        let arguments = [Value::from("x")];
+        assert_eq!(shown(Style::Braces, "{} {} }{", &[], &arguments), "x {} }{");
+        assert_eq!(shown(Style::Braces, "{missing}", &[], &arguments), "{missing} x");
+        assert_eq!(
+            shown(Style::Percent, "100 % %y %(q)s %", &[], &arguments),
+            "100 % %y %(q)s % x"
+        );
+        assert_eq!(shown(Style::Percent, "", &["a"], &arguments), "a=x");
+    }
+
+    #[test]
+    fn directives_are_those_of_c_and_python() {
+        let percent = |template, value: Value| shown(Style::Percent, template, &[], &[value]);
+        for (template, value, expected) in [
+            ("%d%%", Value::from(7_i64), "7%"),
+            ("%5.2f|", Value::from(1.256), " 1.26|"),
+            ("%-5d|", Value::from(-7_i64), "-7   |"),
+            ("%05d", Value::from(-7_i64), "-0007"),
+            ("%+d", Value::from(7_i64), "+7"),
+            ("%lu", Value::from(7_i64), "7"),
+            ("%#x", Value::from(255_i64), "0xff"),
+            ("%f", Value::from(2_i64), "2.000000"),
+            ("%e", Value::from(12345.678), "1.234568e+04"),
+            ("%s", Value::Bool(true), "true"),
+            ("%r", Value::from("a\"b"), r#""a\"b""#),
+            ("%.3s", Value::from("antenna"), "ant"),
+            ("%d", Value::from(2.7), "2"),
+        ] {
+            assert_eq!(percent(template, value), expected, "{template}");
+        }
+        let named = shown(Style::Percent, "%(b)s-%(a)d", &["a", "b"], &[1_i64.into(), "x".into()]);
+        assert_eq!(named, "x-1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_template_is_too_much(
+            template in "[%{}():.#0-9a-z+\\- äß]{0,40}",
+            numbers in proptest::collection::vec(any::<i64>(), 0..4),
+        ) {
+            let arguments: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
+            for style in [Style::Braces, Style::Percent] {
+                let text = shown(style, &template, &["a"], &arguments);
+                let most = template.len() * (MAX_WIDTH + 32) + arguments.len() * 32;
+                prop_assert!(text.len() <= most);
+            }
+        }
+    }
+}
