@@ -11,6 +11,7 @@
 //! the texts and call sites that they name (`docs/formats/log.md`).
 
 mod body;
+pub mod edge;
 mod lanes;
 mod level;
 mod packet;

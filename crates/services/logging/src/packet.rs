@@ -667,7 +667,7 @@ impl<'a> RecordRef<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::record::{Stack, audience};
     use crate::value::Value;
@@ -680,7 +680,7 @@ mod tests {
     const NUMBERS: Numbers = Numbers { lane: Some(Level::ERROR), first: 41, shed: 3 };
 
     /// With every field, as a mount's record may be.
-    fn whole() -> Record {
+    pub(crate) fn whole() -> Record {
         Record {
             time: Tai::from_nanos(1_790_000_037_123_456_789),
             observed: Some(Tai::from_nanos(1_790_000_037_200_000_000)),
@@ -736,7 +736,7 @@ mod tests {
     }
 
     prop_compose! {
-        fn records()(
+        pub(crate) fn records()(
             (time, observed) in (any::<i64>(), option::of(any::<i64>())),
             (level, logger, text) in (1..=11_u8, "[a-z/]{0,8}", option::of(".{0,40}")),
             (arguments, data) in (vec(values(), 0..4), vec((".{0,6}", values()), 0..4)),
