@@ -15,6 +15,7 @@ pub mod edge;
 mod lanes;
 mod level;
 mod packet;
+mod reader;
 mod record;
 mod template;
 mod value;
@@ -26,6 +27,11 @@ pub use level::{Level, LevelError};
 pub use packet::{
     BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Numbers,
     Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
+};
+pub use reader::{
+    Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,
+    Packets, Place, Reader, ReaderError, ReaderOptions, Records, Row, Span, Start, Tally, Waited,
+    Why,
 };
 pub use record::{Audiences, Record, Site, Stack, Style, audience};
 pub use value::{MAX_DEPTH, Value};

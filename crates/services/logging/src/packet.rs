@@ -506,6 +506,12 @@ impl<'a> Packet<'a> {
         (0..self.entries.len()).map(|place| RecordRef { packet: self, place })
     }
 
+    /// The record at a place, from 0.
+    #[must_use]
+    pub fn record(&self, place: usize) -> Option<RecordRef<'_>> {
+        (place < self.len()).then_some(RecordRef { packet: self, place })
+    }
+
     /// The audiences that its records name.
     #[must_use]
     pub fn audiences(&self) -> &[&'a str] {

@@ -1,0 +1,422 @@
+//! A lane: the topic of a level, read packet by packet.
+//!
+//! A packet is handed out where it lies in the transport. Only one in the middle of which the
+//! visitor breaks off, or the lane's turn is over, is copied, and so are those that are merged by
+//! time. What was found before a packet (gaps, damage) is told before its records.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+
+use helio_bus::{
+    Event, EventRef, Gap as BusGap, GapCause, Member, Producer, ReadError, SampleRef, Subscription,
+    Tai, WaitSet,
+};
+
+use super::account::{Ledger, Packets, Tally};
+use super::cursor::{Begun, Stand};
+use super::gap::{Damaged, Gap, News, Span, Why};
+use super::{Filter, Item, Keep, Place};
+use crate::level::Level;
+use crate::packet::Packet;
+
+/// Records of a lane that are looked at before the others get their turn: what an urgent record
+/// waits for at the longest.
+pub(super) const TURN: usize = 1_024;
+/// Packets of a lane that are looked at in a turn, so that empty ones and damaged ones end it too.
+const TURN_PACKETS: usize = 256;
+/// Packets of a lane that are put in order of time among each other.
+pub(super) const WINDOW_PACKETS: usize = 64;
+/// Packets that are taken into the window at once: so many may be above its bytes.
+const FILL_PACKETS: usize = 8;
+/// The bytes of these: where packets are large, fewer are enough.
+pub(super) const WINDOW_BYTES: usize = 4 << 20;
+
+/// Whom records are handed to, and how many.
+pub(super) struct Hand<'a> {
+    pub(super) filter: Option<&'a dyn Filter>,
+    pub(super) sink: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
+    /// How many items more are wanted.
+    pub(super) left: usize,
+    pub(super) handed: usize,
+    /// How many records of this turn may be looked at still.
+    pub(super) turn: usize,
+    /// How much was looked at: records, samples, news.
+    pub(super) looked: usize,
+}
+
+impl Hand<'_> {
+    /// Whether no more is wanted.
+    pub(super) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0 || self.turn == 0
+    }
+
+    fn item(&mut self, item: Item<'_>) {
+        self.handed += 1;
+        self.left -= 1;
+        if (self.sink)(item).is_break() {
+            self.left = 0;
+        }
+    }
+}
+
+/// A packet that was not handed out to its end.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) partition: u32,
+    pub(super) offset: u64,
+    pub(super) producer: Producer,
+    /// How many records were handed out or passed over.
+    pub(super) place: usize,
+    pub(super) records: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Held {
+    pub(super) fn is_done(&self) -> bool {
+        self.place == self.records
+    }
+}
+
+/// What was there when the reader was opened, and is to be merged by time.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// The ends of the partitions, where the transport knows them.
+    pub(super) ends: Vec<(u32, u64)>,
+    /// Whether more is to come that is not there yet.
+    pub(super) dry: bool,
+}
+
+/// The topic of a level.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) level: Level,
+    pub(super) member: Member,
+    pub(super) urgent: bool,
+    /// What ended a wait.
+    pub(super) woken: VecDeque<Event>,
+    /// Packets that were begun: one at the most, but many where they are merged by time.
+    pub(super) window: VecDeque<Held>,
+    told: VecDeque<News>,
+    /// The offset behind the last packet that was taken, by partition.
+    pub(super) places: BTreeMap<u32, u64>,
+    /// What was handed out already, by who left the cursor.
+    pub(super) resumed: BTreeMap<(u32, u64), Begun>,
+    pub(super) past: Option<Past>,
+    pub(super) ledger: Ledger,
+}
+
+impl Lane {
+    pub(super) fn new(level: Level, urgent: bool, member: Member) -> Self {
+        Self {
+            level,
+            member,
+            urgent,
+            woken: VecDeque::new(),
+            window: VecDeque::new(),
+            told: VecDeque::new(),
+            places: BTreeMap::new(),
+            resumed: BTreeMap::new(),
+            past: None,
+            ledger: Ledger::new(level),
+        }
+    }
+
+    /// Hands out what there is, for the length of a turn.
+    pub(super) fn turn(&mut self, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), ReadError> {
+        hand.turn = TURN;
+        self.tell(hand);
+        if let Some(held) = self.window.pop_front() {
+            self.go_on(held, hand);
+        }
+        while !hand.is_over()
+            && let Some(event) = self.woken.pop_front()
+        {
+            self.owned(event, Some(hand));
+        }
+        let Some(subscription) = set.get_mut(self.member).filter(|_| !hand.is_over()) else {
+            return Ok(());
+        };
+        subscription.visit(TURN_PACKETS, |event| {
+            self.event(event, Some(hand));
+            if hand.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(())
+    }
+
+    /// Takes packets into the window until it is full, or everything of the past is in it.
+    pub(super) fn fill(&mut self, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), ReadError> {
+        while let Some(event) = self.woken.pop_front() {
+            hand.looked += 1;
+            self.owned(event, None);
+        }
+        let Some(subscription) = set.get_mut(self.member) else { return Ok(()) };
+        let mut dry = false;
+        while !self.is_full() && !dry {
+            let Some(left) = self.past.as_ref().and_then(|past| past.left(subscription)) else {
+                break;
+            };
+            let room = WINDOW_PACKETS.saturating_sub(self.window.len());
+            // Who breaks off at a gap leaves what is behind it, and nobody sees it there.
+            let seen = subscription.visit(room.min(left).min(FILL_PACKETS), |event| {
+                self.event(event, None);
+                ControlFlow::Continue(())
+            })?;
+            hand.looked += seen;
+            dry = seen == 0;
+        }
+        if let Some(past) = &mut self.past {
+            past.dry = dry;
+        }
+        Ok(())
+    }
+
+    /// Whether the window is full.
+    pub(super) fn is_full(&self) -> bool {
+        let bytes = || self.window.iter().map(|held| held.bytes.len()).sum::<usize>();
+        self.window.len() >= WINDOW_PACKETS || bytes() >= WINDOW_BYTES
+    }
+
+    /// Whether all of the past was taken into the window.
+    pub(super) fn is_read(&self, set: &mut WaitSet) -> bool {
+        let Some(past) = &self.past else { return true };
+        set.get_mut(self.member).is_none_or(|subscription| past.left(subscription).is_none())
+    }
+
+    /// Lets go of packets that are done, as far as none before them is not.
+    pub(super) fn let_go(&mut self) {
+        while self.window.front().is_some_and(Held::is_done) {
+            self.window.pop_front();
+        }
+    }
+
+    fn go_on(&mut self, mut held: Held, hand: &mut Hand<'_>) {
+        if !hand.is_over() {
+            let bytes = std::mem::take(&mut held.bytes);
+            let packet = Packet::parse(&bytes).expect("it was parsed when it came");
+            let counted = hand_out(self.level, &packet, &mut held, hand, None);
+            self.ledger.count(&held.producer, counted);
+            held.bytes = bytes;
+        }
+        if !held.is_done() {
+            self.window.push_front(held);
+        }
+    }
+
+    /// Hands out the oldest packet that was begun, whatever its times.
+    pub(super) fn force(&mut self, hand: &mut Hand<'_>) {
+        if let Some(held) = self.window.pop_front() {
+            self.go_on(held, hand);
+        }
+        self.let_go();
+    }
+
+    fn owned(&mut self, event: Event, hand: Option<&mut Hand<'_>>) {
+        match event {
+            Event::Sample(sample) => self.event(EventRef::Sample(sample.as_ref()), hand),
+            event => self.event(EventRef::Other(event), hand),
+        }
+    }
+
+    /// Takes what a subscription has: hands it out, or puts it into the window.
+    fn event(&mut self, event: EventRef<'_>, hand: Option<&mut Hand<'_>>) {
+        match event {
+            EventRef::Sample(sample) => self.sample(&sample, hand),
+            EventRef::Other(event) => {
+                self.other(event);
+                hand.into_iter().for_each(|hand| self.tell(hand));
+            }
+        }
+    }
+
+    fn sample(&mut self, sample: &SampleRef<'_>, mut hand: Option<&mut Hand<'_>>) {
+        let SampleRef { partition, offset, producer, .. } = *sample;
+        self.places.insert(partition, offset + 1);
+        let resumed = self.resumed.remove(&(partition, offset));
+        hand.iter_mut().for_each(|hand| hand.looked += 1);
+        let packet = match Packet::parse(sample.payload) {
+            Ok(packet) => packet,
+            Err(error) => {
+                self.ledger.damaged(producer);
+                let (lane, producer) = (self.level, producer.clone());
+                let damaged = Damaged { lane, producer, partition, offset, error };
+                self.told.push_back(News::Damaged(damaged));
+                hand.into_iter().for_each(|hand| self.tell(hand));
+                return;
+            }
+        };
+        let records = packet.len();
+        let arrival = self.ledger.arrived(producer, sample.sequence, packet.numbers(), records);
+        self.told.extend(arrival.gaps.into_iter().map(News::Gap));
+        let place = match resumed {
+            None => arrival.repeated,
+            Some(Begun::Whole) => records,
+            Some(Begun::Records(count)) => arrival.repeated.max(count as usize).min(records),
+        };
+        let producer = producer.clone();
+        let mut held = Held { partition, offset, producer, place, records, bytes: Vec::new() };
+        if let Some(hand) = &mut hand {
+            self.tell(hand);
+            if !hand.is_over() {
+                let counted = hand_out(self.level, &packet, &mut held, hand, None);
+                self.ledger.count(&held.producer, counted);
+            }
+        }
+        if !held.is_done() {
+            held.bytes = sample.payload.to_vec();
+            self.window.push_back(held);
+        } else if !self.window.is_empty() {
+            // That it is done is to be known for as long as one before it is not.
+            self.window.push_back(held);
+        }
+    }
+
+    fn other(&mut self, event: Event) {
+        let lane = self.level;
+        let news = match event {
+            Event::Gap(BusGap { partition, cause, .. }) => {
+                let (why, from, to) = match cause {
+                    GapCause::Retention { from, to } => (Why::Retention, from, to),
+                    GapCause::Overload { from, to } => (Why::Overload, from, to),
+                    GapCause::Damaged { from, to } => (Why::Damaged, from, to),
+                    // The packet that comes now says how many records that is.
+                    _ => return,
+                };
+                self.ledger.explain(why);
+                self.places.insert(partition, to);
+                self.resumed.retain(|(at, offset), _| *at != partition || *offset >= to);
+                let span = Span::Packets { partition, from, to };
+                News::Gap(Gap { lane, producer: None, records: None, span, why })
+            }
+            Event::Fenced(fenced) => {
+                let (why, span) = (Why::Fenced { newer: fenced.newer }, Span::Unnumbered);
+                News::Gap(Gap { lane, producer: Some(fenced.producer), records: None, span, why })
+            }
+            event => News::Bus { lane, event },
+        };
+        self.told.push_back(news);
+    }
+
+    /// Tells what was found besides records.
+    pub(super) fn tell(&mut self, hand: &mut Hand<'_>) {
+        while !hand.is_full()
+            && let Some(news) = self.told.pop_front()
+        {
+            hand.looked += 1;
+            hand.item(Item::News(&news));
+        }
+    }
+
+    /// Hands out records of a packet of the window, up to those of a later time where one is given;
+    /// whether it is done then.
+    pub(super) fn hand_out_at(
+        &mut self,
+        place: usize,
+        packet: &Packet<'_>,
+        hand: &mut Hand<'_>,
+        until: Option<Tai>,
+    ) -> bool {
+        let held = &mut self.window[place];
+        let counted = hand_out(self.level, packet, held, hand, until);
+        self.ledger.count(&held.producer, counted);
+        held.is_done()
+    }
+
+    /// Where it stands, by partition.
+    pub(super) fn stands(&self) -> BTreeMap<u32, Stand> {
+        let stand = |next: &u64| Stand { next: *next, begun: BTreeMap::new() };
+        let places = self.places.iter();
+        let mut stands: BTreeMap<_, _> = places.map(|(at, next)| (*at, stand(next))).collect();
+        for held in self.window.iter().filter(|held| !held.is_done()) {
+            let stand = stands.entry(held.partition).or_insert_with(|| stand(&held.offset));
+            stand.next = stand.next.min(held.offset);
+        }
+        let begun = self.window.iter().filter(|held| held.place > 0).map(|held| {
+            let begun = if held.is_done() { Begun::Whole } else { held_records(held.place) };
+            ((held.partition, held.offset), begun)
+        });
+        let resumed = self.resumed.iter().map(|(at, begun)| (*at, *begun));
+        for ((partition, offset), begun) in begun.chain(resumed) {
+            if let Some(stand) = stands.get_mut(&partition).filter(|stand| offset >= stand.next) {
+                stand.begun.insert(offset, begun);
+            }
+        }
+        stands
+    }
+
+    pub(super) fn packets(&self, set: &mut WaitSet) -> Packets {
+        let stats = set.get_mut(self.member).map(|subscription| subscription.stats());
+        let stats = stats.unwrap_or_default();
+        Packets {
+            lane: self.level,
+            lost: stats.lost,
+            fenced: stats.fenced,
+            duplicates: stats.duplicates,
+            lag: stats.lag,
+        }
+    }
+
+    /// Whether there is something that was taken and not handed out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.is_empty() && self.woken.is_empty() && self.window.iter().all(Held::is_done)
+    }
+}
+
+/// Hands out records of a packet, up to those of a later time where one is given; what that adds to
+/// its producer's tally.
+fn hand_out(
+    lane: Level,
+    packet: &Packet<'_>,
+    held: &mut Held,
+    hand: &mut Hand<'_>,
+    until: Option<Tai>,
+) -> impl FnOnce(&mut Tally) + use<> {
+    let (mut delivered, mut filtered) = (0, 0);
+    let Held { partition, offset, producer, place, records, .. } = held;
+    while !hand.is_over()
+        && let Some(record) = packet.record(*place)
+        && until.is_none_or(|until| record.time() <= until)
+    {
+        *place += 1;
+        hand.turn -= 1;
+        hand.looked += 1;
+        if hand.filter.is_some_and(|filter| filter.keep(record) == Keep::No) {
+            filtered += 1;
+            continue;
+        }
+        delivered += 1;
+        let (partition, offset, record_at) = (*partition, *offset, *place - 1);
+        let at = Place { lane, producer, partition, offset, record: record_at, records: *records };
+        hand.item(Item::Record(record, at));
+    }
+    move |tally| {
+        tally.delivered += delivered;
+        tally.filtered += filtered;
+    }
+}
+
+/// How much of a packet is handed out.
+fn held_records(place: usize) -> Begun {
+    Begun::Records(u32::try_from(place).expect("a packet has less than 4 GB"))
+}
+
+impl Past {
+    /// How many packets of it are to be read still, at least one; none where it was read.
+    fn left(&self, subscription: &Subscription) -> Option<usize> {
+        let positions = subscription.positions();
+        let next = |partition| positions.iter().find(|at| at.partition == partition);
+        let left = |(partition, end): &(u32, u64)| match next(*partition) {
+            Some(at) => end.saturating_sub(at.next),
+            None => 0,
+        };
+        let left = match self.ends.as_slice() {
+            // The engine has no places, but tells whether something lies ahead.
+            [] => subscription.stats().lag,
+            ends => ends.iter().map(left).sum(),
+        };
+        (left > 0).then(|| usize::try_from(left).unwrap_or(usize::MAX))
+    }
+}

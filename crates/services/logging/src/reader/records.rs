@@ -1,0 +1,185 @@
+//! Owned records, one by one, for programs that want nothing else.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use helio_bus::{Producer, WaitSetWaker};
+
+use super::account::Account;
+use super::cursor::{Begun, Cursor};
+use super::gap::{Malformed, News};
+use super::{Item, Place, Reader, ReaderError, Waited};
+use crate::level::Level;
+use crate::record::Record;
+
+/// Items that are read at once: a packet is parsed once for so many of its records.
+const AHEAD: usize = 1_024;
+/// The same of the past, whose packets are parsed all together.
+const AHEAD_OF_PAST: usize = 8_192;
+
+/// What comes next.
+#[derive(Debug, Clone)]
+pub enum Next {
+    /// A record, and who published it. Where the record names no other producer it is that one's.
+    Record(Box<Record>, Producer),
+    /// Something else.
+    News(News),
+    /// Nothing came within the time, or somebody woke the reader.
+    TimeOver,
+    /// The reader has ended.
+    End,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    /// The place of the record that it is, or was to be.
+    at: Option<At>,
+    next: Next,
+}
+
+#[derive(Debug)]
+struct At {
+    lane: Level,
+    partition: u32,
+    offset: u64,
+    begun: Begun,
+}
+
+impl At {
+    fn of(place: &Place<'_>) -> Self {
+        let Place { lane, partition, offset, .. } = *place;
+        let begun = match place.record + 1 {
+            all if all == place.records => Begun::Whole,
+            some => Begun::Records(u32::try_from(some).unwrap_or(u32::MAX)),
+        };
+        Self { lane, partition, offset, begun }
+    }
+}
+
+/// Owned records of a [`Reader`], one by one.
+///
+/// ```
+/// # use helio_bus::Bus;
+/// # use helio_logging::{Follow, Lanes, Next, Reader, ReaderOptions, Start};
+/// # use std::time::Duration;
+/// let bus = Bus::connect("memory:")?;
+/// let options = ReaderOptions::from(Start::Earliest).follow(Follow::No);
+/// let mut records = Reader::open(&bus, &Lanes::default(), options)?.records();
+/// while let Next::Record(record, _) = records.next(Duration::MAX)? {
+///     println!("{} {} {}", record.time, record.level, record.message());
+/// }
+/// println!("to go on there: {}", records.cursor());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Records {
+    reader: Reader,
+    ahead: VecDeque<Ahead>,
+    /// Where it stands while something was read ahead.
+    handed: Cursor,
+}
+
+impl Records {
+    pub(super) fn new(reader: Reader) -> Self {
+        Self { reader, ahead: VecDeque::new(), handed: Cursor::default() }
+    }
+
+    /// What comes next; waits for it, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`ReaderError`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Next, ReaderError> {
+        let until = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(ahead) = self.ahead.pop_front() {
+                return Ok(self.hand(ahead));
+            }
+            self.read_ahead()?;
+            if !self.ahead.is_empty() {
+                continue;
+            }
+            let now = Instant::now();
+            let left = until.map_or(timeout, |until| until.saturating_duration_since(now));
+            match self.reader.wait(left)? {
+                Waited::Ready if until.is_none_or(|until| now < until) => {}
+                Waited::Ready | Waited::TimeOver => return Ok(Next::TimeOver),
+                Waited::Ended => return Ok(Next::End),
+            }
+        }
+    }
+
+    /// Whether [`next`](Self::next) has something without looking at the bus.
+    #[must_use]
+    pub fn has_next(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    fn hand(&mut self, ahead: Ahead) -> Next {
+        if let Some(At { lane, partition, offset, begun }) = ahead.at
+            && let Some(lane) = self.handed.lanes.get_mut(&lane)
+        {
+            lane.entry(partition).or_default().advance(offset, begun);
+        }
+        ahead.next
+    }
+
+    fn read_ahead(&mut self) -> Result<(), ReaderError> {
+        let past = self.reader.lanes.iter().any(|lane| lane.past.is_some());
+        let max = if past { AHEAD_OF_PAST } else { AHEAD };
+        self.handed = self.reader.cursor();
+        let (ahead, mut malformed) = (&mut self.ahead, Vec::new());
+        self.reader.visit(max, |item| {
+            ahead.push_back(match item {
+                Item::News(news) => Ahead { at: None, next: Next::News(news.clone()) },
+                Item::Record(record, place) => {
+                    let producer = place.producer.clone();
+                    let next = match record.to_record() {
+                        Ok(mut record) => {
+                            if record.producer.is_empty() {
+                                producer.name.as_str().clone_into(&mut record.producer);
+                            }
+                            Next::Record(Box::new(record), producer)
+                        }
+                        Err(_) => {
+                            let (lane, sequence) = (place.lane, record.sequence());
+                            malformed.push((lane, producer.clone()));
+                            Next::News(News::Malformed(Malformed { lane, producer, sequence }))
+                        }
+                    };
+                    Ahead { at: Some(At::of(&place)), next }
+                }
+            });
+            ControlFlow::Continue(())
+        })?;
+        malformed.iter().for_each(|(lane, producer)| self.reader.malformed(*lane, producer));
+        Ok(())
+    }
+
+    /// Where it stands: a reader that begins there goes on with the next item.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        if self.ahead.is_empty() { self.reader.cursor() } else { self.handed.clone() }
+    }
+
+    /// What became of all records so far; those that were read ahead are none of it yet, gaps
+    /// among them are.
+    #[must_use]
+    pub fn account(&mut self) -> Account {
+        let mut account = self.reader.account();
+        for ahead in &self.ahead {
+            if let (Next::Record(_, producer), Some(at)) = (&ahead.next, &ahead.at) {
+                let mut rows = account.rows.iter_mut().filter(|row| row.lane == at.lane);
+                let row = rows.find(|row| row.producer.as_ref() == Some(producer));
+                row.into_iter().for_each(|row| row.tally.delivered -= 1);
+            }
+        }
+        account
+    }
+
+    /// What ends a wait from another thread.
+    #[must_use]
+    pub fn waker(&self) -> WaitSetWaker {
+        self.reader.waker()
+    }
+}
