@@ -3,9 +3,11 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`acs_xml`] | ALMA's ACS: log entries as XML, in and out |
 //! | [`json`] | JSON lines: a record a line, nothing of it lost |
 //! | [`csv`] | chosen columns for spreadsheets, out only |
 
+pub mod acs_xml;
 pub mod csv;
 pub mod json;
 mod utc;

@@ -93,7 +93,6 @@ fn days_of_month(year: i64, month: u32) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Digits {
     /// Milliseconds; what is smaller is cut off.
-    #[allow(dead_code, reason = "for formats to come")]
     Three,
     /// Nanoseconds.
     Nine,
