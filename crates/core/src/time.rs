@@ -85,6 +85,11 @@ impl FromStr for Tai {
 
     fn from_str(text: &str) -> Result<Self, TimeError> {
         let wrong = || TimeError(text.to_owned());
+        // The library counts years one by one, and panics at more than nine decimals.
+        let digits = text.split(|c: char| !c.is_ascii_digit()).map(str::len);
+        if digits.enumerate().any(|(place, count)| count > if place == 0 { 4 } else { 9 }) {
+            return Err(wrong());
+        }
         let epoch = Epoch::from_gregorian_str(text).map_err(|_| wrong())?;
         let nanos = (epoch.to_time_scale(TimeScale::TAI) - unix_reference()).total_nanoseconds();
         i64::try_from(nanos).map(Self).map_err(|_| wrong())
@@ -126,6 +131,9 @@ mod tests {
 
     #[test]
     fn bad_text_is_told() {
-        assert!("yesterday".parse::<Tai>().is_err());
+        let long = "2026-11-21T03:00:00.0000000001Z";
+        for text in ["", "yesterday", "99999-01-01T00:00:00Z", "2026-11-21T25:00:00Z", long] {
+            assert!(text.parse::<Tai>().is_err(), "{text}");
+        }
     }
 }

@@ -35,8 +35,11 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
 ];
 
 /// What does no I/O, reads no clock and starts no thread, and what it is called.
-pub(crate) const PURE_SOURCES: &[(&str, &str)] =
-    &[("crates/core/src/", "the core"), (PROTOCOL_SOURCE, "a protocol")];
+pub(crate) const PURE_SOURCES: &[(&str, &str)] = &[
+    ("crates/core/src/", "the core"),
+    ("crates/services/logging/src/predicate/", "predicates"),
+    (PROTOCOL_SOURCE, "a protocol"),
+];
 
 /// The rules between components and callers, which know no bus either.
 pub(crate) const PROTOCOL_SOURCE: &str = "crates/services/component/src/protocol/";

@@ -15,6 +15,7 @@ pub mod edge;
 mod lanes;
 mod level;
 mod packet;
+mod predicate;
 mod reader;
 mod record;
 mod template;
@@ -27,6 +28,10 @@ pub use level::{Level, LevelError};
 pub use packet::{
     BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Numbers,
     Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
+};
+pub use predicate::{
+    CompileError, Glob, GlobError, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES, Predicate, PredicateError,
+    Selected, Selector, Views, words,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,

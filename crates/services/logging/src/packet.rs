@@ -39,7 +39,8 @@ const CHECKSUM: std::ops::Range<usize> = 44..48;
 const SITE_BYTES: usize = 24;
 const ORIGIN_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 28;
-const EVERYONE: u32 = 1 << 31;
+/// The bit of records for all audiences.
+pub(crate) const EVERYONE: u32 = 1 << 31;
 
 /// Where a record was made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -376,7 +377,7 @@ impl<'a> SiteRef<'a> {
         self.names.split('\n').filter(|_| !self.names.is_empty())
     }
 
-    fn to_site(self) -> Site {
+    pub(crate) fn to_site(self) -> Site {
         Site {
             template: self.template.to_owned(),
             style: self.style,
@@ -506,6 +507,19 @@ impl<'a> Packet<'a> {
         (0..self.entries.len()).map(|place| RecordRef { packet: self, place })
     }
 
+    /// How many texts loggers are among.
+    pub(crate) fn text_count(&self) -> usize {
+        self.texts.len() - self.audiences
+    }
+
+    pub(crate) fn site_count(&self) -> usize {
+        self.sites.len()
+    }
+
+    pub(crate) fn origin_count(&self) -> usize {
+        self.origins.len()
+    }
+
     /// The record at a place, from 0.
     #[must_use]
     pub fn record(&self, place: usize) -> Option<RecordRef<'_>> {
@@ -581,18 +595,37 @@ impl<'a> RecordRef<'a> {
     /// The logger's name.
     #[must_use]
     pub fn logger(self) -> &'a str {
-        self.packet.texts[self.packet.audiences + self.u32(8) as usize]
+        self.packet.texts[self.packet.audiences + self.logger_number()]
+    }
+
+    /// The logger's number among the packet's texts.
+    pub(crate) fn logger_number(self) -> usize {
+        self.u32(8) as usize
+    }
+
+    /// A bit for each of the packet's audiences, and the highest one for all there are.
+    pub(crate) fn audience_bits(self) -> u32 {
+        self.u32(16)
+    }
+
+    /// The site's number; one above all where it has none.
+    pub(crate) fn site_number(self) -> usize {
+        self.u32(12) as usize
+    }
+
+    pub(crate) fn origin_number(self) -> usize {
+        usize::from(self.u16(26))
     }
 
     /// Whether it is for all audiences.
     #[must_use]
     pub fn is_for_everyone(self) -> bool {
-        self.u32(16) & EVERYONE != 0
+        self.audience_bits() & EVERYONE != 0
     }
 
     /// The audiences that it names.
     pub fn audiences(self) -> impl Iterator<Item = &'a str> {
-        let bits = self.u32(16);
+        let bits = self.audience_bits();
         let names = self.packet.audiences().iter().enumerate();
         names.filter(move |(place, _)| bits & (1 << place) != 0).map(|(_, name)| *name)
     }
@@ -600,11 +633,11 @@ impl<'a> RecordRef<'a> {
     /// Where in the program it comes from.
     #[must_use]
     pub fn site(self) -> Option<&'a SiteRef<'a>> {
-        self.packet.sites.get(self.u32(12) as usize)
+        self.packet.sites.get(self.site_number())
     }
 
     fn origin(self) -> OriginRef<'a> {
-        self.packet.origins[usize::from(self.u16(26))]
+        self.packet.origins[self.origin_number()]
     }
 
     /// The machine.
@@ -768,7 +801,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn packed(records: &[Record]) -> Vec<u8> {
+    pub(crate) fn packed(records: &[Record]) -> Vec<u8> {
         let mut writer = PacketWriter::default();
         records.iter().for_each(|record| writer.push(record).unwrap());
         let bytes = writer.bytes();

@@ -22,6 +22,11 @@ pub(crate) fn fill(site: &Site, arguments: &[Value]) -> String {
     filling.end()
 }
 
+/// Which argument has a name, or the number that the name is.
+pub(crate) fn place(names: &[String], name: &str) -> Option<usize> {
+    names.iter().position(|known| known == name).or_else(|| name.parse().ok())
+}
+
 struct Filling<'a> {
     names: &'a [String],
     arguments: &'a [Value],
@@ -50,8 +55,7 @@ impl<'a> Filling<'a> {
     }
 
     fn named(&mut self, name: &str) -> Option<&'a Value> {
-        let by_name = self.names.iter().position(|known| known == name);
-        self.argument(by_name.or_else(|| name.parse().ok()))
+        self.argument(place(self.names, name))
     }
 
     fn braces(&mut self, template: &str) {

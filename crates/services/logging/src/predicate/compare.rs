@@ -1,0 +1,358 @@
+//! What single comparisons ask, and whether what is found answers it.
+//!
+//! A field that is not there makes every comparison false, also `!=` and `!~`: these are true of
+//! what is there and is otherwise. Of several values, one is enough, and for the two all of them.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use regex::{Regex, RegexBuilder};
+
+use super::glob::Glob;
+use crate::value::Value;
+
+/// The most bytes that a regular expression takes when it is compiled, and again for what it
+/// remembers while it is used: a page of alternatives fits, a hostile repetition does not.
+const MAX_REGEX_BYTES: usize = 256 << 10;
+
+/// How what is found lies to what is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+impl Order {
+    pub(super) fn holds(self, found: Ordering) -> bool {
+        match self {
+            Self::Equal => found.is_eq(),
+            Self::NotEqual => found.is_ne(),
+            Self::Less => found.is_lt(),
+            Self::AtMost => found.is_le(),
+            Self::Greater => found.is_gt(),
+            Self::AtLeast => found.is_ge(),
+        }
+    }
+
+    /// What holds where this does not.
+    pub(super) fn inverse(self) -> Self {
+        match self {
+            Self::Equal => Self::NotEqual,
+            Self::NotEqual => Self::Equal,
+            Self::Less => Self::AtLeast,
+            Self::AtMost => Self::Greater,
+            Self::Greater => Self::AtMost,
+            Self::AtLeast => Self::Less,
+        }
+    }
+
+    pub(super) fn sign(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::AtMost => "<=",
+            Self::Greater => ">",
+            Self::AtLeast => ">=",
+        }
+    }
+
+    fn sense(self) -> Sense {
+        if self == Self::NotEqual { Sense::IsNot } else { Sense::Is }
+    }
+
+    /// Itself, or what `!=` denies.
+    fn affirmed(self) -> Self {
+        if self == Self::NotEqual { Self::Equal } else { self }
+    }
+}
+
+/// Whether something is to be, or not to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sense {
+    Is,
+    IsNot,
+}
+
+/// A regular expression; equal are those that are written the same.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern(Regex);
+
+impl Pattern {
+    /// Compiles it, or says what is wrong with it.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let mut builder = RegexBuilder::new(text);
+        let built = builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES).build();
+        built.map(Self).map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
+            // The last line says what, those before it show where.
+            error => error.to_string().lines().last().unwrap_or_default().to_owned(),
+        })
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+/// What is asked of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum TextTest {
+    There,
+    Order(Order, String),
+    Glob(Sense, Glob),
+    Regex(Sense, Pattern),
+}
+
+impl TextTest {
+    pub(super) fn sense(&self) -> Sense {
+        match self {
+            Self::There => Sense::Is,
+            Self::Order(order, _) => order.sense(),
+            Self::Glob(sense, _) | Self::Regex(sense, _) => *sense,
+        }
+    }
+
+    /// Whether a text is as asked for, or as it is not to be.
+    pub(super) fn affirms(&self, text: &str) -> bool {
+        match self {
+            Self::There => true,
+            Self::Order(order, wanted) => order.affirmed().holds(text.cmp(wanted.as_str())),
+            Self::Glob(_, glob) => glob.matches(text),
+            Self::Regex(_, pattern) => pattern.0.is_match(text),
+        }
+    }
+
+    /// The same of a name of an audience, whose capitals do not count.
+    pub(super) fn affirms_audience(&self, name: &str) -> bool {
+        match self {
+            Self::Order(_, wanted) => name.eq_ignore_ascii_case(wanted),
+            test => test.affirms(name),
+        }
+    }
+
+    /// Whether it holds of a field with one text, which is not there where it is empty.
+    pub(super) fn holds(&self, text: &str) -> bool {
+        !text.is_empty() && self.affirms(text) == (self.sense() == Sense::Is)
+    }
+}
+
+/// What is asked of typed values.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum ValueTest {
+    /// Of how they are shown.
+    Text(TextTest),
+    Number(Order, Number),
+}
+
+impl ValueTest {
+    /// Whether it holds of the values of one name.
+    pub(super) fn holds(&self, values: &[&Value]) -> bool {
+        let affirmed = values.iter().any(|value| self.affirms(value));
+        let sense = match self {
+            Self::Text(test) => test.sense(),
+            Self::Number(order, _) => order.sense(),
+        };
+        match sense {
+            Sense::Is => affirmed,
+            Sense::IsNot => !values.is_empty() && !affirmed,
+        }
+    }
+
+    fn affirms(&self, value: &Value) -> bool {
+        match self {
+            Self::Text(test) => match value {
+                Value::Text(text) => test.affirms(text),
+                value => test.affirms(&value.to_string()),
+            },
+            Self::Number(order, wanted) => {
+                let found = Number::of(value).and_then(|number| number.compare(*wanted));
+                found.is_some_and(|found| order.affirmed().holds(found))
+            }
+        }
+    }
+}
+
+/// A number. Whole ones are compared as such, so that none is rounded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    /// The finite number that a text is.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        // The library reads `inf` and `nan`, too, which are words here.
+        if !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
+            return None;
+        }
+        let real = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Self::Real);
+        text.parse().ok().map(Self::Whole).or_else(real)
+    }
+
+    /// The number that a value is; texts that are one count, as all values of ACS's are texts.
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::Int(number) => Some(Self::Whole(*number)),
+            Value::Double(number) => Some(Self::Real(*number)),
+            Value::Text(text) => Self::parse(text),
+            _ => None,
+        }
+    }
+
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Whole(one), Self::Whole(two)) => Some(one.cmp(&two)),
+            (Self::Real(one), Self::Real(two)) => one.partial_cmp(&two),
+            (Self::Whole(one), Self::Real(two)) => compare(one, two),
+            (Self::Real(one), Self::Whole(two)) => compare(two, one).map(Ordering::reverse),
+        }
+    }
+}
+
+fn compare(whole: i64, real: f64) -> Option<Ordering> {
+    /// Two to the power of 63: one more than the largest whole number.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    if real >= BEYOND {
+        return Some(Ordering::Less);
+    }
+    if real < -BEYOND {
+        return Some(Ordering::Greater);
+    }
+    let cut = real.trunc();
+    let rest = cut.partial_cmp(&real)?;
+    Some(whole.cmp(&(cut as i64)).then(rest))
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(f),
+            // With a point or an exponent, so that it is read as one again.
+            Self::Real(number) => write!(f, "{number:?}"),
+        }
+    }
+}
+
+/// Those values of one name, in pairs that may have names more than once.
+pub(super) fn named<'a, 'v: 'a>(
+    pairs: impl Iterator<Item = (&'a str, &'v Value)>,
+    path: &[String],
+) -> Vec<&'v Value> {
+    let Some((first, rest)) = path.split_first() else { return Vec::new() };
+    let found = pairs.filter(|(name, _)| name == first);
+    found.flat_map(|(_, value)| inside(value, rest)).collect()
+}
+
+/// Those values inside a value that a path leads to.
+pub(super) fn inside<'v>(value: &'v Value, path: &[String]) -> Vec<&'v Value> {
+    match value {
+        value if path.is_empty() => vec![value],
+        Value::Map(pairs) => named(pairs.iter().map(|(name, value)| (name.as_str(), value)), path),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ORDERS: [Order; 6] =
+        [Order::Equal, Order::NotEqual, Order::Less, Order::AtMost, Order::Greater, Order::AtLeast];
+
+    fn text(order: Order, wanted: &str) -> TextTest {
+        TextTest::Order(order, wanted.to_owned())
+    }
+
+    #[test]
+    fn what_is_not_there_is_neither_equal_nor_unequal() {
+        for order in ORDERS {
+            assert!(!text(order, "a").holds(""), "{order:?}");
+            assert!(!ValueTest::Number(order, Number::Whole(1)).holds(&[]), "{order:?}");
+        }
+        assert!(text(Order::NotEqual, "a").holds("b"));
+        assert!(!TextTest::There.holds(""));
+    }
+
+    #[test]
+    fn of_several_values_one_is_enough_and_none_may_be_what_is_denied() {
+        let (one, two) = (Value::Int(1), Value::from("2"));
+        let number = |order, wanted| ValueTest::Number(order, Number::Whole(wanted));
+        assert!(number(Order::Equal, 2).holds(&[&one, &two]));
+        assert!(!number(Order::NotEqual, 2).holds(&[&one, &two]));
+        assert!(number(Order::NotEqual, 3).holds(&[&one, &two]));
+    }
+
+    #[test]
+    fn numbers_are_compared_as_numbers_whatever_they_are_kept_as() {
+        let at_least = |wanted| ValueTest::Number(Order::AtLeast, Number::parse(wanted).unwrap());
+        for (wanted, value, expected) in [
+            ("5", Value::Int(5), true),
+            ("5.5", Value::Int(5), false),
+            ("-5.5", Value::Int(-5), true),
+            ("5", Value::Double(5.5), true),
+            ("9", Value::from("10"), true),
+            ("9", Value::from("ten"), false),
+            ("9", Value::Double(f64::NAN), false),
+            ("9", Value::Double(f64::INFINITY), true),
+            ("0", Value::Bool(true), false),
+            ("9007199254740993", Value::Double(9_007_199_254_740_992.0), false),
+            ("9223372036854775807", Value::Double(9.3e18), true),
+        ] {
+            assert_eq!(at_least(wanted).holds(&[&value]), expected, "{value:?} >= {wanted}");
+        }
+        for word in ["inf", "-inf", "nan", "+nan", "1e999", "", "-", "5 m", "0x5", "five"] {
+            assert_eq!(Number::parse(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn expressions_have_limits() {
+        assert_eq!(Pattern::new("(a{1000}){1000}"), Err("it is too large".to_owned()));
+        assert_eq!(Pattern::new("(a"), Err("error: unclosed group".to_owned()));
+        assert!(Pattern::new(r"(?i)\btimeout\b \d+ µs").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn whole_and_real_numbers_have_one_order(whole: i64, near in -3..=3_i64, real: f64) {
+            for real in [real, whole as f64, whole.saturating_add(near) as f64 + 0.5] {
+                let found = compare(whole, real);
+                // 128 bits have room for both, where the real one has no fraction.
+                let exact = i128::from(whole).partial_cmp(&(real.floor() as i128)).unwrap();
+                let fraction = real.floor() < real && exact.is_eq();
+                let expected = if fraction { Ordering::Less } else { exact };
+                prop_assert_eq!(found, (!real.is_nan()).then_some(expected));
+            }
+        }
+
+        #[test]
+        fn the_inverse_holds_where_it_does_not(one: u8, two: u8) {
+            for order in ORDERS {
+                let found = one.cmp(&two);
+                prop_assert_ne!(order.holds(found), order.inverse().holds(found));
+            }
+        }
+
+        #[test]
+        fn numbers_come_back(number: i64, real: f64) {
+            for number in [Number::Whole(number), Number::Real(real)] {
+                let finite = !matches!(number, Number::Real(real) if !real.is_finite());
+                let back = Number::parse(&number.to_string());
+                prop_assert_eq!(back, finite.then_some(number));
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Predicates that select records: one grammar for the command line, programs and pages.
+//!
+//! Constraints. A text of foreign make gives a predicate or an error that says where and what,
+//! never a panic, and costs time and memory in proportion to named limits. What lies at fixed
+//! places decides first, whatever the order in which it was written; a body is decoded only where
+//! that does not decide. No clock: what `-15m` and `now` mean comes in as an argument.
+//!
+//! Operation. `parse` makes a tree of a text ([`Predicate`]), `tree` writes it back; `select` puts
+//! views and the present time into it and negations to its leaves ([`Selector`]); `look` is what a
+//! record answers, as a value or in its packet, and `compare` whether that is what was asked for.
+
+mod compare;
+mod glob;
+mod look;
+mod parse;
+mod select;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod views;
+mod words;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use glob::{Glob, GlobError, MAX_GLOB_PARTS};
+pub use select::{CompileError, Selected, Selector};
+pub use views::Views;
+pub use words::words;
+
+use tree::Expression;
+
+/// The most bytes of a predicate: a page of text.
+pub const MAX_PREDICATE_BYTES: usize = 4_096;
+/// How deep parentheses and negations may lie in each other: reading goes as deep as they do.
+const MAX_NESTING: usize = 32;
+/// The most words of a phrase: each word of a message may be held against all of them.
+const MAX_PHRASE_WORDS: usize = 64;
+/// The most regular expressions of a predicate: each has memory of its own.
+const MAX_REGEXES: usize = 16;
+
+/// What is asked of records: `level >= WARNING and logger = CONTROL/DV11/* and not "lost lock"`.
+///
+/// The grammar is in `docs/logging.md`. It is written as a text that is read as the same predicate;
+/// the default is the empty one, which every record matches.
+///
+/// ```
+/// use helio_core::Tai;
+/// use helio_logging::{Level, Predicate, Record, Views};
+///
+/// let predicate: Predicate = "level>=warning logger=CONTROL/* (mount or dome)".parse()?;
+/// assert_eq!(
+///     predicate.to_string(),
+///     "level >= WARNING and logger = CONTROL/* and (mount or dome)"
+/// );
+/// let now = "2026-11-21T03:00:00Z".parse()?;
+/// let selector = predicate.compile(now, &Views::default())?;
+/// let record = Record::new(now, Level::ERROR, "CONTROL/DV11", "Mount is off");
+/// assert!(selector.matches(&record));
+///
+/// let error = "level >= LOUD".parse::<Predicate>().unwrap_err();
+/// assert_eq!((error.column, error.found.as_str()), (10, "LOUD"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Predicate(Expression);
+
+/// A text that is no predicate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredicateError {
+    /// Where it is wrong: the character, from 1; one behind the last one is the end.
+    pub column: usize,
+    /// What was expected there.
+    pub expected: String,
+    /// The beginning of what is there; empty at the end.
+    pub found: String,
+}
+
+impl fmt::Display for PredicateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { column, expected, found } = self;
+        write!(f, "column {column}: expected {expected}; found ")?;
+        if found.is_empty() { f.write_str("the end") } else { write!(f, "{found:?}") }
+    }
+}
+
+impl std::error::Error for PredicateError {}
+
+impl Predicate {
+    /// What matches both.
+    ///
+    /// # Errors
+    /// [`PredicateError`] where they are longer, or deeper, together than a predicate may be.
+    pub fn and(&self, other: &Self) -> Result<Self, PredicateError> {
+        match (self == &Self::default(), other == &Self::default()) {
+            (true, _) => Ok(other.clone()),
+            (_, true) => Ok(self.clone()),
+            _ => format!("({self}) and ({other})").parse(),
+        }
+    }
+}
+
+impl Default for Predicate {
+    fn default() -> Self {
+        Self(Expression::All(Vec::new()))
+    }
+}
+
+impl FromStr for Predicate {
+    type Err = PredicateError;
+
+    fn from_str(text: &str) -> Result<Self, PredicateError> {
+        parse::parse(text).map(Self)
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

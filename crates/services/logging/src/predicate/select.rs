@@ -1,0 +1,628 @@
+//! Predicates with views and the present time put in: what decides of each record.
+//!
+//! Negations lie at the leaves, so what is known of a part of the tree is known of the whole: it is
+//! decided first with what lies at fixed places, and a second time, with the body, only where the
+//! first left it open. Within a packet each logger, origin and site is asked once.
+
+use std::cell::{Cell, OnceCell};
+use std::ops::RangeInclusive;
+
+use helio_core::Tai;
+use thiserror::Error;
+
+use super::Predicate;
+use super::compare::{Order, Sense, TextTest, ValueTest};
+use super::look::{Body, Look, Whole};
+use super::tree::{Expression, Field, Moment, Path, Term, TextField};
+use super::views::Views;
+use crate::level::Level;
+use crate::packet::{EVERYONE, Packet, RecordRef};
+use crate::reader::{Filter, Keep};
+use crate::record::{Record, Site};
+
+/// How deep views may name each other: compiling goes as deep as they do.
+const MAX_VIEWS: usize = 8;
+/// The most terms with all views put in: each is kept, and may be asked of every record.
+const MAX_TERMS: usize = 4_096;
+
+/// Why a predicate was not compiled.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CompileError {
+    /// There is no such view.
+    #[error("there is no view {name:?}; the views are {known}")]
+    UnknownView {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// Views name each other in a circle, or in more than eight steps.
+    #[error("view {0:?} names itself, or views lie too deep in each other; define it without them")]
+    TooDeep(String),
+    /// With all views put in, it has too many terms.
+    #[error("with its views put in, the predicate has more than {MAX_TERMS} terms; shorten them")]
+    TooLarge,
+}
+
+impl Predicate {
+    /// Makes it ready: `-15m` is counted from `now`, and views have the meaning given here.
+    ///
+    /// # Errors
+    /// [`CompileError`].
+    pub fn compile(&self, now: Tai, views: &Views) -> Result<Selector, CompileError> {
+        let mut compiler = Compiler { now, views, depth: 0, terms: 0, audiences: 0, places: 0 };
+        let root = compiler.node(&self.0, Sense::Is)?;
+        let (audiences, places) = (compiler.audiences, compiler.places);
+        Ok(Selector { reach: root.reach(), root, audiences, places })
+    }
+}
+
+/// A predicate that is ready to decide of records.
+#[derive(Debug, Clone)]
+pub struct Selector {
+    root: Node,
+    reach: Reach,
+    audiences: usize,
+    places: usize,
+}
+
+impl Selector {
+    /// Whether a record matches.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        self.root.decide(&Whole::new(record)) == Some(true)
+    }
+
+    /// Whether a record matches where it lies in its packet. Of a record whose body is malformed,
+    /// what lies behind the damage is not there.
+    #[must_use]
+    pub fn matches_ref(&self, record: RecordRef<'_>) -> bool {
+        let site = || record.site().map_or_else(Site::default, |site| site.to_site());
+        let fixed = self.root.decide(&Packed { known: None, record, body: None });
+        fixed.unwrap_or_else(|| self.matches_body(None, record, &site()))
+    }
+
+    /// The records of a packet that match, in order: as [`Self::matches_ref`] says, and each
+    /// logger, origin and site is looked at once.
+    #[must_use]
+    pub fn select<'a>(&'a self, packet: &'a Packet<'a>) -> Selected<'a> {
+        Selected { selector: self, packet, next: 0, known: Known::new(self, packet) }
+    }
+
+    fn matches_body(&self, known: Option<&Known>, record: RecordRef<'_>, site: &Site) -> bool {
+        let body = Body::of_packet(record, site);
+        self.root.decide(&Packed { known, record, body: Some(&body) }) == Some(true)
+    }
+
+    /// The levels of which a record can match, in rising order, the reserved one among them; a
+    /// reader needs no other topics. Not all of them need to have one that does.
+    pub fn levels(&self) -> impl Iterator<Item = Level> + use<> {
+        let levels = self.reach.levels;
+        (1..=11).filter_map(Level::new).filter(move |level| levels & bit(*level) != 0)
+    }
+
+    /// The times at which a record can match; an empty range where there are none.
+    #[must_use]
+    pub fn times(&self) -> RangeInclusive<Tai> {
+        self.reach.from..=self.reach.to
+    }
+}
+
+/// What decides as a reader's filter, too.
+impl Filter for Selector {
+    fn keep(&self, record: RecordRef<'_>) -> Keep {
+        if self.matches_ref(record) { Keep::Yes } else { Keep::No }
+    }
+}
+
+/// The records of a packet that match: what [`Selector::select`] gives.
+#[derive(Debug)]
+pub struct Selected<'a> {
+    selector: &'a Selector,
+    packet: &'a Packet<'a>,
+    next: usize,
+    known: Known,
+}
+
+impl<'a> Iterator for Selected<'a> {
+    type Item = RecordRef<'a>;
+
+    fn next(&mut self) -> Option<RecordRef<'a>> {
+        while let Some(record) = self.packet.record(self.next) {
+            self.next += 1;
+            if self.matches(record) {
+                return Some(record);
+            }
+        }
+        None
+    }
+}
+
+impl Selected<'_> {
+    fn matches(&self, record: RecordRef<'_>) -> bool {
+        let known = Some(&self.known);
+        let fixed = self.selector.root.decide(&Packed { known, record, body: None });
+        fixed.unwrap_or_else(|| {
+            let site = self.known.site(self.packet, record);
+            self.selector.matches_body(known, record, site)
+        })
+    }
+}
+
+/// What is known of a packet's tables, so that each of their rows is looked at once.
+#[derive(Debug)]
+struct Known {
+    /// For each audience test the bits of the audiences that it affirms.
+    masks: Vec<u32>,
+    /// For each test of a place what it says of each row, once it was asked.
+    verdicts: Vec<Vec<Cell<Verdict>>>,
+    /// The sites as values, the last one that of records without one.
+    sites: OnceCell<Vec<OnceCell<Site>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Verdict {
+    Unasked,
+    Holds,
+    Fails,
+}
+
+impl Known {
+    fn new(selector: &Selector, packet: &Packet<'_>) -> Self {
+        let (masks, verdicts) = (vec![0; selector.audiences], vec![Vec::new(); selector.places]);
+        let mut known = Self { masks, verdicts, sites: OnceCell::new() };
+        selector.root.each_test(&mut |test| known.prepare(test, packet));
+        known
+    }
+
+    fn prepare(&mut self, test: &Test, packet: &Packet<'_>) {
+        match test {
+            Test::Audience(test) => {
+                let names = packet.audiences().iter().enumerate();
+                let affirmed = names.filter(|(_, name)| test.test.affirms_audience(name));
+                self.masks[test.slot] =
+                    affirmed.fold(EVERYONE, |mask, (place, _)| mask | 1 << place);
+            }
+            Test::Place(test) => {
+                let count = match test.table() {
+                    Table::Loggers => packet.text_count(),
+                    Table::Origins => packet.origin_count(),
+                    Table::Sites => packet.site_count() + 1,
+                };
+                self.verdicts[test.slot] = vec![Cell::new(Verdict::Unasked); count];
+            }
+            Test::Level(_) | Test::Time(..) | Test::Body(_) => {}
+        }
+    }
+
+    fn site(&self, packet: &Packet<'_>, record: RecordRef<'_>) -> &Site {
+        let count = packet.site_count();
+        let sites = self.sites.get_or_init(|| vec![OnceCell::new(); count + 1]);
+        let made = || record.site().map_or_else(Site::default, |site| site.to_site());
+        sites[record.site_number().min(count)].get_or_init(made)
+    }
+
+    fn audience(&self, test: &AudienceTest, record: RecordRef<'_>) -> Found {
+        match record.audience_bits() {
+            0 => Found::None,
+            bits if bits & self.masks[test.slot] == 0 => Found::Others,
+            _ => Found::Wanted,
+        }
+    }
+
+    fn place(&self, test: &PlaceTest, record: RecordRef<'_>) -> bool {
+        let verdicts = &self.verdicts[test.slot];
+        let verdict = &verdicts[match test.table() {
+            Table::Loggers => record.logger_number(),
+            Table::Origins => record.origin_number(),
+            Table::Sites => record.site_number().min(verdicts.len() - 1),
+        }];
+        match verdict.get() {
+            Verdict::Holds => true,
+            Verdict::Fails => false,
+            Verdict::Unasked => {
+                let holds = ask(test, record);
+                verdict.set(if holds { Verdict::Holds } else { Verdict::Fails });
+                holds
+            }
+        }
+    }
+}
+
+/// A record in its packet, with or without its body, and with what is known of the packet.
+struct Packed<'s> {
+    known: Option<&'s Known>,
+    record: RecordRef<'s>,
+    body: Option<&'s Body<'s>>,
+}
+
+impl Look for Packed<'_> {
+    fn level(&self) -> Level {
+        self.record.level()
+    }
+
+    fn time(&self) -> Tai {
+        self.record.time()
+    }
+
+    fn audience(&self, test: &AudienceTest) -> bool {
+        let record = self.record;
+        test.holds(match self.known {
+            Some(known) => known.audience(test, record),
+            None => test.found(record.is_for_everyone(), record.audiences()),
+        })
+    }
+
+    fn place(&self, test: &PlaceTest) -> bool {
+        match self.known {
+            Some(known) => known.place(test, self.record),
+            None => ask(test, self.record),
+        }
+    }
+
+    fn body(&self, test: &BodyTest) -> Option<bool> {
+        self.body.map(|body| body.holds(test))
+    }
+}
+
+fn ask(test: &PlaceTest, record: RecordRef<'_>) -> bool {
+    let site = record.site();
+    test.holds(site.map_or(0, |site| site.line), |field| match field {
+        TextField::Logger => record.logger(),
+        TextField::Host => record.host(),
+        TextField::Process => record.process(),
+        TextField::Producer => record.producer(),
+        TextField::File => site.map_or("", |site| site.file),
+        TextField::Routine => site.map_or("", |site| site.routine),
+        _ => "",
+    })
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Leaf(Test, Sense),
+}
+
+/// What a leaf asks, the cheap ones first.
+#[derive(Debug, Clone)]
+enum Test {
+    /// Whether it is one of the levels with these bits.
+    Level(u16),
+    Time(Order, Tai),
+    Audience(AudienceTest),
+    Place(PlaceTest),
+    Body(BodyTest),
+}
+
+/// What is asked of a record's audiences.
+#[derive(Debug, Clone)]
+pub(super) struct AudienceTest {
+    slot: usize,
+    test: TextTest,
+}
+
+/// What a record's audiences are to a test.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    None,
+    Others,
+    /// One that the test affirms is among them, or it is for everyone.
+    Wanted,
+}
+
+impl AudienceTest {
+    pub(super) fn found<'a>(
+        &self,
+        is_for_everyone: bool,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Found {
+        let mut found = Found::None;
+        for name in names {
+            if self.test.affirms_audience(name) {
+                return Found::Wanted;
+            }
+            found = Found::Others;
+        }
+        if is_for_everyone { Found::Wanted } else { found }
+    }
+
+    pub(super) fn holds(&self, found: Found) -> bool {
+        match self.test.sense() {
+            Sense::Is => matches!(found, Found::Wanted),
+            Sense::IsNot => matches!(found, Found::Others),
+        }
+    }
+}
+
+/// What is asked of what many records of a packet have in common.
+#[derive(Debug, Clone)]
+pub(super) struct PlaceTest {
+    slot: usize,
+    question: Question,
+}
+
+#[derive(Debug, Clone)]
+enum Question {
+    Text(TextField, TextTest),
+    Line(Order, u32),
+}
+
+/// Where in a packet the answer lies.
+enum Table {
+    Loggers,
+    Origins,
+    Sites,
+}
+
+impl PlaceTest {
+    fn table(&self) -> Table {
+        match self.question {
+            Question::Text(TextField::Logger, _) => Table::Loggers,
+            Question::Text(TextField::Host | TextField::Process | TextField::Producer, _) => {
+                Table::Origins
+            }
+            Question::Text(..) | Question::Line(..) => Table::Sites,
+        }
+    }
+
+    pub(super) fn holds<'a>(&self, line: u32, text: impl Fn(TextField) -> &'a str) -> bool {
+        match &self.question {
+            Question::Text(field, test) => test.holds(text(*field)),
+            Question::Line(order, wanted) => line != 0 && order.holds(line.cmp(wanted)),
+        }
+    }
+}
+
+/// What is asked of what a body has.
+#[derive(Debug, Clone)]
+pub(super) enum BodyTest {
+    Text(TextField, TextTest),
+    Value(Path, ValueTest),
+    Words(Vec<String>),
+}
+
+impl Test {
+    fn decide(&self, look: &impl Look) -> Option<bool> {
+        Some(match self {
+            Self::Level(levels) => levels & bit(look.level()) != 0,
+            Self::Time(order, time) => order.holds(look.time().cmp(time)),
+            Self::Audience(test) => look.audience(test),
+            Self::Place(test) => look.place(test),
+            Self::Body(test) => return look.body(test),
+        })
+    }
+
+    fn cost(&self) -> u8 {
+        match self {
+            Self::Level(_) => 0,
+            Self::Time(..) => 1,
+            Self::Audience(_) => 2,
+            Self::Place(_) => 3,
+            Self::Body(BodyTest::Text(field, _)) if *field != TextField::Message => 4,
+            Self::Body(BodyTest::Value(..)) => 5,
+            Self::Body(_) => 6,
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            Self::Level(levels) => Reach { levels: *levels, ..Reach::ALL },
+            Self::Time(order, time) => Reach::of_time(*order, *time),
+            Self::Audience(_) | Self::Place(_) | Self::Body(_) => Reach::ALL,
+        }
+    }
+}
+
+impl Node {
+    /// Whether it holds, where that is known.
+    fn decide(&self, look: &impl Look) -> Option<bool> {
+        match self {
+            Self::All(nodes) => Self::first(nodes, look, false),
+            Self::Any(nodes) => Self::first(nodes, look, true),
+            Self::Leaf(test, sense) => {
+                test.decide(look).map(|holds| holds == (*sense == Sense::Is))
+            }
+        }
+    }
+
+    /// What one of them decides alone, or all of them together.
+    fn first(nodes: &[Self], look: &impl Look, decisive: bool) -> Option<bool> {
+        let mut known = Some(!decisive);
+        for node in nodes {
+            match node.decide(look) {
+                Some(decided) if decided == decisive => return Some(decisive),
+                Some(_) => {}
+                None => known = None,
+            }
+        }
+        known
+    }
+
+    fn each_test(&self, act: &mut impl FnMut(&Test)) {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => {
+                nodes.iter().for_each(|node| node.each_test(act));
+            }
+            Self::Leaf(test, _) => act(test),
+        }
+    }
+
+    fn cost(&self) -> u8 {
+        match self {
+            Self::All(nodes) | Self::Any(nodes) => nodes.iter().map(Self::cost).max().unwrap_or(0),
+            Self::Leaf(test, _) => test.cost(),
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            Self::All(nodes) => nodes.iter().map(Self::reach).fold(Reach::ALL, Reach::both),
+            Self::Any(nodes) => nodes.iter().map(Self::reach).fold(Reach::NONE, Reach::either),
+            Self::Leaf(test, _) => test.reach(),
+        }
+    }
+}
+
+/// Levels and times that records may have.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    levels: u16,
+    from: Tai,
+    to: Tai,
+}
+
+const FIRST: Tai = Tai::from_nanos(i64::MIN);
+const LAST: Tai = Tai::from_nanos(i64::MAX);
+/// The bits of levels 1 to 11.
+const ALL_LEVELS: u16 = 0b1111_1111_1110;
+
+impl Reach {
+    const ALL: Self = Self { levels: ALL_LEVELS, from: FIRST, to: LAST };
+    const NONE: Self = Self { levels: 0, from: LAST, to: FIRST };
+
+    fn of_time(order: Order, time: Tai) -> Self {
+        let nanos = time.nanos();
+        let (before, behind) = (nanos.checked_sub(1), nanos.checked_add(1));
+        let (from, to) = match order {
+            Order::Equal => (Some(nanos), Some(nanos)),
+            Order::NotEqual => (Some(i64::MIN), Some(i64::MAX)),
+            Order::Less => (Some(i64::MIN), before),
+            Order::AtMost => (Some(i64::MIN), Some(nanos)),
+            Order::Greater => (behind, Some(i64::MAX)),
+            Order::AtLeast => (Some(nanos), Some(i64::MAX)),
+        };
+        let (Some(from), Some(to)) = (from, to) else { return Self::NONE };
+        Self { from: Tai::from_nanos(from), to: Tai::from_nanos(to), ..Self::ALL }
+    }
+
+    fn or_none(self) -> Self {
+        if self.levels == 0 || self.from > self.to { Self::NONE } else { self }
+    }
+
+    fn both(self, other: Self) -> Self {
+        let levels = self.levels & other.levels;
+        Self { levels, from: self.from.max(other.from), to: self.to.min(other.to) }.or_none()
+    }
+
+    fn either(self, other: Self) -> Self {
+        let (one, two) = (self.or_none(), other.or_none());
+        let levels = one.levels | two.levels;
+        Self { levels, from: one.from.min(two.from), to: one.to.max(two.to) }
+    }
+}
+
+fn bit(level: Level) -> u16 {
+    1 << level.number()
+}
+
+struct Compiler<'v> {
+    now: Tai,
+    views: &'v Views,
+    depth: usize,
+    terms: usize,
+    audiences: usize,
+    places: usize,
+}
+
+impl Compiler<'_> {
+    fn node(&mut self, tree: &Expression, sense: Sense) -> Result<Node, CompileError> {
+        match (tree, sense) {
+            (Expression::Term(term), _) => self.term(term, sense),
+            (Expression::Not(inner), Sense::Is) => self.node(inner, Sense::IsNot),
+            (Expression::Not(inner), Sense::IsNot) => self.node(inner, Sense::Is),
+            (Expression::All(terms), Sense::Is) | (Expression::Any(terms), Sense::IsNot) => {
+                Ok(Node::All(self.nodes(terms, sense)?))
+            }
+            (Expression::Any(terms), Sense::Is) | (Expression::All(terms), Sense::IsNot) => {
+                Ok(Node::Any(self.nodes(terms, sense)?))
+            }
+        }
+    }
+
+    fn nodes(&mut self, terms: &[Expression], sense: Sense) -> Result<Vec<Node>, CompileError> {
+        let nodes = terms.iter().map(|term| self.node(term, sense));
+        let mut nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
+        nodes.sort_by_key(Node::cost);
+        Ok(nodes)
+    }
+
+    fn term(&mut self, term: &Term, sense: Sense) -> Result<Node, CompileError> {
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(CompileError::TooLarge);
+        }
+        let test = match term {
+            Term::View(name) => return self.view(name, sense),
+            Term::Has(Field::Level | Field::Time) => Test::Level(ALL_LEVELS),
+            Term::Has(Field::Line) => self.place(Question::Line(Order::AtLeast, 1)),
+            Term::Has(Field::Audience) => self.audience(TextTest::There),
+            Term::Has(Field::Text(field)) => self.text(*field, TextTest::There),
+            Term::Has(Field::Value(path)) => {
+                Test::Body(BodyTest::Value(path.clone(), ValueTest::Text(TextTest::There)))
+            }
+            Term::Level(order, wanted) => {
+                let levels = (1..=11).filter_map(Level::new);
+                let levels = levels.filter(|level| order.holds(level.cmp(wanted)));
+                Test::Level(levels.fold(0, |levels, level| levels | bit(level)))
+            }
+            Term::Time(order, Moment::At(time)) => Test::Time(*order, *time),
+            Term::Time(order, Moment::Ago(nanos)) => {
+                let time = self.now.nanos().saturating_sub(*nanos);
+                Test::Time(*order, Tai::from_nanos(time))
+            }
+            Term::Line(order, line) => self.place(Question::Line(*order, *line)),
+            Term::Audience(test) => self.audience(test.clone()),
+            Term::Text(field, test) => self.text(*field, test.clone()),
+            Term::Value(path, test) => Test::Body(BodyTest::Value(path.clone(), test.clone())),
+            Term::Words(words) => Test::Body(BodyTest::Words(words.clone())),
+        };
+        // What has an order is denied by the other orders, and what can match is known exactly.
+        Ok(match (test, sense) {
+            (Test::Level(levels), Sense::IsNot) => {
+                Node::Leaf(Test::Level(ALL_LEVELS & !levels), Sense::Is)
+            }
+            (Test::Time(order, time), Sense::IsNot) => {
+                Node::Leaf(Test::Time(order.inverse(), time), Sense::Is)
+            }
+            (test, sense) => Node::Leaf(test, sense),
+        })
+    }
+
+    fn text(&mut self, field: TextField, test: TextTest) -> Test {
+        use TextField::{File, Host, Logger, Process, Producer, Routine};
+        match field {
+            Logger | Host | Process | Producer | File | Routine => {
+                self.place(Question::Text(field, test))
+            }
+            field => Test::Body(BodyTest::Text(field, test)),
+        }
+    }
+
+    fn place(&mut self, question: Question) -> Test {
+        let slot = self.places;
+        self.places += 1;
+        Test::Place(PlaceTest { slot, question })
+    }
+
+    fn audience(&mut self, test: TextTest) -> Test {
+        let slot = self.audiences;
+        self.audiences += 1;
+        Test::Audience(AudienceTest { slot, test })
+    }
+
+    fn view(&mut self, name: &str, sense: Sense) -> Result<Node, CompileError> {
+        let Some(view) = self.views.get(name) else {
+            let known = self.views.names().collect::<Vec<_>>().join(", ");
+            return Err(CompileError::UnknownView { name: name.to_owned(), known });
+        };
+        if self.depth == MAX_VIEWS {
+            return Err(CompileError::TooDeep(name.to_owned()));
+        }
+        self.depth += 1;
+        let node = self.node(&view.0, sense);
+        self.depth -= 1;
+        node
+    }
+}
