@@ -6,10 +6,12 @@
 //! | [`acs_xml`] | ALMA's ACS: log entries as XML, in and out |
 //! | [`json`] | JSON lines: a record a line, nothing of it lost |
 //! | [`csv`] | chosen columns for spreadsheets, out only |
+//! | [`syslog`] | RFC 5424 in and out, RFC 3164 in, and frames of TCP |
 
 pub mod acs_xml;
 pub mod csv;
 pub mod json;
+pub mod syslog;
 mod utc;
 
 /// The first of some bytes as one line of visible characters, for an error's message.

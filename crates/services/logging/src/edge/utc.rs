@@ -94,6 +94,8 @@ fn days_of_month(year: i64, month: u32) -> u32 {
 pub(crate) enum Digits {
     /// Milliseconds; what is smaller is cut off.
     Three,
+    /// Microseconds; what is smaller is cut off.
+    Six,
     /// Nanoseconds.
     Nine,
 }
@@ -120,6 +122,7 @@ pub(crate) fn put(into: &mut Vec<u8>, time: Tai, digits: Digits) {
     }
     let length = match digits {
         Digits::Three => 23,
+        Digits::Six => 26,
         Digits::Nine => 29,
     };
     into.extend_from_slice(&text[..length]);
@@ -183,7 +186,7 @@ impl Digit<'_> {
     }
 
     /// The nanoseconds of a fraction; what is smaller is cut off.
-    fn fraction(&mut self) -> Option<u32> {
+    pub(crate) fn fraction(&mut self) -> Option<u32> {
         let count = self.0.iter().take_while(|digit| digit.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at(count);
         self.0 = rest;
