@@ -123,6 +123,12 @@ impl<'a> Iterator for Fields<'a> {
 pub struct Body(Vec<u8>);
 
 impl Body {
+    /// Without any field.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

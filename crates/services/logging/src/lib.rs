@@ -16,6 +16,7 @@ mod lanes;
 mod level;
 mod packet;
 mod predicate;
+mod producer;
 mod reader;
 mod record;
 mod template;
@@ -32,6 +33,10 @@ pub use packet::{
 pub use predicate::{
     CompileError, Glob, GlobError, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES, Predicate, PredicateError,
     Selected, Selector, Views, words,
+};
+pub use producer::{
+    Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
+    Shown, Spill,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,

@@ -34,7 +34,8 @@ pub const MAX_AUDIENCES: usize = 31;
 
 const MAGIC: [u8; 4] = *b"HLOG";
 const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 48;
+/// Bytes of a packet's header.
+pub(crate) const HEADER_BYTES: usize = 48;
 const CHECKSUM: std::ops::Range<usize> = 44..48;
 const SITE_BYTES: usize = 24;
 const ORIGIN_BYTES: usize = 12;
@@ -176,31 +177,50 @@ impl PacketWriter {
     /// # Errors
     /// [`PushError`]; the packet is as it was then.
     pub fn push_entry(&mut self, entry: &Entry<'_>) -> Result<(), PushError> {
-        if self.len() == MAX_RECORDS {
-            return Err(PushError::Full);
-        }
         let known = entry.registered.and_then(|number| self.registered.get(&number)).copied();
         let new = if known.is_some() { 0 } else { named_bytes(entry) };
-        let bytes = new + ENTRY_BYTES + entry.body.len();
-        if bytes > MAX_RECORD_BYTES {
-            return Err(PushError::TooLarge(bytes));
-        }
-        if self.bytes() + bytes > MAX_PACKET_BYTES {
-            return Err(PushError::Full);
-        }
+        self.has_room(new + ENTRY_BYTES + entry.body.len())?;
         let named = match known {
             Some(named) => named,
             None => self.named(entry)?,
         };
-        self.bodies.extend_from_slice(entry.body);
-        self.entries.extend_from_slice(&entry.time.nanos().to_le_bytes());
+        self.put((entry.time, entry.level), named, entry.body);
+        Ok(())
+    }
+
+    /// Adds a record of which all but time, level and body is registered; none where this packet
+    /// does not know that number yet: then [`push_entry`](Self::push_entry) says what it is.
+    ///
+    /// # Errors
+    /// [`PushError`]; the packet is as it was then.
+    pub fn push_known(
+        &mut self,
+        registered: u64,
+        (time, level): (Tai, Level),
+        body: &[u8],
+    ) -> Option<Result<(), PushError>> {
+        let named = *self.registered.get(&registered)?;
+        let bytes = ENTRY_BYTES + body.len();
+        Some(self.has_room(bytes).map(|()| self.put((time, level), named, body)))
+    }
+
+    fn has_room(&self, bytes: usize) -> Result<(), PushError> {
+        if bytes > MAX_RECORD_BYTES {
+            return Err(PushError::TooLarge(bytes));
+        }
+        let full = self.len() == MAX_RECORDS || self.bytes() + bytes > MAX_PACKET_BYTES;
+        if full { Err(PushError::Full) } else { Ok(()) }
+    }
+
+    fn put(&mut self, (time, level): (Tai, Level), named: Named, body: &[u8]) {
+        self.bodies.extend_from_slice(body);
+        self.entries.extend_from_slice(&time.nanos().to_le_bytes());
         self.entries.extend_from_slice(&named.logger.to_le_bytes());
         self.entries.extend_from_slice(&named.site.to_le_bytes());
         self.entries.extend_from_slice(&named.audiences.to_le_bytes());
         self.entries.extend_from_slice(&(self.bodies.len() as u32).to_le_bytes());
-        self.entries.extend_from_slice(&[entry.level.number(), 0]);
+        self.entries.extend_from_slice(&[level.number(), 0]);
         self.entries.extend_from_slice(&named.origin.to_le_bytes());
-        Ok(())
     }
 
     fn named(&mut self, entry: &Entry<'_>) -> Result<Named, PushError> {
@@ -334,6 +354,29 @@ fn named_bytes(entry: &Entry<'_>) -> usize {
 fn checksum(packet: &[u8]) -> u32 {
     let sum = crc32c::crc32c(&packet[..CHECKSUM.start]);
     crc32c::crc32c_append(sum, &packet[CHECKSUM.end..])
+}
+
+/// Gives a packet other numbers: what it is among those of its producer is known when it is
+/// published, and that may be later than it was finished.
+///
+/// # Errors
+/// [`PacketError::Damaged`] where the bytes are none.
+pub(crate) fn renumber(packet: &mut [u8], numbers: Numbers) -> Result<(), PacketError> {
+    if packet.len() < HEADER_BYTES || !packet.starts_with(&MAGIC) {
+        return Err(PacketError::Damaged("it ends in its header"));
+    }
+    packet[5] = numbers.lane.map_or(0, Level::number);
+    packet[24..32].copy_from_slice(&numbers.first.to_le_bytes());
+    packet[32..40].copy_from_slice(&numbers.shed.to_le_bytes());
+    let sum = checksum(packet).to_le_bytes();
+    packet[CHECKSUM].copy_from_slice(&sum);
+    Ok(())
+}
+
+/// How many bytes the packet has that begins so.
+pub(crate) fn length(header: &[u8; HEADER_BYTES]) -> Option<usize> {
+    let length = u32::from_le_bytes(std::array::from_fn(|place| header[40 + place]));
+    header.starts_with(&MAGIC).then_some(length as usize)
 }
 
 /// Why bytes are no packet.

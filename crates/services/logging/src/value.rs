@@ -180,6 +180,12 @@ from! {
     String => |value| Self::Text(value);
 }
 
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::from(value as u64)
+    }
+}
+
 /// Numbers above those of [`Value::Int`] are kept as a text.
 impl From<u64> for Value {
     fn from(value: u64) -> Self {

@@ -1,0 +1,506 @@
+//! The way in: what a process logs, from its threads to the bus.
+//!
+//! Constraints. A thread that logs never waits: it writes into a ring of its own. What there is no
+//! room for is dropped by level, TRACE first and ERROR last, and each drop is counted and told with
+//! the next packet of its level. Every queue has a limit. While the bus is away packets are kept in
+//! memory, and then in a file, if one is named.
+//!
+//! Operation. One thread (`sender`) takes records out of the rings, puts them into packets, a lane
+//! each, and publishes a packet when it is full or old. Urgent records have a queue beside the
+//! rings, and are published at once.
+
+mod call;
+mod ring;
+mod sender;
+mod sites;
+mod spill;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use helio_bus::transport::locked;
+use helio_bus::{Bus, Clock, ConnectError, SystemClock, TopicError};
+use thiserror::Error;
+
+use crate::body::Body;
+use crate::lanes::Lanes;
+use crate::level::Level;
+use crate::packet::Origin;
+use crate::record::{Audiences, Site};
+pub use call::{Argument, Shown};
+use ring::{FIXED, Head, Publishes, Reading, Tally};
+use sites::Table;
+
+/// The most loggers of a process.
+pub const MAX_LOGGERS: usize = 65_536;
+/// The most call sites of a process that are named by a number; records of others have their file
+/// and line as data.
+pub const MAX_SITES: usize = 65_536;
+/// The most sets of audiences of a process; records of others are for nobody in particular.
+const MAX_AUDIENCE_SETS: usize = 4_096;
+/// The most bytes of urgent records, and of errors for which a ring has no room, that wait to be
+/// taken: far more than can come before the sender wakes.
+const MAX_URGENT: usize = 8 << 20;
+/// The most bytes of records below the published levels that a thread keeps for an error to come.
+const MAX_KEPT: usize = 64 << 10;
+/// No level: nothing is above it.
+const OFF: u8 = u8::MAX;
+
+/// How a process logs.
+#[derive(Debug, Clone)]
+pub struct LogOptions {
+    /// The topics.
+    pub lanes: Lanes,
+    /// The process in each record: its name, and its number behind a colon.
+    pub process: String,
+    /// The machine in each record.
+    pub host: String,
+    /// How long a record waits for others of its level at most, if it is not urgent.
+    pub batch_age: Duration,
+    /// How many records a packet has at most.
+    pub batch_records: usize,
+    /// Bytes of each thread's ring.
+    pub ring_bytes: usize,
+    /// Bytes of packets that are kept in memory while the bus takes none.
+    pub queue_bytes: usize,
+    /// Where packets are kept when that is full.
+    pub spill: Option<Spill>,
+    /// The lowest level that is published, where no logger has one of its own.
+    pub level: Level,
+    /// The lowest level of which a thread keeps its newest records, to publish them when an error
+    /// comes; none keeps nothing.
+    pub keep: Option<Level>,
+}
+
+/// A file for packets that the bus does not take.
+#[derive(Debug, Clone)]
+pub struct Spill {
+    /// Where it is. One process at a time has it.
+    pub file: PathBuf,
+    /// How long it may become, in bytes.
+    pub bytes: u64,
+}
+
+impl Default for LogOptions {
+    /// Batches of 20 ms; DELOUSE and above are published, as ACS does (its minLogLevel of 2).
+    fn default() -> Self {
+        Self {
+            lanes: Lanes::default(),
+            process: process(),
+            host: host(),
+            batch_age: Duration::from_millis(20),
+            batch_records: 1_000,
+            ring_bytes: 1 << 20,
+            queue_bytes: 16 << 20,
+            spill: None,
+            level: Level::DELOUSE,
+            keep: None,
+        }
+    }
+}
+
+/// The program's name and the process's number: `mountContainer:4711`.
+fn process() -> String {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let name = program.as_deref().and_then(std::path::Path::file_stem);
+    let name = name.map_or_else(|| "program".into(), |name| name.to_string_lossy());
+    format!("{name}:{}", std::process::id())
+}
+
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned())
+}
+
+/// Why a process cannot log.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The bus cannot be connected.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A lane cannot be opened.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// The file for what the bus does not take cannot be had.
+    #[error("the spill file {file:?}: {reason}")]
+    Spill {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The thread cannot be started.
+    #[error("the thread that publishes log records cannot be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// What became of the records of a process. All that were offered are published, shed or waiting:
+/// `offered = published + shed + waiting`, once nothing is being logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogFigures {
+    /// Records that were to be published.
+    pub offered: u64,
+    /// Records that the bus has acknowledged.
+    pub published: u64,
+    /// Records that were dropped because a queue was full, or because the bus refused them.
+    pub shed: u64,
+    /// Records on their way.
+    pub waiting: u64,
+    /// Packets that the bus has acknowledged.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Bytes that lie in the spill file.
+    pub spilled_bytes: u64,
+}
+
+/// What the threads that log share with the one that publishes.
+struct Inner {
+    options: LogOptions,
+    lanes: Lanes,
+    loggers: Table<String>,
+    sites: Table<Site>,
+    audiences: Table<SetOfAudiences>,
+    /// Rings of threads that have begun to log since the sender looked.
+    new_rings: Mutex<Vec<Reading>>,
+    /// Counted by threads that have no ring.
+    others: Tally,
+    urgent: Mutex<Vec<u8>>,
+    is_urgent: AtomicBool,
+    floor: AtomicU8,
+    sleeping: AtomicBool,
+    sender: OnceLock<std::thread::Thread>,
+    asked: Mutex<Asked>,
+    figures: Mutex<LogFigures>,
+    /// Why the bus takes nothing at the moment.
+    trouble: Mutex<Option<String>>,
+    clock: SystemClock,
+    logger_states: Mutex<HashMap<String, Arc<LoggerState>>>,
+    /// What no other of this process has.
+    id: u64,
+}
+
+/// What the sender is asked to do.
+#[derive(Default)]
+struct Asked {
+    flushes: Vec<std::sync::mpsc::SyncSender<()>>,
+    ends: bool,
+}
+
+/// Audiences in the order of their names, so that the same ones are equal.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct SetOfAudiences(bool, Vec<String>);
+
+impl SetOfAudiences {
+    fn of(audiences: &Audiences) -> Self {
+        let mut names = audiences.names.clone();
+        names.sort();
+        names.dedup();
+        Self(audiences.everyone, names)
+    }
+
+    fn audiences(&self) -> Audiences {
+        Audiences { everyone: self.0, names: self.1.clone() }
+    }
+}
+
+impl Inner {
+    /// The lowest level that is taken while the bus takes less than is logged.
+    fn floor(&self) -> Level {
+        Level::new(self.floor.load(Ordering::Relaxed)).unwrap_or(Level::TRACE)
+    }
+
+    fn set_floor(&self, level: Level) {
+        self.floor.store(level.number(), Ordering::Relaxed);
+    }
+
+    /// Wakes the sender, if it sleeps.
+    fn wake(&self) {
+        if self.sleeping.swap(false, Ordering::SeqCst)
+            && let Some(thread) = self.sender.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Sleeps until there is something urgent, a ring is half full, or the time is over.
+    fn sleep(&self, time: Duration) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        if !self.is_urgent() {
+            std::thread::park_timeout(time);
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// Queues a record that must not wait behind others; false where there is no room.
+    fn urgent(&self, fixed: &[u8; FIXED], body: &[u8]) -> bool {
+        let mut urgent = locked(&self.urgent);
+        if urgent.len() + FIXED + body.len() > MAX_URGENT {
+            return false;
+        }
+        urgent.extend_from_slice(fixed);
+        urgent.extend_from_slice(body);
+        drop(urgent);
+        self.is_urgent.store(true, Ordering::SeqCst);
+        self.wake();
+        true
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.is_urgent.load(Ordering::SeqCst)
+    }
+
+    /// Takes what is urgent in exchange for empty memory.
+    fn take_urgent(&self, empty: &mut Vec<u8>) {
+        self.is_urgent.store(false, Ordering::SeqCst);
+        std::mem::swap(empty, &mut *locked(&self.urgent));
+    }
+}
+
+/// Logs to a bus: the loggers of a process, and the thread that publishes. When it is dropped, what
+/// was logged before is published, or waits in the spill file.
+///
+/// ```
+/// use std::time::Duration;
+/// use helio_bus::Bus;
+/// use helio_logging::{Level, LogOptions, Logging, log};
+///
+/// let bus = Bus::connect("memory:")?;
+/// let logging = Logging::start(bus, LogOptions::default())?;
+/// let mount = logging.logger("CONTROL/DV11/Mount");
+/// let (axis, off) = ("azimuth", 0.25);
+/// log!(mount, Level::WARNING, "axis {} is {:.1} degrees off", axis, off);
+/// assert!(logging.flush(Duration::from_secs(10)));
+/// assert_eq!(logging.figures().published, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Logging {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Logging {
+    /// Starts to log to a bus that is connected, under its producer's name.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn start(bus: Bus, options: LogOptions) -> Result<Self, LogError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let inner = Arc::new(Inner {
+            lanes: options.lanes.clone(),
+            loggers: Table::new(MAX_LOGGERS),
+            sites: Table::new(MAX_SITES),
+            audiences: Table::new(MAX_AUDIENCE_SETS),
+            new_rings: Mutex::default(),
+            others: Tally::default(),
+            urgent: Mutex::default(),
+            is_urgent: AtomicBool::new(false),
+            floor: AtomicU8::new(Level::TRACE.number()),
+            sleeping: AtomicBool::new(false),
+            sender: OnceLock::new(),
+            asked: Mutex::default(),
+            figures: Mutex::default(),
+            trouble: Mutex::default(),
+            clock: SystemClock::new(),
+            logger_states: Mutex::default(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            options,
+        });
+        // Audiences have the number 0 where a record is for nobody in particular.
+        inner.audiences.number(SetOfAudiences::of(&Audiences::default()));
+        let origin = Origin {
+            host: inner.options.host.clone(),
+            process: inner.options.process.clone(),
+            producer: String::new(),
+        };
+        let sender = sender::Sender::open(bus, Arc::clone(&inner), origin)?;
+        let thread = std::thread::Builder::new().name("helio-log".to_owned());
+        let thread = thread.spawn(move || sender.run())?;
+        inner.sender.get_or_init(|| thread.thread().clone());
+        Ok(Self { inner, thread: Some(thread) })
+    }
+
+    /// The logger of a name, with slashes between its parts.
+    #[must_use]
+    pub fn logger(&self, name: &str) -> Logger {
+        let mut all = locked(&self.inner.logger_states);
+        if let Some(state) = all.get(name) {
+            return Logger {
+                state: Arc::clone(state),
+                inner: Arc::clone(&self.inner),
+                audiences: 0,
+            };
+        }
+        let number = self.inner.loggers.number(name.to_owned());
+        let state = Arc::new(LoggerState {
+            name: name.to_owned(),
+            // Where there are too many, the rest share the first one's name.
+            number: number.unwrap_or(0),
+            published: AtomicU8::new(OFF),
+            lowest: AtomicU8::new(OFF),
+        });
+        state.set(self.inner.options.level, self.inner.options.keep);
+        if number.is_some() {
+            all.insert(name.to_owned(), Arc::clone(&state));
+        }
+        Logger { state, inner: Arc::clone(&self.inner), audiences: 0 }
+    }
+
+    /// Waits until all that was logged before is acknowledged or shed, at most for this time;
+    /// whether it was.
+    #[must_use]
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let (done, wait) = std::sync::mpsc::sync_channel(1);
+        locked(&self.inner.asked).flushes.push(done);
+        self.inner.wake();
+        wait.recv_timeout(timeout).is_ok()
+    }
+
+    /// Why the bus takes nothing at the moment, in its words; none where it does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        locked(&self.inner.trouble).clone()
+    }
+
+    /// What became of the records, as of the sender's last turn.
+    #[must_use]
+    pub fn figures(&self) -> LogFigures {
+        *locked(&self.inner.figures)
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        locked(&self.inner.asked).ends = true;
+        self.inner.wake();
+        if let Some(thread) = self.thread.take() {
+            // It ends in any case; a panic of it was told where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct LoggerState {
+    name: String,
+    number: u32,
+    /// The lowest level that is published.
+    published: AtomicU8,
+    /// The lowest level that is looked at at all.
+    lowest: AtomicU8,
+}
+
+impl LoggerState {
+    fn set(&self, published: Level, keep: Option<Level>) {
+        self.published.store(published.number(), Ordering::Relaxed);
+        let lowest = keep.map_or(published, |keep| keep.min(published));
+        self.lowest.store(lowest.number(), Ordering::Relaxed);
+    }
+}
+
+/// Logs under a name. Cloning shares it.
+#[derive(Clone)]
+pub struct Logger {
+    state: Arc<LoggerState>,
+    inner: Arc<Inner>,
+    /// The number of a set of audiences.
+    audiences: u32,
+}
+
+impl Logger {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// Whether a record of this level goes anywhere.
+    #[inline]
+    #[must_use]
+    pub fn is_enabled(&self, level: Level) -> bool {
+        level.number() >= self.state.lowest.load(Ordering::Relaxed)
+    }
+
+    /// Sets the lowest level that is published.
+    pub fn set_level(&self, level: Level) {
+        self.state.set(level, self.inner.options.keep);
+    }
+
+    /// The same logger, whose records are for these audiences.
+    #[must_use]
+    pub fn to(&self, audiences: &Audiences) -> Self {
+        let number = self.inner.audiences.number(SetOfAudiences::of(audiences));
+        Self { audiences: number.unwrap_or(0), ..self.clone() }
+    }
+
+    /// Logs a record, if its level is enabled, with the fields that are filled in; the macro
+    /// [`log!`](crate::log!) writes the call.
+    #[inline]
+    pub fn record(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
+        if !self.is_enabled(level) {
+            return;
+        }
+        let published = level.number() >= self.state.published.load(Ordering::Relaxed);
+        let publishes = if published { Publishes::Yes } else { Publishes::IfAnErrorComes };
+        let head = Head {
+            time: self.inner.clock.now(),
+            logger: self.state.number,
+            site: site.number(&self.inner),
+            audiences: self.audiences,
+            level,
+        };
+        ring::write(&self.inner, head, publishes, fill);
+    }
+}
+
+impl std::fmt::Debug for Logger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Logger").field(&self.state.name).finish()
+    }
+}
+
+/// A place in a program that logs: a constant of it, registered with the first record.
+#[derive(Debug)]
+pub struct CallSite {
+    template: &'static str,
+    names: &'static [&'static str],
+    file: &'static str,
+    line: u32,
+    routine: &'static str,
+    /// The number, and whose it is: the [`Logging`] that it was first used with.
+    number: OnceLock<(u64, u32)>,
+}
+
+impl CallSite {
+    /// A place with a message in braces, and the names of its arguments, as [`Site`] has them.
+    #[must_use]
+    pub const fn new(
+        template: &'static str,
+        names: &'static [&'static str],
+        (file, line): (&'static str, u32),
+        routine: &'static str,
+    ) -> Self {
+        Self { template, names, file, line, routine, number: OnceLock::new() }
+    }
+
+    fn number(&self, inner: &Inner) -> u32 {
+        let (whose, number) = *self.number.get_or_init(|| (inner.id, self.register(inner)));
+        // A second one of a process, as tests have, looks it up each time.
+        if whose == inner.id { number } else { self.register(inner) }
+    }
+
+    fn register(&self, inner: &Inner) -> u32 {
+        let site = Site {
+            template: self.template.to_owned(),
+            names: self.names.iter().map(|name| (*name).to_owned()).collect(),
+            file: self.file.to_owned(),
+            line: self.line,
+            routine: self.routine.to_owned(),
+            ..Site::default()
+        };
+        inner.sites.number(site).unwrap_or(u32::MAX)
+    }
+}

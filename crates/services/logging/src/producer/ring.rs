@@ -1,0 +1,300 @@
+//! What lies between a thread that logs and the one that publishes: a ring of bytes for each
+//! thread, which nobody waits for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use helio_bus::transport::locked;
+use helio_core::Tai;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::{Inner, MAX_KEPT};
+use crate::body::Body;
+use crate::lanes::Lanes;
+use crate::level::Level;
+use crate::value::Value;
+
+/// Bytes before a record's body: its length, time, logger, site, audiences, level.
+pub(super) const FIXED: usize = 4 + 8 + 4 + 4 + 4 + 1;
+/// The data of a record that is below the published levels, and is there because an error came
+/// behind it.
+const KEPT: &str = "kept";
+/// Levels have numbers below this.
+const LEVELS: usize = 12;
+
+/// A record on its way, but for its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) time: Tai,
+    pub(super) logger: u32,
+    pub(super) site: u32,
+    pub(super) audiences: u32,
+    pub(super) level: Level,
+}
+
+impl Head {
+    fn write(&self, body: usize, into: &mut [u8; FIXED]) {
+        into[..4].copy_from_slice(&(body as u32).to_le_bytes());
+        into[4..12].copy_from_slice(&self.time.nanos().to_le_bytes());
+        into[12..16].copy_from_slice(&self.logger.to_le_bytes());
+        into[16..20].copy_from_slice(&self.site.to_le_bytes());
+        into[20..24].copy_from_slice(&self.audiences.to_le_bytes());
+        into[24] = self.level.number();
+    }
+
+    /// The head, and how many bytes its body has.
+    pub(super) fn read(bytes: &[u8; FIXED]) -> (Self, usize) {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
+        let time = i64::from_le_bytes(std::array::from_fn(|n| bytes[4 + n]));
+        let head = Self {
+            time: Tai::from_nanos(time),
+            logger: word(12),
+            site: word(16),
+            audiences: word(20),
+            level: Level::new(bytes[24]).unwrap_or_default(),
+        };
+        (head, word(0) as usize)
+    }
+}
+
+/// How many records of each level: written by one thread, read by any.
+#[derive(Debug, Default)]
+pub(super) struct Counts([AtomicU64; LEVELS]);
+
+impl Counts {
+    /// By the one thread that writes.
+    fn add(&self, level: Level) {
+        let count = &self.0[usize::from(level.number())];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// By any thread.
+    pub(super) fn add_shared(&self, level: Level, records: u64) {
+        self.0[usize::from(level.number())].fetch_add(records, Ordering::Relaxed);
+    }
+
+    pub(super) fn of(&self, level: Level) -> u64 {
+        self.0[usize::from(level.number())].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_all(&self, other: &Self) {
+        let both = self.0.iter().zip(&other.0);
+        both.for_each(|(to, from)| {
+            _ = to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed)
+        });
+    }
+}
+
+/// What a thread has counted.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Records that were to be published.
+    pub(super) offered: Counts,
+    /// Of these, those for which there was no room.
+    pub(super) shed: Counts,
+}
+
+/// The reading end of a thread's ring.
+pub(super) struct Reading {
+    pub(super) ring: Consumer<u8>,
+    pub(super) tally: Arc<Tally>,
+}
+
+/// The writing end, in its thread.
+struct Writing {
+    inner: Weak<Inner>,
+    ring: Producer<u8>,
+    capacity: usize,
+    tally: Arc<Tally>,
+    /// Records below the levels that are published, oldest first, and their bytes.
+    kept: VecDeque<Vec<u8>>,
+    kept_bytes: usize,
+}
+
+thread_local! {
+    static WRITING: RefCell<Vec<Writing>> = const { RefCell::new(Vec::new()) };
+    static BODY: Cell<Body> = const { Cell::new(Body::new()) };
+}
+
+/// Writes a record in this thread's ring, or counts that there is no room. It never waits.
+pub(super) fn write(
+    inner: &Arc<Inner>,
+    head: Head,
+    publishes: Publishes,
+    fill: impl FnOnce(&mut Body),
+) {
+    let written = BODY.try_with(|kept| {
+        let mut body = kept.take();
+        body.clear();
+        // What is logged may log: nothing is borrowed meanwhile.
+        fill(&mut body);
+        let written = WRITING.try_with(|all| {
+            Writing::of(inner, &mut all.borrow_mut()).take(inner, head, publishes, &body);
+        });
+        kept.set(body);
+        written
+    });
+    // A thread that is ending has no ring any more.
+    if !matches!(written, Ok(Ok(()))) {
+        inner.others.offered.add_shared(head.level, 1);
+        inner.others.shed.add_shared(head.level, 1);
+    }
+}
+
+/// Whether a record is published, or kept for when an error comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Publishes {
+    Yes,
+    IfAnErrorComes,
+}
+
+impl Writing {
+    /// This thread's, made where there is none.
+    fn of<'a>(inner: &Arc<Inner>, all: &'a mut Vec<Self>) -> &'a mut Self {
+        let place = all.iter().position(|one| one.inner.as_ptr() == Arc::as_ptr(inner));
+        let place = place.unwrap_or_else(|| {
+            all.retain(|one| one.inner.strong_count() > 0);
+            all.push(Self::open(inner));
+            all.len() - 1
+        });
+        &mut all[place]
+    }
+
+    fn open(inner: &Arc<Inner>) -> Self {
+        let capacity = inner.options.ring_bytes;
+        let (ring, reading) = RingBuffer::new(capacity);
+        let tally = Arc::<Tally>::default();
+        let reading = Reading { ring: reading, tally: Arc::clone(&tally) };
+        locked(&inner.new_rings).push(reading);
+        let inner = Arc::downgrade(inner);
+        Self { inner, ring, capacity, tally, kept: VecDeque::new(), kept_bytes: 0 }
+    }
+
+    fn take(&mut self, inner: &Inner, head: Head, publishes: Publishes, body: &Body) {
+        if publishes == Publishes::IfAnErrorComes {
+            return self.keep(head, body);
+        }
+        if head.level >= Level::ERROR {
+            for record in std::mem::take(&mut self.kept) {
+                self.tally.offered.add(Level::new(record[24]).unwrap_or_default());
+                self.put(inner, &record);
+            }
+            self.kept_bytes = 0;
+        }
+        let mut fixed = [0; FIXED];
+        head.write(body.as_bytes().len(), &mut fixed);
+        self.tally.offered.add(head.level);
+        if inner.lanes.is_urgent(head.level) {
+            if !inner.urgent(&fixed, body.as_bytes()) {
+                self.tally.shed.add(head.level);
+            }
+            return;
+        }
+        self.put_parts(inner, head.level, &fixed, body.as_bytes());
+    }
+
+    fn put(&mut self, inner: &Inner, record: &[u8]) {
+        if let Some((fixed, body)) = record.split_first_chunk() {
+            self.put_parts(inner, Head::read(fixed).0.level, fixed, body);
+        }
+    }
+
+    fn put_parts(&mut self, inner: &Inner, level: Level, fixed: &[u8; FIXED], body: &[u8]) {
+        let bytes = FIXED + body.len();
+        let free = self.ring.slots();
+        let used = self.capacity - free;
+        if level < inner.floor() || level < floor(used, self.capacity) {
+            return self.tally.shed.add(level);
+        }
+        let Ok(mut chunk) = self.ring.write_chunk(bytes) else {
+            // The last way for what is not to be shed.
+            if Lanes::lane(level) < Level::ERROR || !inner.urgent(fixed, body) {
+                self.tally.shed.add(level);
+            }
+            return;
+        };
+        let (first, second) = chunk.as_mut_slices();
+        let parts = fixed.iter().chain(body);
+        if second.is_empty() {
+            first[..FIXED].copy_from_slice(fixed);
+            first[FIXED..].copy_from_slice(body);
+        } else {
+            first.iter_mut().chain(second).zip(parts).for_each(|(to, from)| *to = *from);
+        }
+        chunk.commit_all();
+        // Once on the way up: whoever publishes looks by itself now and then.
+        let half = self.capacity / 2;
+        if used < half && used + bytes >= half {
+            inner.wake();
+        }
+    }
+
+    /// Keeps a record for when an error comes; the oldest are forgotten.
+    fn keep(&mut self, head: Head, body: &Body) {
+        let mut body = body.clone();
+        body.data(KEPT, &Value::Bool(true));
+        let mut fixed = [0; FIXED];
+        head.write(body.as_bytes().len(), &mut fixed);
+        let record = [&fixed, body.as_bytes()].concat();
+        self.kept_bytes += record.len();
+        self.kept.push_back(record);
+        while self.kept_bytes > MAX_KEPT {
+            self.kept_bytes -= self.kept.pop_front().map_or(0, |oldest| oldest.len());
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.wake();
+        }
+    }
+}
+
+/// The lowest level that a queue takes which is so full: ACS's dispatching queue takes INFO and
+/// above from 70 % on; here each level has its own share, and ERROR and above are never shed.
+pub(super) fn floor(used: usize, of: usize) -> Level {
+    match used.saturating_mul(100) / of.max(1) {
+        0..50 => Level::TRACE,
+        50..60 => Level::DELOUSE,
+        60..70 => Level::DEBUG,
+        70..80 => Level::INFO,
+        80..85 => Level::NOTICE,
+        85..90 => Level::WARNING,
+        _ => Level::ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back() {
+        let head = Head {
+            time: Tai::from_nanos(-7),
+            logger: 1,
+            site: 2,
+            audiences: 3,
+            level: Level::ALERT,
+        };
+        let mut fixed = [0; FIXED];
+        head.write(9, &mut fixed);
+        assert_eq!(Head::read(&fixed), (head, 9));
+    }
+
+    #[test]
+    fn the_fuller_a_queue_the_higher_its_floor_and_errors_pass_always() {
+        let mut before = Level::TRACE;
+        for used in 0..=200 {
+            let now = floor(used, 100);
+            assert!(before <= now && now <= Level::ERROR);
+            before = now;
+        }
+        assert_eq!((floor(49, 100), floor(70, 100)), (Level::TRACE, Level::INFO));
+        assert_eq!(before, Level::ERROR);
+    }
+}
