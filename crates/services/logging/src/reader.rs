@@ -34,6 +34,7 @@ pub use records::{Next, Records};
 use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::packet::RecordRef;
+use crate::predicate::Selector;
 use cursor::Stand;
 use lane::{Hand, Lane, Past};
 
@@ -87,6 +88,12 @@ impl<F: Fn(RecordRef<'_>) -> Keep + Send> Filter for F {
     }
 }
 
+impl Filter for Selector {
+    fn keep(&self, record: RecordRef<'_>) -> Keep {
+        if self.matches_ref(record) { Keep::Yes } else { Keep::No }
+    }
+}
+
 /// What a reader is to be.
 pub struct ReaderOptions {
     start: Start,
@@ -123,6 +130,12 @@ impl ReaderOptions {
     pub fn follow(mut self, follow: Follow) -> Self {
         self.follow = follow;
         self
+    }
+
+    /// Only records that match, and only the lanes that can have some.
+    #[must_use]
+    pub fn select(self, selector: Selector) -> Self {
+        self.levels(selector.levels()).filter(selector)
     }
 
     /// Only records that a filter keeps.

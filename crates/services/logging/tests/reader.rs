@@ -10,8 +10,8 @@ use std::time::Duration;
 use helio_bus::{Bus, Lagging, Qos, Tai, TopicSpec};
 use helio_core::qos::Retention;
 use helio_logging::{
-    Cursor, Follow, Gap, Item, Keep, Lanes, Level, News, Next, Reader, ReaderError, ReaderOptions,
-    RecordRef, Span, Start, Waited, Why,
+    Cursor, Follow, Gap, Item, Keep, Lanes, Level, News, Next, Predicate, Reader, ReaderError,
+    ReaderOptions, RecordRef, Span, Start, Views, Waited, Why,
 };
 use proptest::prelude::*;
 use support::Producer;
@@ -418,6 +418,23 @@ fn a_filter_passes_over_what_is_not_wanted_and_counts_it() {
         let total = reader.account().total();
         assert_eq!((total.delivered, total.filtered, total.offered()), (50, 50, 100));
     }
+}
+
+#[test]
+fn a_predicate_opens_the_lanes_that_it_can_match_in_and_no_others() {
+    let bus = Bus::connect("memory:").unwrap();
+    for (name, level) in [("CONTROL/DV11", Level::ERROR), ("CONTROL/DV11", Level::DEBUG)] {
+        Producer::new(&bus, name).packet(level, 0..5);
+    }
+    Producer::new(&bus, "CORR").packet(Level::ERROR, 0..7);
+    let predicate: Predicate = "level >= WARNING and not logger = CONTROL/*".parse().unwrap();
+    let selector = predicate.compile(Tai::default(), &Views::default()).unwrap();
+    let mut reader = reader(&bus, past(Start::Earliest).select(selector));
+    let read = visit(&mut reader, ALL);
+    assert!(read.records.iter().all(|(_, who, _)| who == "CORR"));
+    let total = reader.account().total();
+    // Nobody has looked at those of DEBUG.
+    assert_eq!((total.delivered, total.filtered, total.offered()), (7, 5, 12));
 }
 
 #[test]

@@ -12,8 +12,9 @@ use super::glob::Glob;
 use crate::value::Value;
 
 /// The most bytes that a regular expression takes when it is compiled, and again for what it
-/// remembers while it is used: a page of alternatives fits, a hostile repetition does not.
-const MAX_REGEX_BYTES: usize = 256 << 10;
+/// remembers while it is used: a page of alternatives fits, and some ten `\w`, each of which is
+/// large with all of Unicode's letters; a hostile repetition does not.
+const MAX_REGEX_BYTES: usize = 1 << 20;
 
 /// How what is found lies to what is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,6 +324,9 @@ mod tests {
         assert_eq!(Pattern::new("(a{1000}){1000}"), Err("it is too large".to_owned()));
         assert_eq!(Pattern::new("(a"), Err("error: unclosed group".to_owned()));
         assert!(Pattern::new(r"(?i)\btimeout\b \d+ µs").is_ok());
+        assert!(Pattern::new(r"^(\w+)\s(\w+)\s(\w+): \w+ \w+ \S+ \w+ \w+ \w+$").is_ok());
+        let hundred: Vec<_> = (0..100).map(|n| format!("a rather long sentence {n}")).collect();
+        assert!(Pattern::new(&hundred.join("|")).is_ok());
     }
 
     proptest! {

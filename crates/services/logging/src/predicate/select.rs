@@ -17,7 +17,6 @@ use super::tree::{Expression, Field, Moment, Path, Term, TextField};
 use super::views::Views;
 use crate::level::Level;
 use crate::packet::{EVERYONE, Packet, RecordRef};
-use crate::reader::{Filter, Keep};
 use crate::record::{Record, Site};
 
 /// How deep views may name each other: compiling goes as deep as they do.
@@ -105,13 +104,6 @@ impl Selector {
     #[must_use]
     pub fn times(&self) -> RangeInclusive<Tai> {
         self.reach.from..=self.reach.to
-    }
-}
-
-/// What decides as a reader's filter, too.
-impl Filter for Selector {
-    fn keep(&self, record: RecordRef<'_>) -> Keep {
-        if self.matches_ref(record) { Keep::Yes } else { Keep::No }
     }
 }
 
