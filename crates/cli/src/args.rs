@@ -14,6 +14,7 @@ use helio_core::qos::Guarantee;
 use crate::component::args::ComponentCommand;
 use crate::component::instances::Instances;
 use crate::dev::DevCommand;
+use crate::log::args::LogCommand;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     /// Look at components, command them, simulate them.
     #[command(subcommand)]
     Component(ComponentCommand),
+    /// Print log records, or publish some.
+    #[command(subcommand)]
+    Log(LogCommand),
     /// Measure the machine, or a bus, with separate publisher and subscriber processes.
     #[command(subcommand)]
     Bench(Bench),
@@ -140,7 +144,7 @@ pub(crate) struct ForArg {
 #[derive(Debug, Args)]
 pub(crate) struct EndArgs {
     /// End after so many samples.
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) time: ForArg,
@@ -281,7 +285,7 @@ pub(crate) struct PlayArgs {
     #[arg(long = "loop", conflicts_with = "repeat")]
     pub(crate) forever: bool,
     /// End after so many samples.
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N")]
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) publishing: PublishingArgs,

@@ -17,6 +17,7 @@ mod envelope;
 mod error;
 mod hz;
 mod key;
+mod log;
 mod manual;
 mod open;
 mod out;
@@ -84,6 +85,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Schema(command) => schema::run(command, url),
         Command::Registry(args) => registry::run(args, url, &stop),
         Command::Component(command) => component::run(command, url, &stop),
+        Command::Log(command) => log::run(command, url, &stop),
         Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),
         Command::Bench(Bench::Latency(args)) => bench::load::latency(args, url, &stop),
         Command::Bench(Bench::Throughput(args)) => bench::load::throughput(args, url, &stop),

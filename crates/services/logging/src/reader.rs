@@ -320,7 +320,8 @@ impl Reader {
             opened.push(open_lane(&mut set, &topic, (level, urgent), &options)?);
         }
         let (lanes, filter, follow) = (opened, options.filter, options.follow);
-        let (turn, idle, ended, failed) = (0, false, false, None);
+        // The first turn is that of the urgent ones.
+        let (turn, idle, ended, failed) = (1, false, false, None);
         Ok(Self { set, lanes, filter, site, follow, turn, idle, ended, failed })
     }
 

@@ -1,0 +1,210 @@
+//! The command line of `helio log` as a table.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use helio_bus::Tai;
+use helio_logging::{Cursor, Level, Value};
+
+use crate::args::{EndArgs, Output};
+use crate::units;
+
+/// `helio log`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Print log records: those that are kept, and those that come.
+    Tail(TailArgs),
+    /// Publish a log record, or one a line of standard input.
+    Emit(EmitArgs),
+}
+
+/// Which topics have the records.
+#[derive(Debug, Args)]
+pub(crate) struct LanesArgs {
+    /// What the topics' names begin with: log/INFO, log/WARNING.
+    #[arg(long, default_value = "log", value_name = "NAME")]
+    pub(crate) prefix: String,
+}
+
+/// Where `helio log tail` begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum From {
+    /// With what comes.
+    Latest,
+    /// With the oldest that is kept.
+    Earliest,
+    /// At a time.
+    Time(Tai),
+    /// So long ago.
+    Ago(Duration),
+    /// Where another one has ended.
+    Cursor(Cursor),
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "latest" => return Ok(Self::Latest),
+            "earliest" => return Ok(Self::Earliest),
+            _ => {}
+        }
+        if let Some(ago) = text.strip_prefix('-') {
+            return units::duration(ago).map(Self::Ago);
+        }
+        if text.starts_with("log") {
+            return text.parse().map(Self::Cursor).map_err(|error| format!("{error}"));
+        }
+        text.parse().map(Self::Time).map_err(|_| {
+            format!(
+                "{text:?} is no start; write earliest, latest, -15m, 2026-11-21T03:00:00Z, or what \
+                 --show-cursor has printed"
+            )
+        })
+    }
+}
+
+/// `helio log tail`.
+#[derive(Debug, Args)]
+pub(crate) struct TailArgs {
+    /// Only records that match: 'level >= WARNING and logger = CONTROL/** and not "lost lock"',
+    /// 'view Operator'. docs/logging.md has the grammar.
+    #[arg(value_name = "PREDICATE")]
+    pub(crate) predicate: Vec<String>,
+    /// Only records of this level and above.
+    #[arg(long, short, value_name = "LEVEL", default_value = "TRACE")]
+    pub(crate) level: Level,
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
+    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// End when all that is there was printed, instead of waiting for more.
+    #[arg(long, overrides_with = "follow")]
+    pub(crate) no_follow: bool,
+    /// Wait for more (which it does unless told otherwise).
+    #[arg(long, short, overrides_with = "no_follow")]
+    pub(crate) follow: bool,
+    /// At the end, print to standard error where it stands: --from takes it.
+    #[arg(long)]
+    pub(crate) show_cursor: bool,
+    /// Print an XML document of log entries, as ALMA's ACS has them.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) xml: bool,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A typed value by name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pair(pub(crate) String, pub(crate) Value);
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').unwrap_or(("", ""));
+        if name.is_empty() {
+            return Err(format!("{text:?} is no pair; write it like encoder=3 or state=TRACKING"));
+        }
+        let json = serde_json::from_str(value).ok();
+        let value = json.and_then(value_of).unwrap_or_else(|| Value::Text(value.to_owned()));
+        Ok(Self(name.to_owned(), value))
+    }
+}
+
+/// A value of JSON; none where a number is too large to be kept as it is.
+fn value_of(json: serde_json::Value) -> Option<Value> {
+    Some(match json {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(value),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.is_u64()) {
+            (Some(value), _) => Value::Int(value),
+            (None, true) => return None,
+            (None, false) => Value::Double(number.as_f64()?),
+        },
+        serde_json::Value::String(text) => Value::Text(text),
+        serde_json::Value::Array(values) => {
+            Value::Array(values.into_iter().map(value_of).collect::<Option<_>>()?)
+        }
+        serde_json::Value::Object(pairs) => {
+            let pair = |(name, value)| Some((name, value_of(value)?));
+            Value::Map(pairs.into_iter().map(pair).collect::<Option<_>>()?)
+        }
+    })
+}
+
+/// `helio log emit`.
+#[derive(Debug, Args)]
+pub(crate) struct EmitArgs {
+    /// The message; `-` is a record a line of standard input.
+    #[arg(required = true, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
+    /// How grave it is: TRACE, DELOUSE, DEBUG, INFO, NOTICE, WARNING, ERROR, CRITICAL, ALERT or
+    /// EMERGENCY, or a number from 1 to 11.
+    #[arg(long, short, value_name = "LEVEL", default_value = "INFO")]
+    pub(crate) level: Level,
+    /// The logger, with slashes between its parts.
+    #[arg(long, value_name = "NAME", default_value = "helio")]
+    pub(crate) logger: String,
+    /// Who it is for, such as Operator; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) audience: Vec<String>,
+    /// For all audiences.
+    #[arg(long, conflicts_with = "audience")]
+    pub(crate) everyone: bool,
+    /// A value by name: JSON, else text; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) data: Vec<Pair>,
+    /// The antenna that it is about.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) antenna: String,
+    /// The array of antennas that it is about.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) array: String,
+    /// Where more is to be found.
+    #[arg(long, value_name = "URI", default_value = "")]
+    pub(crate) uri: String,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_parsed() {
+        assert_eq!("earliest".parse(), Ok(From::Earliest));
+        assert_eq!("-15m".parse(), Ok(From::Ago(Duration::from_secs(900))));
+        let time = "2026-11-21T03:00:00Z";
+        assert_eq!(time.parse(), Ok(From::Time(time.parse().unwrap())));
+        let cursor = Cursor::default();
+        assert_eq!(cursor.to_string().parse(), Ok(From::Cursor(cursor)));
+        for wrong in ["", "-", "-soon", "noon", "log1.", "log2.AAAA"] {
+            assert!(wrong.parse::<From>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_json_or_text() {
+        let value = |text: &str| text.parse::<Pair>().unwrap().1;
+        assert_eq!(value("a=3"), Value::Int(3));
+        assert_eq!(value("a=0.5"), Value::Double(0.5));
+        assert_eq!(value("a=on = off"), Value::Text("on = off".to_owned()));
+        assert_eq!(value("a=18446744073709551615"), value("a=\"18446744073709551615\""));
+        let pairs = vec![("b".to_owned(), Value::Array(vec![true.into(), Value::Null]))];
+        assert_eq!(value("a={\"b\": [true, null]}"), Value::Map(pairs));
+        assert!("a".parse::<Pair>().is_err() && "=3".parse::<Pair>().is_err());
+    }
+}

@@ -1,0 +1,38 @@
+//! `helio log`: log records, in and out.
+
+pub(crate) mod args;
+mod emit;
+mod line;
+mod tail;
+
+use args::LogCommand;
+use helio_logging::{Lanes, ReaderError};
+
+use crate::error::{CliError, CliResult};
+use crate::stop::Stop;
+
+/// Runs `helio log`.
+pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliResult {
+    match command {
+        LogCommand::Tail(args) => tail::run(args, url, stop),
+        LogCommand::Emit(args) => emit::run(args, url, stop),
+    }
+}
+
+impl args::LanesArgs {
+    fn lanes(&self) -> Lanes {
+        Lanes::default().prefix(&self.prefix)
+    }
+}
+
+impl From<ReaderError> for CliError {
+    fn from(error: ReaderError) -> Self {
+        let text = error.to_string();
+        match error {
+            ReaderError::Open { source, .. } => source.into(),
+            ReaderError::Read { source, .. } => source.into(),
+            ReaderError::Transport(error) => error.into(),
+            ReaderError::OtherSite | ReaderError::Behind { .. } => Self::Refused(text),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `helio log tail`: prints log records as they come, or as they are kept.
+
+use std::time::{Duration, Instant};
+
+use helio_bus::{Bus, Tai};
+use helio_logging::edge::{acs_xml, json};
+use helio_logging::{
+    Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Start, Views,
+};
+
+use super::args::{From, TailArgs};
+use super::line::{Colours, line};
+use crate::error::{CliError, CliResult};
+use crate::open;
+use crate::out::Out;
+use crate::stop::{LOOK, Stop};
+
+/// Runs `helio log tail`.
+pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    // Who waits for producers may be there before them; who looks makes nothing.
+    let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
+    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?;
+    let format = match (args.xml, args.output.json) {
+        (true, _) => Format::Xml,
+        (_, true) => Format::Json,
+        _ => Format::Lines(Colours::of_terminal()),
+    };
+    let records = reader.records();
+    let mut tail = Tail { args, out: Out::new(), format, records, printed: 0, bytes: Vec::new() };
+    let ended = tail.all(stop);
+    if args.show_cursor && ended.is_ok() {
+        eprintln!("-- cursor: {}", tail.records.cursor());
+    }
+    match ended? {
+        End::Asked if args.end.is_given() || args.no_follow => return Err(CliError::Interrupted),
+        End::Asked | End::Done => {}
+    }
+    tail.missing()
+}
+
+fn options(args: &TailArgs, bus: &Bus) -> CliResult<ReaderOptions> {
+    let now = bus.clock().now();
+    let start = match &args.from {
+        Some(From::Latest) => Start::Latest,
+        Some(From::Earliest) => Start::Earliest,
+        Some(From::Time(time)) => Start::Time(*time),
+        Some(From::Ago(ago)) => Start::Time(before(now, *ago)),
+        Some(From::Cursor(cursor)) => Start::Cursor(cursor.clone()),
+        None if args.no_follow => Start::Earliest,
+        None => Start::Latest,
+    };
+    let follow = if args.no_follow { Follow::No } else { Follow::Yes };
+    let wanted = selector(args, now)?;
+    let options = ReaderOptions::from(start).follow(follow).levels(wanted.levels());
+    Ok(options.filter(wanted))
+}
+
+/// The predicate, and the level beside it.
+fn selector(args: &TailArgs, now: Tai) -> CliResult<Selector> {
+    let level = format!("level >= {}", args.level.number());
+    let both = |predicate: Predicate| predicate.and(&level.parse()?);
+    let predicate = args.predicate.join(" ").parse().and_then(both);
+    let predicate = predicate.map_err(|error| CliError::Usage(error.to_string()))?;
+    let compiled = predicate.compile(now, &Views::default());
+    compiled.map_err(|error| CliError::Usage(error.to_string()))
+}
+
+fn before(now: Tai, ago: Duration) -> Tai {
+    let nanos = i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX);
+    Tai::from_nanos(now.nanos().saturating_sub(nanos))
+}
+
+enum End {
+    Done,
+    Asked,
+}
+
+enum Format {
+    Lines(Colours),
+    Json,
+    Xml,
+}
+
+struct Tail<'a> {
+    args: &'a TailArgs,
+    out: Out,
+    format: Format,
+    records: Records,
+    printed: u64,
+    bytes: Vec<u8>,
+}
+
+impl Tail<'_> {
+    fn all(&mut self, stop: &Stop) -> CliResult<End> {
+        let whole = matches!(self.format, Format::Xml);
+        if whole {
+            self.out.raw(acs_xml::DOCUMENT_START.as_bytes())?;
+        }
+        let ended = self.pump(stop)?;
+        if whole {
+            self.out.raw(acs_xml::DOCUMENT_END.as_bytes())?;
+        }
+        self.out.flush()?;
+        Ok(ended)
+    }
+
+    fn pump(&mut self, stop: &Stop) -> CliResult<End> {
+        let until = self.args.end.until();
+        while self.args.end.wants_more(self.printed) {
+            if stop.asked() {
+                return Ok(End::Asked);
+            }
+            let mut next = self.records.next(Duration::ZERO)?;
+            if matches!(next, Next::TimeOver) {
+                // Nothing more for now: hand on what was printed.
+                self.out.flush()?;
+                self.out.check()?;
+                let now = Instant::now();
+                let left = until.map_or(LOOK, |until| until.saturating_duration_since(now));
+                if left.is_zero() {
+                    break;
+                }
+                next = self.records.next(left.min(LOOK))?;
+            }
+            match next {
+                Next::Record(record, _) => self.record(&record)?,
+                Next::News(news) => {
+                    // In the order in which it happened, where both go to one terminal.
+                    self.out.flush()?;
+                    eprintln!("helio: {news}");
+                }
+                Next::TimeOver => {}
+                Next::End => break,
+            }
+        }
+        Ok(End::Done)
+    }
+
+    fn record(&mut self, record: &helio_logging::Record) -> CliResult {
+        self.printed += 1;
+        self.bytes.clear();
+        match self.format {
+            Format::Lines(colours) => return self.out.line(&line(record, colours)),
+            Format::Json => json::write(record, &mut self.bytes),
+            Format::Xml => acs_xml::write(record, &mut self.bytes),
+        }
+        self.out.raw(&self.bytes)
+    }
+
+    fn missing(&mut self) -> CliResult {
+        let account = self.records.account();
+        let (total, packets) = (account.total(), account.packets.iter().map(|lane| lane.lost));
+        let bad = total.malformed + total.damaged;
+        match (total.lost, packets.sum::<u64>(), bad) {
+            (0, 0, 0) => Ok(()),
+            (lost, packets, bad) => Err(CliError::Lost(format!(
+                "{lost} records and {packets} packets are lost, {bad} could not be read (told \
+                 above); read faster, or keep more"
+            ))),
+        }
+    }
+}
