@@ -36,7 +36,7 @@ pub use predicate::{
 };
 pub use producer::{
     Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
-    Shown, Spill,
+    Shown, SiteNumber, Spill,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,

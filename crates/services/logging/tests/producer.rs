@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
-use helio_bus::{Bus, Start, Subscribe, Subscription, TopicSpec};
+use helio_bus::{Bus, Start, Subscribe, Subscription, Tai, TopicSpec};
 use helio_logging::{
-    Audiences, Lanes, Level, LogError, LogOptions, Logging, MAX_RECORD_BYTES, Packet, Record,
-    Spill, Value, log,
+    Audiences, Lanes, Level, LogError, LogOptions, Logging, MAX_RECORD_BYTES, Packet, Record, Site,
+    SiteNumber, Spill, Style, Value, log,
 };
 
 /// A loaded machine is slow.
@@ -184,6 +184,32 @@ fn fields_audiences_and_levels_are_those_of_the_call() {
     assert_eq!(record.data, data);
     assert!(record.process.ends_with(&format!(":{}", std::process::id())));
     assert_eq!(record.site.routine, "producer");
+}
+
+#[test]
+fn sites_and_times_may_be_those_of_another_logger() {
+    let bus = bus();
+    let logging = Logging::start(bus.clone(), LogOptions::default()).unwrap();
+    let logger = logging.logger("script");
+    let site = Site {
+        template: "axis %d".to_owned(),
+        style: Style::Percent,
+        file: "mount.py".to_owned(),
+        line: 12,
+        ..Site::default()
+    };
+    let number = logging.site(site.clone());
+    assert_eq!(logging.site(site.clone()), number);
+    let time = Tai::from_nanos(7);
+    logger.record_at(time, Level::INFO, number, |body| _ = body.argument_int(2));
+    logger.record_at(time, Level::INFO, SiteNumber::default(), |body| _ = body.text("from none"));
+    logger.set_level(Level::NOTICE);
+    logger.record_at(time, Level::INFO, number, |_| panic!("it is not enabled"));
+    assert!(logging.flush(PATIENCE));
+    let (records, _) = Topics::of(&bus).read();
+    let seen: Vec<_> = records.iter().map(|r| (r.time, r.message(), r.site.clone())).collect();
+    let none = Site::default();
+    assert_eq!(seen, [(time, "axis 2".to_owned(), site), (time, "from none".to_owned(), none)]);
 }
 
 #[test]

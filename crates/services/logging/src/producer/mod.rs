@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use helio_bus::transport::locked;
-use helio_bus::{Bus, Clock, ConnectError, SystemClock, TopicError};
+use helio_bus::{Bus, Clock, ConnectError, SystemClock, Tai, TopicError};
 use thiserror::Error;
 
 use crate::body::Body;
@@ -350,6 +350,14 @@ impl Logging {
         Logger { state, inner: Arc::clone(&self.inner), audiences: 0 }
     }
 
+    /// Registers a call site that is no constant of this program, as those of other languages and
+    /// other loggers are; its number is for loggers of this `Logging`. Above [`MAX_SITES`] it is
+    /// that of records that come from none.
+    #[must_use]
+    pub fn site(&self, site: Site) -> SiteNumber {
+        SiteNumber(self.inner.sites.number(site).unwrap_or(u32::MAX))
+    }
+
     /// Waits until all that was logged before is acknowledged or shed, at most for this time;
     /// whether it was.
     #[must_use]
@@ -440,18 +448,30 @@ impl Logger {
     /// [`log!`](crate::log!) writes the call.
     #[inline]
     pub fn record(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
-        if !self.is_enabled(level) {
-            return;
+        if self.is_enabled(level) {
+            self.write(self.inner.clock.now(), level, site.number(&self.inner), fill);
         }
+    }
+
+    /// The same, of a record that was made at a time, by a call site that was registered before
+    /// ([`Logging::site`]).
+    pub fn record_at(
+        &self,
+        time: Tai,
+        level: Level,
+        site: SiteNumber,
+        fill: impl FnOnce(&mut Body),
+    ) {
+        if self.is_enabled(level) {
+            self.write(time, level, site.0, fill);
+        }
+    }
+
+    fn write(&self, time: Tai, level: Level, site: u32, fill: impl FnOnce(&mut Body)) {
         let published = level.number() >= self.state.published.load(Ordering::Relaxed);
         let publishes = if published { Publishes::Yes } else { Publishes::IfAnErrorComes };
-        let head = Head {
-            time: self.inner.clock.now(),
-            logger: self.state.number,
-            site: site.number(&self.inner),
-            audiences: self.audiences,
-            level,
-        };
+        let (logger, audiences) = (self.state.number, self.audiences);
+        let head = Head { time, logger, site, audiences, level };
         ring::write(&self.inner, head, publishes, fill);
     }
 }
@@ -459,6 +479,16 @@ impl Logger {
 impl std::fmt::Debug for Logger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Logger").field(&self.state.name).finish()
+    }
+}
+
+/// A call site that is registered; [`SiteNumber::default`] is of records that come from none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SiteNumber(u32);
+
+impl Default for SiteNumber {
+    fn default() -> Self {
+        Self(u32::MAX)
     }
 }
 
