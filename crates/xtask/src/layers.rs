@@ -12,6 +12,8 @@ enum Layer {
     Journal,
     Bus,
     Transport,
+    /// By which the other services log, too.
+    Logging,
     Service,
     Door,
     /// Programs of the house, which depend on nothing of ours.
@@ -25,6 +27,7 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/bus" => Layer::Bus,
         "crates/cli" | "crates/gateway" | "python" => Layer::Door,
         "crates/xtask" => Layer::Tool,
+        "crates/services/logging" => Layer::Logging,
         _ if folder.starts_with("crates/transports/") => Layer::Transport,
         _ if folder.starts_with("crates/services/") => Layer::Service,
         _ if folder.starts_with("clients/") => Layer::Door,
@@ -37,7 +40,8 @@ fn may_use(from: Layer, to: Layer) -> bool {
     match from {
         Layer::Tool => false,
         // No service knows a transport or the journal: what it has is the bus.
-        Layer::Service => matches!(to, Layer::Core | Layer::Bus),
+        Layer::Logging => matches!(to, Layer::Core | Layer::Bus),
+        Layer::Service => matches!(to, Layer::Core | Layer::Bus | Layer::Logging),
         _ => to < from,
     }
 }
@@ -96,6 +100,15 @@ mod tests {
     fn a_service_knows_the_bus_only() {
         assert_eq!(findings(("crates/transports/dds", "a"), "crates/services/alerts"), 1);
         assert_eq!(findings(("crates/journal", "a"), "crates/services/state"), 1);
+        assert_eq!(findings(("crates/services/state", "a"), "crates/services/alerts"), 1);
+    }
+
+    #[test]
+    fn services_log_and_what_they_log_by_is_the_bus_alone() {
+        assert_eq!(findings(("crates/services/logging", "a"), "crates/services/alerts"), 0);
+        assert_eq!(findings(("crates/services/logging", "a"), "crates/transports/dds"), 1);
+        assert_eq!(findings(("crates/services/alerts", "a"), "crates/services/logging"), 1);
+        assert_eq!(findings(("crates/journal", "a"), "crates/services/logging"), 1);
     }
 
     #[test]
