@@ -9,6 +9,7 @@ mod component;
 mod errors;
 mod fork;
 mod interfaces;
+mod logging;
 mod ndarray;
 mod notify;
 mod receipt;
@@ -51,6 +52,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<receipt::Pending>()?;
     module.add_class::<notify::Notifier>()?;
     module.add_class::<interfaces::RawInterfaces>()?;
+    module.add_class::<logging::RawLogging>()?;
     module.add_class::<component::Lease>()?;
     module.add_class::<component::Watch>()?;
     module.add_class::<component::RawController>()?;
@@ -61,6 +63,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(component::own_topic, module)?)?;
     module.add_function(wrap_pyfunction!(component::make_topics, module)?)?;
     module.add_function(wrap_pyfunction!(interfaces::schema_set, module)?)?;
+    module.add_function(wrap_pyfunction!(logging::log_records, module)?)?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
     module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
     Ok(())
