@@ -34,9 +34,15 @@ impl FromStr for Override {
     }
 }
 
+impl std::fmt::Display for Override {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Override {
-    /// Puts the value in.
-    pub(crate) fn apply(&self, qos: &mut Qos) {
+    /// Puts the value into a quality of service.
+    pub fn apply(&self, qos: &mut Qos) {
         let set = set(qos, &self.text);
         debug_assert!(set.is_ok(), "it was tried when it was made");
     }

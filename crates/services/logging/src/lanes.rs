@@ -21,11 +21,12 @@ pub struct Lanes {
     prefix: String,
     urgent: Level,
     partitions: u32,
+    ordinary: Option<Qos>,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self { prefix: "log".to_owned(), urgent: Level::ALERT, partitions: 1 }
+        Self { prefix: "log".to_owned(), urgent: Level::ALERT, partitions: 1, ordinary: None }
     }
 }
 
@@ -42,6 +43,14 @@ impl Lanes {
     #[must_use]
     pub fn urgent(mut self, level: Level) -> Self {
         self.urgent = level;
+        self
+    }
+
+    /// The same with another quality of service of the topics that are not urgent, all alike:
+    /// where a site wants less kept, or no guarantees. Their readers are to be told the same.
+    #[must_use]
+    pub fn ordinary(mut self, qos: &Qos) -> Self {
+        self.ordinary = Some(qos.clone());
         self
     }
 
@@ -81,6 +90,9 @@ impl Lanes {
             let retention = Retention { bytes: None, age: Some(30 * DAY), last_value: false };
             return Qos { guarantee: Guarantee::Durable, retention, ..qos };
         }
+        if let Some(ordinary) = &self.ordinary {
+            return ordinary.clone();
+        }
         let bytes = if level < Level::INFO { 256 * MIB } else { 1024 * MIB };
         Qos { retention: Retention { bytes: Some(bytes), ..qos.retention }, ..qos }
     }
@@ -112,5 +124,8 @@ mod tests {
             assert_eq!(lanes.qos(level).retention.bytes.is_none(), urgent);
         }
         assert!(Lanes::default().urgent(Level::ERROR).is_urgent(Level::ERROR));
+        let lanes = Lanes::default().ordinary(&Qos::telemetry());
+        assert_eq!(lanes.qos(Level::ERROR), Qos::telemetry());
+        assert_eq!(lanes.qos(Level::ALERT), Lanes::default().qos(Level::ALERT));
     }
 }
