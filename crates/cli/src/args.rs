@@ -15,6 +15,7 @@ use crate::component::args::ComponentCommand;
 use crate::component::instances::Instances;
 use crate::dev::DevCommand;
 use crate::log::args::LogCommand;
+use crate::log::crew::words::Batch;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -609,6 +610,8 @@ pub(crate) enum Bench {
     Commands(CommandsArgs),
     /// A whole observatory of simulated components, with one recorder that reads everything.
     Observatory(ObservatoryArgs),
+    /// Log records from producers to clients: rates, CPU of a record, latency in a flood.
+    Logging(LoggingArgs),
 }
 
 /// What a receipt promises.
@@ -867,6 +870,65 @@ pub(crate) struct ObservatoryArgs {
     /// Then look for the largest scale that still loses nothing and keeps up.
     #[arg(long)]
     pub(crate) find_limit: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// How log records get from producers to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogPath {
+    /// Producers publish on the bus, clients read from it: nothing is between.
+    Direct,
+}
+
+/// Log records a second; none where as many as the bus takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LogRate(pub(crate) Option<f64>);
+
+impl std::str::FromStr for LogRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Self(None)),
+            _ => units::rate(text).map(|rate| Self(Some(rate))),
+        }
+    }
+}
+
+/// `helio bench logging`.
+#[derive(Debug, Args)]
+pub(crate) struct LoggingArgs {
+    /// How the records get from producers to clients.
+    #[arg(long, value_enum, default_value_t = LogPath::Direct)]
+    pub(crate) path: LogPath,
+    /// Processes that log.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) producers: u32,
+    /// Processes that read every field of every record.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) clients: u32,
+    /// Clients that are stopped (SIGSTOP) while the others are measured, and go on afterwards.
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) stalled: u32,
+    /// Bytes of a record in its packet.
+    #[arg(long, default_value = "300", value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) size: usize,
+    /// The most records of a packet, the longest time that one waits for others, or both: 1000,
+    /// 20ms, or 1,1ms.
+    #[arg(long, default_value = "1000,20ms", value_name = "BATCH")]
+    pub(crate) batch: Batch,
+    /// Records a second of all producers together; max is as many as the bus takes.
+    #[arg(long, default_value = "24000", value_name = "HZ")]
+    pub(crate) rate: LogRate,
+    /// How long the producers log, such as 10s.
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) seconds: Duration,
+    /// A field of the quality of service of topics that are not urgent, such as
+    /// reliability=best_effort or durability=volatile; may be repeated.
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub(crate) qos: Vec<Override>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

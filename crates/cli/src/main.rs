@@ -94,6 +94,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Bench(Bench::Open(args)) => bench::open::run(args, url, &stop),
         Command::Bench(Bench::Commands(args)) => bench::commands::run(args, url, &stop),
         Command::Bench(Bench::Observatory(args)) => bench::observatory::run(args, url, &stop),
+        Command::Bench(Bench::Logging(args)) => bench::logging::run(args, url, &stop),
         Command::Man(args) => manual::man(args),
         Command::Completions(args) => manual::completions(args),
         Command::Worker(args) => work(args),
@@ -120,6 +121,8 @@ fn work(args: &WorkerArgs) -> CliResult {
         "demo-pointing" => demo::pointing::run(&task(args)?),
         "demo-script" => demo::script::run(&task(args)?),
         "demo-alerts" => demo::alerts::run(&task(args)?),
+        "log-client" => log::crew::client::run(&task(args)?),
+        "log-producer" => log::crew::producer::run(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
     }

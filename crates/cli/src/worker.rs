@@ -119,6 +119,22 @@ impl Worker {
         Ok(self.replies.iter().collect())
     }
 
+    /// Stops the worker where it stands (SIGSTOP), until it is resumed or ended.
+    pub(crate) fn pause(&self) -> CliResult {
+        self.signal(rustix::process::Signal::STOP)
+    }
+
+    /// Has a worker that was stopped go on.
+    pub(crate) fn resume(&self) -> CliResult {
+        self.signal(rustix::process::Signal::CONT)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> CliResult {
+        let sent =
+            rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal);
+        sent.map_err(|e| self.broken(&e))
+    }
+
     fn broken(&self, cause: &dyn std::fmt::Display) -> CliError {
         CliError::Failure(format!("the process {} failed: {cause}", self.name))
     }

@@ -92,30 +92,11 @@ fn it_plays_twice_on_one_bus() {
     assert_eq!(report["lost"], 0, "{report}");
 }
 
-/// A broker of this test's own, ended with the process; none where this machine has no Java, which
-/// is said.
-#[cfg(feature = "kafka")]
-fn broker() -> Option<String> {
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
-    let owner = std::process::id().to_string();
-    let mut start = std::process::Command::new(program);
-    let output = start.args(["start", "--json", "--owner", &owner]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(3) {
-        use std::io::Write as _;
-        std::io::stderr().write_all(said.as_bytes()).unwrap();
-        return None;
-    }
-    assert!(output.status.success(), "{said}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    Some(told["url"].as_str().unwrap().to_owned())
-}
-
 /// The same night with the same table.
 #[cfg(feature = "kafka")]
 #[test]
 fn kafka_has_the_same_night() {
-    let Some(url) = broker() else { return };
+    let Some(url) = common::broker() else { return };
     same_night(&run(&["demo", "--url", &url, "--seconds", "3", "--json"]).json());
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod floor;
 pub(crate) mod idle;
 pub(crate) mod join;
 pub(crate) mod load;
+pub(crate) mod logging;
 mod mapped;
 pub(crate) mod observatory;
 pub(crate) mod open;

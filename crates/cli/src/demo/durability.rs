@@ -1,4 +1,4 @@
-//! The demo's own durability service, for DDS domains that have none.
+//! The demos' own durability service, for DDS domains that have none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::site::Site;
 use crate::stop::LOOK;
 
 /// A service in a thread of this process. Its folder goes with it.
-pub(super) struct Service {
+pub(crate) struct Service {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), DurabilityError>>>,
     _folder: Site,
 }
 
 /// Starts a service, where the URL names a DDS domain that has none.
-pub(super) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option<Service>> {
+pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option<Service>> {
     if !url.starts_with("dds:") || is_there(url)? {
         return Ok(None);
     }

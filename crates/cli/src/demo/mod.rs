@@ -17,7 +17,7 @@ mod camera;
 mod cast;
 mod content;
 #[cfg(feature = "dds")]
-mod durability;
+pub(crate) mod durability;
 mod mount;
 mod pace;
 mod packet;

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use helio_bus::Tai;
 use helio_logging::{Cursor, Level, Value};
 
-use crate::args::{EndArgs, Output};
+use crate::args::{EndArgs, Output, RunArgs};
 use crate::units;
 
 /// `helio log`.
@@ -17,6 +17,8 @@ pub(crate) enum LogCommand {
     Tail(TailArgs),
     /// Publish a log record, or one a line of standard input.
     Emit(EmitArgs),
+    /// Twenty producers, a flood, a consumer that hangs: every record is accounted for.
+    Demo(DemoArgs),
 }
 
 /// Which topics have the records.
@@ -177,6 +179,19 @@ pub(crate) struct EmitArgs {
     pub(crate) lanes: LanesArgs,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// `helio log demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How long they log, such as 10s.
+    #[arg(long, default_value = "10", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) seconds: Duration,
+    /// Records a second of all producers together.
+    #[arg(long, default_value = "40000", value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: f64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `helio log`: log records, in and out.
 
 pub(crate) mod args;
+pub(crate) mod crew;
+mod demo;
 mod emit;
 mod line;
 mod tail;
@@ -16,6 +18,7 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
     match command {
         LogCommand::Tail(args) => tail::run(args, url, stop),
         LogCommand::Emit(args) => emit::run(args, url, stop),
+        LogCommand::Demo(args) => demo::run(args, url, stop),
     }
 }
 

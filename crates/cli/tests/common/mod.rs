@@ -228,3 +228,21 @@ impl Drop for Simulated {
         let _ = self.0.wait();
     }
 }
+
+/// A broker of this test's own, ended with the process; none where this machine has no Java, which
+/// is said.
+#[cfg(feature = "kafka")]
+pub(crate) fn broker() -> Option<String> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
+    let owner = std::process::id().to_string();
+    let mut start = std::process::Command::new(program);
+    let output = start.args(["start", "--json", "--owner", &owner]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        std::io::stderr().write_all(said.as_bytes()).expect("it is told");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    Some(told["url"].as_str().expect("a text").to_owned())
+}

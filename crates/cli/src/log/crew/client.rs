@@ -1,0 +1,167 @@
+//! A client's process: reads every field of every record that it wants, in place, and keeps books.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use helio_bus::{Bus, Producer};
+use helio_logging::{
+    Field, Item, Lanes, Level, Place, Predicate, Reader, ReaderOptions, RecordRef, Selector, Start,
+    Value, Views,
+};
+
+use super::books::Books;
+use super::words::{ClientOrder, ClientReport, ClientTask, Offered, Spent};
+use crate::bench::report::histogram;
+use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
+use crate::error::{CliError, CliResult};
+use crate::stop::LOOK;
+use crate::worker::{orders, say};
+
+/// Records that are taken at a time.
+const TAKE: usize = 4_096;
+/// Of so many ordinary records the latency of one is kept: a clock is not read for each.
+const TIMED: u64 = 64;
+/// The longest silence before what has not come is unaccounted.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The name of the data that has the due time, where the path knows no arguments.
+pub(crate) const DUE: &str = "due";
+
+/// Runs the process.
+pub(crate) fn run(task: &ClientTask) -> CliResult {
+    let bus = Bus::connect(&task.url)?;
+    let selector = selector(&task.predicate, &bus)?;
+    let lanes: BTreeSet<u8> = selector.levels().map(|level| Lanes::lane(level).number()).collect();
+    let options = ReaderOptions::from(Start::Latest).select(selector);
+    let reader = Reader::open(&bus, &super::lanes(&task.prefix, task.ordinary.as_ref()), options)?;
+    say(&())?;
+    let mut client = Client { reader, seen: Seen::new(), lanes };
+    match client.read(&orders())? {
+        Some(report) => say(&report),
+        None => Ok(()),
+    }
+}
+
+fn selector(predicate: &str, bus: &Bus) -> CliResult<Selector> {
+    let failed = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+    let predicate: Predicate = predicate.parse().map_err(|error| failed(&error))?;
+    predicate.compile(bus.clock().now(), &Views::default()).map_err(|error| failed(&error))
+}
+
+struct Client {
+    reader: Reader,
+    seen: Seen,
+    lanes: BTreeSet<u8>,
+}
+
+impl Client {
+    /// Reads until everything that was offered is accounted for, or nothing more comes.
+    fn read(&mut self, orders: &Receiver<ClientOrder>) -> CliResult<Option<ClientReport>> {
+        let cpu = cpu_s();
+        let mut expected = None;
+        let (mut known, mut heard) = (0, Instant::now());
+        loop {
+            match orders.try_recv() {
+                Ok(ClientOrder::End { offered }) => expected = Some(self.expected(&offered)),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(None),
+            }
+            self.pump()?;
+            if let Some(expected) = expected {
+                let now = self.reader.account().total().offered();
+                if now != known {
+                    (known, heard) = (now, Instant::now());
+                }
+                if now >= expected || heard.elapsed() > SILENCE {
+                    return Ok(Some(self.report(expected, cpu)));
+                }
+            } else {
+                heard = Instant::now();
+            }
+            self.reader.wait(LOOK)?;
+        }
+    }
+
+    fn expected(&self, offered: &Offered) -> u64 {
+        let ours = offered.iter().filter(|(lane, _)| self.lanes.contains(lane));
+        ours.map(|(_, records)| records).sum()
+    }
+
+    fn pump(&mut self) -> CliResult {
+        let Self { reader, seen, .. } = self;
+        reader.visit(TAKE, |item| {
+            if let Item::Record(record, place) = item {
+                seen.record(record, &place);
+            }
+            ControlFlow::Continue(())
+        })?;
+        for (lane, producer) in seen.malformed.drain(..) {
+            reader.malformed(lane, &producer);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, expected: u64, cpu_before: f64) -> ClientReport {
+        let told = self.reader.account().total();
+        let seen = &self.seen;
+        let counts = |of: &Histogram<u64>| {
+            of.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+        };
+        ClientReport {
+            account: Books::of(expected, seen.delivered, &told),
+            urgent: seen.urgent.len(),
+            end_ns: seen.end_ns,
+            tail_ns: counts(&seen.tail),
+            urgent_ns: counts(&seen.urgent),
+            used: Spent { cpu_s: cpu_s() - cpu_before, rss_mb: peak_rss_mb() },
+        }
+    }
+}
+
+/// What came.
+struct Seen {
+    lanes: Lanes,
+    delivered: u64,
+    end_ns: u64,
+    tail: Histogram<u64>,
+    urgent: Histogram<u64>,
+    malformed: Vec<(Level, Producer)>,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            lanes: Lanes::default(),
+            delivered: 0,
+            end_ns: 0,
+            tail: histogram(),
+            urgent: histogram(),
+            malformed: Vec::new(),
+        }
+    }
+
+    fn record(&mut self, record: RecordRef<'_>, place: &Place<'_>) {
+        let mut due = None;
+        for field in record.fields() {
+            match field {
+                Ok(Field::Argument(Value::Int(ns))) => due = due.or(u64::try_from(ns).ok()),
+                Ok(Field::Data(DUE, Value::Text(ns))) => due = due.or(ns.parse().ok()),
+                Ok(_) => {}
+                Err(_) => return self.malformed.push((place.lane, place.producer.clone())),
+            }
+        }
+        let urgent = self.lanes.is_urgent(record.level());
+        if urgent || self.delivered.is_multiple_of(TIMED) || place.record + 1 == place.records {
+            self.end_ns = monotonic_ns();
+        }
+        if let Some(due) = due
+            && (urgent || self.delivered.is_multiple_of(TIMED))
+        {
+            let of = if urgent { &mut self.urgent } else { &mut self.tail };
+            of.saturating_record(self.end_ns.saturating_sub(due).max(1));
+        }
+        self.delivered += 1;
+    }
+}

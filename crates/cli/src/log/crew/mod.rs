@@ -1,0 +1,128 @@
+//! Processes that log and processes that read, for the demo of logging and its bench: started,
+//! stopped on the way (SIGSTOP) and held to account by whoever runs them.
+//!
+//! Producers count what they log by level, clients what they get. A client is done when the sum of
+//! its account is what the producers say: delivered, filtered, and drops that were told.
+
+pub(crate) mod books;
+pub(crate) mod client;
+pub(crate) mod producer;
+pub(crate) mod syslog;
+pub(crate) mod words;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use helio_core::Qos;
+use helio_logging::Lanes;
+use words::{ClientOrder, ClientReport, ClientTask, Go, Offered, ProducerReport, ProducerTask};
+
+use crate::clock::monotonic_ns;
+use crate::error::CliResult;
+use crate::stop::Stop;
+use crate::worker::Worker;
+
+/// The first record is due this long after the order to begin.
+const LEAD_NS: u64 = 200_000_000;
+
+/// The topics of a task.
+fn lanes(prefix: &str, ordinary: Option<&Qos>) -> Lanes {
+    let lanes = Lanes::default().prefix(prefix);
+    match ordinary {
+        Some(qos) => lanes.ordinary(qos),
+        None => lanes,
+    }
+}
+
+/// What all producers together have logged.
+pub(crate) fn sum(produced: &BTreeMap<String, ProducerReport>) -> Offered {
+    let mut sum = Offered::new();
+    for (level, records) in produced.values().flat_map(|report| &report.offered) {
+        *sum.entry(*level).or_default() += records;
+    }
+    sum
+}
+
+/// A process and its name.
+struct Seat {
+    name: String,
+    worker: Worker,
+}
+
+/// All processes. Dropping it ends them, also those that are stopped.
+pub(crate) struct Crew {
+    clients: Vec<Seat>,
+    producers: Vec<Seat>,
+    stop: Stop,
+}
+
+impl Crew {
+    /// Starts the clients; all read when this returns.
+    pub(crate) fn of(clients: &[ClientTask], stop: &Stop) -> CliResult<Self> {
+        let start = |task: &ClientTask| {
+            let worker = Worker::start("log-client", &task.name, task, stop)?;
+            Ok(Seat { name: task.name.clone(), worker })
+        };
+        let mut clients = clients.iter().map(start).collect::<CliResult<Vec<_>>>()?;
+        clients.iter_mut().try_for_each(|seat| seat.worker.reply::<()>())?;
+        Ok(Self { clients, producers: Vec::new(), stop: stop.clone() })
+    }
+
+    /// Starts a producer, by this program or by another command that takes its place.
+    pub(crate) fn add(&mut self, task: &ProducerTask, by: Option<Command>) -> CliResult {
+        let (name, stop) = (&task.name, &self.stop);
+        let worker = match by {
+            Some(command) => Worker::start_by(command, "log-producer", name, task, stop),
+            None => Worker::start("log-producer", name, task, stop),
+        }?;
+        self.producers.push(Seat { name: name.clone(), worker });
+        Ok(())
+    }
+
+    /// Waits until all producers are ready, and has them begin; when that is, on the monotonic
+    /// clock.
+    pub(crate) fn begin(&mut self) -> CliResult<u64> {
+        self.producers.iter_mut().try_for_each(|seat| seat.worker.reply::<()>())?;
+        let start_ns = monotonic_ns() + LEAD_NS;
+        for seat in &mut self.producers {
+            seat.worker.order(&Go { start_ns })?;
+        }
+        Ok(start_ns)
+    }
+
+    /// Stops a client where it stands.
+    pub(crate) fn pause(&self, name: &str) -> CliResult {
+        self.clients.iter().filter(|seat| seat.name == name).try_for_each(|s| s.worker.pause())
+    }
+
+    /// Has a client go on.
+    pub(crate) fn resume(&self, name: &str) -> CliResult {
+        self.clients.iter().filter(|seat| seat.name == name).try_for_each(|s| s.worker.resume())
+    }
+
+    /// Waits until the producers have logged everything; their processes stay.
+    pub(crate) fn produced(&mut self) -> CliResult<BTreeMap<String, ProducerReport>> {
+        let report = |seat: &mut Seat| Ok((seat.name.clone(), seat.worker.reply()?));
+        self.producers.iter_mut().map(report).collect()
+    }
+
+    /// Has clients read what there is up to what was offered, and waits for their reports.
+    pub(crate) fn consumed(
+        &mut self,
+        wanted: impl Fn(&str) -> bool,
+        offered: &Offered,
+    ) -> CliResult<BTreeMap<String, ClientReport>> {
+        let mut those: Vec<_> = self.clients.iter_mut().filter(|s| wanted(&s.name)).collect();
+        for seat in &mut those {
+            seat.worker.order(&ClientOrder::End { offered: offered.clone() })?;
+        }
+        let report = |seat: &mut Seat| Ok((seat.name.clone(), seat.worker.reply()?));
+        those.into_iter().map(report).collect()
+    }
+
+    /// Ends all processes.
+    pub(crate) fn finish(self) -> CliResult {
+        let mut all = self.producers.into_iter().chain(self.clients);
+        all.try_for_each(|seat| seat.worker.finish())
+    }
+}

@@ -1,0 +1,310 @@
+//! A producer's process: logs by a schedule, or as fast as its records are taken.
+//!
+//! A schedule goes by ticks: what is due in a tick is logged at its beginning, in one go, and the
+//! process sleeps between. Each record has with it when it was due, however late it is logged.
+
+use std::time::Duration;
+
+use helio_bus::Bus;
+use helio_logging::{Audiences, Body, Level, LogError, LogOptions, Logger, Logging, audience, log};
+
+use super::syslog;
+use super::words::{Batch, Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
+use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
+use crate::error::{CliError, CliResult};
+use crate::worker::{hear, say};
+
+/// From one beginning of a schedule's ticks to the next.
+const TICK_NS: u64 = 1_000_000;
+const TICKS_PER_S: f64 = 1e3;
+/// Records that are logged from one look at the clock to the next, where there is no schedule.
+const TURN: u64 = 64;
+/// Bytes of a packet's entry, which a record has besides its body (docs/formats/log.md).
+const ENTRY_BYTES: usize = 28;
+/// A time that has as many bytes as that of a machine that has run for less than three days.
+const DUE: i64 = 1 << 47;
+/// Where there is no schedule, the ring, and the most bytes of it that wait: from half of the ring
+/// on the library hurries, from 70 % on it sheds.
+const RING_BYTES: usize = 8 << 20;
+const WINDOW_BYTES: usize = 5 << 20;
+/// How long a producer without a schedule waits where that many wait.
+const PAUSE: Duration = Duration::from_micros(100);
+/// How long the last records may take to be acknowledged.
+const FLUSH: Duration = Duration::from_secs(60);
+
+/// Runs the process.
+pub(crate) fn run(task: &ProducerTask) -> CliResult {
+    match &task.way {
+        Way::Bus { batch } => {
+            let mut bus = OnBus::open(task, *batch)?;
+            play(task, &mut bus)
+        }
+        Way::Syslog { address } => play(task, &mut syslog::Sender::open(task, address)?),
+    }
+}
+
+/// Where records go.
+pub(super) trait Sink {
+    /// An ordinary record; the level of its lane.
+    fn one(&mut self, number: u64, due_ns: u64) -> CliResult<Level>;
+    /// An urgent record.
+    fn urgent(&mut self, level: Level, due_ns: u64) -> CliResult;
+    /// What was logged at once is on its way.
+    fn turn(&mut self) -> CliResult;
+    /// Waits until more may be logged, where there is no schedule.
+    fn wait(&mut self, logged: u64);
+    /// Waits until everything was taken: records, and their bytes.
+    fn finish(&mut self) -> CliResult<(u64, u64)>;
+}
+
+fn play(task: &ProducerTask, sink: &mut impl Sink) -> CliResult {
+    say(&())?;
+    let Some(go) = hear::<Go>()? else { return Ok(()) };
+    let cpu = cpu_s();
+    let mut play = Play { task, start_ns: go.start_ns, logged: 0, urgent: 0, offered: [0; 12] };
+    match task.rate_hz {
+        Some(rate) => play.paced(sink, rate)?,
+        None => play.fast(sink)?,
+    }
+    let (published, bytes) = sink.finish()?;
+    say(&ProducerReport {
+        offered: play.offered(),
+        published,
+        bytes,
+        end_ns: monotonic_ns(),
+        used: Spent { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() },
+    })?;
+    // It stays until all have read: on some transports what was said goes with the process.
+    hear::<()>()?;
+    Ok(())
+}
+
+struct Play<'a> {
+    task: &'a ProducerTask,
+    start_ns: u64,
+    logged: u64,
+    /// Urgent records so far.
+    urgent: u64,
+    /// By level.
+    offered: [u64; 12],
+}
+
+impl Play<'_> {
+    fn paced(&mut self, sink: &mut impl Sink, rate_hz: f64) -> CliResult {
+        let ticks = self.task.time_ns.div_ceil(TICK_NS);
+        for tick in 0..ticks {
+            let due_ns = self.start_ns + tick * TICK_NS;
+            sleep_until(due_ns);
+            self.urgent(sink, due_ns)?;
+            let by_now = ((tick + 1) as f64 * rate_hz / TICKS_PER_S) as u64;
+            while self.logged < by_now {
+                self.one(sink, due_ns)?;
+            }
+            sink.turn()?;
+        }
+        Ok(())
+    }
+
+    fn fast(&mut self, sink: &mut impl Sink) -> CliResult {
+        sleep_until(self.start_ns);
+        loop {
+            let now_ns = monotonic_ns();
+            if now_ns >= self.start_ns + self.task.time_ns {
+                return Ok(());
+            }
+            self.urgent(sink, now_ns)?;
+            for _ in 0..TURN {
+                self.one(sink, now_ns)?;
+            }
+            sink.turn()?;
+            sink.wait(self.logged + self.urgent);
+        }
+    }
+
+    fn one(&mut self, sink: &mut impl Sink, due_ns: u64) -> CliResult {
+        let level = sink.one(self.logged, due_ns)?;
+        self.offered[usize::from(level.number())] += 1;
+        self.logged += 1;
+        Ok(())
+    }
+
+    /// Logs the urgent records that are due by now.
+    fn urgent(&mut self, sink: &mut impl Sink, now_ns: u64) -> CliResult {
+        let Some(Urgent { level, first_ns, every_ns }) = self.task.urgent else { return Ok(()) };
+        loop {
+            let after = match (self.urgent, every_ns) {
+                (0, _) => 0,
+                (1.., None) => return Ok(()),
+                (before, Some(every_ns)) => before * every_ns,
+            };
+            let due_ns = self.start_ns + first_ns + after;
+            if due_ns > now_ns {
+                return Ok(());
+            }
+            let level = Level::new(level).unwrap_or(Level::ALERT);
+            sink.urgent(level, due_ns)?;
+            self.offered[usize::from(level.number())] += 1;
+            self.urgent += 1;
+        }
+    }
+
+    fn offered(&self) -> Offered {
+        let levels = (0_u8..).zip(self.offered).filter(|(_, records)| *records > 0);
+        levels.collect()
+    }
+}
+
+/// Sleeps and does not spin: the process's CPU time is a figure.
+fn sleep_until(at_ns: u64) {
+    let left = at_ns.saturating_sub(monotonic_ns());
+    if left > 0 {
+        std::thread::sleep(Duration::from_nanos(left));
+    }
+}
+
+/// A producer with a bus of its own.
+struct OnBus {
+    logging: Logging,
+    mount: Logger,
+    operator: Logger,
+    science: Logger,
+    developer: Logger,
+    everyone: Logger,
+    content: Content,
+    /// What fills a record up to its size.
+    filling: String,
+    /// The most records that may wait, where there is no schedule.
+    window: u64,
+}
+
+impl OnBus {
+    fn open(task: &ProducerTask, batch: Batch) -> CliResult<Self> {
+        let bus = Bus::builder().producer(&task.name).connect(&task.url)?;
+        let defaults = LogOptions::default();
+        let options = LogOptions {
+            lanes: super::lanes(&task.prefix, task.ordinary.as_ref()),
+            batch_age: batch.age.unwrap_or(defaults.batch_age),
+            batch_records: batch.records.unwrap_or(defaults.batch_records),
+            ring_bytes: if task.rate_hz.is_some() { defaults.ring_bytes } else { RING_BYTES },
+            ..defaults
+        };
+        let logging = Logging::start(bus, options)?;
+        let mount = logging.logger(&format!("CONTROL/{}/Mount", task.name));
+        let to = |name: &str| mount.to(&Audiences::of([name]));
+        let size = match task.content {
+            Content::Night => 0,
+            Content::Bytes(size) => size,
+        };
+        Ok(Self {
+            operator: to(audience::OPERATOR),
+            science: to(audience::SCILOG),
+            developer: to(audience::DEVELOPER),
+            everyone: mount.to(&Audiences::everyone()),
+            mount,
+            logging,
+            content: task.content,
+            filling: "x".repeat(filling_bytes(size)),
+            window: (WINDOW_BYTES / (size.max(64) + 32)) as u64,
+        })
+    }
+}
+
+/// How long a record's text argument is, so that the record has so many bytes.
+fn filling_bytes(size: usize) -> usize {
+    let bytes = |filling: usize| {
+        let mut body = Body::new();
+        body.argument_int(DUE).argument_text(&"x".repeat(filling));
+        ENTRY_BYTES + body.as_bytes().len()
+    };
+    // A longer text has a longer length before it.
+    let guess = size.saturating_sub(bytes(0));
+    guess.saturating_sub(bytes(guess).saturating_sub(size))
+}
+
+impl Sink for OnBus {
+    fn one(&mut self, number: u64, due_ns: u64) -> CliResult<Level> {
+        let due = due_ns as i64;
+        if let Content::Bytes(_) = self.content {
+            log!(self.mount, Level::INFO, "due {}: {}", due, self.filling);
+            return Ok(Level::INFO);
+        }
+        Ok(match number % 1_000 {
+            999 => {
+                log!(self.operator, Level::ERROR, "due {}: axis {} is off", due, "azimuth");
+                Level::ERROR
+            }
+            499 => {
+                log!(self.developer, Level::WARNING, "due {}: retried {} times", due, 3);
+                Level::WARNING
+            }
+            n if n % 125 == 0 => {
+                log!(self.science, Level::NOTICE, "due {}: exposure {} done", due, number);
+                Level::NOTICE
+            }
+            n if n % 20 == 1 => {
+                log!(self.operator, Level::INFO, "due {}: {}", due, "on target"; settled = true);
+                Level::INFO
+            }
+            _ => {
+                let (azimuth, elevation) = (number as f64 * 1e-3, 45.0);
+                log!(self.mount, Level::DEBUG, "due {}: at {} {}", due, azimuth, elevation);
+                Level::DEBUG
+            }
+        })
+    }
+
+    fn urgent(&mut self, level: Level, due_ns: u64) -> CliResult {
+        log!(self.everyone, level, "due {}: wind of {} m/s, park now", due_ns as i64, 31.5);
+        Ok(())
+    }
+
+    fn turn(&mut self) -> CliResult {
+        Ok(())
+    }
+
+    fn wait(&mut self, logged: u64) {
+        // What is shed does not wait: this ends also where the bus takes nothing.
+        let waiting = || {
+            let figures = self.logging.figures();
+            logged.saturating_sub(figures.published + figures.shed)
+        };
+        while waiting() > self.window {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn finish(&mut self) -> CliResult<(u64, u64)> {
+        if !self.logging.flush(FLUSH) {
+            let why = self.logging.trouble().unwrap_or_else(|| "it is slow".to_owned());
+            let what = "the bus has not taken all log records within a minute";
+            return Err(CliError::Failure(format!("{what}: {why}")));
+        }
+        let figures = self.logging.figures();
+        Ok((figures.published, figures.bytes))
+    }
+}
+
+impl From<LogError> for CliError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Connect(error) => error.into(),
+            LogError::Topic(error) => error.into(),
+            error => Self::Failure(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_the_size_that_is_asked_for() {
+        for size in [64, 300, 1_000, 100_000] {
+            let mut body = Body::new();
+            body.argument_int(DUE).argument_text(&"x".repeat(filling_bytes(size)));
+            assert_eq!(ENTRY_BYTES + body.as_bytes().len(), size);
+        }
+        assert_eq!(filling_bytes(1), 0);
+    }
+}

@@ -1,0 +1,112 @@
+//! A producer without a bus: it sends its records to a service by syslog over TCP.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+
+use helio_bus::{Clock as _, SystemClock};
+use helio_logging::Level;
+
+use super::client::DUE;
+use super::producer::Sink;
+use super::words::{Content, ProducerTask};
+use crate::error::{CliError, CliResult};
+
+/// Bytes that are gathered before they are sent, at most.
+const GATHERED: usize = 64 << 10;
+/// Facility local0 (RFC 5424, table 1), in a priority.
+const LOCAL0: u8 = 16 * 8;
+/// Severities of RFC 5424, table 2.
+const ALERT: u8 = 1;
+const INFORMATIONAL: u8 = 6;
+
+/// A connection.
+pub(super) struct Sender {
+    stream: TcpStream,
+    clock: SystemClock,
+    /// What stands behind the time in each message, up to the due time.
+    from: String,
+    filling: String,
+    frames: Vec<u8>,
+    message: Vec<u8>,
+    records: u64,
+    bytes: u64,
+}
+
+impl Sender {
+    /// Connects.
+    pub(super) fn open(task: &ProducerTask, address: &str) -> CliResult<Self> {
+        let stream = TcpStream::connect(address)
+            .map_err(|e| CliError::Failure(format!("nobody takes syslog at {address}: {e}")))?;
+        let (name, process) = (&task.name, std::process::id());
+        let from = format!(" localhost {name} {process} - [data@32473 {DUE}=\"");
+        let size = match task.content {
+            Content::Night => 0,
+            Content::Bytes(size) => size,
+        };
+        let mut sender = Self {
+            stream,
+            clock: SystemClock::new(),
+            from,
+            filling: String::new(),
+            frames: Vec::new(),
+            message: Vec::new(),
+            records: 0,
+            bytes: 0,
+        };
+        sender.add(INFORMATIONAL, u64::MAX >> 8)?;
+        let without = std::mem::take(&mut sender.frames).len();
+        sender.filling = "x".repeat(size.saturating_sub(without));
+        sender.records = 0;
+        Ok(sender)
+    }
+
+    fn add(&mut self, severity: u8, due_ns: u64) -> CliResult {
+        let time = self.clock.now().to_utc_string();
+        // RFC 5424 has six digits.
+        let time = time.get(..time.len() - 4).unwrap_or(&time);
+        let (priority, from, filling) = (LOCAL0 + severity, &self.from, &self.filling);
+        self.message.clear();
+        let written = write!(self.message, "<{priority}>1 {time}Z{from}{due_ns}\"] {filling}")
+            .and_then(|()| write!(self.frames, "{} ", self.message.len()));
+        // Memory takes everything.
+        written.map_err(|e| CliError::Failure(e.to_string()))?;
+        self.frames.extend_from_slice(&self.message);
+        self.records += 1;
+        if self.frames.len() < GATHERED { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> CliResult {
+        let sent = self.stream.write_all(&self.frames);
+        sent.map_err(|e| CliError::Failure(format!("the service takes no more syslog: {e}")))?;
+        self.bytes += self.frames.len() as u64;
+        self.frames.clear();
+        Ok(())
+    }
+}
+
+impl Sink for Sender {
+    fn one(&mut self, _: u64, due_ns: u64) -> CliResult<Level> {
+        self.add(INFORMATIONAL, due_ns)?;
+        Ok(Level::INFO)
+    }
+
+    fn urgent(&mut self, level: Level, due_ns: u64) -> CliResult {
+        self.add(if level >= Level::EMERGENCY { 0 } else { ALERT }, due_ns)?;
+        self.send()
+    }
+
+    fn turn(&mut self) -> CliResult {
+        self.send()
+    }
+
+    fn wait(&mut self, _: u64) {
+        // The connection holds it up.
+    }
+
+    fn finish(&mut self) -> CliResult<(u64, u64)> {
+        self.send()?;
+        let closed = self.stream.shutdown(Shutdown::Write);
+        closed.map_err(|e| CliError::Failure(format!("the service's connection: {e}")))?;
+        Ok((self.records, self.bytes))
+    }
+}
