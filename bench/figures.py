@@ -71,9 +71,9 @@ class Case:
     """A command line of one of the programs that measure, or a builtin; and its goals.
 
     `command` is one of `helio bench`, `python` of bench/python_speed.py, `peer` of bench/compare's
-    program, `confluent` of bench/confluent_speed.py. `engine` is a command line of tests/engines,
-    without its `start`: what is to run meanwhile; `service` is one of `helio`, that prints JSON and
-    takes `--dir`, which runs meanwhile too.
+    program, `confluent` of bench/confluent_speed.py, `rsyslog` of bench/rsyslog_speed.py.
+    `engine` is a command line of tests/engines, without its `start`: what is to run meanwhile;
+    `service` is one of `helio`, that prints JSON and takes `--dir`, which runs meanwhile too.
 
     Where `beside` names another command line of `helio bench`, the two are run in turn `pairs`
     times, and the line has under `ratio` the medians of what each pair's figures are to each other:
@@ -85,6 +85,7 @@ class Case:
     python: str | None
     peer: str | None
     confluent: str | None
+    rsyslog: str | None
     builtin: str | None
     engine: str | None
     service: str | None
@@ -97,7 +98,8 @@ class Case:
     @property
     def can_run(self) -> bool:
         """Whether there is something to run: some cases are goals of figures of others."""
-        programs = (self.command, self.python, self.peer, self.confluent, self.builtin)
+        ours = (self.command, self.python, self.builtin)
+        programs = (*ours, self.peer, self.confluent, self.rsyslog)
         return any(program is not None for program in programs)
 
 
@@ -132,6 +134,7 @@ def cases(path: Path) -> list[Case]:
             python=table.get("python"),
             peer=table.get("peer"),
             confluent=table.get("confluent"),
+            rsyslog=table.get("rsyslog"),
             builtin=table.get("builtin"),
             engine=table.get("engine"),
             service=table.get("service"),
