@@ -1,11 +1,12 @@
 //! The command line of `helio log` as a table.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use helio_bus::Tai;
-use helio_logging::{Cursor, Level, Value};
+use helio_logging::{Cursor, Level, Start, Value};
 
 use crate::args::{EndArgs, Output, RunArgs};
 use crate::units;
@@ -17,6 +18,8 @@ pub(crate) enum LogCommand {
     Tail(TailArgs),
     /// Publish a log record, or one a line of standard input.
     Emit(EmitArgs),
+    /// Raise alarms where declared sequences of records appear, or do not end.
+    Watch(WatchArgs),
     /// Twenty producers, a flood, a consumer that hangs: every record is accounted for.
     Demo(DemoArgs),
 }
@@ -42,6 +45,27 @@ pub(crate) enum From {
     Ago(Duration),
     /// Where another one has ended.
     Cursor(Cursor),
+}
+
+impl From {
+    /// Where a reader begins: here, or with what there is by itself.
+    pub(crate) fn start(given: Option<&Self>, follows: bool, now: Tai) -> Start {
+        match given {
+            Some(Self::Latest) => Start::Latest,
+            Some(Self::Earliest) => Start::Earliest,
+            Some(Self::Time(time)) => Start::Time(*time),
+            Some(Self::Ago(ago)) => Start::Time(before(now, *ago)),
+            Some(Self::Cursor(cursor)) => Start::Cursor(cursor.clone()),
+            None if follows => Start::Latest,
+            None => Start::Earliest,
+        }
+    }
+}
+
+/// So long before a time.
+pub(super) fn before(now: Tai, ago: Duration) -> Tai {
+    let nanos = i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX);
+    Tai::from_nanos(now.nanos().saturating_sub(nanos))
 }
 
 impl FromStr for From {
@@ -94,6 +118,40 @@ pub(crate) struct TailArgs {
     /// Print an XML document of log entries, as ALMA's ACS has them.
     #[arg(long, conflicts_with = "json")]
     pub(crate) xml: bool,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio log watch`.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The state machines, a YAML file; docs/logging.md has its form.
+    #[arg(value_name = "FILE")]
+    pub(crate) machines: PathBuf,
+    /// Read the file, say what is wrong with it, and end.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print alarms and publish none.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// A file for where it stands: the next one goes on there.
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
+    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// End when all that is there was looked at, instead of waiting for more.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
+    /// How long records are held, to put those of all levels and producers in the order of their
+    /// times.
+    #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) hold: Duration,
     #[command(flatten)]
     pub(crate) lanes: LanesArgs,
     #[command(flatten)]

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &EmitArgs, url: Option<&str>, stop: &Stop) -> CliResult 
 }
 
 /// The topic of a level: as it is, or made.
-fn open(bus: &Bus, lanes: &Lanes, level: Level) -> Result<Topic, TopicError> {
+pub(super) fn open(bus: &Bus, lanes: &Lanes, level: Level) -> Result<Topic, TopicError> {
     match bus.topic(TopicSpec::new(&lanes.topic_name(level))?) {
         Err(TopicError::NoSuchTopic(_)) => bus.topic(lanes.topic(level)?),
         opened => opened,

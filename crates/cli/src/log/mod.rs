@@ -6,6 +6,7 @@ mod demo;
 mod emit;
 mod line;
 mod tail;
+mod watch;
 
 use args::LogCommand;
 use helio_logging::{Lanes, ReaderError};
@@ -18,6 +19,7 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
     match command {
         LogCommand::Tail(args) => tail::run(args, url, stop),
         LogCommand::Emit(args) => emit::run(args, url, stop),
+        LogCommand::Watch(args) => watch::run(args, url, stop),
         LogCommand::Demo(args) => demo::run(args, url, stop),
     }
 }

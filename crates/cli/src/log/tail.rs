@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Tai};
 use helio_logging::edge::{acs_xml, json};
-use helio_logging::{
-    Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Start, Views,
-};
+use helio_logging::{Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Views};
 
 use super::args::{From, TailArgs};
 use super::line::{Colours, line};
@@ -40,15 +38,7 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
 
 fn options(args: &TailArgs, bus: &Bus) -> CliResult<ReaderOptions> {
     let now = bus.clock().now();
-    let start = match &args.from {
-        Some(From::Latest) => Start::Latest,
-        Some(From::Earliest) => Start::Earliest,
-        Some(From::Time(time)) => Start::Time(*time),
-        Some(From::Ago(ago)) => Start::Time(before(now, *ago)),
-        Some(From::Cursor(cursor)) => Start::Cursor(cursor.clone()),
-        None if args.no_follow => Start::Earliest,
-        None => Start::Latest,
-    };
+    let start = From::start(args.from.as_ref(), !args.no_follow, now);
     let follow = if args.no_follow { Follow::No } else { Follow::Yes };
     let wanted = selector(args, now)?;
     let options = ReaderOptions::from(start).follow(follow).levels(wanted.levels());
@@ -63,11 +53,6 @@ fn selector(args: &TailArgs, now: Tai) -> CliResult<Selector> {
     let predicate = predicate.map_err(|error| CliError::Usage(error.to_string()))?;
     let compiled = predicate.compile(now, &Views::default());
     compiled.map_err(|error| CliError::Usage(error.to_string()))
-}
-
-fn before(now: Tai, ago: Duration) -> Tai {
-    let nanos = i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX);
-    Tai::from_nanos(now.nanos().saturating_sub(nanos))
 }
 
 enum End {

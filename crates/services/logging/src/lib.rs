@@ -21,6 +21,7 @@ mod reader;
 mod record;
 mod template;
 mod value;
+mod watch;
 mod wire;
 
 pub use body::{Body, Field};
@@ -31,8 +32,8 @@ pub use packet::{
     Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
 };
 pub use predicate::{
-    CompileError, Glob, GlobError, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES, Predicate, PredicateError,
-    Selected, Selector, Views, words,
+    CompileError, FieldName, Glob, GlobError, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES, Predicate,
+    PredicateError, Selected, Selector, Views, words,
 };
 pub use producer::{
     Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
@@ -45,3 +46,4 @@ pub use reader::{
 };
 pub use record::{Audiences, Record, Site, Stack, Style, audience};
 pub use value::{MAX_DEPTH, Value};
+pub use watch::{KeptError, MAX_INSTANCES, WATCH_LOGGER, Watch, WatchError};

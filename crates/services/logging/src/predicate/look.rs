@@ -7,9 +7,9 @@ use helio_core::{Tai, TraceId};
 
 use super::compare::{inside, named};
 use super::select::{AudienceTest, BodyTest, PlaceTest};
-use super::tree::{Path, Root, TextField};
+use super::tree::{Field, Path, Root, TextField};
 use super::words::has_phrase;
-use crate::body::Field;
+use crate::body::Field as InBody;
 use crate::level::Level;
 use crate::packet::RecordRef;
 use crate::record::{Record, Site};
@@ -54,20 +54,37 @@ impl Look for Whole<'_> {
     }
 
     fn place(&self, test: &PlaceTest) -> bool {
-        let Record { logger, host, process, producer, site, .. } = self.record;
-        test.holds(site.line, |field| match field {
-            TextField::Logger => logger,
-            TextField::Host => host,
-            TextField::Process => process,
-            TextField::Producer => producer,
-            TextField::File => &site.file,
-            TextField::Routine => &site.routine,
-            _ => "",
-        })
+        test.holds(self.record.site.line, |field| fixed(self.record, field))
     }
 
     fn body(&self, test: &BodyTest) -> Option<bool> {
         Some(self.body.holds(test))
+    }
+}
+
+/// What a record has at a fixed place.
+fn fixed(record: &Record, field: TextField) -> &str {
+    match field {
+        TextField::Logger => &record.logger,
+        TextField::Host => &record.host,
+        TextField::Process => &record.process,
+        TextField::Producer => &record.producer,
+        TextField::File => &record.site.file,
+        TextField::Routine => &record.site.routine,
+        _ => "",
+    }
+}
+
+/// What a record has in a field, as a text.
+pub(super) fn shown(field: &Field, record: &Record) -> Option<String> {
+    let body = Body::of_record(record);
+    match field {
+        Field::Level => Some(record.level.to_string()),
+        Field::Time => Some(record.time.to_string()),
+        Field::Line => (record.site.line > 0).then(|| record.site.line.to_string()),
+        Field::Audience => record.audiences.names.first().cloned(),
+        Field::Text(field) => Some(format!("{}{}", fixed(record, *field), body.text_of(*field))),
+        Field::Value(path) => body.values(path).first().map(ToString::to_string),
     }
 }
 
@@ -133,19 +150,19 @@ impl<'a> Body<'a> {
         let mut body = Self::empty(site);
         for field in record.fields().map_while(Result::ok) {
             match field {
-                Field::Text(text) => body.text = Some(text),
-                Field::Argument(value) => body.arguments.to_mut().push(value),
-                Field::Data(name, value) => body.data.push((name, Cow::Owned(value))),
-                Field::Thread(text) => body.thread = text,
-                Field::Context(text) => body.context = text,
-                Field::Array(text) => body.array = text,
-                Field::Antenna(text) => body.antenna = text,
-                Field::Stack(id, _) => body.stack = id,
-                Field::LogId(text) => body.log_id = text,
-                Field::Uri(text) => body.uri = text,
-                Field::Trace(trace) => body.trace = Some(trace),
-                Field::Span(span) => body.span = Some(span),
-                Field::Observed(_) | Field::Flags(_) => {}
+                InBody::Text(text) => body.text = Some(text),
+                InBody::Argument(value) => body.arguments.to_mut().push(value),
+                InBody::Data(name, value) => body.data.push((name, Cow::Owned(value))),
+                InBody::Thread(text) => body.thread = text,
+                InBody::Context(text) => body.context = text,
+                InBody::Array(text) => body.array = text,
+                InBody::Antenna(text) => body.antenna = text,
+                InBody::Stack(id, _) => body.stack = id,
+                InBody::LogId(text) => body.log_id = text,
+                InBody::Uri(text) => body.uri = text,
+                InBody::Trace(trace) => body.trace = Some(trace),
+                InBody::Span(span) => body.span = Some(span),
+                InBody::Observed(_) | InBody::Flags(_) => {}
             }
         }
         body

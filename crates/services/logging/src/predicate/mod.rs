@@ -28,7 +28,11 @@ pub use select::{CompileError, Selected, Selector};
 pub use views::Views;
 pub use words::words;
 
-use tree::Expression;
+use look::shown;
+pub(crate) use parse::span;
+use tree::{Expression, Field};
+
+use crate::record::Record;
 
 /// The most bytes of a predicate: a page of text.
 pub const MAX_PREDICATE_BYTES: usize = 4_096;
@@ -97,6 +101,33 @@ impl Predicate {
             (_, true) => Ok(self.clone()),
             _ => format!("({self}) and ({other})").parse(),
         }
+    }
+}
+
+/// The name of a field, as predicates have it: `antenna`, `data.axis`, `args.0`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldName(Field);
+
+impl FieldName {
+    /// What a record has there, as it is shown; none where it has nothing. Of several audiences,
+    /// or data of one name, it is the first.
+    #[must_use]
+    pub fn shown(&self, record: &Record) -> Option<String> {
+        shown(&self.0, record).filter(|text| !text.is_empty())
+    }
+}
+
+impl FromStr for FieldName {
+    type Err = PredicateError;
+
+    fn from_str(text: &str) -> Result<Self, PredicateError> {
+        parse::field(text).map(Self)
+    }
+}
+
+impl fmt::Display for FieldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

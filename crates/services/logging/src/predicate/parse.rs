@@ -46,6 +46,14 @@ pub(super) fn parse(text: &str) -> Result<Expression> {
     Ok(tree)
 }
 
+/// The name of a field, and nothing else.
+pub(super) fn field(text: &str) -> Result<Field> {
+    let mut parser = Parser { text, at: 0, nesting: 0, regexes: 0 };
+    let field = parser.field()?;
+    let whole = field.filter(|_| parser.rest().is_empty());
+    whole.ok_or_else(|| parser.error(0, &format!("one of the fields {}", Field::names())))
+}
+
 /// The sign of a comparison.
 #[derive(Clone, Copy)]
 enum Relation {
@@ -465,7 +473,7 @@ fn moment(text: &str) -> Option<Moment> {
     (time.to_string().parse() == Ok(time)).then_some(Moment::At(time))
 }
 
-fn span(mut text: &str) -> Option<i64> {
+pub(crate) fn span(mut text: &str) -> Option<i64> {
     let mut nanos: i64 = 0;
     while !text.is_empty() {
         let digits = text.find(|c: char| !c.is_ascii_digit())?;

@@ -1,0 +1,344 @@
+//! State machines over log records: an alarm where a declared sequence appears, or fails to end.
+//!
+//! ALMA's Log Detector, as a value: records and times come in, alarms go out; no clock, no bus.
+//! Time comes with the records, and by [`Watch::at`] where none come. Memory is bounded: a machine
+//! has at most [`MAX_INSTANCES`] values of its field under way, the oldest is dropped, and counted.
+
+mod kept;
+mod rules;
+
+use std::collections::HashMap;
+
+use helio_core::Tai;
+
+pub use kept::KeptError;
+pub use rules::WatchError;
+
+use crate::level::Level;
+use crate::predicate::Views;
+use crate::record::{Record, Site};
+use crate::value::Value;
+use rules::{Alarm, Cause, Machine, State, Way};
+
+/// The most values of a machine's field that are under way at once: an observatory's antennas and
+/// actuators, and not each number that a message names.
+pub const MAX_INSTANCES: usize = 10_000;
+/// The most records that an alarm quotes: those that led to it last.
+const MAX_STEPS: usize = 16;
+/// No way is due.
+const NEVER: Tai = Tai::from_nanos(i64::MAX);
+/// What loggers of alarms begin with; their records lead no machine.
+pub const WATCH_LOGGER: &str = "watch";
+
+/// Machines, and where they stand.
+///
+/// ```
+/// use helio_logging::{Level, Record, Views, Watch};
+///
+/// let rules = "
+/// machines:
+///   - name: slews
+///     each: antenna
+///     states:
+///       start:
+///         - {when: '\"slew started\"', to: slewing}
+///       slewing:
+///         - when: '\"slew done\"'
+///         - {after: 60s, raise: {message: 'a slew of {antenna} has not ended'}}
+/// ";
+/// let begin = "2026-11-21T03:00:00Z".parse()?;
+/// let mut watch = Watch::read(rules, begin, &Views::default())?;
+/// let mut record = Record::new(begin, Level::INFO, "CONTROL/DV11/Mount", "slew started");
+/// record.antenna = "DV11".into();
+/// assert!(watch.record(&record, begin).is_empty());
+/// let alarms = watch.at("2026-11-21T03:01:00Z".parse()?);
+/// assert_eq!(alarms[0].message(), "a slew of DV11 has not ended");
+/// assert_eq!(alarms[0].level, Level::ALERT);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Watch {
+    machines: Vec<Running>,
+    now: Tai,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    machine: Machine,
+    /// Those that are not as they began, by the value of the machine's field.
+    instances: HashMap<String, Instance>,
+    /// Before this no way that waits is due.
+    due: Tai,
+}
+
+/// Where a machine stands for a value.
+#[derive(Debug, Clone, PartialEq)]
+struct Instance {
+    state: usize,
+    since: Tai,
+    /// How many records of each way out have matched.
+    counts: Vec<u32>,
+    /// What led here.
+    steps: Vec<Step>,
+    /// The antenna and array of the newest of these records.
+    antenna: String,
+    array: String,
+}
+
+/// A record that a machine has counted.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    time: Tai,
+    level: Level,
+    logger: String,
+    message: String,
+}
+
+impl Step {
+    fn of(record: &Record) -> Self {
+        let (time, level) = (record.time, record.level);
+        Self { time, level, logger: record.logger.clone(), message: record.message() }
+    }
+
+    fn value(&self) -> Value {
+        Value::from(format!("{} {} {}: {}", self.time, self.level, self.logger, self.message))
+    }
+}
+
+impl Instance {
+    fn new(since: Tai, state: &State) -> Self {
+        let counts = vec![0; state.ways.len()];
+        let (antenna, array) = (String::new(), String::new());
+        Self { state: 0, since, counts, steps: Vec::new(), antenna, array }
+    }
+
+    /// The way that waits for the shortest time, and until when.
+    fn due(&self, states: &[State]) -> Option<(Tai, usize)> {
+        let ways = states[self.state].ways.iter().enumerate();
+        let waits = ways.filter_map(|(place, way)| match way.cause {
+            Cause::After(nanos) => {
+                Some((Tai::from_nanos(self.since.nanos().saturating_add(nanos)), place))
+            }
+            Cause::Records(..) => None,
+        });
+        waits.min()
+    }
+
+    fn remember(&mut self, record: &Record) {
+        if self.steps.len() == MAX_STEPS {
+            self.steps.remove(0);
+        }
+        self.steps.push(Step::of(record));
+        self.antenna.clone_from(&record.antenna);
+        self.array.clone_from(&record.array);
+    }
+}
+
+impl Watch {
+    /// Machines of a YAML document (`docs/logging.md`), all where they begin. Times in their
+    /// predicates, as in `time > -1h`, are counted from `now`.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn read(text: &str, now: Tai, views: &Views) -> Result<Self, WatchError> {
+        let machines = rules::read(text, now, views)?;
+        let running = |machine| Running { machine, instances: HashMap::new(), due: now };
+        Ok(Self { machines: machines.into_iter().map(running).collect(), now, dropped: 0 })
+    }
+
+    /// The machines' names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.machines.iter().map(|running| running.machine.name.as_str())
+    }
+
+    /// The levels of records that can lead a machine anywhere, in rising order.
+    pub fn levels(&self) -> impl Iterator<Item = Level> {
+        let states = self.machines.iter().flat_map(|running| &running.machine.states);
+        let mut levels: Vec<_> = states
+            .flat_map(|state| &state.ways)
+            .filter_map(|way| match &way.cause {
+                Cause::Records(selector, _) => Some(selector.levels()),
+                Cause::After(_) => None,
+            })
+            .flatten()
+            .collect();
+        levels.sort_unstable();
+        levels.dedup();
+        levels.into_iter()
+    }
+
+    /// How many machines are under way for some value.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.machines.iter().map(|running| running.instances.len()).sum()
+    }
+
+    /// How many were dropped because there were too many.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// A record counts as of `now`, which is its time where its clock is to be believed; what is
+    /// raised by the time until then, and by it.
+    pub fn record(&mut self, record: &Record, now: Tai) -> Vec<Record> {
+        let mut raised = self.at(now);
+        let own = record.logger.strip_prefix(WATCH_LOGGER);
+        if own.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return raised;
+        }
+        // A record that comes late does not turn the time back.
+        let now = self.now;
+        for running in &mut self.machines {
+            self.dropped += running.record(record, now, &mut raised);
+        }
+        raised
+    }
+
+    /// It is that late, or later; what is raised by that.
+    pub fn at(&mut self, now: Tai) -> Vec<Record> {
+        self.now = self.now.max(now);
+        let mut raised = Vec::new();
+        for running in &mut self.machines {
+            running.at(self.now, &mut raised);
+        }
+        raised.sort_by_key(|alarm| alarm.time);
+        raised
+    }
+}
+
+impl Running {
+    /// Leads the machine of the record's value on; how many others made room for it.
+    fn record(&mut self, record: &Record, now: Tai, raised: &mut Vec<Record>) -> u64 {
+        let Self { machine, instances, .. } = self;
+        let value = match &machine.each {
+            None => String::new(),
+            Some(field) => match field.shown(record) {
+                Some(value) => value,
+                None => return 0,
+            },
+        };
+        let state = instances.get(&value).map_or(0, |instance| instance.state);
+        let ways = &machine.states[state].ways;
+        let matches = |way: &Way| match &way.cause {
+            Cause::Records(selector, _) => selector.matches(record),
+            Cause::After(_) => false,
+        };
+        let Some(place) = ways.iter().position(matches) else { return 0 };
+        let mut dropped = 0;
+        if instances.len() >= MAX_INSTANCES && !instances.contains_key(&value) {
+            let oldest = instances.iter().min_by_key(|(_, instance)| instance.since);
+            let oldest = oldest.map(|(value, _)| value.clone());
+            dropped = u64::from(oldest.and_then(|value| instances.remove(&value)).is_some());
+        }
+        let new = || Instance::new(now, &machine.states[0]);
+        let instance = instances.entry(value.clone()).or_insert_with(new);
+        instance.remember(record);
+        instance.counts[place] += 1;
+        let way = &machine.states[state].ways[place];
+        let needed = if let Cause::Records(_, times) = way.cause { times } else { 1 };
+        if instance.counts[place] >= needed {
+            self.follow(&value, place, record.time, (now, now), raised);
+        }
+        dropped
+    }
+
+    /// Follows ways that wait, until none is due.
+    fn at(&mut self, now: Tai, raised: &mut Vec<Record>) {
+        if now < self.due {
+            return;
+        }
+        if self.waits_at_start() {
+            let new = || Instance::new(now, &self.machine.states[0]);
+            self.instances.entry(String::new()).or_insert_with(new);
+        }
+        loop {
+            let first = self.instances.iter().filter_map(|(value, instance)| {
+                let (due, place) = instance.due(&self.machine.states)?;
+                Some((due, value, place))
+            });
+            let Some((due, value, place)) = first.min() else { break self.due = NEVER };
+            if due > now {
+                break self.due = due;
+            }
+            let value = value.clone();
+            // What waits from its beginning waits from now, and not once for each past time.
+            self.follow(&value, place, due, (due, now), raised);
+        }
+    }
+
+    /// Whether the machine is one for all that waits from its beginning.
+    fn waits_at_start(&self) -> bool {
+        let waits = |way: &Way| matches!(way.cause, Cause::After(_));
+        self.machine.each.is_none() && self.machine.states[0].ways.iter().any(waits)
+    }
+
+    /// Goes a way out of a state, and raises its alarm: the next state is entered at the one time,
+    /// the beginning at the other.
+    fn follow(
+        &mut self,
+        value: &str,
+        place: usize,
+        time: Tai,
+        (next, anew): (Tai, Tai),
+        raised: &mut Vec<Record>,
+    ) {
+        let waits_at_start = self.waits_at_start();
+        let Self { machine, instances, due } = self;
+        let Some(instance) = instances.get_mut(value) else { return };
+        let state = &machine.states[instance.state];
+        let way = &state.ways[place];
+        if let Some(alarm) = &way.raise {
+            raised.push(raise(machine, alarm, (value, instance, &state.name), time));
+        }
+        match (way.to, waits_at_start) {
+            (0, false) => {
+                instances.remove(value);
+                return;
+            }
+            (0, true) => *instance = Instance::new(anew, &machine.states[0]),
+            (to, _) => {
+                (instance.state, instance.since) = (to, next);
+                instance.counts = vec![0; machine.states[to].ways.len()];
+            }
+        }
+        if let Some((first, _)) = instance.due(&machine.states) {
+            *due = first.min(*due);
+        }
+    }
+}
+
+/// The record of an alarm. Its message names the machine's field in braces.
+fn raise(
+    machine: &Machine,
+    alarm: &Alarm,
+    (value, instance, state): (&str, &Instance, &str),
+    time: Tai,
+) -> Record {
+    let field = machine.each.as_ref().map(ToString::to_string);
+    let names: Vec<_> = field.into_iter().collect();
+    let arguments = names.iter().map(|_| Value::from(value)).collect();
+    let mut data = vec![("watch.state".to_owned(), Value::from(state))];
+    if let Some(name) = names.first() {
+        data.push((format!("watch.{name}"), Value::from(value)));
+    }
+    let steps = instance.steps.iter().map(Step::value).collect();
+    data.push(("watch.records".to_owned(), Value::Array(steps)));
+    Record {
+        time,
+        level: alarm.level,
+        logger: format!("{WATCH_LOGGER}/{}", machine.name),
+        arguments,
+        site: Site { template: alarm.message.clone(), names, ..Site::default() },
+        audiences: alarm.audiences.clone(),
+        antenna: instance.antenna.clone(),
+        array: instance.array.clone(),
+        log_id: machine.name.clone(),
+        data,
+        ..Record::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
