@@ -157,13 +157,17 @@ impl Body {
 
     /// Adds the message as it is shown, without making a text of it before.
     pub fn shown(&mut self, message: &dyn std::fmt::Display) -> &mut Self {
-        use std::io::Write as _;
         self.0.push(TEXT);
-        // Most messages are shorter than 16 kB: two bytes of length, whatever it is.
+        self.put_shown(message)
+    }
+
+    fn put_shown(&mut self, shown: &dyn std::fmt::Display) -> &mut Self {
+        use std::io::Write as _;
+        // Most texts are shorter than 16 kB: two bytes of length, whatever it is.
         let start = self.0.len();
         self.0.extend_from_slice(&[0x80, 0]);
         // Writing into a vector fails only where the value's own formatting does: then it is short.
-        _ = write!(self.0, "{message}");
+        _ = write!(self.0, "{shown}");
         let length = self.0.len() - start - 2;
         if length < 1 << 14 {
             self.0[start] = length as u8 | 0x80;
@@ -277,6 +281,34 @@ impl Body {
         self
     }
 
+    /// Adds a whole number by name.
+    pub fn data_int(&mut self, name: &str, value: i64) -> &mut Self {
+        self.put(DATA, name.as_bytes());
+        put_int(&mut self.0, value);
+        self
+    }
+
+    /// Adds a number by name.
+    pub fn data_double(&mut self, name: &str, value: f64) -> &mut Self {
+        self.put(DATA, name.as_bytes());
+        put_double(&mut self.0, value);
+        self
+    }
+
+    /// Adds a text by name.
+    pub fn data_text(&mut self, name: &str, value: &str) -> &mut Self {
+        self.put(DATA, name.as_bytes());
+        put_text(&mut self.0, value);
+        self
+    }
+
+    /// Adds, by name, a text that is a value as it is shown.
+    pub fn data_shown(&mut self, name: &str, value: &dyn std::fmt::Display) -> &mut Self {
+        self.put(DATA, name.as_bytes());
+        self.0.push(crate::value::TEXT);
+        self.put_shown(value)
+    }
+
     /// Adds all that a record has in its body.
     pub fn record(&mut self, record: &Record) -> &mut Self {
         if let Some(text) = &record.text {
@@ -331,6 +363,24 @@ mod tests {
             let fields: Vec<_> = Fields::of(body.as_bytes()).collect();
             assert_eq!(fields, [Ok(Field::Text(&message)), Ok(Field::Thread("t"))], "{length}");
         }
+    }
+
+    #[test]
+    fn typed_data_are_those_of_their_values() {
+        let long = "m".repeat(1 << 14);
+        let mut body = Body::default();
+        body.data_int("i", -7).data_double("d", 0.5).data_text("t", "x");
+        body.data_shown("s", &format_args!("{}", 1)).data_shown("l", &long);
+        let fields: Vec<_> = Fields::of(body.as_bytes()).map(Result::unwrap).collect();
+        let text = |text: &str| Value::Text(text.to_owned());
+        let expected = [
+            ("i", Value::Int(-7)),
+            ("d", Value::Double(0.5)),
+            ("t", text("x")),
+            ("s", text("1")),
+            ("l", text(&long)),
+        ];
+        assert_eq!(fields, expected.map(|(name, value)| Field::Data(name, value)));
     }
 
     #[test]

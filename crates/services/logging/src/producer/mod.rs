@@ -15,6 +15,7 @@ mod sender;
 mod sites;
 mod spill;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -180,8 +181,18 @@ struct Inner {
     trouble: Mutex<Option<String>>,
     clock: SystemClock,
     logger_states: Mutex<HashMap<String, Arc<LoggerState>>>,
+    /// Who is told that levels have changed.
+    on_levels: Mutex<Vec<Notify>>,
     /// What no other of this process has.
     id: u64,
+}
+
+type Notify = Arc<dyn Fn() + Send + Sync>;
+
+thread_local! {
+    /// Whether this is a thread that publishes: what it logs comes from publishing, and each record
+    /// of it would be another one to be published.
+    static IS_SENDER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the sender is asked to do.
@@ -209,6 +220,13 @@ impl SetOfAudiences {
 }
 
 impl Inner {
+    /// Tells that levels have changed; whoever changes them does so, behind it and with nothing
+    /// locked, since who is told may ask for loggers.
+    fn say_levels(&self) {
+        let all = locked(&self.on_levels).clone();
+        all.iter().for_each(|notify| notify());
+    }
+
     /// The lowest level that is taken while the bus takes less than is logged.
     fn floor(&self) -> Level {
         Level::new(self.floor.load(Ordering::Relaxed)).unwrap_or(Level::TRACE)
@@ -307,6 +325,7 @@ impl Logging {
             trouble: Mutex::default(),
             clock: SystemClock::new(),
             logger_states: Mutex::default(),
+            on_levels: Mutex::default(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             options,
         });
@@ -319,7 +338,10 @@ impl Logging {
         };
         let sender = sender::Sender::open(bus, Arc::clone(&inner), origin)?;
         let thread = std::thread::Builder::new().name("helio-log".to_owned());
-        let thread = thread.spawn(move || sender.run())?;
+        let thread = thread.spawn(move || {
+            IS_SENDER.set(true);
+            sender.run();
+        })?;
         inner.sender.get_or_init(|| thread.thread().clone());
         Ok(Self { inner, thread: Some(thread) })
     }
@@ -356,6 +378,12 @@ impl Logging {
     #[must_use]
     pub fn site(&self, site: Site) -> SiteNumber {
         SiteNumber(self.inner.sites.number(site).unwrap_or(u32::MAX))
+    }
+
+    /// Has this called behind each change of loggers' levels, in the thread that changes them: for
+    /// who remembers what is enabled.
+    pub fn on_levels(&self, notify: impl Fn() + Send + Sync + 'static) {
+        locked(&self.inner.on_levels).push(Arc::new(notify));
     }
 
     /// Waits until all that was logged before is acknowledged or shed, at most for this time;
@@ -435,6 +463,7 @@ impl Logger {
     /// Sets the lowest level that is published.
     pub fn set_level(&self, level: Level) {
         self.state.set(level, self.inner.options.keep);
+        self.inner.say_levels();
     }
 
     /// The same logger, whose records are for these audiences.
@@ -445,7 +474,8 @@ impl Logger {
     }
 
     /// Logs a record, if its level is enabled, with the fields that are filled in; the macro
-    /// [`log!`](crate::log!) writes the call.
+    /// [`log!`](crate::log!) writes the call. What the thread that publishes
+    /// logs itself is passed over: it would never end.
     #[inline]
     pub fn record(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
         if self.is_enabled(level) {
@@ -468,6 +498,9 @@ impl Logger {
     }
 
     fn write(&self, time: Tai, level: Level, site: u32, fill: impl FnOnce(&mut Body)) {
+        if IS_SENDER.get() {
+            return;
+        }
         let published = level.number() >= self.state.published.load(Ordering::Relaxed);
         let publishes = if published { Publishes::Yes } else { Publishes::IfAnErrorComes };
         let (logger, audiences) = (self.state.number, self.audiences);

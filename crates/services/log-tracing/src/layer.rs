@@ -1,0 +1,172 @@
+//! The layer, and the filter that says to `tracing` what it takes.
+//!
+//! Constraints. What the levels do not take costs what `tracing` takes for what is disabled: each
+//! call site is told whether it is, again whenever levels change. Other layers of the same
+//! subscriber see what they see without this one.
+//!
+//! Operation. A call site is looked at when a thread comes to it first ([`Places`]). Fields of
+//! spans are kept with the span, as values; an event's are written as they are visited.
+
+use std::sync::Arc;
+
+use helio_bus::{Clock as _, SystemClock, TraceId};
+use helio_logging::{Body, Logging, Value};
+use tracing_core::subscriber::Interest;
+use tracing_core::{Event, Metadata, Subscriber, callsite, span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, Filter};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::place::{Heading, Place, Places};
+use crate::visit::{Choice, Keeper, Writer};
+
+/// A layer that logs events, with the fields of the spans around them.
+///
+/// It does not keep the `Logging`: whoever started it does, and when that is dropped at the end
+/// of the program, what was logged before is published, also where the subscriber is global and
+/// never ends. There may be other layers in the same subscriber; the levels of loggers are no
+/// matter of theirs.
+///
+/// # What becomes a record
+/// - The logger is the target, with slashes: `mount::axis` logs as `mount/axis`; a field `logger`
+///   names another one. Its level says what is taken, of spans, too.
+/// - TRACE, DEBUG, INFO, WARN and ERROR are the levels of these names. A field `level` names
+///   another one, or has its number: `error!(level = "ALERT", …)`. Such a call site is visited
+///   whatever the levels are, since only its fields say how grave the record is.
+/// - A field `audience` says who it is for: names with commas between, `*` for everyone.
+/// - `message` is the message; other fields are data of their types, and what only shows itself is
+///   a text. A `level` that is none stays data.
+/// - The call site is the event's; its routine is the module.
+/// - Fields of spans are data `SPAN.FIELD`; the context is the innermost span's name.
+/// - Fields `trace_id` and `span_id` of 32 and 16 hexadecimal digits, of the event or else of the
+///   innermost span that has them, are the record's; others are data.
+///
+/// # Records of the crate `log`
+/// come with `tracing_log::LogTracer` under their own target and call site. Its call sites are
+/// not `tracing`'s, so each is looked up by its name: it costs more.
+///
+/// # What the bus says while it publishes records
+/// is passed over, as is whatever the thread does that publishes. What other threads of a
+/// transport say of each sample is not: give their loggers a level above that.
+pub fn layer<S>(logging: &Arc<Logging>) -> impl Layer<S> + Send + Sync + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    logging.on_levels(callsite::rebuild_interest_cache);
+    let places = Arc::new(Places::new(logging));
+    let records = Records { places: Arc::clone(&places), clock: SystemClock::new() };
+    records.with_filter(Levels(places))
+}
+
+/// Says which call sites are taken.
+struct Levels(Arc<Places>);
+
+impl<S> Filter<S> for Levels {
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match self.0.of(metadata) {
+            Some(place) if place.takes() => Interest::always(),
+            _ => Interest::never(),
+        }
+    }
+
+    /// Asked where another layer is of another opinion, and by `tracing-log`.
+    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        self.0.takes(metadata)
+    }
+
+    // There is no highest level to be told: call sites with a field `level` may have any.
+}
+
+/// Writes records.
+struct Records {
+    places: Arc<Places>,
+    clock: SystemClock,
+}
+
+/// What is kept of a span's fields.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Values by the name that they have in a record, in order.
+    pub(crate) data: Vec<(String, Value)>,
+    pub(crate) trace: Option<TraceId>,
+    pub(crate) span: Option<[u8; 8]>,
+}
+
+impl<S> Layer<S> for Records
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(
+        &self,
+        attributes: &span::Attributes<'_>,
+        id: &span::Id,
+        context: Context<'_, S>,
+    ) {
+        let Some(span) = context.span(id).filter(|_| !attributes.fields().is_empty()) else {
+            return;
+        };
+        let mut kept = Kept::default();
+        attributes.record(&mut Keeper { span: span.name(), kept: &mut kept });
+        span.extensions_mut().replace(kept);
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        if let Some(kept) = extensions.get_mut::<Kept>() {
+            values.record(&mut Keeper { span: span.name(), kept });
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let Some(place) = self.places.of(event.metadata()) else { return };
+        if !place.chooses() {
+            return self.record(event, &context, &place, &place.heading);
+        }
+        let choice = Choice::of(event, &place.roles);
+        if let Some(heading) = self.places.heading(&place, choice) {
+            self.record(event, &context, &place, &heading);
+        }
+    }
+}
+
+impl Records {
+    fn record<S>(&self, event: &Event<'_>, context: &Context<'_, S>, place: &Place, of: &Heading)
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        if !of.logger.is_enabled(of.level) {
+            return;
+        }
+        of.logger.record_at(self.clock.now(), of.level, of.site, |body| {
+            let mut writer = Writer::new(place, of, body);
+            event.record(&mut writer);
+            let (has_trace, has_span) = (writer.has_trace, writer.has_span);
+            spans(body, event, context, (has_trace, has_span));
+        });
+    }
+}
+
+/// Adds what the spans around an event say, the innermost first.
+fn spans<S>(body: &mut Body, event: &Event<'_>, context: &Context<'_, S>, has: (bool, bool))
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let (mut has_trace, mut has_span) = has;
+    for (depth, span) in context.event_scope(event).into_iter().flatten().enumerate() {
+        if depth == 0 {
+            body.context(span.name());
+        }
+        let extensions = span.extensions();
+        let Some(kept) = extensions.get::<Kept>() else { continue };
+        if let Some(trace) = kept.trace.filter(|_| !has_trace) {
+            body.trace(trace);
+            has_trace = true;
+        }
+        if let Some(id) = kept.span.filter(|_| !has_span) {
+            body.span(id);
+            has_span = true;
+        }
+        kept.data.iter().for_each(|(name, value)| _ = body.data(name, value));
+    }
+}
