@@ -64,7 +64,7 @@ impl Place {
 }
 
 /// What may be chosen before connecting.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Builder {
     producer: Option<String>,
     clock: Option<Arc<dyn Clock>>,
@@ -185,6 +185,12 @@ impl Bus {
     #[must_use]
     pub fn url(&self) -> &BusUrl {
         &self.core.url
+    }
+
+    /// Whether both are the same connection.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
     }
 
     /// Who publishes through it.

@@ -236,10 +236,11 @@ pub enum ReaderError {
 
 /// A reader of log records: a subscription a lane, one wait for all, no thread.
 ///
-/// **Order.** The records of one producer in one lane come as they are numbered, always. What was
-/// there when the reader was opened comes in the order of the records' times, as far as each lane
-/// is in that order within its next 32 packets or 2 MB; what comes later, as it comes. A reader
-/// that follows hands out urgent lanes before all others, also of the past.
+/// **Order.** The records of one producer in one lane come as they are numbered, but for such as
+/// their producer had to publish again. What was there when the reader was opened comes in the
+/// order of the records' times, as far as each lane is in that order within its next 32 packets or
+/// 2 MB; what comes later, as it comes. A reader that follows hands out urgent lanes before all
+/// others, also of the past.
 ///
 /// ```
 /// use std::ops::ControlFlow;

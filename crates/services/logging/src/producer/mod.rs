@@ -10,6 +10,7 @@
 //! rings, and are published at once.
 
 mod call;
+mod connect;
 mod ring;
 mod sender;
 mod sites;
@@ -21,33 +22,43 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Bus, Clock, ConnectError, SystemClock, Tai, TopicError};
+use helio_bus::{Builder, Bus, Clock, ConnectError, SystemClock, Tai, TopicError};
 use thiserror::Error;
 
-use crate::body::Body;
+use crate::body::{Body, Fields};
 use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::packet::Origin;
-use crate::record::{Audiences, Site};
+use crate::record::{Audiences, Record, Site};
+use crate::value::Value;
 pub use call::{Argument, Shown};
+use connect::Connector;
 use ring::{FIXED, Head, Publishes, Reading, Tally};
+use sender::Ways;
 use sites::Table;
 
-/// The most loggers of a process.
+/// The most loggers of a process; records of others have [`OTHERS`] as their logger.
 pub const MAX_LOGGERS: usize = 65_536;
-/// The most call sites of a process that are named by a number; records of others have their file
-/// and line as data.
+/// The logger of records that come from more loggers than a process may have.
+const OTHERS: &str = "too many loggers";
+/// The most call sites of a process that are named by a number; records of others have their
+/// message as text, and their file and line as data.
 pub const MAX_SITES: usize = 65_536;
 /// The most sets of audiences of a process; records of others are for nobody in particular.
 const MAX_AUDIENCE_SETS: usize = 4_096;
-/// The most bytes of urgent records, and of errors for which a ring has no room, that wait to be
-/// taken: far more than can come before the sender wakes.
+/// The most bytes of urgent records that wait to be taken, and of each thread's errors for which
+/// its ring has no room: far more than can come before the sender wakes.
 const MAX_URGENT: usize = 8 << 20;
 /// The most bytes of records below the published levels that a thread keeps for an error to come.
 const MAX_KEPT: usize = 64 << 10;
+/// The number of no call site.
+const NO_SITE: u32 = u32::MAX;
+/// The data that say where a record comes from that has no call site.
+const FILE: &str = "code.file.path";
+const LINE: &str = "code.line.number";
 /// No level: nothing is above it.
 const OFF: u8 = u8::MAX;
 
@@ -185,6 +196,10 @@ struct Inner {
     on_levels: Mutex<Vec<Notify>>,
     /// What no other of this process has.
     id: u64,
+    /// The process that has the thread that publishes.
+    pid: u32,
+    /// Nobody takes records any more: threads that begin to log get no ring.
+    ended: AtomicBool,
 }
 
 type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -198,8 +213,15 @@ thread_local! {
 /// What the sender is asked to do.
 #[derive(Default)]
 struct Asked {
-    flushes: Vec<std::sync::mpsc::SyncSender<()>>,
+    flushes: Vec<Flush>,
     ends: bool,
+}
+
+/// Somebody who waits until what was logged before has arrived.
+struct Flush {
+    done: std::sync::mpsc::SyncSender<()>,
+    /// Nobody waits any more then.
+    until: Option<Instant>,
 }
 
 /// Audiences in the order of their names, so that the same ones are equal.
@@ -302,11 +324,42 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Starts to log to a bus that is connected, under its producer's name.
+    /// Starts to log to a bus that is connected, under its producer's name. A bus has one at a time
+    /// for the same lanes, as their records are numbered.
     ///
     /// # Errors
     /// [`LogError`].
     pub fn start(bus: Bus, options: LogOptions) -> Result<Self, LogError> {
+        let ways = connect::open(&bus, &options.lanes)?;
+        Self::over(Ways::There(ways, bus), options)
+    }
+
+    /// Starts to log to a bus that may be away: it is tried until it is there, and what is logged
+    /// meanwhile waits, as it does whenever the bus takes nothing. For that the first attempt is
+    /// waited for two seconds at the most; [`trouble`](Self::trouble) tells why the bus is not
+    /// there.
+    ///
+    /// ```
+    /// use helio_bus::Bus;
+    /// use helio_logging::{LogOptions, Logging};
+    ///
+    /// let named = Bus::builder().producer("CONTROL/DV11");
+    /// let logging = Logging::connect(named, "memory:", LogOptions::default())?;
+    /// assert_eq!(logging.trouble(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LogError`] where waiting mends nothing: the URL or the producer's name is none, the spill
+    /// file cannot be had.
+    pub fn connect(builder: Builder, url: &str, options: LogOptions) -> Result<Self, LogError> {
+        let (connector, coming) = Connector::of(builder, url, &options.lanes)?;
+        let logging = Self::over(Ways::Coming(coming), options)?;
+        connector.start(&logging.inner)?;
+        Ok(logging)
+    }
+
+    fn over(ways: Ways, options: LogOptions) -> Result<Self, LogError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let inner = Arc::new(Inner {
             lanes: options.lanes.clone(),
@@ -327,16 +380,20 @@ impl Logging {
             logger_states: Mutex::default(),
             on_levels: Mutex::default(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
+            pid: std::process::id(),
+            ended: AtomicBool::new(false),
             options,
         });
         // Audiences have the number 0 where a record is for nobody in particular.
         inner.audiences.number(SetOfAudiences::of(&Audiences::default()));
+        // Loggers have the number 0 where there are too many.
+        inner.loggers.number(OTHERS.to_owned());
         let origin = Origin {
             host: inner.options.host.clone(),
             process: inner.options.process.clone(),
             producer: String::new(),
         };
-        let sender = sender::Sender::open(bus, Arc::clone(&inner), origin)?;
+        let sender = sender::Sender::new(Arc::clone(&inner), origin, ways)?;
         let thread = std::thread::Builder::new().name("helio-log".to_owned());
         let thread = thread.spawn(move || {
             IS_SENDER.set(true);
@@ -360,7 +417,6 @@ impl Logging {
         let number = self.inner.loggers.number(name.to_owned());
         let state = Arc::new(LoggerState {
             name: name.to_owned(),
-            // Where there are too many, the rest share the first one's name.
             number: number.unwrap_or(0),
             published: AtomicU8::new(OFF),
             lowest: AtomicU8::new(OFF),
@@ -374,10 +430,10 @@ impl Logging {
 
     /// Registers a call site that is no constant of this program, as those of other languages and
     /// other loggers are; its number is for loggers of this `Logging`. Above [`MAX_SITES`] it is
-    /// that of records that come from none.
+    /// that of records that come from [none](SiteNumber::is_none): they need their message as text.
     #[must_use]
     pub fn site(&self, site: Site) -> SiteNumber {
-        SiteNumber(self.inner.sites.number(site).unwrap_or(u32::MAX))
+        SiteNumber(self.inner.sites.number(site).unwrap_or(NO_SITE))
     }
 
     /// Has this called behind each change of loggers' levels, in the thread that changes them: for
@@ -391,9 +447,19 @@ impl Logging {
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
         let (done, wait) = std::sync::mpsc::sync_channel(1);
-        locked(&self.inner.asked).flushes.push(done);
+        if self.is_elsewhere() {
+            return false;
+        }
+        let until = Instant::now().checked_add(timeout);
+        locked(&self.inner.asked).flushes.push(Flush { done, until });
         self.inner.wake();
         wait.recv_timeout(timeout).is_ok()
+    }
+
+    /// Whether this is a copy in a process that was forked: the thread that publishes is in the
+    /// other one, and to wait for it is to wait for ever.
+    fn is_elsewhere(&self) -> bool {
+        std::process::id() != self.inner.pid
     }
 
     /// Why the bus takes nothing at the moment, in its words; none where it does.
@@ -411,6 +477,10 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
+        self.inner.ended.store(true, Ordering::Relaxed);
+        if self.is_elsewhere() {
+            return;
+        }
         locked(&self.inner.asked).ends = true;
         self.inner.wake();
         if let Some(thread) = self.thread.take() {
@@ -479,8 +549,26 @@ impl Logger {
     #[inline]
     pub fn record(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
         if self.is_enabled(level) {
-            self.write(self.inner.clock.now(), level, site.number(&self.inner), fill);
+            match site.number(&self.inner) {
+                NO_SITE => self.write_whole(level, site, fill),
+                number => self.write(self.inner.clock.now(), level, number, fill),
+            }
         }
+    }
+
+    /// Logs a record of a call site that has no number: it has all in itself.
+    #[cold]
+    fn write_whole(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
+        let mut body = Body::new();
+        fill(&mut body);
+        let mut record = Record { site: site.site(), ..Record::default() };
+        Fields::of(body.as_bytes()).flatten().for_each(|field| record.take(field));
+        record.text = Some(record.message());
+        record.arguments.clear();
+        let Site { file, line, .. } = &record.site;
+        let place = [(FILE, Value::from(file.as_str())), (LINE, Value::from(*line))];
+        record.data.extend(place.map(|(name, value)| (name.to_owned(), value)));
+        self.write(self.inner.clock.now(), level, NO_SITE, |body| _ = body.record(&record));
     }
 
     /// The same, of a record that was made at a time, by a call site that was registered before
@@ -519,9 +607,17 @@ impl std::fmt::Debug for Logger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteNumber(u32);
 
+impl SiteNumber {
+    /// Whether it is that of records that come from no call site.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self.0 == NO_SITE
+    }
+}
+
 impl Default for SiteNumber {
     fn default() -> Self {
-        Self(u32::MAX)
+        Self(NO_SITE)
     }
 }
 
@@ -555,15 +651,18 @@ impl CallSite {
         if whose == inner.id { number } else { self.register(inner) }
     }
 
-    fn register(&self, inner: &Inner) -> u32 {
-        let site = Site {
+    fn site(&self) -> Site {
+        Site {
             template: self.template.to_owned(),
             names: self.names.iter().map(|name| (*name).to_owned()).collect(),
             file: self.file.to_owned(),
             line: self.line,
             routine: self.routine.to_owned(),
             ..Site::default()
-        };
-        inner.sites.number(site).unwrap_or(u32::MAX)
+        }
+    }
+
+    fn register(&self, inner: &Inner) -> u32 {
+        inner.sites.number(self.site()).unwrap_or(NO_SITE)
     }
 }

@@ -3,14 +3,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use helio_bus::transport::locked;
 use helio_core::Tai;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{Inner, MAX_KEPT};
+use super::{Inner, MAX_KEPT, MAX_URGENT};
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
@@ -96,9 +96,42 @@ pub(super) struct Tally {
     pub(super) shed: Counts,
 }
 
+/// Errors of a thread for which its ring has no room. While there are some, all that come then go
+/// the same way, so that none overtakes another.
+#[derive(Debug, Default)]
+pub(super) struct Overflow {
+    bytes: Mutex<Vec<u8>>,
+    is_some: AtomicBool,
+}
+
+impl Overflow {
+    pub(super) fn is_some(&self) -> bool {
+        self.is_some.load(Ordering::Acquire)
+    }
+
+    /// Adds a record; false where there is no room.
+    fn put(&self, fixed: &[u8; FIXED], body: &[u8]) -> bool {
+        let mut bytes = locked(&self.bytes);
+        if bytes.len() + FIXED + body.len() > MAX_URGENT {
+            return false;
+        }
+        bytes.extend_from_slice(fixed);
+        bytes.extend_from_slice(body);
+        self.is_some.store(true, Ordering::Release);
+        true
+    }
+
+    pub(super) fn take(&self) -> Vec<u8> {
+        let mut bytes = locked(&self.bytes);
+        self.is_some.store(false, Ordering::Release);
+        std::mem::take(&mut *bytes)
+    }
+}
+
 /// The reading end of a thread's ring.
 pub(super) struct Reading {
     pub(super) ring: Consumer<u8>,
+    pub(super) overflow: Arc<Overflow>,
     pub(super) tally: Arc<Tally>,
 }
 
@@ -106,6 +139,7 @@ pub(super) struct Reading {
 struct Writing {
     inner: Weak<Inner>,
     ring: Producer<u8>,
+    overflow: Arc<Overflow>,
     capacity: usize,
     tally: Arc<Tally>,
     /// Records below the levels that are published, oldest first, and their bytes.
@@ -131,13 +165,15 @@ pub(super) fn write(
         // What is logged may log: nothing is borrowed meanwhile.
         fill(&mut body);
         let written = WRITING.try_with(|all| {
-            Writing::of(inner, &mut all.borrow_mut()).take(inner, head, publishes, &body);
+            let mut all = all.borrow_mut();
+            let writing = Writing::of(inner, &mut all);
+            writing.map(|writing| writing.take(inner, head, publishes, &body))
         });
         kept.set(body);
         written
     });
-    // A thread that is ending has no ring any more.
-    if !matches!(written, Ok(Ok(()))) {
+    // A thread that is ending has no ring any more, and where nobody reads it there is none.
+    if publishes == Publishes::Yes && !matches!(written, Ok(Ok(Some(())))) {
         inner.others.offered.add_shared(head.level, 1);
         inner.others.shed.add_shared(head.level, 1);
     }
@@ -151,25 +187,32 @@ pub(super) enum Publishes {
 }
 
 impl Writing {
-    /// This thread's, made where there is none.
-    fn of<'a>(inner: &Arc<Inner>, all: &'a mut Vec<Self>) -> &'a mut Self {
+    /// This thread's, made where there is none and somebody reads it.
+    fn of<'a>(inner: &Arc<Inner>, all: &'a mut Vec<Self>) -> Option<&'a mut Self> {
         let place = all.iter().position(|one| one.inner.as_ptr() == Arc::as_ptr(inner));
-        let place = place.unwrap_or_else(|| {
+        if place.is_none() {
+            if inner.ended.load(Ordering::Relaxed) {
+                return None;
+            }
             all.retain(|one| one.inner.strong_count() > 0);
             all.push(Self::open(inner));
-            all.len() - 1
-        });
-        &mut all[place]
+        }
+        match place {
+            Some(place) => all.get_mut(place),
+            None => all.last_mut(),
+        }
     }
 
     fn open(inner: &Arc<Inner>) -> Self {
         let capacity = inner.options.ring_bytes;
         let (ring, reading) = RingBuffer::new(capacity);
         let tally = Arc::<Tally>::default();
-        let reading = Reading { ring: reading, tally: Arc::clone(&tally) };
+        let overflow = Arc::<Overflow>::default();
+        let reading =
+            Reading { ring: reading, overflow: Arc::clone(&overflow), tally: Arc::clone(&tally) };
         locked(&inner.new_rings).push(reading);
-        let inner = Arc::downgrade(inner);
-        Self { inner, ring, capacity, tally, kept: VecDeque::new(), kept_bytes: 0 }
+        let (inner, kept) = (Arc::downgrade(inner), VecDeque::new());
+        Self { inner, ring, overflow, capacity, tally, kept, kept_bytes: 0 }
     }
 
     fn take(&mut self, inner: &Inner, head: Head, publishes: Publishes, body: &Body) {
@@ -208,12 +251,17 @@ impl Writing {
         if level < inner.floor() || level < floor(used, self.capacity) {
             return self.tally.shed.add(level);
         }
-        let Ok(mut chunk) = self.ring.write_chunk(bytes) else {
+        let is_error = Lanes::lane(level) >= Level::ERROR;
+        let room = match is_error && self.overflow.is_some() {
+            true => None,
+            false => self.ring.write_chunk(bytes).ok(),
+        };
+        let Some(mut chunk) = room else {
             // The last way for what is not to be shed.
-            if Lanes::lane(level) < Level::ERROR || !inner.urgent(fixed, body) {
-                self.tally.shed.add(level);
+            if !is_error || !self.overflow.put(fixed, body) {
+                return self.tally.shed.add(level);
             }
-            return;
+            return inner.wake();
         };
         let (first, second) = chunk.as_mut_slices();
         let parts = fixed.iter().chain(body);

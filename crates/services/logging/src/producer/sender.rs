@@ -3,19 +3,20 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Bus, Message, Outcome, PublishError, Publisher, Publishing, TransportError};
+use helio_bus::{Bus, Message, Outcome, PublishError, Publishing, TransportError};
 
+use super::connect::{Claim, Coming, Way};
 use super::ring::{self, FIXED, Head, Reading, Tally};
-use super::spill::SpillFile;
-use super::{Inner, LogError, LogFigures};
+use super::spill::{SpillFile, Taken};
+use super::{FILE, Flush, Inner, LINE, LogError, LogFigures, MAX_AUDIENCE_SETS, MAX_LOGGERS};
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
-use crate::packet::{self, Entry, Numbers, Origin, Packet, PacketWriter, PushError};
+use crate::packet::{self, Entry, Numbers, Origin, PacketWriter, PushError};
 use crate::record::{Audiences, Site};
 use crate::value::Value;
 
@@ -29,19 +30,45 @@ const ENDING: Duration = Duration::from_secs(5);
 const SAYING: Duration = Duration::from_secs(1);
 /// How long a lane that the bus does not take is left alone.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long a receipt may be under way before it is said that the bus does not answer.
+const SILENT: Duration = Duration::from_secs(1);
+/// Bytes of urgent packets that are kept in memory while the bus takes none: they have room of
+/// their own, so that they wait behind no others, in memory or in the file.
+const MAX_URGENT_QUEUE: usize = 8 << 20;
 
 pub(super) struct Sender {
     inner: Arc<Inner>,
     origin: Origin,
     lanes: Vec<Lane>,
+    coming: Option<Coming>,
     rings: Vec<Reading>,
     urgent: Vec<u8>,
     scratch: Vec<u8>,
     spill: Option<SpillFile>,
-    flushes: Vec<SyncSender<()>>,
-    /// What threads have counted that have ended.
+    flushes: Vec<Marked>,
+    /// What threads have counted that have ended, and the one whose ring is being emptied.
     gone: Tally,
+    taking: Option<Arc<Tally>>,
     figures: Counted,
+    /// How many packets were finished.
+    made: u64,
+    /// Let go of last.
+    _claim: Option<Claim>,
+}
+
+/// The lanes' ways to the bus.
+pub(super) enum Ways {
+    There(Vec<Way>, Bus),
+    Coming(Coming),
+}
+
+/// A flush, and what was there when it was asked for.
+struct Marked {
+    flush: Flush,
+    made: u64,
+    spilled: u64,
+    /// By lane.
+    shed: Vec<u64>,
 }
 
 /// What has become of packets.
@@ -54,20 +81,23 @@ struct Counted {
 
 struct Lane {
     level: Level,
-    publisher: Publisher,
+    /// None while the bus was never there.
+    way: Option<Way>,
     writer: PacketWriter,
     /// When the first record came into the packet.
     since: Instant,
-    waiting: VecDeque<Waiting>,
-    under_way: VecDeque<(Waiting, Publishing)>,
+    waiting: Queue,
+    under_way: Queue,
     /// The next record's number.
     next: u64,
     /// Records that were dropped here, before they had numbers.
     dropped: u64,
     /// Records that the bus has refused for ever, after they had: a hole in them for readers.
     refused: u64,
-    /// What was said of the shed last.
-    said: u64,
+    /// What was said of the shed last; none where there is more to be said.
+    said: Option<u64>,
+    /// What has arrived of that, or never will.
+    settled: u64,
     /// Not before this is it tried again.
     again: Option<Instant>,
 }
@@ -77,43 +107,101 @@ struct Waiting {
     records: u64,
     /// It was tried, and has its numbers.
     numbers: Option<Numbers>,
+    publishing: Option<(Publishing, Instant)>,
+    /// Where it lies in the file, too.
+    spilled: Option<u64>,
+    /// How many packets were finished before; 0 for one out of the file.
+    made: u64,
+}
+
+/// Packets in order, and their bytes.
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, waiting: Waiting) {
+        self.bytes += waiting.packet.len();
+        self.packets.push_back(waiting);
+    }
+
+    /// Puts back what was tried: before all that is younger.
+    fn put_back(&mut self, waiting: Waiting) {
+        let first = waiting.numbers.map_or(0, |numbers| numbers.first);
+        let older = |other: &Waiting| other.numbers.is_some_and(|numbers| numbers.first <= first);
+        let place = self.packets.partition_point(older);
+        self.bytes += waiting.packet.len();
+        self.packets.insert(place, waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        self.remove(0)
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Waiting> {
+        let removed = self.packets.remove(place);
+        self.bytes -= removed.as_ref().map_or(0, |waiting| waiting.packet.len());
+        removed
+    }
+
+    /// Takes the oldest that was not tried: what was has its numbers, and may have arrived.
+    fn remove_untried(&mut self) -> Option<Waiting> {
+        let place = self.packets.iter().position(|waiting| waiting.numbers.is_none())?;
+        self.remove(place)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    fn has_before(&self, made: u64) -> bool {
+        self.packets.iter().any(|waiting| waiting.made <= made)
+    }
 }
 
 impl Sender {
-    pub(super) fn open(bus: Bus, inner: Arc<Inner>, origin: Origin) -> Result<Self, LogError> {
-        let specs = Level::ALL.iter().map(|level| inner.lanes.topic(*level));
-        let specs = specs.collect::<Result<Vec<_>, _>>()?;
-        bus.make_topics(&specs, |_| {}).map_err(helio_bus::TopicError::from)?;
-        let lane = |(spec, level): (_, &Level)| {
-            Ok(Lane {
-                level: *level,
-                publisher: bus.topic(spec)?.publisher()?,
-                writer: PacketWriter::default(),
-                since: Instant::now(),
-                waiting: VecDeque::new(),
-                under_way: VecDeque::new(),
-                next: 1,
-                dropped: 0,
-                refused: 0,
-                said: 0,
-                again: None,
-            })
-        };
-        let lanes =
-            specs.into_iter().zip(&Level::ALL).map(lane).collect::<Result<_, LogError>>()?;
+    /// Of a process whose ways to the bus are there, or come.
+    pub(super) fn new(inner: Arc<Inner>, origin: Origin, ways: Ways) -> Result<Self, LogError> {
+        let mut lanes: Vec<Lane> = Level::ALL.iter().map(|level| Lane::new(*level)).collect();
         let spill = inner.options.spill.as_ref().map(SpillFile::open).transpose()?;
+        if let Some(cut) = spill.as_ref().and_then(|spill| spill.cut) {
+            lanes[Self::place(cut.lane)].dropped += cut.records;
+        }
+        let (coming, claim) = match ways {
+            Ways::Coming(coming) => (Some(coming), None),
+            Ways::There(ways, bus) => {
+                let claim = Claim::of(&bus, &inner.lanes)?;
+                lanes.iter_mut().zip(ways).for_each(|(lane, way)| lane.way = Some(way));
+                (None, Some(claim))
+            }
+        };
         Ok(Self {
             inner,
             origin,
             lanes,
+            coming,
             rings: Vec::new(),
             urgent: Vec::new(),
             scratch: Vec::new(),
             spill,
             flushes: Vec::new(),
             gone: Tally::default(),
+            taking: None,
             figures: Counted::default(),
+            made: 0,
+            _claim: claim,
         })
+    }
+
+    /// Looks whether the bus has come.
+    fn look_for_bus(&mut self) {
+        let Some(ways) = self.coming.as_ref().and_then(|coming| coming.ways.try_recv().ok()) else {
+            return;
+        };
+        self.lanes.iter_mut().zip(ways).for_each(|(lane, way)| lane.way = Some(way));
+        self.coming = None;
     }
 
     pub(super) fn run(mut self) {
@@ -123,18 +211,17 @@ impl Sender {
                 let mut asked = locked(&self.inner.asked);
                 (std::mem::take(&mut asked.flushes), asked.ends)
             };
-            self.flushes.extend(flushes);
+            self.look_for_bus();
             self.take_urgent();
             self.take_rings();
-            let at_once = ends || !self.flushes.is_empty();
-            self.finish_old(at_once);
+            self.finish_old(ends || !flushes.is_empty());
             self.unspill();
             self.publish_all();
-            self.say_shed(at_once);
+            let says = ends || !flushes.is_empty() || !self.flushes.is_empty();
+            self.say_shed(says);
+            self.mark(flushes);
             self.count();
-            if self.is_clear() {
-                self.flushes.drain(..).for_each(|flush| _ = flush.try_send(()));
-            }
+            self.answer();
             if ends {
                 let since = *ending.get_or_insert_with(Instant::now);
                 if self.is_clear() || since.elapsed() > ENDING {
@@ -145,6 +232,39 @@ impl Sender {
         }
     }
 
+    /// Takes note of what those who flush wait for.
+    fn mark(&mut self, flushes: Vec<Flush>) {
+        for flush in flushes {
+            let shed = (0..self.lanes.len()).map(|place| self.shed_of(place)).collect();
+            let spilled = self.spill.as_ref().map_or(0, SpillFile::put);
+            self.flushes.push(Marked { flush, made: self.made, spilled, shed });
+        }
+    }
+
+    /// Answers those for whom everything has arrived; forgets those who wait no more.
+    fn answer(&mut self) {
+        let mut flushes = std::mem::take(&mut self.flushes);
+        let now = Instant::now();
+        flushes.retain(|marked| {
+            let done = self.has_arrived(marked);
+            if done {
+                _ = marked.flush.done.try_send(());
+            }
+            !done && marked.flush.until.is_none_or(|until| now < until)
+        });
+        self.flushes = flushes;
+    }
+
+    fn has_arrived(&self, marked: &Marked) -> bool {
+        let spilled = self.spill.as_ref().is_none_or(|spill| spill.out() >= marked.spilled);
+        let made = |queue: &Queue| !queue.has_before(marked.made);
+        let lanes = self.lanes.iter().zip(&marked.shed);
+        let arrived = |(lane, shed): (&Lane, &u64)| {
+            made(&lane.waiting) && made(&lane.under_way) && lane.settled >= *shed
+        };
+        spilled && lanes.into_iter().all(arrived)
+    }
+
     /// How long it may sleep: half as long as a record may wait, so that none waits much longer.
     fn pause(&self) -> Duration {
         let waits = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
@@ -153,7 +273,7 @@ impl Sender {
     }
 
     fn is_clear(&self) -> bool {
-        let spilled = self.spill.as_ref().is_some_and(|spill| !spill.is_empty());
+        let spilled = self.spill.as_ref().is_some_and(|spill| !spill.is_clear());
         let lane = |lane: &Lane| {
             lane.writer.is_empty() && lane.waiting.is_empty() && lane.under_way.is_empty()
         };
@@ -167,13 +287,7 @@ impl Sender {
         let mut bytes = std::mem::take(&mut self.urgent);
         bytes.clear();
         self.inner.take_urgent(&mut bytes);
-        let mut rest = &bytes[..];
-        while let Some((fixed, behind)) = rest.split_first_chunk::<FIXED>() {
-            let (head, length) = Head::read(fixed);
-            let (body, behind) = behind.split_at(length);
-            self.add(head, body);
-            rest = behind;
-        }
+        self.add_all(&bytes);
         self.urgent = bytes;
         for place in 0..self.lanes.len() {
             if self.inner.lanes.is_urgent(self.lanes[place].level) {
@@ -183,13 +297,27 @@ impl Sender {
         }
     }
 
+    /// Adds records that lie one behind the other.
+    fn add_all(&mut self, mut rest: &[u8]) {
+        while let Some((fixed, behind)) = rest.split_first_chunk::<FIXED>() {
+            let (head, length) = Head::read(fixed);
+            let (body, behind) = behind.split_at(length);
+            self.add(head, body);
+            rest = behind;
+        }
+    }
+
     fn take_rings(&mut self) {
         self.rings.append(&mut locked(&self.inner.new_rings));
         for place in (0..self.rings.len()).rev() {
             let mut reading = self.rings.swap_remove(place);
             // Before it is emptied: what comes after that is there in the next turn.
             let ended = reading.ring.is_abandoned();
+            fence(Ordering::Acquire);
+            // What its thread has shed is said with the packets that are published meanwhile.
+            self.taking = Some(Arc::clone(&reading.tally));
             self.take_ring(&mut reading);
+            self.taking = None;
             if ended {
                 self.gone.offered.add_all(&reading.tally.offered);
                 self.gone.shed.add_all(&reading.tally.shed);
@@ -200,6 +328,8 @@ impl Sender {
     }
 
     fn take_ring(&mut self, reading: &mut Reading) {
+        // What there was no room for is younger than what is in the ring now.
+        let overflows = reading.overflow.is_some();
         let mut left = reading.ring.slots();
         let mut scratch = std::mem::take(&mut self.scratch);
         while left > 0 {
@@ -218,11 +348,16 @@ impl Sender {
             self.take_urgent();
         }
         self.scratch = scratch;
+        if overflows {
+            self.add_all(&reading.overflow.take());
+        }
     }
 
     /// Puts a record into its lane's packet, and begins another one where that is full.
     fn add(&mut self, head: Head, body: &[u8]) {
         let place = Self::place(head.level);
+        // All three have room beside each other.
+        const { assert!(MAX_LOGGERS <= 1 << 16 && MAX_AUDIENCE_SETS <= 1 << 16) };
         let registered =
             u64::from(head.logger) | u64::from(head.site) << 16 | u64::from(head.audiences) << 48;
         let at = (head.time, head.level);
@@ -283,8 +418,7 @@ impl Sender {
         let mut body = Body::new();
         body.text(&format!("a log record was dropped: {error}"));
         if let Some(Site { file, line, .. }) = site.as_deref() {
-            body.data("code.file.path", &Value::from(file.as_str()));
-            body.data("code.line.number", &Value::from(*line));
+            body.data(FILE, &Value::from(file.as_str())).data(LINE, &Value::from(*line));
         }
         let entry = Entry {
             time: head.time,
@@ -323,52 +457,86 @@ impl Sender {
         if lane.writer.is_empty() {
             return;
         }
-        let records = lane.writer.len() as u64;
-        let numbers = Numbers { lane: Some(lane.level), first: 0, shed: 0 };
+        let (level, records) = (lane.level, lane.writer.len() as u64);
+        let numbers = Numbers { lane: Some(level), first: 0, shed: 0 };
         let packet = lane.writer.finish(numbers).to_vec();
-        let urgent = self.inner.lanes.is_urgent(lane.level);
-        let full = self.queued() + packet.len() > self.inner.options.queue_bytes;
-        let spilled = self.spill.as_ref().is_some_and(|spill| !spill.is_empty());
-        if (full || spilled && !urgent) && self.spill.as_mut().is_some_and(|s| s.push(&packet)) {
+        let urgent = self.inner.lanes.is_urgent(level);
+        let full = self.is_full(urgent, packet.len());
+        // What is in the file is older.
+        let older = self.spill.as_ref().is_some_and(|spill| match urgent {
+            true => spill.has(level),
+            false => !spill.is_empty(),
+        });
+        if (full || older) && self.spill.as_mut().is_some_and(|spill| spill.push(&packet)) {
             return;
         }
-        if full && !self.make_room(place, packet.len()) {
+        // Where the file takes no more, what is not to be dropped overtakes what is in it.
+        let kept = !older || level >= Level::ERROR;
+        if !kept || full && !self.make_room(place, packet.len()) {
             self.lanes[place].dropped += records;
             return;
         }
-        self.lanes[place].waiting.push_back(Waiting { packet, records, numbers: None });
+        self.wait(place, packet, records, None);
+    }
+
+    /// Puts a packet behind those that wait to be published.
+    fn wait(&mut self, place: usize, packet: Vec<u8>, records: u64, spilled: Option<u64>) {
+        let made = match spilled {
+            Some(_) => 0,
+            None => {
+                self.made += 1;
+                self.made
+            }
+        };
+        let (numbers, publishing) = (None, None);
+        let waiting = Waiting { packet, records, numbers, publishing, spilled, made };
+        self.lanes[place].waiting.push(waiting);
     }
 
     /// Drops the oldest packets of lower lanes until there is room for one of this lane.
     fn make_room(&mut self, place: usize, bytes: usize) -> bool {
-        for lower in 0..place {
-            while self.queued() + bytes > self.inner.options.queue_bytes {
-                let lane = &mut self.lanes[lower];
-                // What was tried has its numbers, and may have arrived.
-                let untried = lane.waiting.iter().position(|waiting| waiting.numbers.is_none());
-                let oldest = untried.and_then(|place| lane.waiting.remove(place));
-                let Some(oldest) = oldest else { break };
-                lane.dropped += oldest.records;
+        let is_urgent = |lane: &Lane| self.inner.lanes.is_urgent(lane.level);
+        let urgent = is_urgent(&self.lanes[place]);
+        let lower = (0..place).filter(|lower| is_urgent(&self.lanes[*lower]) == urgent);
+        for lower in lower.collect::<Vec<_>>() {
+            while self.is_full(urgent, bytes) {
+                let Some(oldest) = self.lanes[lower].waiting.remove_untried() else { break };
+                self.lanes[lower].dropped += oldest.records;
+                if let (Some(at), Some(spill)) = (oldest.spilled, &mut self.spill) {
+                    spill.settled(at);
+                }
             }
         }
-        self.queued() + bytes <= self.inner.options.queue_bytes
+        !self.is_full(urgent, bytes)
     }
 
-    /// Bytes of packets that wait in memory.
-    fn queued(&self) -> usize {
-        let waiting = self.lanes.iter().flat_map(|lane| &lane.waiting);
-        waiting.map(|waiting| waiting.packet.len()).sum()
+    /// Whether there is no room in memory for a packet of so many bytes.
+    fn is_full(&self, urgent: bool, bytes: usize) -> bool {
+        let most = if urgent { MAX_URGENT_QUEUE } else { self.inner.options.queue_bytes };
+        self.queued(urgent) + bytes > most
+    }
+
+    /// Bytes of packets in memory.
+    fn queued(&self, urgent: bool) -> usize {
+        let alike = |lane: &&Lane| self.inner.lanes.is_urgent(lane.level) == urgent;
+        let lanes = self.lanes.iter().filter(alike);
+        lanes.map(|lane| lane.waiting.bytes + lane.under_way.bytes).sum()
     }
 
     /// Takes packets out of the file while there is room for them.
     fn unspill(&mut self) {
         let half = self.inner.options.queue_bytes / 2;
-        while self.queued() < half {
-            let Some(packet) = self.spill.as_mut().and_then(SpillFile::pop) else { return };
-            let Ok(read) = Packet::parse(&packet) else { continue };
-            let (records, lane) = (read.len() as u64, read.numbers().lane);
-            let place = Self::place(lane.unwrap_or_default());
-            self.lanes[place].waiting.push_back(Waiting { packet, records, numbers: None });
+        while self.queued(false) < half && self.queued(true) < MAX_URGENT_QUEUE / 2 {
+            let Some(taken) = self.spill.as_mut().and_then(SpillFile::pop) else { return };
+            let Taken { at, about, packet } = taken;
+            let place = Self::place(about.lane);
+            match packet {
+                Some(packet) => self.wait(place, packet, about.records, Some(at)),
+                None => {
+                    self.lanes[place].dropped += about.records;
+                    self.spill.iter_mut().for_each(|spill| spill.settled(at));
+                }
+            }
         }
     }
 
@@ -381,17 +549,28 @@ impl Sender {
     /// Publishes what waits, up to what the bus does not take; looks for receipts.
     fn publish(&mut self, place: usize) {
         let shed = self.shed_of(place);
+        // The other half is for what is not under way: of that, what is higher pushes out what is
+        // lower.
+        let urgent = self.inner.lanes.is_urgent(self.lanes[place].level);
+        let most = if urgent { MAX_URGENT_QUEUE } else { self.inner.options.queue_bytes } / 2;
+        let alike = |lane: &&Lane| self.inner.lanes.is_urgent(lane.level) == urgent;
+        let under_way = self.lanes.iter().filter(alike).map(|lane| lane.under_way.bytes).sum();
         let lane = &mut self.lanes[place];
-        let trouble = lane.settle(&mut self.figures).err().or_else(|| {
+        let mut told =
+            Told { figures: &mut self.figures, spill: self.spill.as_mut(), inner: &self.inner };
+        let trouble = lane.settle(&mut told).err().or_else(|| {
             if lane.again.is_some_and(|again| Instant::now() < again) {
                 return None;
             }
             lane.again = None;
-            lane.publish(shed, &mut self.figures, &self.inner).err()
+            lane.publish(shed, most.saturating_sub(under_way), &mut told).err()
         });
         if let Some(error) = trouble {
             *locked(&self.inner.trouble) = Some(error.to_string());
             lane.again = Some(Instant::now() + AGAIN);
+        } else if lane.is_silent() {
+            let mut trouble = locked(&self.inner.trouble);
+            trouble.get_or_insert_with(|| "the bus takes records, and does not answer".to_owned());
         }
     }
 
@@ -406,7 +585,8 @@ impl Sender {
 
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
         let others = [&self.gone, &self.inner.others];
-        self.rings.iter().map(|reading| &*reading.tally).chain(others)
+        let rings = self.rings.iter().map(|reading| &*reading.tally);
+        rings.chain(self.taking.as_deref()).chain(others)
     }
 
     /// Says how many records of a lane were shed where no packet has said it since.
@@ -415,13 +595,14 @@ impl Sender {
             let shed = self.shed_of(place);
             let lane = &mut self.lanes[place];
             let quiet = lane.waiting.is_empty() && lane.writer.is_empty();
-            if shed == lane.said || !quiet || !at_once && lane.since.elapsed() < SAYING {
+            let said = lane.said == Some(shed);
+            if said || !quiet || !at_once && lane.since.elapsed() < SAYING {
                 continue;
             }
             let numbers = Numbers { lane: Some(lane.level), first: lane.next, shed };
             let packet = lane.writer.finish(numbers).to_vec();
             lane.since = Instant::now();
-            lane.waiting.push_back(Waiting { packet, records: 0, numbers: None });
+            self.wait(place, packet, 0, None);
             self.publish(place);
         }
     }
@@ -429,7 +610,9 @@ impl Sender {
     /// Tells what became of the records, and how much of what is logged is taken.
     fn count(&mut self) {
         let of = |level| self.tallies().map(|tally| tally.offered.of(level)).sum::<u64>();
-        let offered = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
+        let own = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
+        // What another process has left is this one's to publish.
+        let offered = own + self.spill.as_ref().map_or(0, |spill| spill.inherited);
         let dropped = (0..self.lanes.len()).map(|place| self.shed_of(place)).sum::<u64>();
         let shed = dropped + self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
         let Counted { published, packets, bytes } = self.figures;
@@ -438,7 +621,7 @@ impl Sender {
         let figures =
             LogFigures { offered, published, shed, waiting, packets, bytes, spilled_bytes };
         *locked(&self.inner.figures) = figures;
-        let queued = self.queued();
+        let queued = self.queued(false);
         // With a file there is room yet.
         let full = self.spill.as_ref().is_none_or(|spill| !spill.has_room());
         let of = self.inner.options.queue_bytes;
@@ -449,82 +632,140 @@ impl Sender {
     fn end(&mut self) {
         let mut late = Vec::new();
         for (place, lane) in self.lanes.iter_mut().enumerate() {
-            let under_way = lane.under_way.drain(..).map(|(waiting, _)| waiting);
-            late.extend(under_way.chain(lane.waiting.drain(..)).map(|waiting| (place, waiting)));
+            let under_way = std::mem::take(&mut lane.under_way).packets;
+            let waiting = std::mem::take(&mut lane.waiting).packets;
+            late.extend(under_way.into_iter().chain(waiting).map(|waiting| (place, waiting)));
         }
         let packets = late.iter().map(|(_, waiting)| &waiting.packet[..]);
         if !late.is_empty() && !self.spill.as_mut().is_some_and(|spill| spill.prepend(packets)) {
-            late.iter().for_each(|(place, waiting)| self.lanes[*place].dropped += waiting.records);
+            // What came out of the file is there still.
+            let lost = late.iter().filter(|(_, waiting)| waiting.spilled.is_none());
+            lost.for_each(|(place, waiting)| self.lanes[*place].dropped += waiting.records);
         }
         self.count();
     }
 }
 
+/// Who is told what became of packets.
+struct Told<'a> {
+    figures: &'a mut Counted,
+    spill: Option<&'a mut SpillFile>,
+    inner: &'a Inner,
+}
+
 impl Lane {
-    /// Looks which packets have arrived; tells why one has not, and publishes it again where it
-    /// may still.
-    fn settle(&mut self, figures: &mut Counted) -> Result<(), PublishError> {
-        while let Some((_, publishing)) = self.under_way.front() {
-            let Some(outcome) = publishing.outcome() else { return Ok(()) };
-            let Some((waiting, _)) = self.under_way.pop_front() else { return Ok(()) };
-            self.outcome(waiting, outcome, figures)?;
+    fn new(level: Level) -> Self {
+        Self {
+            level,
+            way: None,
+            writer: PacketWriter::default(),
+            since: Instant::now(),
+            waiting: Queue::default(),
+            under_way: Queue::default(),
+            next: 1,
+            dropped: 0,
+            refused: 0,
+            said: Some(0),
+            settled: 0,
+            again: None,
         }
-        Ok(())
+    }
+
+    /// Looks which packets have arrived; tells why one has not. Those that may still are to be
+    /// published again, in their order.
+    fn settle(&mut self, told: &mut Told<'_>) -> Result<(), PublishError> {
+        let mut first = Ok(());
+        while let Some(oldest) = self.under_way.packets.front() {
+            let publishing = oldest.publishing.as_ref();
+            let Some(outcome) = publishing.and_then(|(way, _)| way.outcome()) else { break };
+            let Some(waiting) = self.under_way.pop() else { break };
+            first = first.and(self.outcome(waiting, outcome, told));
+        }
+        first
+    }
+
+    /// Whether the oldest receipt is due for long.
+    fn is_silent(&self) -> bool {
+        let oldest = self.under_way.packets.front();
+        let since = oldest.and_then(|oldest| oldest.publishing.as_ref());
+        since.is_some_and(|(_, since)| since.elapsed() > SILENT)
     }
 
     fn outcome(
         &mut self,
         waiting: Waiting,
         outcome: Outcome,
-        figures: &mut Counted,
+        told: &mut Told<'_>,
     ) -> Result<(), PublishError> {
+        if let Err(error) = &outcome
+            && may_yet(error)
+        {
+            self.waiting.put_back(Waiting { publishing: None, ..waiting });
+            return outcome.map(drop);
+        }
+        let shed = waiting.numbers.map_or(0, |numbers| numbers.shed);
+        self.settled = self.settled.max(shed);
+        if let (Some(at), Some(spill)) = (waiting.spilled, &mut told.spill) {
+            spill.settled(at);
+        }
         match outcome {
             Ok(_) => {
-                figures.published += waiting.records;
-                figures.packets += 1;
-                figures.bytes += waiting.packet.len() as u64;
+                told.figures.published += waiting.records;
+                told.figures.packets += 1;
+                told.figures.bytes += waiting.packet.len() as u64;
+                *locked(&told.inner.trouble) = None;
                 Ok(())
             }
             Err(error) => {
-                if may_yet(&error) {
-                    self.waiting.push_front(waiting);
-                } else {
-                    self.refused += waiting.records;
+                self.refused += waiting.records;
+                if waiting.records > 0 {
+                    // Readers know of the hole when they hear the next number.
+                    self.said = None;
                 }
                 Err(error)
             }
         }
     }
 
-    fn publish(
-        &mut self,
-        shed: u64,
-        figures: &mut Counted,
-        inner: &Inner,
-    ) -> Result<(), PublishError> {
-        while self.under_way.len() < MAX_UNDER_WAY {
-            let Some(mut waiting) = self.waiting.pop_front() else { break };
-            if waiting.numbers.is_none() {
+    /// Publishes what waits, up to so many bytes under way.
+    fn publish(&mut self, shed: u64, most: usize, told: &mut Told<'_>) -> Result<(), PublishError> {
+        let Some(Way { publisher, partition }) = &self.way else { return Ok(()) };
+        let (publisher, partition) = (publisher.clone(), *partition);
+        let mut left = most;
+        while self.under_way.packets.len() < MAX_UNDER_WAY {
+            let Some(next) = self.waiting.packets.front() else { break };
+            if next.packet.len() > left && !self.under_way.is_empty() {
+                break;
+            }
+            let Some(mut waiting) = self.waiting.pop() else { break };
+            let is_fresh = waiting.numbers.is_none();
+            if is_fresh {
                 let numbers = Numbers { lane: Some(self.level), first: self.next, shed };
                 // It is a packet that was finished here, or one of the file, which were parsed.
                 packet::renumber(&mut waiting.packet, numbers).expect("it is a packet");
                 self.next += waiting.records;
-                self.said = shed;
+                self.said = Some(shed);
                 waiting.numbers = Some(numbers);
             }
-            let message = Message::new(&waiting.packet).level(self.level.number());
-            let publishing = self.publisher.publish(message);
+            let mut message = Message::new(&waiting.packet).level(self.level.number());
+            if let Some(partition) = partition {
+                message = message.partition(partition);
+            }
+            let publishing = publisher.publish(message);
             match publishing.outcome() {
-                None => self.under_way.push_back((waiting, publishing)),
-                Some(Err(error @ PublishError::Full { .. })) => {
+                None => {
+                    left = left.saturating_sub(waiting.packet.len());
+                    let publishing = Some((publishing, Instant::now()));
+                    self.under_way.push(Waiting { publishing, ..waiting });
+                }
+                Some(Err(error @ PublishError::Full { .. })) if is_fresh => {
                     // Nothing of it was taken: it has no numbers yet.
                     self.next -= waiting.records;
-                    self.waiting.push_front(Waiting { numbers: None, ..waiting });
+                    self.waiting.put_back(Waiting { numbers: None, ..waiting });
                     return Err(error);
                 }
-                Some(outcome) => self.outcome(waiting, outcome, figures)?,
+                Some(outcome) => self.outcome(waiting, outcome, told)?,
             }
-            *locked(&inner.trouble) = None;
         }
         Ok(())
     }

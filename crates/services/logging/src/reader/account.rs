@@ -20,6 +20,10 @@ use crate::packet::Numbers;
 /// beyond it those that were silent longest are summed up.
 const MAX_ROWS: usize = 16_384;
 
+/// The most holes in the numbers of a producer that are remembered, in case that what is missing
+/// comes late: as many as a producer has packets under way.
+const MAX_HOLES: usize = 256;
+
 /// What became of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
@@ -43,17 +47,20 @@ impl Tally {
     /// How many records were offered, as far as is known: the sum of what became of them.
     #[must_use]
     pub fn offered(&self) -> u64 {
-        self.delivered + self.filtered + self.shed + self.lost + self.malformed
+        let parts = [self.delivered, self.filtered, self.shed, self.lost, self.malformed];
+        // A producer may write any numbers into its packets.
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     fn add(&mut self, other: &Self) {
-        self.delivered += other.delivered;
-        self.filtered += other.filtered;
-        self.shed += other.shed;
-        self.lost += other.lost;
-        self.malformed += other.malformed;
-        self.repeated += other.repeated;
-        self.damaged += other.damaged;
+        let add = |to: &mut u64, more| *to = to.saturating_add(more);
+        add(&mut self.delivered, other.delivered);
+        add(&mut self.filtered, other.filtered);
+        add(&mut self.shed, other.shed);
+        add(&mut self.lost, other.lost);
+        add(&mut self.malformed, other.malformed);
+        add(&mut self.repeated, other.repeated);
+        add(&mut self.damaged, other.damaged);
     }
 }
 
@@ -129,6 +136,31 @@ struct Track {
     damaged: bool,
     heard: u64,
     tally: Tally,
+    /// Numbers that never came so far, oldest first: each first one, and the one behind the last.
+    holes: Vec<(u64, u64)>,
+}
+
+impl Track {
+    /// Numbers that were lost come after all; whether they were.
+    fn fills(&mut self, from: u64, to: u64) -> bool {
+        let inside = |hole: &(u64, u64)| hole.0 <= from && to <= hole.1;
+        let Some(place) = self.holes.iter().position(inside).filter(|_| from < to) else {
+            return false;
+        };
+        let (first, end) = self.holes[place];
+        let rests = [(first, from), (to, end)];
+        self.holes.splice(place..=place, rests.into_iter().filter(|(from, to)| from < to));
+        self.tally.lost = self.tally.lost.saturating_sub(to - from);
+        true
+    }
+
+    fn lost(&mut self, from: u64, to: u64) {
+        self.tally.lost = self.tally.lost.saturating_add(to - from);
+        if self.holes.len() >= MAX_HOLES {
+            self.holes.remove(0);
+        }
+        self.holes.push((from, to));
+    }
 }
 
 /// The accounts of a lane.
@@ -184,15 +216,17 @@ impl Ledger {
                 (false, false) => cause,
                 (false, true) => Why::Absent,
             };
-            track.tally.lost += lost;
+            track.lost(next, numbers.first);
             gap(lost, Span::Records { from: next, to: numbers.first }, why);
         }
         if let Some(more) = numbers.shed.checked_sub(shed).filter(|more| *more > 0) {
-            track.tally.shed += more;
+            track.tally.shed = track.tally.shed.saturating_add(more);
             gap(more, Span::Unnumbered, Why::Shed);
         }
         let behind = numbers.first.saturating_add(records as u64);
-        let repeated = next.saturating_sub(numbers.first).min(records as u64);
+        let before = next.saturating_sub(numbers.first).min(records as u64);
+        let late = before > 0 && track.fills(numbers.first, behind);
+        let repeated = if late { 0 } else { before };
         track.tally.repeated += repeated;
         track.next = next.max(behind);
         track.shed = shed.max(numbers.shed);
@@ -238,6 +272,7 @@ impl Ledger {
             damaged: false,
             heard,
             tally: Tally::default(),
+            holes: Vec::new(),
         })
     }
 
@@ -380,11 +415,44 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_late_was_not_lost() {
+        let mut ledger = Ledger::new(Level::INFO);
+        arrived(&mut ledger, ("a", 1, 1), (1, 0, 10));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (41, 0, 10)), [(30, Why::Absent)]);
+        let late = |ledger: &mut Ledger, first, records| {
+            let numbers = Numbers { lane: None, first, shed: 0 };
+            ledger.arrived(&producer("a", 1), 3, numbers, records).repeated
+        };
+        // Published again, in whatever order; and what was there already comes again, too.
+        assert_eq!((late(&mut ledger, 21, 10), tally(&ledger).lost), (0, 20));
+        assert_eq!((late(&mut ledger, 21, 10), tally(&ledger).lost), (10, 20));
+        assert_eq!((late(&mut ledger, 31, 10), tally(&ledger).lost), (0, 10));
+        assert_eq!((late(&mut ledger, 11, 10), tally(&ledger).lost), (0, 0));
+        assert_eq!((late(&mut ledger, 11, 10), late(&mut ledger, 1, 10)), (10, 10));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (51, 0, 1)), []);
+        assert_eq!(tally(&ledger).repeated, 30);
+    }
+
+    #[test]
+    fn holes_are_bounded() {
+        let mut ledger = Ledger::new(Level::INFO);
+        for n in 0..4 * MAX_HOLES as u64 {
+            arrived(&mut ledger, ("a", 1, 1 + n), (1 + 2 * n, 0, 1));
+        }
+        assert_eq!(ledger.tracks[&producer("a", 1)].holes.len(), MAX_HOLES);
+        assert_eq!(tally(&ledger).lost, 4 * MAX_HOLES as u64 - 1);
+    }
+
+    #[test]
     fn numbers_at_their_ends_are_no_panic() {
         let mut ledger = Ledger::new(Level::INFO);
         arrived(&mut ledger, ("a", 1, 1), (0, 0, 1));
         assert_eq!(arrived(&mut ledger, ("a", 1, 2), (u64::MAX, u64::MAX, 9)).len(), 2);
         assert_eq!(arrived(&mut ledger, ("a", 1, 3), (0, 0, 9)), []);
+        // Each producer may lose as many.
+        arrived(&mut ledger, ("b", 1, 1), (1, 0, 1));
+        arrived(&mut ledger, ("b", 1, 2), (u64::MAX, u64::MAX, 9));
+        assert_eq!(tally(&ledger).offered(), u64::MAX);
     }
 
     #[test]

@@ -20,8 +20,9 @@ use crate::level::Level;
 use crate::wire::{Bytes, Malformed, put_varint};
 
 const PREFIX: &str = "log1.";
-/// The longest cursor: all lanes with a full window of packets each have less.
-const MAX_TEXT_BYTES: usize = 65_536;
+/// The longest cursor: all lanes with the most partitions that a topic may have (1,024), and a full
+/// window of packets each, have less.
+const MAX_TEXT_BYTES: usize = 1 << 20;
 const SUM_BYTES: usize = 4;
 
 /// Where a reader stands: what it has handed out, of each lane and partition, also in the middle of
@@ -227,6 +228,15 @@ mod tests {
         let long = "x".repeat(MAX_TEXT_BYTES);
         let told = format!("{PREFIX}{long}").parse::<Cursor>().unwrap_err();
         assert!(told.to_string().len() < 250);
+    }
+
+    #[test]
+    fn the_longest_cursor_is_one() {
+        let stand = Stand { next: u64::MAX - 1, ..Stand::default() };
+        let lane = || (0..1_024).map(|partition| (partition, stand.clone())).collect();
+        let lanes = Level::ALL.iter().map(|level| (*level, lane())).collect();
+        let cursor = Cursor { site: 1, lanes };
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
     }
 
     #[test]

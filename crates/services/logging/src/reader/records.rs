@@ -171,7 +171,9 @@ impl Records {
             if let (Next::Record(_, producer), Some(at)) = (&ahead.next, &ahead.at) {
                 let mut rows = account.rows.iter_mut().filter(|row| row.lane == at.lane);
                 let row = rows.find(|row| row.producer.as_ref() == Some(producer));
-                row.into_iter().for_each(|row| row.tally.delivered -= 1);
+                row.into_iter().for_each(|row| {
+                    row.tally.delivered = row.tally.delivered.saturating_sub(1);
+                });
             }
         }
         account
