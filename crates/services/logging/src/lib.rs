@@ -37,7 +37,7 @@ pub use predicate::{
 };
 pub use producer::{
     Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
-    Shown, SiteNumber, Spill,
+    Relay, Shed, Shown, SiteNumber, Spill, Written,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,

@@ -158,8 +158,8 @@ impl PacketWriter {
     pub fn push(&mut self, record: &Record) -> Result<(), PushError> {
         let mut body = Body::default();
         body.record(record);
-        let Record { host, process, producer, .. } = record.clone();
-        let origin = Origin { host, process, producer };
+        let (host, process) = (record.host.clone(), record.process.clone());
+        let origin = Origin { host, process, producer: record.producer.clone() };
         self.push_entry(&Entry {
             time: record.time,
             level: record.level,
@@ -178,8 +178,8 @@ impl PacketWriter {
     /// [`PushError`]; the packet is as it was then.
     pub fn push_entry(&mut self, entry: &Entry<'_>) -> Result<(), PushError> {
         let known = entry.registered.and_then(|number| self.registered.get(&number)).copied();
-        let new = if known.is_some() { 0 } else { named_bytes(entry) };
-        self.has_room(new + ENTRY_BYTES + entry.body.len())?;
+        let known_bytes = if known.is_some() { entry.named_bytes() } else { 0 };
+        self.has_room(entry.bytes() - known_bytes)?;
         let named = match known {
             Some(named) => named,
             None => self.named(entry)?,
@@ -338,16 +338,39 @@ impl PacketWriter {
     }
 }
 
-/// The most bytes that a record's names take in a packet.
-fn named_bytes(entry: &Entry<'_>) -> usize {
-    let origin = entry.origin;
-    let site = entry.site.map_or(0, |site| {
-        let names = site.names.iter().map(|name| name.len() + 1).sum::<usize>();
-        SITE_BYTES + 4 * 4 + site.template.len() + site.file.len() + site.routine.len() + names
-    });
-    let origins = ORIGIN_BYTES + 3 * 4 + origin.host.len() + origin.process.len();
-    let audiences = entry.audiences.names.iter().map(|name| name.len() + 4).sum::<usize>();
-    4 + entry.logger.len() + site + origins + origin.producer.len() + audiences
+impl Entry<'_> {
+    /// The most bytes that it takes in a packet.
+    pub(crate) fn bytes(&self) -> usize {
+        self.named_bytes() + ENTRY_BYTES + self.body.len()
+    }
+
+    /// The most bytes that what it names takes in a packet.
+    fn named_bytes(&self) -> usize {
+        let origin = self.origin;
+        let site = self.site.map_or(0, |site| {
+            let names = site.names.iter().map(|name| name.len() + 1).sum::<usize>();
+            SITE_BYTES + 4 * 4 + site.template.len() + site.file.len() + site.routine.len() + names
+        });
+        let origins = ORIGIN_BYTES + 3 * 4 + origin.host.len() + origin.process.len();
+        let audiences = self.audiences.names.iter().map(|name| name.len() + 4).sum::<usize>();
+        4 + self.logger.len() + site + origins + origin.producer.len() + audiences
+    }
+}
+
+impl Audiences {
+    /// Whether an empty packet has bits for all of them.
+    ///
+    /// # Errors
+    /// [`PushError::Audiences`].
+    pub(crate) fn fit(&self) -> Result<(), PushError> {
+        if self.names.len() <= MAX_AUDIENCES {
+            return Ok(());
+        }
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() > MAX_AUDIENCES { Err(PushError::Audiences(names.len())) } else { Ok(()) }
+    }
 }
 
 /// Of everything but itself.

@@ -11,6 +11,7 @@
 
 mod call;
 mod connect;
+mod relay;
 mod ring;
 mod sender;
 mod sites;
@@ -36,6 +37,7 @@ use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
 pub use call::{Argument, Shown};
 use connect::Connector;
+pub use relay::{Relay, Shed, Written};
 use ring::{FIXED, Head, Publishes, Reading, Tally};
 use sender::Ways;
 use sites::Table;
@@ -156,6 +158,8 @@ pub enum LogError {
 pub struct LogFigures {
     /// Records that were to be published.
     pub offered: u64,
+    /// Of these, records that another process had left in the spill file.
+    pub inherited: u64,
     /// Records that the bus has acknowledged.
     pub published: u64,
     /// Records that were dropped because a queue was full, or because the bus refused them.
@@ -182,6 +186,8 @@ struct Inner {
     /// Counted by threads that have no ring.
     others: Tally,
     urgent: Mutex<Vec<u8>>,
+    /// Records of others.
+    handed: Mutex<relay::Queue>,
     is_urgent: AtomicBool,
     floor: AtomicU8,
     sleeping: AtomicBool,
@@ -369,6 +375,7 @@ impl Logging {
             new_rings: Mutex::default(),
             others: Tally::default(),
             urgent: Mutex::default(),
+            handed: Mutex::default(),
             is_urgent: AtomicBool::new(false),
             floor: AtomicU8::new(Level::TRACE.number()),
             sleeping: AtomicBool::new(false),
@@ -442,6 +449,12 @@ impl Logging {
         locked(&self.inner.on_levels).push(Arc::new(notify));
     }
 
+    /// What publishes records of others, which this process hands on.
+    #[must_use]
+    pub fn relay(&self) -> Relay {
+        Relay(Arc::clone(&self.inner))
+    }
+
     /// Waits until all that was logged before is acknowledged or shed, at most for this time;
     /// whether it was.
     #[must_use]
@@ -473,10 +486,16 @@ impl Logging {
     pub fn figures(&self) -> LogFigures {
         *locked(&self.inner.figures)
     }
-}
 
-impl Drop for Logging {
-    fn drop(&mut self) {
+    /// Ends it as dropping does; what became of all records. What waits then lies in the spill
+    /// file.
+    #[must_use]
+    pub fn end(mut self) -> LogFigures {
+        self.join();
+        self.figures()
+    }
+
+    fn join(&mut self) {
         self.inner.ended.store(true, Ordering::Relaxed);
         if self.is_elsewhere() {
             return;
@@ -487,6 +506,12 @@ impl Drop for Logging {
             // It ends in any case; a panic of it was told where it happened.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.join();
     }
 }
 

@@ -10,6 +10,7 @@ use helio_bus::transport::locked;
 use helio_bus::{Bus, Message, Outcome, PublishError, Publishing, TransportError};
 
 use super::connect::{Claim, Coming, Way};
+use super::relay::Written;
 use super::ring::{self, FIXED, Head, Reading, Tally};
 use super::spill::{SpillFile, Taken};
 use super::{FILE, Flush, Inner, LINE, LogError, LogFigures, MAX_AUDIENCE_SETS, MAX_LOGGERS};
@@ -22,6 +23,8 @@ use crate::value::Value;
 
 /// How many bytes of a ring are taken before it is looked for urgent records.
 const TURN_BYTES: usize = 64 << 10;
+/// How many records of others are taken before it is looked for urgent ones.
+const TURN_RECORDS: usize = 256;
 /// The most packets of a lane that wait for their receipts.
 const MAX_UNDER_WAY: usize = 256;
 /// How long the end waits for receipts.
@@ -214,6 +217,7 @@ impl Sender {
             self.look_for_bus();
             self.take_urgent();
             self.take_rings();
+            self.take_handed();
             self.finish_old(ends || !flushes.is_empty());
             self.unspill();
             self.publish_all();
@@ -277,7 +281,7 @@ impl Sender {
         let lane = |lane: &Lane| {
             lane.writer.is_empty() && lane.waiting.is_empty() && lane.under_way.is_empty()
         };
-        !spilled && self.lanes.iter().all(lane)
+        !spilled && self.lanes.iter().all(lane) && locked(&self.inner.handed).is_empty()
     }
 
     fn take_urgent(&mut self) {
@@ -289,11 +293,21 @@ impl Sender {
         self.inner.take_urgent(&mut bytes);
         self.add_all(&bytes);
         self.urgent = bytes;
+        let handed = locked(&self.inner.handed).take_urgent();
+        handed.iter().for_each(|record| self.add_written(record));
         for place in 0..self.lanes.len() {
             if self.inner.lanes.is_urgent(self.lanes[place].level) {
                 self.finish(place);
                 self.publish(place);
             }
+        }
+    }
+
+    fn take_handed(&mut self) {
+        let handed = locked(&self.inner.handed).take_usual();
+        for turn in handed.chunks(TURN_RECORDS) {
+            turn.iter().for_each(|record| self.add_written(record));
+            self.take_urgent();
         }
     }
 
@@ -353,7 +367,7 @@ impl Sender {
         }
     }
 
-    /// Puts a record into its lane's packet, and begins another one where that is full.
+    /// Adds a record of a ring.
     fn add(&mut self, head: Head, body: &[u8]) {
         let place = Self::place(head.level);
         // All three have room beside each other.
@@ -361,29 +375,54 @@ impl Sender {
         let registered =
             u64::from(head.logger) | u64::from(head.site) << 16 | u64::from(head.audiences) << 48;
         let at = (head.time, head.level);
+        let added = self.add_by(place, |sender| {
+            let known = sender.lanes[place].writer.push_known(registered, at, body);
+            known.unwrap_or_else(|| sender.introduce(place, &head, registered, body))
+        });
+        if let Err(error) = added {
+            self.replace(place, &head, &error);
+        }
+    }
+
+    /// Adds a record of others.
+    fn add_written(&mut self, record: &Written) {
+        let place = Self::place(record.level());
+        let added =
+            self.add_by(place, |sender| sender.lanes[place].writer.push_entry(&record.entry()));
+        // It was looked at when it was written down: an empty packet takes it.
+        if added.is_err() {
+            self.lanes[place].dropped += 1;
+        }
+    }
+
+    /// Puts a record into its lane's packet, and begins another one where that is full.
+    fn add_by(
+        &mut self,
+        place: usize,
+        push: impl Fn(&mut Self) -> Result<(), PushError>,
+    ) -> Result<(), PushError> {
         for _ in 0..2 {
             let lane = &mut self.lanes[place];
             if lane.writer.is_empty() {
                 lane.since = Instant::now();
             }
-            let known = lane.writer.push_known(registered, at, body);
-            let pushed = known.unwrap_or_else(|| self.introduce(place, &head, registered, body));
-            match pushed {
+            match push(self) {
                 Ok(()) => {
                     if self.lanes[place].writer.len() >= self.inner.options.batch_records {
                         self.finish(place);
                         self.publish(place);
                     }
-                    return;
+                    return Ok(());
                 }
                 Err(PushError::Full) => {
                     self.finish(place);
                     self.publish(place);
                 }
-                Err(error) => return self.replace(place, &head, &error),
+                Err(error) => return Err(error),
             }
         }
         self.lanes[place].dropped += 1;
+        Ok(())
     }
 
     /// Adds the first record of a packet that comes from there.
@@ -611,16 +650,22 @@ impl Sender {
     fn count(&mut self) {
         let of = |level| self.tallies().map(|tally| tally.offered.of(level)).sum::<u64>();
         let own = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
-        // What another process has left is this one's to publish.
-        let offered = own + self.spill.as_ref().map_or(0, |spill| spill.inherited);
         let dropped = (0..self.lanes.len()).map(|place| self.shed_of(place)).sum::<u64>();
         let shed = dropped + self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
         let Counted { published, packets, bytes } = self.figures;
-        let waiting = offered.saturating_sub(published + shed);
-        let spilled_bytes = self.spill.as_ref().map_or(0, SpillFile::bytes);
-        let figures =
-            LogFigures { offered, published, shed, waiting, packets, bytes, spilled_bytes };
-        *locked(&self.inner.figures) = figures;
+        let inherited = self.spill.as_ref().map_or(0, |spill| spill.inherited);
+        // What another process has left is this one's to publish.
+        let offered = own + inherited;
+        *locked(&self.inner.figures) = LogFigures {
+            offered,
+            inherited,
+            published,
+            shed,
+            waiting: offered.saturating_sub(published + shed),
+            packets,
+            bytes,
+            spilled_bytes: self.spill.as_ref().map_or(0, SpillFile::bytes),
+        };
         let queued = self.queued(false);
         // With a file there is room yet.
         let full = self.spill.as_ref().is_none_or(|spill| !spill.has_room());
@@ -630,6 +675,10 @@ impl Sender {
 
     /// Keeps what was not published in the file, if there is one: it is older than what is there.
     fn end(&mut self) {
+        // Whoever hands on is told from now on; what came since the last turn is the end's loss.
+        for record in locked(&self.inner.handed).end() {
+            self.lanes[Self::place(record.level())].dropped += 1;
+        }
         let mut late = Vec::new();
         for (place, lane) in self.lanes.iter_mut().enumerate() {
             let under_way = std::mem::take(&mut lane.under_way).packets;

@@ -43,6 +43,12 @@ impl Reader {
         self.0.end();
     }
 
+    /// Whether what it was fed ends between records.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.0.is_between()
+    }
+
     /// The next record, or what is none; nothing until it is fed.
     pub fn record(&mut self) -> Option<Result<Record, XmlError>> {
         let range = match self.0.entry()? {

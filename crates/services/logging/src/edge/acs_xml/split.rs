@@ -76,6 +76,13 @@ impl Splitter {
         self.ended = true;
     }
 
+    /// Whether it is between entries, and no tag has begun.
+    pub(super) fn is_between(&self) -> bool {
+        self.place == Place::Outside
+            && self.inside == Inside::Text
+            && self.buffer[self.start..].iter().all(|byte| is_blank(*byte))
+    }
+
     /// The bytes of a range that [`Self::entry`] gave, until it is fed again.
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]

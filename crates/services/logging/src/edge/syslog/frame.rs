@@ -65,6 +65,12 @@ impl Framer {
         self.ended = true;
     }
 
+    /// Whether what it was fed ends where a message does.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.start == self.buffer.len() && self.over == Over::Nothing
+    }
+
     /// The next message, or why there is none; nothing until it is fed.
     pub fn message(&mut self) -> Option<Result<&[u8], FrameError>> {
         if !self.pass_over() {

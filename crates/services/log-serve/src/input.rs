@@ -1,0 +1,38 @@
+//! Standard input, which is read by a thread of its own.
+
+use std::io::{self, Read as _};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::decode::{Decoder, Format};
+use crate::edge::Edge;
+use crate::sender::Peer;
+
+const READ_BYTES: usize = 64 << 10;
+/// How long it waits before it looks whether the server ends.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Reads until the input ends, or the server does and nothing more is there.
+pub(crate) fn run(format: Format, edge: &Edge) {
+    let sender = edge.intake.sender(Peer::Input);
+    let mut decoder = Decoder::new(format);
+    let mut buffer = vec![0; READ_BYTES];
+    let mut input = io::stdin().lock();
+    loop {
+        let closing = edge.is_closing();
+        let ready = is_ready(&input);
+        if !ready && !closing {
+            continue;
+        }
+        let Some(count @ 1..) = ready.then(|| input.read(&mut buffer).unwrap_or(0)) else { break };
+        decoder.feed(&buffer[..count]);
+        decoder.hand_on(&sender, &edge.arrival());
+    }
+    decoder.end();
+    decoder.hand_on(&sender, &edge.arrival());
+}
+
+/// Waits for more, or for the end; whether there is something.
+fn is_ready(input: &io::StdinLock<'_>) -> bool {
+    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready > 0)
+}

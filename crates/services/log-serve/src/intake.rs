@@ -1,0 +1,248 @@
+//! The one way from the edges to the bus: limits, counts, and what is told of them.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use helio_bus::transport::locked;
+use helio_bus::{Clock, SystemClock, Tai};
+use helio_logging::{Lanes, Level, LogFigures, LogOptions, Record, Relay, Value, Written};
+
+use crate::account::{Account, Dropped};
+use crate::limits::Limits;
+use crate::sender::{Cause, Entry, Peer, Sender, Senders, Tally, Urgency};
+
+/// The logger of what the service itself tells.
+const LOGGER: &str = "helio/log/serve";
+/// The most senders of whom it is told one by one each time: the rest come together in one record.
+const TOLD_AT_ONCE: usize = 16;
+
+/// Takes records of all edges. Cloning shares it; nothing here waits.
+#[derive(Debug, Clone)]
+pub struct Intake(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    relay: Relay,
+    lanes: Lanes,
+    /// What the service's own records have.
+    host: String,
+    process: String,
+    limits: Limits,
+    senders: Mutex<Senders>,
+    clock: SystemClock,
+    own: AtomicU64,
+}
+
+impl Intake {
+    pub(crate) fn new(relay: Relay, log: &LogOptions, limits: Limits) -> Self {
+        let senders = Mutex::new(Senders::new(&limits, Instant::now()));
+        Self(Arc::new(Shared {
+            relay,
+            lanes: log.lanes.clone(),
+            host: log.host.clone(),
+            process: log.process.clone(),
+            limits,
+            senders,
+            clock: SystemClock::new(),
+            own: AtomicU64::new(0),
+        }))
+    }
+
+    /// Whoever sends: each edge asks once a connection, a request or a datagram.
+    #[must_use]
+    pub fn sender(&self, peer: Peer) -> Sender {
+        let now = Instant::now();
+        let entry = locked(&self.0.senders).of(peer, &self.0.limits, now);
+        Sender { intake: self.clone(), entry, peer }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// The present time.
+    #[must_use]
+    pub fn now(&self) -> Tai {
+        self.0.clock.now()
+    }
+
+    /// What became of what came, with what the way to the bus says.
+    pub(crate) fn account(&self, figures: &LogFigures) -> Account {
+        let senders = locked(&self.0.senders).accounts();
+        let mut account = Account {
+            own: self.0.own.load(Ordering::Relaxed),
+            inherited: figures.inherited,
+            published: figures.published,
+            waiting: figures.waiting,
+            ..Account::default()
+        };
+        for sender in &senders {
+            account.received += sender.received;
+            account.dropped.malformed += sender.dropped.malformed;
+            account.dropped.too_large += sender.dropped.too_large;
+            account.dropped.rate += sender.dropped.rate;
+            account.refused += sender.refused;
+            account.timed_out += sender.timed_out;
+        }
+        // Those that were shed at the queue are among them.
+        account.dropped.shed = figures.shed;
+        account.senders = senders;
+        account
+    }
+
+    /// Publishes a record of the service's own for each sender of whom something was dropped since
+    /// the last time, the worst first.
+    pub(crate) fn tell(&self) {
+        let mut news = self.news();
+        news.sort_by_key(|(_, tally, _)| std::cmp::Reverse(tally.all_dropped() + tally.refused));
+        for (peer, tally, why) in news.iter().take(TOLD_AT_ONCE) {
+            let name = peer.map_or_else(|| "senders without a place".to_owned(), |p| p.to_string());
+            self.warn(&name, tally, why);
+        }
+        let rest = news.get(TOLD_AT_ONCE..).unwrap_or_default();
+        if !rest.is_empty() {
+            let all = rest.iter().fold(Tally::default(), |mut all, (_, tally, _)| {
+                all.add(*tally);
+                all
+            });
+            self.warn(&format!("{} other senders", rest.len()), &all, &rest[0].2);
+        }
+    }
+
+    /// What was dropped since it was told last, by sender.
+    fn news(&self) -> Vec<(Option<Peer>, Tally, String)> {
+        let senders = locked(&self.0.senders);
+        let new = |entry: &Arc<Entry>| {
+            let mut state = locked(&entry.state);
+            let since = state.tally.since(state.told);
+            state.told = state.tally;
+            (!since.is_nothing_wrong()).then(|| (entry.peer, since, state.why.clone()))
+        };
+        senders.all().filter_map(new).collect()
+    }
+
+    /// A record that says what was dropped of whom. Where the bus takes none it is counted as shed.
+    fn warn(&self, sender: &str, tally: &Tally, why: &str) {
+        let mut record =
+            Record::new(self.now(), Level::WARNING, LOGGER, &words(sender, tally, why));
+        record.host.clone_from(&self.0.host);
+        record.process.clone_from(&self.0.process);
+        record.data.push(("sender".to_owned(), sender.into()));
+        let counts = Dropped::of(tally).causes().map(|(cause, count)| (cause.name(), count));
+        let connections = [("refused", tally.refused), ("timed_out", tally.timed_out)];
+        for (name, count) in counts.chain(connections).filter(|(_, count)| *count > 0) {
+            record.data.push((name.to_owned(), Value::from(count)));
+        }
+        // It has a few hundred bytes.
+        if let Ok(written) = Written::of(record) {
+            self.0.own.fetch_add(1, Ordering::Relaxed);
+            _ = self.0.relay.publish(written);
+        }
+    }
+}
+
+/// What was dropped of whom, as people read it.
+fn words(sender: &str, tally: &Tally, why: &str) -> String {
+    let mut parts = Vec::new();
+    let causes = Dropped::of(tally).causes().filter(|(_, count)| *count > 0);
+    let causes: Vec<_> = causes.map(|(cause, count)| format!("{count} {}", cause)).collect();
+    if !causes.is_empty() {
+        let all = tally.all_dropped();
+        parts.push(format!("{all} messages of {sender} dropped: {}", causes.join(", ")));
+    }
+    if tally.refused > 0 {
+        parts.push(format!("{} connections of {sender} refused: too many", tally.refused));
+    }
+    if tally.timed_out > 0 {
+        parts.push(format!("{} connections of {sender} closed: too slow", tally.timed_out));
+    }
+    if !why.is_empty() {
+        parts.push(format!("for example: {why}"));
+    }
+    parts.join("; ")
+}
+
+impl Sender {
+    /// Takes a record: it is on its way to the bus, or counted as dropped. It never waits.
+    ///
+    /// Its observed time is now where it has none, or one to come; its producer is this sender
+    /// where it names none. Its own time stays as it is.
+    ///
+    /// # Errors
+    /// [`Cause`], counted already.
+    pub fn take(&self, record: Record) -> Result<(), Cause> {
+        let shared = &self.intake.0;
+        let urgent = shared.lanes.is_urgent(record.level);
+        let urgency = if urgent { Urgency::Urgent } else { Urgency::Usual };
+        {
+            let mut state = locked(&self.entry.state);
+            state.tally.received += 1;
+            if !state.allows(&shared.limits, urgency, Instant::now()) {
+                state.count_drop(
+                    Cause::Rate,
+                    &format_args!("more than {} a second", shared.limits.rate.per_s),
+                );
+                return Err(Cause::Rate);
+            }
+        }
+        let written = Written::of(self.completed(record));
+        let written = written.map_err(|error| self.dropped(Cause::TooLarge, &error))?;
+        let (bytes, most) = (written.bytes(), shared.limits.record_bytes);
+        if bytes > most {
+            let why = format_args!("the record has {bytes} bytes, the limit is {most}");
+            return Err(self.dropped(Cause::TooLarge, &why));
+        }
+        shared.relay.publish(written).map_err(|shed| self.dropped(Cause::Shed, &shed))
+    }
+
+    /// Counts something that is no record, or none that is taken, and why.
+    pub fn refuse(&self, cause: Cause, why: &dyn Display) {
+        let mut state = locked(&self.entry.state);
+        state.tally.received += 1;
+        state.count_drop(cause, why);
+    }
+
+    fn dropped(&self, cause: Cause, why: &dyn Display) -> Cause {
+        locked(&self.entry.state).count_drop(cause, why);
+        cause
+    }
+
+    fn completed(&self, mut record: Record) -> Record {
+        let now = self.intake.now();
+        // One who collected it before us may have observed it; nobody has observed it tomorrow.
+        record.observed = record.observed.filter(|observed| *observed <= now).or(Some(now));
+        if record.producer.is_empty() {
+            record.producer = self.peer.to_string();
+        }
+        if record.host.is_empty() {
+            record.host = match self.peer {
+                Peer::Ip(address) => address.to_string(),
+                Peer::User(_) | Peer::Local | Peer::Input => self.intake.0.host.clone(),
+            };
+        }
+        if record.sequence > 0 {
+            // It gets another one in the topic.
+            record.data.push(("sequence".to_owned(), record.sequence.into()));
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_is_said_in_a_sentence() {
+        let tally = Tally { received: 9, dropped: [2, 0, 5, 0], refused: 1, timed_out: 0 };
+        assert_eq!(
+            words("10.0.0.7", &tally, "more than 5 a second"),
+            "7 messages of 10.0.0.7 dropped: 2 malformed, 5 over the sender's rate; 1 connections \
+             of 10.0.0.7 refused: too many; for example: more than 5 a second"
+        );
+    }
+}

@@ -1,0 +1,343 @@
+//! Senders: who they are, what is left of their rates, what became of what they sent.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::locked;
+
+use crate::account::SenderAccount;
+use crate::limits::{Bucket, Limits};
+
+/// How long a sender has said nothing that is forgotten when there is no room for another one: its
+/// buckets are full again by then.
+const QUIET: Duration = Duration::from_secs(60);
+/// How often it is looked for such ones: a look goes over all of them.
+const LOOKS: Duration = Duration::from_secs(1);
+/// The most characters that are kept of why something was dropped.
+const WHY_CHARS: usize = 200;
+
+/// Who sends, as far as the edge knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    /// A machine.
+    Ip(IpAddr),
+    /// A user of this machine, by a connection of a unix socket.
+    User(u32),
+    /// A program of this machine, by a datagram of a unix socket, which does not say whose.
+    Local,
+    /// Standard input.
+    Input,
+}
+
+impl From<IpAddr> for Peer {
+    /// An address of IPv4 that is written as one of IPv6 is the former.
+    fn from(address: IpAddr) -> Self {
+        Self::Ip(address.to_canonical())
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Local => f.write_str("local"),
+            Self::Input => f.write_str("standard input"),
+        }
+    }
+}
+
+/// Why something that came is not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// It is no record.
+    Malformed,
+    /// It has more bytes than the limit.
+    TooLarge,
+    /// Its sender sends more than it may.
+    Rate,
+    /// The bus takes less than comes, and it is of a low level.
+    Shed,
+}
+
+impl Cause {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Malformed, Self::TooLarge, Self::Rate, Self::Shed];
+
+    /// Its name, as counts have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too_large",
+            Self::Rate => "rate",
+            Self::Shed => "shed",
+        }
+    }
+}
+
+/// As people read it behind a number.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too large",
+            Self::Rate => "over the sender's rate",
+            Self::Shed => "for which the bus had no room",
+        })
+    }
+}
+
+/// What became of what came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) received: u64,
+    pub(crate) dropped: [u64; 4],
+    /// Connections that were not taken.
+    pub(crate) refused: u64,
+    /// Connections that were closed as they took too long.
+    pub(crate) timed_out: u64,
+}
+
+impl Tally {
+    pub(crate) fn all_dropped(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    fn counts(&mut self) -> impl Iterator<Item = &mut u64> {
+        let own = [&mut self.received, &mut self.refused, &mut self.timed_out];
+        own.into_iter().chain(&mut self.dropped)
+    }
+
+    pub(crate) fn add(&mut self, mut other: Self) {
+        self.counts().zip(other.counts()).for_each(|(to, from)| *to += *from);
+    }
+
+    /// What has come since.
+    pub(crate) fn since(mut self, mut before: Self) -> Self {
+        self.counts().zip(before.counts()).for_each(|(now, then)| *now -= *then);
+        self
+    }
+
+    pub(crate) fn is_nothing_wrong(&self) -> bool {
+        self.all_dropped() + self.refused + self.timed_out == 0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    usual: Bucket,
+    urgent: Bucket,
+    pub(crate) tally: Tally,
+    /// What of this was told.
+    pub(crate) told: Tally,
+    /// When it sent last.
+    last: Instant,
+    /// Why one of those was dropped that were not told yet.
+    pub(crate) why: String,
+    pub(crate) connections: usize,
+}
+
+impl State {
+    fn new(limits: &Limits, now: Instant) -> Self {
+        Self {
+            usual: Bucket::new(limits.rate, now),
+            urgent: Bucket::new(limits.urgent, now),
+            tally: Tally::default(),
+            told: Tally::default(),
+            last: now,
+            why: String::new(),
+            connections: 0,
+        }
+    }
+
+    /// Whether the sender may send a record now.
+    pub(crate) fn allows(&mut self, limits: &Limits, urgency: Urgency, now: Instant) -> bool {
+        self.last = now;
+        let urgent = urgency == Urgency::Urgent && self.urgent.take(limits.urgent, now);
+        urgent || self.usual.take(limits.rate, now)
+    }
+
+    pub(crate) fn count_drop(&mut self, cause: Cause, why: &dyn fmt::Display) {
+        self.last = Instant::now();
+        let place = cause as usize;
+        self.tally.dropped[place] += 1;
+        // Words cost more than a count: one is told for example.
+        if self.tally.dropped[place] - self.told.dropped[place] > 1 {
+            return;
+        }
+        // What a sender has written is in some of them.
+        let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+        self.why = why.to_string().chars().map(plain).take(WHY_CHARS).collect();
+    }
+}
+
+/// Whether a record has its own limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Urgent,
+    Usual,
+}
+
+/// What is known of a sender.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// None: all those for whom there is no room.
+    pub(crate) peer: Option<Peer>,
+    pub(crate) state: Mutex<State>,
+}
+
+/// Whoever sends, as an edge holds it: by connection, by request or by datagram.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    pub(crate) intake: crate::Intake,
+    pub(crate) entry: Arc<Entry>,
+    /// Who it is, also where it shares its counts with others.
+    pub(crate) peer: Peer,
+}
+
+/// All senders, up to a limit.
+#[derive(Debug)]
+pub(crate) struct Senders {
+    known: HashMap<Peer, Arc<Entry>>,
+    others: Arc<Entry>,
+    looked: Option<Instant>,
+}
+
+impl Senders {
+    pub(crate) fn new(limits: &Limits, now: Instant) -> Self {
+        let others = Entry { peer: None, state: Mutex::new(State::new(limits, now)) };
+        Self { known: HashMap::new(), others: Arc::new(others), looked: None }
+    }
+
+    pub(crate) fn of(&mut self, peer: Peer, limits: &Limits, now: Instant) -> Arc<Entry> {
+        if let Some(entry) = self.known.get(&peer) {
+            return Arc::clone(entry);
+        }
+        if self.known.len() >= limits.senders {
+            self.forget(now);
+        }
+        if self.known.len() >= limits.senders {
+            return Arc::clone(&self.others);
+        }
+        let state = Mutex::new(State::new(limits, now));
+        let entry = Arc::new(Entry { peer: Some(peer), state });
+        self.known.insert(peer, Arc::clone(&entry));
+        entry
+    }
+
+    /// Forgets who has been quiet and is not connected; what they had counted is the others'.
+    fn forget(&mut self, now: Instant) {
+        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOKS) {
+            return;
+        }
+        self.looked = Some(now);
+        let mut others = locked(&self.others.state);
+        self.known.retain(|_, entry| {
+            let state = locked(&entry.state);
+            let quiet = now.saturating_duration_since(state.last) >= QUIET;
+            // What was dropped and not told yet is told before.
+            let keep = !quiet || Arc::strong_count(entry) > 1 || state.tally != told(&state);
+            if !keep {
+                others.tally.add(state.tally);
+                others.told.add(state.tally);
+            }
+            keep
+        });
+    }
+
+    /// Everyone, and those who share what they are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.known.values().chain([&self.others])
+    }
+
+    pub(crate) fn accounts(&self) -> Vec<SenderAccount> {
+        let account =
+            |entry: &Arc<Entry>| SenderAccount::of(entry.peer, locked(&entry.state).tally);
+        let mut all: Vec<_> = self.all().map(account).collect();
+        all.retain(|account| account.peer.is_some() || account.received + account.refused > 0);
+        all.sort_by_key(|account| (account.peer.is_none(), account.peer));
+        all
+    }
+}
+
+/// What was told, as if all that was well had been, too.
+fn told(state: &State) -> Tally {
+    Tally { received: state.tally.received, ..state.told }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> Peer {
+        Peer::Ip([10, 0, 0, n].into())
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_the_others_share_one_place() {
+        let limits = Limits { senders: 2, ..Limits::default() };
+        let start = Instant::now();
+        let mut senders = Senders::new(&limits, start);
+        for n in [1, 2, 3, 4, 1] {
+            let entry = senders.of(peer(n), &limits, start);
+            let mut state = locked(&entry.state);
+            state.tally.received += 1;
+            assert_eq!(entry.peer.is_some(), n <= 2, "{n}");
+        }
+        let counts = |senders: &Senders| -> Vec<_> {
+            senders.accounts().iter().map(|account| (account.peer, account.received)).collect()
+        };
+        assert_eq!(counts(&senders), [(Some(peer(1)), 2), (Some(peer(2)), 1), (None, 2)]);
+
+        // One of them is connected; the other one is forgotten once it has been quiet.
+        let connected = senders.of(peer(2), &limits, start);
+        assert!(senders.of(peer(3), &limits, start + QUIET / 2).peer.is_none());
+        assert!(senders.of(peer(3), &limits, start + QUIET).peer.is_some());
+        let expected = [(Some(peer(2)), 1), (Some(peer(3)), 0), (None, 4)];
+        assert_eq!(counts(&senders), expected);
+        drop(connected);
+    }
+
+    #[test]
+    fn what_was_not_told_yet_is_not_forgotten() {
+        let limits = Limits { senders: 1, ..Limits::default() };
+        let start = Instant::now();
+        let mut senders = Senders::new(&limits, start);
+        locked(&senders.of(peer(1), &limits, start).state)
+            .count_drop(Cause::Malformed, &"a\u{1b}b");
+        let later = start + 2 * QUIET;
+        assert!(senders.of(peer(2), &limits, later).peer.is_none());
+        let first = senders.of(peer(1), &limits, later);
+        let mut state = locked(&first.state);
+        assert_eq!(state.why, "a\u{fffd}b");
+        state.told = state.tally;
+        drop(state);
+        drop(first);
+        assert!(senders.of(peer(2), &limits, later + 2 * LOOKS).peer.is_some());
+    }
+
+    #[test]
+    fn urgent_records_have_a_rate_of_their_own_and_the_usual_one_beyond_it() {
+        let rate = |burst| crate::Rate { per_s: 0.0, burst };
+        let limits = Limits { rate: rate(2.0), urgent: rate(3.0), ..Limits::default() };
+        let now = Instant::now();
+        let mut state = State::new(&limits, now);
+        let mut taken = |urgency| (0..9).filter(|_| state.allows(&limits, urgency, now)).count();
+        assert_eq!(taken(Urgency::Usual), 2);
+        assert_eq!(taken(Urgency::Urgent), 3);
+        let mut state = State::new(&limits, now);
+        let mut taken = |urgency| (0..9).filter(|_| state.allows(&limits, urgency, now)).count();
+        assert_eq!((taken(Urgency::Urgent), taken(Urgency::Usual)), (5, 0));
+    }
+
+    #[test]
+    fn peers_are_shown_as_people_know_them() {
+        let mapped: IpAddr = "::ffff:10.0.0.7".parse().unwrap();
+        assert_eq!(Peer::from(mapped).to_string(), "10.0.0.7");
+        assert_eq!(Peer::User(1000).to_string(), "user 1000");
+    }
+}

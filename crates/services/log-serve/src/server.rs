@@ -1,0 +1,266 @@
+//! The service: its edges, the thread that publishes, the end.
+
+use std::io;
+use std::net::{TcpListener as StdTcp, UdpSocket as StdUdp};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixDatagram as StdDatagram, UnixListener as StdUnix, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use helio_bus::Bus;
+use helio_logging::{LogError, LogOptions, Logging};
+use rustix::process::{Resource, getrlimit};
+use thiserror::Error;
+use tokio::net::{TcpListener, UdpSocket, UnixDatagram, UnixListener};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+
+use crate::account::Account;
+use crate::datagram::Datagrams;
+use crate::edge::{Edge, Endpoint, Listening, Via};
+use crate::input;
+use crate::intake::Intake;
+use crate::kernel::{self, Inode};
+use crate::limits::Limits;
+use crate::stream::Listener;
+
+/// How long the end waits for edges: a little longer than they drain.
+const ENDING: Duration = Duration::from_secs(5);
+/// File descriptors that are not for connections: the bus, the edges.
+const OTHER_FILES: u64 = 128;
+
+/// How records are taken and published.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Of senders.
+    pub limits: Limits,
+    /// The way to the bus: topics, batches, queues, the spill file; host and process are those of
+    /// the service's own records.
+    pub log: LogOptions,
+    /// Seconds that clocks of syslog senders are ahead of UTC where they do not say so.
+    pub syslog_offset_s: i32,
+}
+
+/// Why the service does not start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The way to the bus cannot be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// There are no threads.
+    #[error("the service's threads cannot be started: {0}")]
+    Threads(#[source] io::Error),
+    /// An endpoint cannot be listened to.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(Via, #[source] io::Error),
+}
+
+/// Takes records at its edges, and publishes them. When it is dropped, it [ends](Self::end).
+///
+/// ```
+/// use helio_bus::Bus;
+/// use helio_log_serve::{Endpoint, Format, Options, Server, Via};
+///
+/// let mut server = Server::start(Bus::connect("memory:")?, Options::default())?;
+/// let via = Via::Udp("127.0.0.1:0".to_owned());
+/// let listening = server.listen(&Endpoint { format: Format::Syslog, via })?;
+/// let Via::Udp(address) = listening.via else { unreachable!() };
+/// std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(b"<29>ntpd: synchronised", address)?;
+/// let account = server.end();
+/// assert_eq!((account.received, account.published), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Server {
+    runtime: Option<Runtime>,
+    logging: Option<Logging>,
+    edge: Option<Edge>,
+    closing: watch::Sender<bool>,
+    ended: mpsc::Receiver<()>,
+    /// Sockets that are files, which go with it.
+    files: Vec<PathBuf>,
+    udp: Vec<Inode>,
+}
+
+impl Server {
+    /// Starts a service that listens nowhere yet.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn start(bus: Bus, options: Options) -> Result<Self, ServeError> {
+        let logging = Logging::start(bus, options.log.clone())?;
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        // Reading and decoding; the bus has threads of its own.
+        let builder = builder.worker_threads(2).thread_name("log-serve").enable_all();
+        let runtime = builder.build().map_err(ServeError::Threads)?;
+        let (closing, closes) = watch::channel(false);
+        let (alive, ended) = mpsc::channel(1);
+        let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let files = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+        let most_connections = options.limits.connections.min(files.max(1));
+        let intake = Intake::new(logging.relay(), &options.log, options.limits);
+        let edge = Edge {
+            intake: intake.clone(),
+            closing: closes,
+            offset_s: options.syslog_offset_s,
+            connections: Arc::new(AtomicUsize::new(0)),
+            most_connections,
+            alive,
+        };
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(intake.limits().tell).await;
+                intake.tell();
+            }
+        });
+        Ok(Self {
+            runtime: Some(runtime),
+            logging: Some(logging),
+            edge: Some(edge),
+            closing,
+            ended,
+            files: Vec::new(),
+            udp: Vec::new(),
+        })
+    }
+
+    /// Opens an edge.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn listen(&mut self, endpoint: &Endpoint) -> Result<Listening, ServeError> {
+        let failed = |error| ServeError::Listen(endpoint.via.clone(), error);
+        let via = self.open(endpoint).map_err(failed)?;
+        Ok(Endpoint { format: endpoint.format, via })
+    }
+
+    fn open(&mut self, endpoint: &Endpoint) -> io::Result<Via> {
+        let (Some(runtime), Some(edge)) = (&self.runtime, &self.edge) else {
+            return Err(io::Error::other("the service has ended"));
+        };
+        let (format, edge) = (endpoint.format, edge.clone());
+        // Sockets are made in its context.
+        let _entered = runtime.enter();
+        match &endpoint.via {
+            Via::Udp(address) => {
+                let socket = StdUdp::bind(address)?;
+                Datagrams::keep_more(&socket);
+                socket.set_nonblocking(true)?;
+                let at = socket.local_addr()?;
+                self.udp.extend(Inode::of(&socket));
+                let datagrams = Datagrams::Udp(UdpSocket::from_std(socket)?);
+                runtime.spawn(datagrams.run(format, edge));
+                Ok(Via::Udp(at.to_string()))
+            }
+            Via::Tcp(address) => {
+                let listener = StdTcp::bind(address)?;
+                listener.set_nonblocking(true)?;
+                let at = listener.local_addr()?;
+                let listener = Listener::Tcp(TcpListener::from_std(listener)?);
+                runtime.spawn(listener.run(format, edge));
+                Ok(Via::Tcp(at.to_string()))
+            }
+            Via::Unix(path) => {
+                let is_used = |path: &Path| UnixStream::connect(path).is_ok();
+                let listener = bind(path, |path| StdUnix::bind(path), is_used)?;
+                self.files.push(path.clone());
+                listener.set_nonblocking(true)?;
+                let listener = Listener::Unix(UnixListener::from_std(listener)?);
+                runtime.spawn(listener.run(format, edge));
+                Ok(endpoint.via.clone())
+            }
+            Via::UnixDatagram(path) => {
+                let connect = |path: &Path| StdDatagram::unbound()?.connect(path);
+                let is_used = |path: &Path| connect(path).is_ok();
+                let socket = bind(path, |path| StdDatagram::bind(path), is_used)?;
+                self.files.push(path.clone());
+                Datagrams::keep_more(&socket);
+                socket.set_nonblocking(true)?;
+                let datagrams = Datagrams::Unix(UnixDatagram::from_std(socket)?);
+                runtime.spawn(datagrams.run(format, edge));
+                Ok(endpoint.via.clone())
+            }
+            Via::Input => {
+                let thread = std::thread::Builder::new().name("log-input".to_owned());
+                thread.spawn(move || input::run(format, &edge))?;
+                Ok(Via::Input)
+            }
+        }
+    }
+
+    /// Whether nothing comes any more: it reads standard input only, and that has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.edge.as_ref().is_none_or(|edge| edge.alive.strong_count() == 1)
+    }
+
+    /// What became of all that came, as of a moment ago.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let (Some(edge), Some(logging)) = (&self.edge, &self.logging) else {
+            return Account::default();
+        };
+        let account = edge.intake.account(&logging.figures());
+        Account { kernel_dropped: kernel::dropped(&self.udp), ..account }
+    }
+
+    /// Why the bus takes nothing at the moment, in its words; none where it does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.logging.as_ref().and_then(Logging::trouble)
+    }
+
+    /// Ends: what was sent before is read, and published or kept in the spill file; what became of
+    /// all that came.
+    #[must_use]
+    pub fn end(mut self) -> Account {
+        self.close()
+    }
+
+    fn close(&mut self) -> Account {
+        let (Some(runtime), Some(edge)) = (self.runtime.take(), self.edge.take()) else {
+            return Account::default();
+        };
+        let kernel_dropped = kernel::dropped(&self.udp);
+        let intake = edge.intake.clone();
+        drop(edge);
+        _ = self.closing.send(true);
+        let ended = async { tokio::time::timeout(ENDING, self.ended.recv()).await };
+        // Nobody says anything there: it ends when all edges have.
+        _ = runtime.block_on(ended);
+        runtime.shutdown_timeout(ENDING);
+        self.files.drain(..).for_each(|file| _ = std::fs::remove_file(file));
+        intake.tell();
+        let figures = self.logging.take().map(Logging::end).unwrap_or_default();
+        Account { kernel_dropped, ..intake.account(&figures) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Binds a socket that is a file, which everyone of this machine may write to, as to `/dev/log`.
+/// One that a killed service has left is replaced.
+fn bind<T>(
+    path: &Path,
+    bind: impl Fn(&Path) -> io::Result<T>,
+    is_used: impl Fn(&Path) -> bool,
+) -> io::Result<T> {
+    let is_socket = || path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
+    let bound = match bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_socket() => {
+            if is_used(path) {
+                return Err(io::Error::new(error.kind(), "another program listens there"));
+            }
+            std::fs::remove_file(path)?;
+            bind(path)?
+        }
+        bound => bound?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(bound)
+}

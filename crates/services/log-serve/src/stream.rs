@@ -1,0 +1,107 @@
+//! Streams: connections of TCP and of unix sockets.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::decode::{Decoder, Format};
+use crate::edge::{Admitted, DRAIN, DRAIN_MOST, Edge};
+use crate::sender::Peer;
+
+/// Bytes that are read at once: each connection has them.
+const READ_BYTES: usize = 16 << 10;
+/// How long nobody is let in after the system has refused it: it has no file descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where connections come in.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+type Stream = Box<dyn AsyncRead + Send + Unpin>;
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // So that who has gone without a word is noticed; it costs nothing to be without.
+                _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+                Ok((Box::new(stream), address.ip().into()))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let user = stream.peer_cred()?.uid();
+                Ok((Box::new(stream), Peer::User(user)))
+            }
+        }
+    }
+
+    /// Lets connections in until the server ends, and then those that were waiting.
+    pub(crate) async fn run(self, format: Format, edge: Edge) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = edge.closing() => break,
+            };
+            match accepted {
+                Ok((stream, peer)) => begin(stream, peer, format, &edge),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        while let Ok(Ok((stream, peer))) = timeout(DRAIN, self.accept()).await {
+            begin(stream, peer, format, &edge);
+        }
+    }
+}
+
+fn begin(stream: Stream, peer: Peer, format: Format, edge: &Edge) {
+    if let Some(admitted) = edge.admit(peer) {
+        tokio::spawn(serve(stream, format, edge.clone(), admitted));
+    }
+}
+
+/// Reads a connection until it ends, is too slow, or the server ends.
+async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitted) {
+    let mut decoder = Decoder::new(format);
+    let mut buffer = vec![0; READ_BYTES];
+    let limits = edge.intake.limits().clone();
+    // Since when a message is under way.
+    let mut begun: Option<Instant> = None;
+    loop {
+        let deadline = match begun {
+            Some(begun) => begun + limits.unfinished,
+            None => Instant::now() + limits.idle,
+        };
+        let read = tokio::select! {
+            read = timeout_at(deadline, stream.read(&mut buffer)) => read,
+            () = edge.closing() => break,
+        };
+        let Ok(read) = read else {
+            admitted.timed_out();
+            break;
+        };
+        let Ok(count @ 1..) = read else { break };
+        decoder.feed(&buffer[..count]);
+        let messages = decoder.hand_on(&admitted.sender, &edge.arrival());
+        begun = match begun {
+            _ if decoder.is_between() => None,
+            Some(begun) if messages == 0 => Some(begun),
+            _ => Some(Instant::now()),
+        };
+    }
+    if edge.is_closing() {
+        let most = Instant::now() + DRAIN_MOST;
+        let until = || most.min(Instant::now() + DRAIN);
+        while let Ok(Ok(count @ 1..)) = timeout_at(until(), stream.read(&mut buffer)).await {
+            decoder.feed(&buffer[..count]);
+            decoder.hand_on(&admitted.sender, &edge.arrival());
+        }
+    }
+    decoder.end();
+    decoder.hand_on(&admitted.sender, &edge.arrival());
+}
