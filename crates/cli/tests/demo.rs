@@ -13,6 +13,8 @@ fn check(ran: Ran, camera: &str) {
         assert!(fulfilled, "{requirement} of\n{report}");
     }
     assert_eq!((&report["lost"], &report["duplicated"]), (&json!(0), &json!(0)), "{report}");
+    assert_eq!(report["log"]["unaccounted"], 0, "{report}");
+    assert!(report["log"]["records"].as_u64().unwrap() > 20, "{report}");
     assert_eq!(report["late_joiner"]["missing"], 0, "{report}");
     assert!(report["late_joiner"]["keys"].as_u64().unwrap() >= 20, "{report}");
     assert_eq!(report["restarted"]["incarnations"], json!([1, 2]), "{report}");

@@ -2,8 +2,10 @@
 
 use helio_bus::{Bus, Message, SchemaText, TopicSpec};
 use helio_core::Qos;
+use helio_logging::Level;
 
 use super::account::Source;
+use super::night;
 use super::pace::{Pace, Step, tai_at};
 use super::packet::Packets;
 use super::words::{AlertTask, Word};
@@ -28,6 +30,8 @@ pub(crate) fn run(task: &AlertTask) -> CliResult {
         producer: producer.name.to_string(),
         incarnation: producer.incarnation,
     };
+    night::begin(&bus, "AlertPlayer")?;
+    night::note(Level::INFO, &format!("plays {} packets a second", task.rate_hz));
     say(&Word::Ready)?;
     let mut pace = Pace::new(vec![task.rate_hz]);
     while let Some(step) = pace.next() {
@@ -37,7 +41,8 @@ pub(crate) fn run(task: &AlertTask) -> CliResult {
         let receipt = publisher.publish(message).wait()?;
         say(&Word::Receipt(source.clone(), receipt.sequence))?;
     }
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
+    let logged = night::end();
+    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 /// The packets.

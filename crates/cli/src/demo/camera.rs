@@ -6,8 +6,10 @@ use helio_component::protocol::checks::{Limits, Nan};
 use helio_component::{Builder, Command, Failed};
 use helio_core::Value;
 use helio_core::sal::TopicKind;
+use helio_logging::Level;
 
 use super::mount::enabled;
+use super::night;
 use super::part::Told;
 use crate::worker::say;
 
@@ -38,6 +40,7 @@ fn take_images(command: &Command) -> Result<String, Failed> {
     let mut last = String::new();
     for image in 1..=images {
         last = format!("demo-{:08}-{image}", command.seq_num());
+        night::note(Level::DEBUG, &format!("exposes {last} for {seconds} s"));
         tell(command, BEGINS, &last, image)?;
         for part in 0..TOLD {
             let done = (image - 1) as f64 + f64::from(part) / f64::from(TOLD);
@@ -49,6 +52,7 @@ fn take_images(command: &Command) -> Result<String, Failed> {
         tell(command, ENDS, &last, image)?;
         tell(command, READOUT, &last, image)?;
         tell(command, READ, &last, image)?;
+        night::note(Level::INFO, &format!("{last} is read"));
     }
     Ok(last)
 }

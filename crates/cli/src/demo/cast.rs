@@ -1,12 +1,16 @@
 //! The demo's processes and what they have said.
 
+use std::collections::BTreeMap;
+
 use super::account::Books;
+use super::night;
 use super::scene::{ALERTS, Player, Scene};
 use super::words::{
     Burst, Called, Newest, Order, ReaderOrder, ReaderReport, ReaderTask, ReaderWord, Role, Step,
     Targets, Word,
 };
 use crate::error::{CliError, CliResult};
+use crate::log::crew::words::{ClientOrder, ClientReport, ClientTask};
 use crate::stop::Stop;
 use crate::worker::Worker;
 
@@ -26,6 +30,8 @@ pub(crate) struct Notes {
     pub(crate) targets: Targets,
     pub(crate) targets_before: Targets,
     pub(crate) burst: Option<Burst>,
+    /// Log records, by producer; one that was killed is not there.
+    pub(crate) logged: BTreeMap<String, u64>,
     /// Lines for people that are not yet shown.
     pub(crate) story: Vec<String>,
     pub(crate) doing: Option<String>,
@@ -44,7 +50,8 @@ impl Notes {
             Word::Came(step) => self.steps.push(step),
             Word::Called(called) => self.calls.push(called),
             Word::Targets(targets) => self.targets = targets,
-            Word::End { cpu_s, rss_mb } => {
+            Word::End { cpu_s, rss_mb, logged } => {
+                self.logged.insert(logged.producer, logged.records);
                 self.cpu_s += cpu_s;
                 self.rss_mb = self.rss_mb.max(rss_mb);
                 return true;
@@ -69,6 +76,7 @@ pub(crate) struct Cast {
     players: Vec<Acting>,
     recorder: Worker,
     broker: Worker,
+    log: Worker,
     pub(crate) notes: Notes,
 }
 
@@ -76,6 +84,7 @@ impl Cast {
     /// Starts the recorder, the players, and who reads alerts; all are ready when this returns.
     pub(crate) fn start(scene: &Scene, url: &str, stop: &Stop) -> CliResult<Self> {
         let recorder = reader(url, "recorder", Role::Records, stop)?;
+        let log = log_reader(url, stop)?;
         let begin = |player: &Player| {
             let player = player.clone();
             let process = Some(Worker::start(player.worker, &player.name, &player.task, stop)?);
@@ -87,7 +96,7 @@ impl Cast {
         }
         let broker = reader(url, "alert broker", Role::Follows(vec![ALERTS.to_owned()]), stop)?;
         let (url, stop, notes) = (url.to_owned(), stop.clone(), Notes::default());
-        Ok(Self { url, stop, players, recorder, broker, notes })
+        Ok(Self { url, stop, players, recorder, broker, log, notes })
     }
 
     fn player(&mut self, name: &str) -> CliResult<&mut Acting> {
@@ -195,12 +204,16 @@ impl Cast {
         Ok((expected, report(joiner)?))
     }
 
-    /// Ends the readers as soon as they have everything: the recorder's report, then the broker's.
-    pub(crate) fn drain(mut self) -> CliResult<(ReaderReport, ReaderReport, Notes)> {
+    /// Ends the readers as soon as they have everything: the recorder's report, the broker's, then
+    /// that of the log's reader.
+    pub(crate) fn drain(mut self) -> CliResult<(ReaderReport, ReaderReport, ClientReport, Notes)> {
+        self.log.order(&ClientOrder::EndOfEach { offered: self.notes.logged.clone() })?;
         let drain = ReaderOrder::Drain(self.notes.books.clone());
         self.recorder.order(&drain)?;
         self.broker.order(&drain)?;
-        Ok((report(self.recorder)?, report(self.broker)?, self.notes))
+        let log = self.log.reply()?;
+        self.log.finish()?;
+        Ok((report(self.recorder)?, report(self.broker)?, log, self.notes))
     }
 }
 
@@ -220,6 +233,20 @@ fn reader(url: &str, name: &str, role: Role, stop: &Stop) -> CliResult<Worker> {
         ReaderWord::Ready => Ok(process),
         word => Err(CliError::Failure(format!("the {name} said {word:?} first"))),
     }
+}
+
+/// A reader of all log records.
+fn log_reader(url: &str, stop: &Stop) -> CliResult<Worker> {
+    let task = ClientTask {
+        url: url.to_owned(),
+        prefix: night::PREFIX.to_owned(),
+        ordinary: None,
+        name: "log reader".to_owned(),
+        predicate: String::new(),
+    };
+    let mut process = Worker::start("log-client", &task.name, &task, stop)?;
+    process.reply::<()>()?;
+    Ok(process)
 }
 
 /// A reader's last word.

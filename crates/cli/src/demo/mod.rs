@@ -2,9 +2,10 @@
 //!
 //! A mirror, a mount, a camera and two weather masts are components; a script commands them, and
 //! pointing sends the mount its targets. An alert player and its broker are beside them, a recorder
-//! reads everything. On the way a second camera is refused, the mount is killed (SIGKILL) and
-//! started again, and a late joiner asks for the newest event of every key. At the end the mirror
-//! publishes a burst as fast as the bus takes it, and the script sends all components home.
+//! reads everything, and a reader of log records what they all have to say. On the way a second
+//! camera is refused, the mount is killed (SIGKILL) and started again, and a late joiner asks for
+//! the newest event of every key. At the end the mirror publishes a burst as fast as the bus takes
+//! it, and the script sends all components home.
 //!
 //! Writers say what they have receipts for, callers what became of their commands, readers what
 //! they have seen; what was acknowledged and was not seen is lost. The direction goes on when
@@ -19,6 +20,7 @@ mod content;
 #[cfg(feature = "dds")]
 pub(crate) mod durability;
 mod mount;
+pub(crate) mod night;
 mod pace;
 mod packet;
 pub(crate) mod part;
@@ -83,9 +85,9 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let mut direction = Direction { cast, stage, stop: stop.clone(), begun_ns, total_ns };
     let events = direction.play(&scene)?;
     let Direction { cast, mut stage, .. } = direction;
-    let (recorder, broker, notes) = cast.drain()?;
+    let (recorder, broker, log, notes) = cast.drain()?;
     let (states, story) = (stage.states()?, stage.close()?);
-    let play = Play { events, recorder, broker, notes, story, states };
+    let play = Play { events, recorder, broker, log, notes, story, states };
     let report = Report::of(&scene, play, (site.url(), bus.capabilities().reach));
     let mut out = Out::new();
     if args.run.output.json {
@@ -134,7 +136,8 @@ impl Direction {
 
     fn begin(&mut self, scene: &Scene) -> CliResult {
         let components = scene.components.join(", ");
-        let others = "beside them script, pointing, alert player, alert broker, recorder";
+        let others =
+            "beside them script, pointing, alert player, alert broker, recorder, log reader";
         self.stage.tell(&format!("components: {components}; {others}"))?;
         if scene.double.is_none() {
             self.stage.tell("these interfaces have no camera: nobody takes images")?;

@@ -7,7 +7,9 @@ use helio_bus::Tai;
 use helio_component::protocol::{StateCommand, SummaryState};
 use helio_component::{Builder, Command, Failed};
 use helio_core::Value;
+use helio_logging::Level;
 
+use super::night;
 use super::part::Told;
 use crate::worker::say;
 
@@ -60,10 +62,12 @@ impl Mount {
             .on("startTracking", move |command: &Command| {
                 enabled(command)?;
                 track.drives().tracking = true;
+                night::note(Level::INFO, "tracks");
                 Ok("tracking")
             })
             .on("stop", move |_: &Command| {
                 *stop.drives() = Drives::default();
+                night::note(Level::INFO, "stands still");
                 Ok("stopped")
             })
             .begin(StateCommand::Disable, move |_| {
@@ -83,6 +87,7 @@ impl Mount {
         };
         let mut drives = self.drives();
         if !drives.tracking {
+            night::note(Level::DEBUG, "a target comes while it does not track");
             return Err(Failed::new("it does not track; command startTracking first"));
         }
         drives.target = Some(target);

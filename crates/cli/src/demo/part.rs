@@ -3,12 +3,13 @@
 use helio_bus::{Bus, Tai};
 use helio_component::{Component, Interface, Running, StartError, Update, WriteTopic};
 use helio_core::Value;
+use helio_logging::Level;
 
 use super::account::Source;
-use super::camera;
 use super::mount::{Axis, Mount};
 use super::pace::{Pace, Step, tai_at};
 use super::words::{Burst, ComponentTask, Kind, Part, Word};
+use super::{camera, night};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::sal;
@@ -21,12 +22,18 @@ const TELL_EVERY: u64 = 1_000;
 pub(crate) fn run(task: &ComponentTask) -> CliResult {
     let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
     let bus = Bus::connect(&task.world.url)?;
+    let names: Vec<&str> = task.parts.iter().map(|part| part.component.as_str()).collect();
+    night::begin(&bus, &names.join("+"))?;
     let (mut running, mut lanes) = (Vec::new(), Vec::new());
     for part in &task.parts {
         let interface = Interface::of(&interfaces, &part.component)?;
         let mount = Mount::default();
         let component = match start(&bus, &interface, part, &mount) {
-            Err(StartError::Lease(error)) => return say(&Word::Refused(error.to_string())),
+            Err(StartError::Lease(error)) => {
+                night::note(Level::WARNING, &format!("may not run: {error}"));
+                night::end();
+                return say(&Word::Refused(error.to_string()));
+            }
             started => started?,
         };
         for (name, rate_hz) in &part.telemetry {
@@ -36,6 +43,7 @@ pub(crate) fn run(task: &ComponentTask) -> CliResult {
         }
         running.push((component, part.kind));
     }
+    night::note(Level::INFO, &format!("{} is there", names.join(" and ")));
     say(&Word::Ready)?;
     let (rates, lanes): (Vec<f64>, Vec<Lane>) = lanes.into_iter().unzip();
     publish(&bus, Pace::new(rates), &lanes, &running)?;
@@ -43,7 +51,9 @@ pub(crate) fn run(task: &ComponentTask) -> CliResult {
         tell_targets(&component, kind)?;
         component.wait()?;
     }
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
+    night::note(Level::INFO, &format!("{} has gone home", names.join(" and ")));
+    let logged = night::end();
+    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 fn start(

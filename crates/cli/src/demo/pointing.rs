@@ -3,8 +3,10 @@
 use helio_bus::Bus;
 use helio_component::protocol::AckCode;
 use helio_component::protocol::caller::Cause;
+use helio_logging::Level;
 
 use super::caller::{Callee, Ended};
+use super::night;
 use super::pace::{Pace, Step, tai_at};
 use super::words::{PointingTask, Word};
 use crate::clock::{cpu_s, peak_rss_mb};
@@ -22,6 +24,7 @@ pub(crate) fn run(task: &PointingTask) -> CliResult {
     let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
     let bus = Bus::connect(&task.world.url)?;
     let mount = Callee::open(&bus, &interfaces, &(task.mount.clone(), 0), IDENTITY)?;
+    night::begin(&bus, IDENTITY)?;
     say(&Word::Ready)?;
     let (mut pace, mut phase) = (Pace::new(vec![task.rate_hz]), Phase::Tracks);
     while let Some(step) = pace.next() {
@@ -33,10 +36,15 @@ pub(crate) fn run(task: &PointingTask) -> CliResult {
         let call = call.set("elevation", 60.0 - RATE * seconds).set("elevationVelocity", -RATE);
         let call = call.set("trackId", 1).set("tracksys", "SIDEREAL").set("radesys", "ICRS");
         let ended = mount.send("trackTarget", call).wait();
+        let before = phase;
         let met = phase.accepts(&ended);
+        if phase != before {
+            night::note(Level::NOTICE, &format!("targets: {before:?}, now {phase:?}"));
+        }
         ended.account(met)?;
     }
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
+    let logged = night::end();
+    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 /// Degrees a second of a star.

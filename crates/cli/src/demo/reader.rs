@@ -10,6 +10,7 @@ use helio_bus::{Bus, Event, Member, Sample, Start, Subscribe, Tai, TopicName, Wa
 
 use super::account::{Books, Numbering, Seen, SeenBySource, Source};
 use super::content::{Contents, OfCommand};
+use super::night;
 use super::words::{Newest, ReaderOrder, ReaderReport, ReaderTask, ReaderWord, Role};
 use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
@@ -105,7 +106,10 @@ impl Reader {
 
     fn look_up(&mut self, start: Start) -> CliResult {
         self.looked_up = Instant::now();
-        self.bus.topics()?.iter().try_for_each(|topic| self.add(topic, start))
+        // The log has a reader of its own.
+        let topics = self.bus.topics()?;
+        let mut topics = topics.iter().filter(|topic| !night::is_log(topic));
+        topics.try_for_each(|topic| self.add(topic, start))
     }
 
     /// Reads on until told what there is to have, and then until it has that.

@@ -17,6 +17,7 @@ use super::scene::{MOUNT, Scene, Scheduled};
 use super::words::{Called, ReaderReport, Step, Targets};
 use crate::bench::report::{Latency, histogram};
 use crate::error::{CliError, CliResult};
+use crate::log::crew::words::ClientReport;
 use crate::out::{table, text_table};
 use crate::units::{human_bytes, human_count};
 
@@ -36,6 +37,7 @@ pub(crate) struct Play {
     pub(crate) events: Events,
     pub(crate) recorder: ReaderReport,
     pub(crate) broker: ReaderReport,
+    pub(crate) log: ClientReport,
     pub(crate) notes: Notes,
     pub(crate) story: Vec<String>,
     pub(crate) states: Vec<(String, String)>,
@@ -103,6 +105,29 @@ struct TargetReport {
     unanswered: u64,
 }
 
+/// What the players had to say.
+#[derive(Debug, Serialize)]
+struct LogReport {
+    records: u64,
+    /// Those that the killed player's first life had published.
+    of_the_killed: u64,
+    dropped: u64,
+    unaccounted: u64,
+}
+
+impl LogReport {
+    fn of(play: &Play) -> Self {
+        let told: u64 = play.notes.logged.values().sum();
+        let account = play.log.account;
+        Self {
+            records: account.offered,
+            of_the_killed: account.offered.saturating_sub(told),
+            dropped: account.dropped(),
+            unaccounted: account.unaccounted(),
+        }
+    }
+}
+
 /// The whole play.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -117,6 +142,7 @@ pub(crate) struct Report {
     nobody_there_ms: Option<f64>,
     second_instance: Option<String>,
     burst: Option<BurstReport>,
+    log: LogReport,
     late_joiner: Value,
     restarted: Value,
     states: Map<String, Value>,
@@ -160,6 +186,7 @@ impl Report {
             nobody_there_ms,
             second_instance: play.events.double.clone(),
             burst,
+            log: LogReport::of(&play),
             late_joiner: late(&play),
             restarted: restarted(&play),
             states: play.states.iter().map(|(name, state)| (name.clone(), json!(state))).collect(),
@@ -285,6 +312,10 @@ impl Report {
         let wrong: Vec<String> = wrong.map(|r| format!("{}: {}", r.name, r.measured)).collect();
         let text = wrong.join("; ");
         match (wrong.is_empty(), self.lost + self.duplicated) {
+            (true, _) if self.log.unaccounted > 0 => Err(CliError::Lost(format!(
+                "{} log records are unaccounted for",
+                self.log.unaccounted
+            ))),
             (true, _) => Ok(()),
             (false, 0) => Err(CliError::Failure(format!("this must not be: {text}"))),
             (false, _) => Err(CliError::Lost(text)),
@@ -350,6 +381,11 @@ impl Report {
                 human_bytes(burst.read_bytes_per_s)
             ));
         }
+        let LogReport { records, of_the_killed, dropped, unaccounted } = self.log;
+        lines.push(format!(
+            "Log records: {records} (of {MOUNT}'s first life {of_the_killed}), {dropped} dropped, \
+             {unaccounted} unaccounted for."
+        ));
         lines.push(format!(
             "{} samples on {}, receipts {}, lost {}.",
             human_count(self.samples),

@@ -7,8 +7,10 @@ use helio_bus::Bus;
 use helio_bus::transport::Reach;
 use helio_component::protocol::caller::Cause;
 use helio_component::protocol::{AckCode, SummaryState, path};
+use helio_logging::Level;
 
 use super::caller::{Callee, Ended};
+use super::night;
 use super::words::{Order, ScriptTask, Step, Word};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
@@ -30,11 +32,13 @@ pub(crate) fn run(task: &ScriptTask) -> CliResult {
     let mount = place(&(task.mount.clone(), 0))
         .ok_or_else(|| CliError::Failure(format!("the script has no component {}", task.mount)))?;
     let camera = task.camera.as_ref().and_then(place);
+    night::begin(&bus, "Script")?;
     say(&Word::Ready)?;
     let (exposure_s, orders) = (task.exposure_s, orders());
     let reach = bus.capabilities().reach;
     Script { all, mount, camera, exposure_s, orders, reach, ends: false, images: 0 }.play()?;
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb() })
+    let logged = night::end();
+    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 struct Script {
@@ -162,6 +166,7 @@ impl Script {
         let Ended { called, cause, text } = self.all[self.mount].ask("stop");
         // Where the engine is told of a death by the lease only, the command may have been sent.
         let gone = matches!(cause, Some(Cause::WentAway)) && self.reach == Reach::Network;
+        night::note(Level::ALERT, &format!("the mount is gone: {text}"));
         let (after_ns, met) = (called.took_ns, gone || cause == Some(Cause::NobodyThere));
         story(format!("stop of the mount ends after {:.1} ms: {text}", after_ns as f64 * 1e-6))?;
         Ended { called, cause, text }.account(met)?;
@@ -211,6 +216,7 @@ fn lead(callee: &Callee, target: SummaryState) -> CliResult {
 }
 
 fn story(text: String) -> CliResult {
+    night::note(Level::NOTICE, &text);
     say(&Word::Story(format!("script: {text}")))
 }
 

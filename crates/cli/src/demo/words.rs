@@ -6,6 +6,7 @@ use helio_component::protocol::StreamStats;
 use serde::{Deserialize, Serialize};
 
 use super::account::{Books, CommandId, Commands, Numbering, SeenBySource, Source};
+use super::night::Logged;
 
 /// What every process of the play is told of its world.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -111,7 +112,7 @@ pub(crate) enum Word {
     /// The counters of the mount's stream of targets.
     Targets(Targets),
     /// The last word.
-    End { cpu_s: f64, rss_mb: f64 },
+    End { cpu_s: f64, rss_mb: f64, logged: Logged },
 }
 
 /// How far the script has come.

@@ -1,6 +1,6 @@
 //! A client's process: reads every field of every record that it wants, in place, and keeps books.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Producer};
 use helio_logging::{
-    Field, Item, Lanes, Level, Place, Predicate, Reader, ReaderOptions, RecordRef, Selector, Start,
-    Value, Views,
+    Account, Field, Item, Lanes, Level, Place, Predicate, Reader, ReaderOptions, RecordRef, Row,
+    Selector, Start, Value, Views,
 };
 
 use super::books::Books;
@@ -64,18 +64,23 @@ impl Client {
         let (mut known, mut heard) = (0, Instant::now());
         loop {
             match orders.try_recv() {
-                Ok(ClientOrder::End { offered }) => expected = Some(self.expected(&offered)),
+                Ok(ClientOrder::End { offered }) => {
+                    expected = Some(Expected::All(self.expected(&offered)));
+                }
+                Ok(ClientOrder::EndOfEach { offered }) => expected = Some(Expected::Each(offered)),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Ok(None),
             }
             self.pump()?;
-            if let Some(expected) = expected {
-                let now = self.reader.account().total().offered();
+            if let Some(expected) = &expected {
+                let account = self.reader.account();
+                let now = account.total().offered();
                 if now != known {
                     (known, heard) = (now, Instant::now());
                 }
-                if now >= expected || heard.elapsed() > SILENCE {
-                    return Ok(Some(self.report(expected, cpu)));
+                if expected.is_in(&account) || heard.elapsed() > SILENCE {
+                    let offered = expected.offered(&account);
+                    return Ok(Some(self.report(offered, cpu)));
                 }
             } else {
                 heard = Instant::now();
@@ -118,6 +123,39 @@ impl Client {
             used: Spent { cpu_s: cpu_s() - cpu_before, rss_mb: peak_rss_mb() },
         }
     }
+}
+
+/// What producers say that they logged.
+enum Expected {
+    /// All of them, in the lanes that are read.
+    All(u64),
+    /// Each of these. Of others all that came was offered.
+    Each(BTreeMap<String, u64>),
+}
+
+impl Expected {
+    fn is_in(&self, account: &Account) -> bool {
+        match self {
+            Self::All(records) => account.total().offered() >= *records,
+            Self::Each(all) => all.iter().all(|(name, records)| came(account, name) >= *records),
+        }
+    }
+
+    fn offered(&self, account: &Account) -> u64 {
+        match self {
+            Self::All(records) => *records,
+            Self::Each(all) => {
+                let theirs: u64 = all.keys().map(|name| came(account, name)).sum();
+                account.total().offered() - theirs + all.values().sum::<u64>()
+            }
+        }
+    }
+}
+
+/// What became known of a producer's records.
+fn came(account: &Account, name: &str) -> u64 {
+    let is_theirs = |row: &Row| row.producer.as_ref().is_some_and(|p| p.name.as_str() == name);
+    account.of(is_theirs).offered()
 }
 
 /// What came.

@@ -166,6 +166,11 @@ pub(crate) enum ClientOrder {
         /// What they logged.
         offered: Offered,
     },
+    /// The same, where some producers could not tell: theirs is what came.
+    EndOfEach {
+        /// What those that could have logged, by their names on the bus.
+        offered: BTreeMap<String, u64>,
+    },
 }
 
 /// What a client reports.
