@@ -28,12 +28,12 @@ pub use body::{Body, Field};
 pub use lanes::Lanes;
 pub use level::{Level, LevelError};
 pub use packet::{
-    BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Numbers,
-    Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
+    BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Names,
+    Numbers, Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
 };
 pub use predicate::{
-    CompileError, FieldName, Glob, GlobError, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES, Predicate,
-    PredicateError, Selected, Selector, Views, words,
+    CompileError, FieldName, Glob, GlobError, Key, KeyKind, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES,
+    Outline, Predicate, PredicateError, Selected, Selector, Views, keys, words,
 };
 pub use producer::{
     Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,

@@ -101,9 +101,10 @@ pub struct Numbers {
     pub shed: u64,
 }
 
-/// The numbers of what an entry names in its packet.
-#[derive(Debug, Clone, Copy)]
-struct Named {
+/// What an entry names in its packet: logger, site, audiences and origin. Records of one packet
+/// that have equal ones have all of these in common; of two packets they say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Names {
     logger: u32,
     site: u32,
     audiences: u32,
@@ -123,7 +124,7 @@ pub struct PacketWriter {
     site_bytes: Vec<u8>,
     origins: HashMap<Origin, u16>,
     origin_bytes: Vec<u8>,
-    registered: HashMap<u64, Named>,
+    registered: HashMap<u64, Names>,
     entries: Vec<u8>,
     bodies: Vec<u8>,
     finished: Vec<u8>,
@@ -212,7 +213,7 @@ impl PacketWriter {
         if full { Err(PushError::Full) } else { Ok(()) }
     }
 
-    fn put(&mut self, (time, level): (Tai, Level), named: Named, body: &[u8]) {
+    fn put(&mut self, (time, level): (Tai, Level), named: Names, body: &[u8]) {
         self.bodies.extend_from_slice(body);
         self.entries.extend_from_slice(&time.nanos().to_le_bytes());
         self.entries.extend_from_slice(&named.logger.to_le_bytes());
@@ -223,12 +224,12 @@ impl PacketWriter {
         self.entries.extend_from_slice(&named.origin.to_le_bytes());
     }
 
-    fn named(&mut self, entry: &Entry<'_>) -> Result<Named, PushError> {
+    fn named(&mut self, entry: &Entry<'_>) -> Result<Names, PushError> {
         let audiences = self.audience_bits(entry.audiences)?;
         let origin = self.origin(entry.origin)?;
         let logger = self.text(entry.logger);
         let site = entry.site.map_or(NO_SITE, |site| self.site(site));
-        let named = Named { logger, site, audiences, origin };
+        let named = Names { logger, site, audiences, origin };
         entry.registered.iter().for_each(|number| _ = self.registered.insert(*number, named));
         Ok(named)
     }
@@ -443,7 +444,9 @@ impl<'a> SiteRef<'a> {
         self.names.split('\n').filter(|_| !self.names.is_empty())
     }
 
-    pub(crate) fn to_site(self) -> Site {
+    /// It as a value of its own.
+    #[must_use]
+    pub fn to_site(self) -> Site {
         Site {
             template: self.template.to_owned(),
             style: self.style,
@@ -681,6 +684,13 @@ impl<'a> RecordRef<'a> {
 
     pub(crate) fn origin_number(self) -> usize {
         usize::from(self.u16(26))
+    }
+
+    /// What it names in its packet: who copies records looks at each of these once a packet.
+    #[must_use]
+    pub fn names(self) -> Names {
+        let (logger, site, audiences) = (self.u32(8), self.u32(12), self.audience_bits());
+        Names { logger, site, audiences, origin: self.u16(26) }
     }
 
     /// Whether it is for all audiences.

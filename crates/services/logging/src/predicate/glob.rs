@@ -61,6 +61,16 @@ impl Glob {
         !name.is_empty() && self.matches_parts(name)
     }
 
+    /// The first parts that have no star, at most so many, with their slashes: every name that it
+    /// stands for begins with them.
+    pub(super) fn beginning(&self, parts: usize) -> String {
+        let literal = |part: &Part| match part {
+            Part::One(pieces) if pieces.len() == 1 => pieces.first().cloned(),
+            Part::One(_) | Part::Any => None,
+        };
+        self.parts.iter().take(parts).map_while(literal).collect::<Vec<_>>().join("/")
+    }
+
     /// After a `**`, the parts up to the next one are looked for from the left; what comes later
     /// never needs them further right than where they were found first.
     fn matches_parts(&self, name: &str) -> bool {

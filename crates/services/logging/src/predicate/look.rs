@@ -93,7 +93,7 @@ pub(super) struct Body<'a> {
     site: &'a Site,
     text: Option<&'a str>,
     arguments: Cow<'a, [Value]>,
-    data: Vec<(&'a str, Cow<'a, Value>)>,
+    pub(super) data: Vec<(&'a str, Cow<'a, Value>)>,
     thread: &'a str,
     context: &'a str,
     array: &'a str,
@@ -176,14 +176,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         self.message.get_or_init(|| match self.text {
             Some(text) => Cow::Borrowed(text),
             None => Cow::Owned(fill(self.site, &self.arguments)),
         })
     }
 
-    fn text_of(&self, field: TextField) -> Cow<'_, str> {
+    pub(super) fn text_of(&self, field: TextField) -> Cow<'_, str> {
         Cow::Borrowed(match field {
             TextField::Message => self.message(),
             TextField::Thread => self.thread,

@@ -7,10 +7,12 @@
 //!
 //! Operation. `parse` makes a tree of a text ([`Predicate`]), `tree` writes it back; `select` puts
 //! views and the present time into it and negations to its leaves ([`Selector`]); `look` is what a
-//! record answers, as a value or in its packet, and `compare` whether that is what was asked for.
+//! record answers, as a value or in its packet, and `compare` whether that is what was asked for;
+//! `keys` is what can be known of many records without any of them.
 
 mod compare;
 mod glob;
+mod keys;
 mod look;
 mod parse;
 mod select;
@@ -24,6 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use glob::{Glob, GlobError, MAX_GLOB_PARTS};
+pub use keys::{Key, KeyKind, Outline, keys};
 pub use select::{CompileError, Selected, Selector};
 pub use views::Views;
 pub use words::words;

@@ -59,7 +59,7 @@ impl Predicate {
 /// A predicate that is ready to decide of records.
 #[derive(Debug, Clone)]
 pub struct Selector {
-    root: Node,
+    pub(super) root: Node,
     reach: Reach,
     audiences: usize,
     places: usize,
@@ -271,7 +271,7 @@ fn ask(test: &PlaceTest, record: RecordRef<'_>) -> bool {
 }
 
 #[derive(Debug, Clone)]
-enum Node {
+pub(super) enum Node {
     All(Vec<Node>),
     Any(Vec<Node>),
     Leaf(Test, Sense),
@@ -279,7 +279,7 @@ enum Node {
 
 /// What a leaf asks, the cheap ones first.
 #[derive(Debug, Clone)]
-enum Test {
+pub(super) enum Test {
     /// Whether it is one of the levels with these bits.
     Level(u16),
     Time(Order, Tai),
@@ -332,11 +332,11 @@ impl AudienceTest {
 #[derive(Debug, Clone)]
 pub(super) struct PlaceTest {
     slot: usize,
-    question: Question,
+    pub(super) question: Question,
 }
 
 #[derive(Debug, Clone)]
-enum Question {
+pub(super) enum Question {
     Text(TextField, TextTest),
     Line(Order, u32),
 }
@@ -398,7 +398,7 @@ impl Test {
         }
     }
 
-    fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> Reach {
         match self {
             Self::Level(levels) => Reach { levels: *levels, ..Reach::ALL },
             Self::Time(order, time) => Reach::of_time(*order, *time),
@@ -459,10 +459,10 @@ impl Node {
 
 /// Levels and times that records may have.
 #[derive(Debug, Clone, Copy)]
-struct Reach {
+pub(super) struct Reach {
     levels: u16,
-    from: Tai,
-    to: Tai,
+    pub(super) from: Tai,
+    pub(super) to: Tai,
 }
 
 const FIRST: Tai = Tai::from_nanos(i64::MIN);
@@ -505,7 +505,7 @@ impl Reach {
     }
 }
 
-fn bit(level: Level) -> u16 {
+pub(super) fn bit(level: Level) -> u16 {
     1 << level.number()
 }
 

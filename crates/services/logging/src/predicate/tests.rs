@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use helio_core::{Tai, TraceId};
 use proptest::collection::vec;
 use proptest::option;
@@ -618,6 +620,102 @@ proptest! {
         let denied = selector(&format!("{field} !{sign} {value}")).matches(&record);
         let law = selector(&format!("has {field} and not {field} {sign} {value}"));
         prop_assert_eq!(denied, law.matches(&record));
+    }
+}
+
+/// What is known of records, without a filter's errors.
+struct Exact {
+    levels: Vec<Level>,
+    times: (Tai, Tai),
+    keys: HashSet<(KeyKind, String)>,
+}
+
+impl Exact {
+    fn of(packet: &Packet<'_>) -> Self {
+        let times: Vec<_> = packet.records().map(RecordRef::time).collect();
+        let times = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
+        let mut exact = Self {
+            levels: packet.records().map(RecordRef::level).collect(),
+            times,
+            keys: HashSet::new(),
+        };
+        keys(packet, |key| _ = exact.keys.insert((key.kind, key.text.to_owned())));
+        exact
+    }
+}
+
+impl Outline for Exact {
+    fn may_have_level(&self, level: Level) -> bool {
+        self.levels.contains(&level)
+    }
+
+    fn times(&self) -> (Tai, Tai) {
+        self.times
+    }
+
+    fn may_have(&self, key: Key<'_>) -> bool {
+        self.keys.contains(&(key.kind, key.text.to_owned()))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn an_outline_never_excludes_what_matches(
+        plain in plains(),
+        records in vec(scenes(), 1..4),
+    ) {
+        let selector = selector(&plain.text());
+        let bytes = packed(&records);
+        let packet = Packet::parse(&bytes).unwrap();
+        if selector.select(&packet).next().is_some() {
+            prop_assert!(selector.may_match(&Exact::of(&packet)));
+        }
+    }
+}
+
+#[test]
+fn each_field_of_a_record_excludes_records_without_it() {
+    let bytes = packed(&[whole()]);
+    let packet = Packet::parse(&bytes).unwrap();
+    let exact = Exact::of(&packet);
+    for there in [
+        "axis \"is 3 off\" level = ERROR logger = CONTROL/DV11/Mount logger = CONTROL/DV11/*",
+        "host = dv11-abm process = mountContainer:4711 producer = CONTROL/DV11",
+        "file = mount/axis.cpp routine = Axis::track thread = control context = tracking",
+        "array = Array002 antenna = DV11 stack = dv11-99 log_id = AxisOff has data.encoder",
+        "uri = https://example.org/axis data.encoder.a = true data.encoder = \"{a: true}\"",
+        "trace = 07070707070707070707070707070707 span = \"0808080808080808\"",
+        "message = \"axis azimuth is -3° off after 0.25 tries\" time < now",
+    ] {
+        assert!(selector(there).may_match(&exact), "{there}");
+    }
+    for missing in [
+        "axes",
+        "axis level = DEBUG",
+        "time > now",
+        "logger = CONTROL/DV11/Mount/Azimuth/*",
+        "logger = CONTROL/DV12/*",
+        "logger = CORR",
+        "host = dv11",
+        "process = a or producer = a",
+        "file = axis.cpp",
+        "routine = track",
+        "thread = a",
+        "context = a",
+        "array = a",
+        "antenna = DV1",
+        "stack = a",
+        "log_id = a",
+        "uri = a",
+        "trace = 07",
+        "span = \"08\"",
+        "data.other != 5",
+        "data.encoder.a = false",
+        "message = \"axis 7\"",
+    ] {
+        assert!(!selector(missing).may_match(&exact), "{missing}");
     }
 }
 

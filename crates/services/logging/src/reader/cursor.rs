@@ -81,6 +81,24 @@ impl Stand {
 }
 
 impl Cursor {
+    /// What it says of one lane.
+    #[must_use]
+    pub fn lane(&self, level: Level) -> Self {
+        let lane = self.lanes.get(&level).map(|stands| (level, stands.clone()));
+        Self { site: self.site, lanes: lane.into_iter().collect() }
+    }
+
+    /// What both say, the other one where both know a lane; none where they are of two buses, or of
+    /// two prefixes.
+    #[must_use]
+    pub fn joined(mut self, other: &Self) -> Option<Self> {
+        if self.site != other.site {
+            return None;
+        }
+        self.lanes.extend(other.lanes.iter().map(|(level, stands)| (*level, stands.clone())));
+        Some(self)
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let mut out = self.site.to_le_bytes().to_vec();
         put_varint(&mut out, self.lanes.len() as u64);
@@ -191,6 +209,17 @@ mod tests {
             let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             prop_assert!(text.starts_with(PREFIX) && text.chars().all(plain), "{}", text);
             prop_assert_eq!(text.parse(), Ok(cursor));
+        }
+
+        #[test]
+        fn lanes_make_up_the_whole(cursor in cursors()) {
+            let levels = Level::ALL.into_iter().chain(Level::new(7));
+            let mut lanes = levels.map(|level| cursor.lane(level));
+            let nothing = Cursor { site: cursor.site, ..Cursor::default() };
+            let joined = lanes.try_fold(nothing, |sum, lane| sum.joined(&lane));
+            prop_assert_eq!(joined, Some(cursor.clone()));
+            let elsewhere = Cursor { site: !cursor.site, ..Cursor::default() };
+            prop_assert_eq!(cursor.joined(&elsewhere), None);
         }
 
         #[test]

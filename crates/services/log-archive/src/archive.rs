@@ -1,0 +1,324 @@
+//! An archive that is filled: a folder with a lane a level, held by one process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_core::Tai;
+use helio_logging::{Cursor, Lanes, Level, RecordRef};
+
+use crate::builder::Source;
+use crate::error::{ArchiveError, At};
+use crate::lane::Lane;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const GIB: u64 = 1 << 30;
+
+/// How long records of a level are kept; whatever is reached first. Whole segments are removed, the
+/// oldest first, never the one that is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// So long after they were archived; none is for ever.
+    pub age: Option<Duration>,
+    /// So many bytes of files; none is any number.
+    pub bytes: Option<u64>,
+}
+
+type Write = Arc<dyn Fn(&File, &[u8], u64) -> io::Result<()> + Send + Sync>;
+
+/// What an archive is to be.
+#[derive(Clone)]
+pub struct ArchiveOptions {
+    keep: BTreeMap<Level, Keep>,
+    pub(crate) segment_bytes: u64,
+    pub(crate) block_age: Duration,
+    pub(crate) write: Write,
+}
+
+impl Default for ArchiveOptions {
+    fn default() -> Self {
+        Self {
+            keep: BTreeMap::new(),
+            segment_bytes: 128 << 20,
+            block_age: Duration::from_secs(1),
+            write: Arc::new(|file, bytes, at| file.write_all_at(bytes, at)),
+        }
+    }
+}
+
+impl fmt::Debug for ArchiveOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keep, segment_bytes, block_age, .. } = self;
+        write!(f, "ArchiveOptions({keep:?}, {segment_bytes} bytes, {block_age:?})")
+    }
+}
+
+impl ArchiveOptions {
+    /// How long records of a level are kept. Without this, below INFO for 7 days and 8 GiB, below
+    /// WARNING for 90 days and 32 GiB, of WARNING and ERROR 32 GiB, and from CRITICAL on for ever.
+    #[must_use]
+    pub fn keep(mut self, level: Level, keep: Keep) -> Self {
+        self.keep.insert(Lanes::lane(level), keep);
+        self
+    }
+
+    /// A segment of so many bytes is closed; 128 MiB without this. It is what retention removes at
+    /// once.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Records are written, and found, so long after they came at the latest; a second without
+    /// this.
+    #[must_use]
+    pub fn block_age(mut self, age: Duration) -> Self {
+        self.block_age = age;
+        self
+    }
+
+    /// What writes blocks into files: a test's disk may be full.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn writing(
+        mut self,
+        write: impl Fn(&File, &[u8], u64) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.write = Arc::new(write);
+        self
+    }
+
+    /// How long records of a level are kept.
+    #[must_use]
+    pub fn keep_of(&self, level: Level) -> Keep {
+        let usual = match level {
+            level if level < Level::INFO => Keep { age: Some(7 * DAY), bytes: Some(8 * GIB) },
+            level if level < Level::WARNING => Keep { age: Some(90 * DAY), bytes: Some(32 * GIB) },
+            level if level < Level::CRITICAL => Keep { age: None, bytes: Some(32 * GIB) },
+            _ => Keep::default(),
+        };
+        self.keep.get(&Lanes::lane(level)).copied().unwrap_or(usual)
+    }
+}
+
+/// What an archive tells besides its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// Blocks were written.
+    Written {
+        /// How many records.
+        records: u64,
+    },
+    /// What a former process had begun to write was cut off: it is read again from the bus.
+    Cut {
+        /// The level of the lane.
+        lane: Level,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// Retention has removed records.
+    Removed {
+        /// The level of the lane.
+        lane: Level,
+        /// How many records.
+        records: u64,
+        /// How many bytes of files.
+        bytes: u64,
+    },
+    /// Something failed. It is tried again, and nothing is read meanwhile where blocks wait.
+    Trouble(String),
+    /// What had failed works again.
+    Well,
+    /// The reader told something: what is missing, an outage.
+    News(String),
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Written { records } => write!(f, "{records} records were written"),
+            Self::Cut { lane, bytes } => {
+                write!(f, "{lane}: {bytes} bytes of an unfinished block are cut off")
+            }
+            Self::Removed { lane, records, bytes } => {
+                write!(f, "{lane}: retention removed {records} records, {bytes} bytes")
+            }
+            Self::Trouble(text) => write!(f, "{text}; it is tried again"),
+            Self::Well => f.write_str("the archive can be written again"),
+            Self::News(text) => f.write_str(text),
+        }
+    }
+}
+
+/// An archive that is filled. One process has it at a time; others may search it meanwhile.
+///
+/// Records go in with [`take`](Self::take), and are the archive's when [`commit`](Self::commit) has
+/// written them together with the reader's cursor behind them.
+#[derive(Debug)]
+pub struct Archive {
+    folder: PathBuf,
+    lanes: BTreeMap<Level, Lane>,
+    options: Arc<ArchiveOptions>,
+    /// Held as long as the archive is.
+    _lock: File,
+}
+
+impl Archive {
+    /// Opens an archive, or makes one.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Locked`] where another process has it, [`ArchiveError::Format`] and
+    /// [`ArchiveError::File`].
+    pub fn open(folder: &Path, options: ArchiveOptions) -> Result<(Self, Vec<Told>), ArchiveError> {
+        std::fs::create_dir_all(folder).at(folder)?;
+        let path = folder.join("lock");
+        let mut lock = OpenOptions::new();
+        let lock = lock.write(true).create(true).truncate(false).open(&path).at(&path)?;
+        lock.try_lock().map_err(|_| ArchiveError::Locked(folder.to_owned()))?;
+        let (options, mut told) = (Arc::new(options), Vec::new());
+        let lane = |level| Ok((level, Lane::open(folder, level, &options, &mut told)?));
+        let lanes = Level::ALL.into_iter().map(lane).collect::<Result<_, ArchiveError>>()?;
+        let folder = folder.to_owned();
+        Ok((Self { folder, lanes, options, _lock: lock }, told))
+    }
+
+    /// Where the reader has to go on; none where nothing was archived.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; [`ArchiveError::OtherBus`] where lanes are of several buses.
+    pub fn cursor(&self) -> Result<Option<Cursor>, ArchiveError> {
+        let mut joined: Option<Cursor> = None;
+        for lane in self.lanes.values() {
+            let Some(text) = lane.cursor()? else { continue };
+            let wrong = || ArchiveError::OtherBus(self.folder.clone());
+            let cursor: Cursor = text.parse().map_err(|_| wrong())?;
+            joined = Some(match joined {
+                None => cursor,
+                Some(joined) => joined.joined(&cursor).ok_or_else(wrong)?,
+            });
+        }
+        Ok(joined)
+    }
+
+    /// Says that the reader goes on elsewhere than the archive has ended.
+    ///
+    /// # Errors
+    /// [`ArchiveError::File`].
+    pub fn restart(&mut self, cursor: &Cursor, now: Tai) -> Result<(), ArchiveError> {
+        for (level, lane) in &mut self.lanes {
+            lane.restart(&cursor.lane(*level).to_string(), now)?;
+        }
+        Ok(())
+    }
+
+    /// Says that what the reader hands out from now on may lie in packets at the same places as
+    /// what it handed out before: it does so before each visit.
+    pub fn forget(&mut self) {
+        self.lanes.values_mut().for_each(Lane::forget);
+    }
+
+    /// Says where the reader stands before its first record: all lanes have a segment from now on.
+    ///
+    /// # Errors
+    /// [`ArchiveError::File`].
+    pub fn begin(&mut self, cursor: &Cursor, now: Tai) -> Result<(), ArchiveError> {
+        for (level, lane) in &mut self.lanes {
+            lane.begin(&cursor.lane(*level).to_string(), now)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a record of a lane, from the packet at a partition and offset, whose producer is named
+    /// where the record names none.
+    pub fn take(
+        &mut self,
+        lane: Level,
+        record: RecordRef<'_>,
+        (partition, offset): (u32, u64),
+        producer: &str,
+    ) {
+        let source = Source { packet: (partition, offset), producer, sequence: record.sequence() };
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.take(record, source);
+        }
+    }
+
+    /// Takes note of records that are missing.
+    pub fn gap(&mut self, lane: Level, records: Option<u64>, text: String, now: Tai) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.gap(records, text, now);
+        }
+    }
+
+    /// Bytes that were taken and are not written.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.lanes.values().map(Lane::waiting).sum()
+    }
+
+    /// When something has to be committed; none where nothing waits.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.lanes.values().filter_map(Lane::due).min()
+    }
+
+    /// Whether blocks wait for a disk that did not take them: nothing is to be taken meanwhile.
+    #[must_use]
+    pub fn is_waiting_for_room(&self) -> bool {
+        self.lanes.values().any(Lane::is_waiting_for_room)
+    }
+
+    /// Writes what is due, or all of it, with the place where the reader stands now: it has handed
+    /// out what was taken, and nothing else. Returns how many records were written.
+    ///
+    /// # Errors
+    /// [`ArchiveError::File`]: what could not be written waits, and is written by the next call,
+    /// until when nothing may be taken.
+    pub fn commit(
+        &mut self,
+        cursor: &Cursor,
+        (now, until): (Tai, Option<Instant>),
+    ) -> Result<u64, ArchiveError> {
+        let (mut records, mut failed) = (0, None);
+        for (level, lane) in &mut self.lanes {
+            let is_due = lane.due().is_some_and(|due| until.is_none_or(|until| due <= until));
+            let mut write = || {
+                if is_due {
+                    lane.seal(&cursor.lane(*level).to_string(), now)?;
+                }
+                lane.write()
+            };
+            match write() {
+                Ok(written) => records += written,
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(records), Err)
+    }
+
+    /// Closes segments that are large or old, and removes what need not be kept; says what was
+    /// removed.
+    ///
+    /// # Errors
+    /// [`ArchiveError::File`]; the archive is as whole as before.
+    pub fn tidy(&mut self, now: Tai) -> Result<Vec<Told>, ArchiveError> {
+        let mut told = Vec::new();
+        for lane in self.lanes.values_mut() {
+            lane.roll(now)?;
+            told.extend(lane.retain(now)?);
+        }
+        Ok(told)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn options(&self) -> &ArchiveOptions {
+        &self.options
+    }
+}

@@ -1,0 +1,89 @@
+//! Bloom filters: which keys are certainly in none of a block's records (B. H. Bloom,
+//! Communications of the ACM 13, 1970; two hashes make all: Kirsch and Mitzenmacher, 2006).
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use helio_logging::{Key, Packet, keys};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// With these, one key of a hundred that is not there seems to be.
+const BITS_PER_KEY: usize = 10;
+const PROBES: u32 = 7;
+/// No packet has as many keys as fill this; it keeps every place in 32 bits.
+const MAX_BYTES: usize = 1 << 24;
+
+/// A key's hash; its kind is the seed.
+pub(crate) fn hash(key: Key<'_>) -> u64 {
+    xxh3_64_with_seed(key.text.as_bytes(), key.kind as u64)
+}
+
+/// Hashes that are their own.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// The filter of a packet's keys.
+pub(crate) fn of_packet(packet: &Packet<'_>) -> Vec<u8> {
+    let mut hashes: HashSet<u64, BuildHasherDefault<Same>> = HashSet::default();
+    keys(packet, |key| _ = hashes.insert(hash(key)));
+    let bytes = (hashes.len() * BITS_PER_KEY).div_ceil(64) * 8;
+    let mut filter = vec![0; bytes.min(MAX_BYTES)];
+    for hash in hashes {
+        for (byte, bit) in places(hash, filter.len()) {
+            filter[byte] |= bit;
+        }
+    }
+    filter
+}
+
+/// Whether a key may be there.
+pub(crate) fn may_have(filter: &[u8], hash: u64) -> bool {
+    !filter.is_empty() && places(hash, filter.len()).all(|(byte, bit)| filter[byte] & bit != 0)
+}
+
+fn places(hash: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
+    let (first, step) = (hash as u32, (hash >> 32) as u32 | 1);
+    (0..PROBES).map(move |probe| {
+        let place = u64::from(first.wrapping_add(probe.wrapping_mul(step)));
+        let at = (place * (bytes as u64 * 8)) >> 32;
+        ((at / 8) as usize, 1 << (at % 8))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_core::Tai;
+    use helio_logging::{KeyKind, Level, Numbers, PacketWriter, Record};
+
+    #[test]
+    fn what_is_there_is_always_found_and_what_is_not_seldom() {
+        let mut writer = PacketWriter::default();
+        for number in 0..1_000 {
+            let text = format!("step w{number}");
+            writer.push(&Record::new(Tai::default(), Level::INFO, "a/b", &text)).unwrap();
+        }
+        let bytes = writer.finish(Numbers { lane: None, first: 0, shed: 0 });
+        let filter = of_packet(&Packet::parse(bytes).unwrap());
+        let has = |text: &str| may_have(&filter, hash(Key { kind: KeyKind::Word, text }));
+        assert!((0..1_000).all(|number| has(&format!("w{number}"))));
+        let wrong = (0..10_000).filter(|number| has(&format!("x{number}"))).count();
+        assert!(wrong < 200, "{wrong} of 10,000 words that are not there seem to be");
+        assert!(!may_have(&filter, hash(Key { kind: KeyKind::Host, text: "step" })));
+        assert!(!may_have(&[], 7));
+    }
+}

@@ -1,0 +1,237 @@
+//! The service: reads log records from a bus and archives them.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use helio_bus::Bus;
+use helio_logging::{Cursor, Item, Lanes, News, Reader, ReaderOptions, RecordRef, Start, Waited};
+
+use crate::archive::{Archive, ArchiveOptions, Told};
+use crate::error::ArchiveError;
+
+/// Records of a visit of the reader: what lies between two looks at what is due.
+const VISIT: usize = 8_192;
+/// Bytes of them: so much waits in memory besides what a block has.
+const VISIT_BYTES: usize = 4 << 20;
+/// How long it waits before it tries again what has failed.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often it looks for segments to close and to remove.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// Fills an archive with all log records of a bus, from where it ended; a new one begins with the
+/// oldest that are kept.
+///
+/// It works in the caller's thread, in [`step`](Self::step)s.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use helio_bus::Bus;
+/// use helio_log_archive::{ArchiveOptions, Keeper, Search};
+/// use helio_logging::{Lanes, Level, LogOptions, Logging, Predicate, Views, log};
+///
+/// let bus = Bus::connect("memory:")?;
+/// let logging = Logging::start(bus.clone(), LogOptions::default())?;
+/// let dome = logging.logger("DOME");
+/// log!(dome, Level::NOTICE, "the dome is {}", "open");
+/// drop(logging);
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = ArchiveOptions::default();
+/// let mut keeper = Keeper::open(&bus, &Lanes::default(), folder.path(), options, None)?;
+/// while keeper.step(Duration::ZERO, |_| {})? {}
+/// keeper.finish(|_| {})?;
+///
+/// let open = "open".parse::<Predicate>()?.compile(bus.clock().now(), &Views::default())?;
+/// assert_eq!(Search::open(folder.path(), open)?.count().records, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Keeper {
+    bus: Bus,
+    reader: Reader,
+    archive: Archive,
+    opened: Vec<Told>,
+    /// What fails at the moment.
+    trouble: Option<String>,
+    tidied: Option<Instant>,
+}
+
+impl Keeper {
+    /// Opens the archive and the bus's lanes. `start` is where to begin in place of where the
+    /// archive has ended.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; that of the reader where the archive is of another bus.
+    pub fn open(
+        bus: &Bus,
+        lanes: &Lanes,
+        folder: &Path,
+        options: ArchiveOptions,
+        start: Option<Start>,
+    ) -> Result<Self, ArchiveError> {
+        let (mut archive, opened) = Archive::open(folder, options)?;
+        let ended = if start.is_none() { archive.cursor()? } else { None };
+        let resumes = ended.is_some();
+        let start = start.or(ended.map(Start::Cursor)).unwrap_or(Start::Earliest);
+        let reader = Reader::open(bus, lanes, ReaderOptions::from(start))?;
+        let (cursor, now) = (reader.cursor(), bus.clock().now());
+        if resumes {
+            archive.begin(&cursor, now)?
+        } else {
+            archive.restart(&cursor, now)?
+        }
+        let bus = bus.clone();
+        Ok(Self { bus, reader, archive, opened, trouble: None, tidied: None })
+    }
+
+    /// Archives what there is, and waits for it at most for `timeout`. False where nothing more
+    /// came in that time, or will come.
+    ///
+    /// # Errors
+    /// None where a disk or the bus fails for a while: that is told, and tried again.
+    pub fn step(
+        &mut self,
+        timeout: Duration,
+        mut tell: impl FnMut(Told),
+    ) -> Result<bool, ArchiveError> {
+        self.opened.drain(..).for_each(&mut tell);
+        if self.archive.is_waiting_for_room() {
+            self.commit(Some(Instant::now()), &mut tell);
+            if self.archive.is_waiting_for_room() {
+                std::thread::sleep(timeout.min(RETRY));
+                return Ok(true);
+            }
+        }
+        let handed = self.visit(&mut tell);
+        self.commit(Some(Instant::now()), &mut tell);
+        self.tidy(&mut tell);
+        match handed {
+            Ok(0) => self.wait(timeout, &mut tell),
+            Ok(_) => Ok(true),
+            Err(error) => {
+                self.trouble(&error.to_string(), &mut tell);
+                std::thread::sleep(timeout.min(RETRY));
+                Ok(!self.reader.is_ended())
+            }
+        }
+    }
+
+    fn visit(&mut self, tell: &mut impl FnMut(Told)) -> Result<usize, ArchiveError> {
+        let (archive, now) = (&mut self.archive, self.bus.clock().now());
+        archive.forget();
+        let mut bytes = 0;
+        let handed = self.reader.visit(VISIT, |item| {
+            match item {
+                Item::Record(record, place) => {
+                    let packet = (place.partition, place.offset);
+                    archive.take(place.lane, record, packet, place.producer.name.as_str());
+                    bytes += size(record);
+                }
+                Item::News(news) => {
+                    match news {
+                        News::Gap(gap) => archive.gap(gap.lane, gap.records, gap.to_string(), now),
+                        News::Damaged(damaged) => {
+                            archive.gap(damaged.lane, None, damaged.to_string(), now);
+                        }
+                        News::Malformed(_) | News::Bus { .. } => {}
+                    }
+                    tell(Told::News(news.to_string()));
+                }
+            }
+            if bytes < VISIT_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        Ok(handed?)
+    }
+
+    /// Waits for records, not beyond what is due.
+    fn wait(
+        &mut self,
+        timeout: Duration,
+        tell: &mut impl FnMut(Told),
+    ) -> Result<bool, ArchiveError> {
+        let due = self.archive.due().map(|due| due.saturating_duration_since(Instant::now()));
+        let until = due.unwrap_or(timeout).min(timeout);
+        match self.reader.wait(until) {
+            Ok(Waited::Ready) => Ok(true),
+            Ok(Waited::TimeOver) => {
+                self.commit(Some(Instant::now()), tell);
+                Ok(until < timeout)
+            }
+            Ok(Waited::Ended) => Ok(false),
+            Err(error) => {
+                self.trouble(&error.to_string(), tell);
+                std::thread::sleep(timeout.min(RETRY));
+                Ok(true)
+            }
+        }
+    }
+
+    fn commit(&mut self, until: Option<Instant>, tell: &mut impl FnMut(Told)) {
+        let is_due = |due| until.is_none_or(|until| due <= until);
+        if !self.archive.is_waiting_for_room() && !self.archive.due().is_some_and(is_due) {
+            return;
+        }
+        let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
+        match self.archive.commit(&cursor, (now, until)) {
+            Ok(0) => {}
+            Ok(records) => {
+                if self.trouble.take().is_some() {
+                    tell(Told::Well);
+                }
+                tell(Told::Written { records });
+            }
+            Err(error) => self.trouble(&error.to_string(), tell),
+        }
+    }
+
+    fn tidy(&mut self, tell: &mut impl FnMut(Told)) {
+        if self.tidied.is_some_and(|last| last.elapsed() < TIDY) {
+            return;
+        }
+        self.tidied = Some(Instant::now());
+        match self.archive.tidy(self.bus.clock().now()) {
+            Ok(told) => told.into_iter().for_each(tell),
+            Err(error) => self.trouble(&error.to_string(), tell),
+        }
+    }
+
+    /// Tells what fails, once as long as it is the same.
+    fn trouble(&mut self, text: &str, tell: &mut impl FnMut(Told)) {
+        if self.trouble.as_deref() != Some(text) {
+            self.trouble = Some(text.to_owned());
+            tell(Told::Trouble(text.to_owned()));
+        }
+    }
+
+    /// Writes all that was read.
+    ///
+    /// # Errors
+    /// [`ArchiveError::File`]: what could not be written is read again by the next one.
+    pub fn finish(mut self, mut tell: impl FnMut(Told)) -> Result<(), ArchiveError> {
+        let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
+        let records = self.archive.commit(&cursor, (now, None))?;
+        if records > 0 {
+            tell(Told::Written { records });
+        }
+        Ok(())
+    }
+
+    /// Whether nothing more will come: the bus was closed.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.reader.is_ended()
+    }
+
+    /// Where the bus is read next.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.reader.cursor()
+    }
+}
+
+/// What a record takes, about.
+fn size(record: RecordRef<'_>) -> usize {
+    record.body().len() + 32
+}

@@ -1,0 +1,35 @@
+//! The archive of log records: files in a folder, by level, without a server.
+//!
+//! It knows packets of log records, the reader that gives them, and files; it must not know any
+//! transport, nor what is printed.
+//!
+//! Constraints. The end of any process at any moment loses no record and keeps none twice. What
+//! cannot be written waits, and is told; what is removed is counted, and told. A search costs time
+//! for the blocks that can match and memory for a few of them, however large the archive is.
+//!
+//! Format: `docs/formats/log-archive.md`. A folder for each level's lane, in it segments, in these
+//! blocks: a packet of records, compressed, with a filter of its keys and the reader's cursor.
+//!
+//! Operation. A [`Keeper`] reads a bus and fills an [`Archive`]; `lane` is the files of one level,
+//! `segment` and `block` their bytes, `removed` what retention took. A [`Search`] reads them beside
+//! it.
+
+mod archive;
+mod block;
+mod builder;
+mod bytes;
+mod error;
+mod files;
+mod filter;
+mod keeper;
+mod lane;
+mod removed;
+mod search;
+mod segment;
+
+pub use archive::{Archive, ArchiveOptions, Keep, Told};
+pub use block::ArchivedGap;
+pub use error::ArchiveError;
+pub use keeper::Keeper;
+pub use removed::Removed;
+pub use search::{Counts, Damage, Found, Search};
