@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use helio_bus::Tai;
 use helio_logging::{Cursor, Level, Start, Value};
 
@@ -22,6 +22,8 @@ pub(crate) enum LogCommand {
     Watch(WatchArgs),
     /// Twenty producers, a flood, a consumer that hangs: every record is accounted for.
     Demo(DemoArgs),
+    /// Take log records at sockets, in the formats of others, and publish them.
+    Serve(Box<ServeArgs>),
 }
 
 /// Which topics have the records.
@@ -252,6 +254,108 @@ pub(crate) struct DemoArgs {
     pub(crate) run: RunArgs,
 }
 
+/// What standard input is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InputFormat {
+    /// Messages, a line each or with their lengths.
+    Syslog,
+    /// XML, as ALMA's `loggingClient` prints it.
+    Acs,
+    /// An object a line.
+    Json,
+}
+
+/// How far clocks are ahead of UTC, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offset(pub(crate) i32);
+
+impl FromStr for Offset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no offset; write it like +02:00 or -03:00");
+        let (sign, rest) = match text.split_at_checked(1) {
+            Some(("+", rest)) => (1, rest),
+            Some(("-", rest)) => (-1, rest),
+            _ => return Err(wrong()),
+        };
+        let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
+        let number = |text: &str, most: i32| {
+            let digits = text.len() == 2 && text.bytes().all(|c| c.is_ascii_digit());
+            text.parse::<i32>().ok().filter(|number| digits && *number < most).ok_or_else(wrong)
+        };
+        Ok(Self(sign * (number(hours, 24)? * 3_600 + number(minutes, 60)? * 60)))
+    }
+}
+
+/// `helio log serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Take syslog by UDP at this address, such as 0.0.0.0:514; port 0 lets the system choose. May
+    /// be repeated, as all of these.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) syslog_udp: Vec<String>,
+    /// Take syslog by TCP, by counted octets or lines.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) syslog_tcp: Vec<String>,
+    /// Take syslog by datagrams of a unix socket, as /dev/log is one.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) syslog_unix: Vec<PathBuf>,
+    /// Take syslog by connections of a unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) syslog_unix_stream: Vec<PathBuf>,
+    /// Take JSON lines by TCP.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) json_tcp: Vec<String>,
+    /// Take JSON lines by connections of a unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json_unix: Vec<PathBuf>,
+    /// Take ACS's log entries as XML by TCP.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) acs_tcp: Vec<String>,
+    /// Read standard input; where there is nothing else to take, its end is the service's.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) input: Option<InputFormat>,
+    /// How far clocks of syslog senders are ahead of UTC where they do not say so.
+    #[arg(long, value_name = "OFFSET", default_value = "+00:00", allow_hyphen_values = true)]
+    pub(crate) syslog_offset: Offset,
+    /// Records a second that one sender may send; ALERT and above have 1,000 of their own.
+    #[arg(long, value_name = "HZ", value_parser = units::rate, default_value = "50000")]
+    pub(crate) rate: f64,
+    /// Records that it may send at once after a pause (twice the rate unless given).
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) burst: Option<u32>,
+    /// The largest record that is taken.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "244k")]
+    pub(crate) max_record: usize,
+    /// Connections that are taken of all senders together.
+    #[arg(long, value_name = "COUNT", default_value = "4096")]
+    pub(crate) connections: usize,
+    /// Connections that are taken of one sender.
+    #[arg(long, value_name = "COUNT", default_value = "256")]
+    pub(crate) connections_per_sender: usize,
+    /// Close a connection that says nothing for so long. A sender of syslog may lose its next
+    /// message by that.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "24h")]
+    pub(crate) idle: Duration,
+    /// Close a connection that takes longer over one message.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "60s")]
+    pub(crate) unfinished: Duration,
+    /// Keep records that the bus does not take in this file, beyond what memory has room for.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) spill: Option<PathBuf>,
+    /// How large that file may become.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "1G")]
+    pub(crate) spill_bytes: usize,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,6 +370,15 @@ mod tests {
         assert_eq!(cursor.to_string().parse(), Ok(From::Cursor(cursor)));
         for wrong in ["", "-", "-soon", "noon", "log1.", "log2.AAAA"] {
             assert!(wrong.parse::<From>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn offsets_have_a_sign_hours_and_minutes() {
+        assert_eq!("+02:00".parse(), Ok(Offset(7_200)));
+        assert_eq!("-03:30".parse(), Ok(Offset(-12_600)));
+        for wrong in ["", "2", "02:00", "+2:00", "+24:00", "+02:60", "+0200", "+-2:00", "\u{b0}"] {
+            assert!(wrong.parse::<Offset>().is_err(), "{wrong:?}");
         }
     }
 

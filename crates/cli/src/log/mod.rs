@@ -5,6 +5,7 @@ pub(crate) mod crew;
 mod demo;
 mod emit;
 mod line;
+mod serve;
 mod tail;
 mod watch;
 
@@ -21,6 +22,7 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
         LogCommand::Emit(args) => emit::run(args, url, stop),
         LogCommand::Watch(args) => watch::run(args, url, stop),
         LogCommand::Demo(args) => demo::run(args, url, stop),
+        LogCommand::Serve(args) => serve::run(args, url, stop),
     }
 }
 

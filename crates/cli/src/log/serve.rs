@@ -1,0 +1,245 @@
+//! `helio log serve`: takes log records at sockets, and publishes them.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use helio_log_serve::{
+    Account, Dropped, Endpoint, Format, Limits, Listening, Options, Rate, ServeError, Server, Via,
+};
+use helio_logging::{LogError, LogOptions, Spill};
+use serde_json::{Value, json};
+
+use super::args::{InputFormat, ServeArgs};
+use crate::error::{CliError, CliResult};
+use crate::open;
+use crate::out::Out;
+use crate::stop::{LOOK, Stop};
+use crate::units;
+
+/// How often it is said what was dropped.
+const SAYING: Duration = Duration::from_secs(10);
+/// The most senders that are named at the end for people; `--json` has all.
+const NAMED: usize = 20;
+
+/// Serves until a signal ends it, or standard input where there is nothing else.
+pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let endpoints = endpoints(args);
+    if endpoints.is_empty() {
+        let text = "nothing to take records from; give --syslog-udp, --syslog-tcp, --syslog-unix, \
+                    --json-tcp, --acs-tcp or --input";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    let url = open::url(url)?;
+    let bus = open::connect(Some(&url), args.producer.as_deref())?;
+    let mut server = Server::start(bus, options(args))?;
+    let open = |endpoint| server.listen(endpoint);
+    let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut out = Out::new();
+    begin(&mut out, &listening, &url, args.output.json)?;
+    let mut said = Said { at: Instant::now(), account: server.account(), trouble: None };
+    while !stop.asked() && !server.is_over() {
+        std::thread::sleep(LOOK);
+        said.say(&server);
+    }
+    let account = server.end();
+    if args.output.json {
+        out.json(&json!({ "account": account_json(&account) }))?;
+    } else {
+        out.raw(account_text(&account).as_bytes())?;
+    }
+    out.flush()
+}
+
+fn endpoints(args: &ServeArgs) -> Vec<Endpoint> {
+    let addresses: [(&[String], Format, fn(String) -> Via); 4] = [
+        (&args.syslog_udp, Format::Syslog, Via::Udp),
+        (&args.syslog_tcp, Format::Syslog, Via::Tcp),
+        (&args.json_tcp, Format::Json, Via::Tcp),
+        (&args.acs_tcp, Format::Acs, Via::Tcp),
+    ];
+    let paths: [(&[PathBuf], Format, fn(PathBuf) -> Via); 3] = [
+        (&args.syslog_unix, Format::Syslog, Via::UnixDatagram),
+        (&args.syslog_unix_stream, Format::Syslog, Via::Unix),
+        (&args.json_unix, Format::Json, Via::Unix),
+    ];
+    let mut all = Vec::new();
+    for (addresses, format, via) in addresses {
+        all.extend(addresses.iter().cloned().map(|at| Endpoint { format, via: via(at) }));
+    }
+    for (paths, format, via) in paths {
+        all.extend(paths.iter().cloned().map(|at| Endpoint { format, via: via(at) }));
+    }
+    all.extend(args.input.map(|format| {
+        let format = match format {
+            InputFormat::Syslog => Format::Syslog,
+            InputFormat::Acs => Format::Acs,
+            InputFormat::Json => Format::Json,
+        };
+        Endpoint { format, via: Via::Input }
+    }));
+    all
+}
+
+fn options(args: &ServeArgs) -> Options {
+    let burst = args.burst.map_or(2.0 * args.rate, f64::from).max(1.0);
+    let bytes = args.spill_bytes as u64;
+    let spill = args.spill.clone().map(|file| Spill { file, bytes });
+    Options {
+        limits: Limits {
+            rate: Rate { per_s: args.rate, burst },
+            record_bytes: args.max_record,
+            connections: args.connections,
+            connections_per_sender: args.connections_per_sender,
+            idle: args.idle,
+            unfinished: args.unfinished,
+            ..Limits::default()
+        },
+        log: LogOptions { lanes: args.lanes.lanes(), spill, ..LogOptions::default() },
+        syslog_offset_s: args.syslog_offset.0,
+    }
+}
+
+/// Says what listens where.
+fn begin(out: &mut Out, listening: &[Listening], url: &str, json: bool) -> CliResult {
+    if json {
+        let one = |Endpoint { format, via }: &Listening| {
+            let (format, via, address) = (format.to_string(), via.kind(), via.address());
+            json!({ "format": format, "via": via, "address": address })
+        };
+        let all: Vec<_> = listening.iter().map(one).collect();
+        out.json(&json!({ "listening": all, "bus": url }))?;
+    } else {
+        for Endpoint { format, via } in listening {
+            out.line(&format!("takes {format} at {via}"))?;
+        }
+        out.line(&format!("publishes on {url}"))?;
+    }
+    out.flush()
+}
+
+/// What was said last of drops and of the bus.
+struct Said {
+    at: Instant,
+    account: Account,
+    trouble: Option<String>,
+}
+
+impl Said {
+    /// Says to standard error, now and then, what was dropped since, and that the bus takes
+    /// nothing or does so again.
+    fn say(&mut self, server: &Server) {
+        if self.at.elapsed() < SAYING {
+            return;
+        }
+        self.at = Instant::now();
+        let (account, trouble) = (server.account(), server.trouble());
+        let new = dropped_since(&account.dropped, &self.account.dropped);
+        if new.total() > 0 {
+            let received = account.received.saturating_sub(self.account.received);
+            let (words, s) = (dropped_text(&new), SAYING.as_secs());
+            eprintln!("helio: of {} records in {s} s {words}", units::human_count(received));
+        }
+        match (&self.trouble, &trouble) {
+            (None, Some(trouble)) => eprintln!("helio: the bus takes nothing: {trouble}"),
+            (Some(_), None) => eprintln!("helio: the bus takes records again"),
+            _ => {}
+        }
+        (self.account, self.trouble) = (account, trouble);
+    }
+}
+
+fn dropped_since(now: &Dropped, before: &Dropped) -> Dropped {
+    Dropped {
+        malformed: now.malformed.saturating_sub(before.malformed),
+        too_large: now.too_large.saturating_sub(before.too_large),
+        rate: now.rate.saturating_sub(before.rate),
+        shed: now.shed.saturating_sub(before.shed),
+    }
+}
+
+/// `12 dropped: 10 malformed, 2 rate`.
+fn dropped_text(dropped: &Dropped) -> String {
+    let causes = dropped.causes().filter(|(_, count)| *count > 0);
+    let causes: Vec<_> =
+        causes.map(|(cause, count)| format!("{} {cause}", units::human_count(count))).collect();
+    let total = units::human_count(dropped.total());
+    if causes.is_empty() {
+        "0 dropped".to_owned()
+    } else {
+        format!("{total} dropped: {}", causes.join(", "))
+    }
+}
+
+fn account_text(account: &Account) -> String {
+    let count = units::human_count;
+    let Account { received, own, inherited, published, waiting, .. } = *account;
+    let mut text = format!("received {}", count(received));
+    if inherited > 0 {
+        _ = write!(text, ", found {} in the spill file", count(inherited));
+    }
+    if own > 0 {
+        _ = write!(text, ", told {}", count(own));
+    }
+    _ = write!(text, ": published {}, ", count(published));
+    if waiting > 0 {
+        _ = write!(text, "kept {} in the spill file, ", count(waiting));
+    }
+    _ = writeln!(text, "{}", dropped_text(&account.dropped));
+    let others = [
+        (account.kernel_dropped, "datagrams were dropped by the kernel before they were read"),
+        (account.refused, "connections were refused: too many"),
+        (account.timed_out, "connections were closed: too slow"),
+    ];
+    for (number, what) in others.into_iter().filter(|(number, _)| *number > 0) {
+        _ = writeln!(text, "{} {what}", count(number));
+    }
+    let mut wrong: Vec<_> = account.senders.iter().filter(|one| one.dropped.total() > 0).collect();
+    wrong.sort_by_key(|sender| std::cmp::Reverse(sender.dropped.total()));
+    for sender in wrong.iter().take(NAMED) {
+        let name = sender.peer.map_or_else(|| "others".to_owned(), |peer| peer.to_string());
+        let (received, dropped) = (count(sender.received), dropped_text(&sender.dropped));
+        _ = writeln!(text, "  {name}: received {received}, {dropped}");
+    }
+    if wrong.len() > NAMED {
+        _ = writeln!(text, "  and {} other senders", wrong.len() - NAMED);
+    }
+    text
+}
+
+fn account_json(account: &Account) -> Value {
+    let dropped = |dropped: &Dropped| -> Value {
+        dropped.causes().map(|(cause, count)| (cause.name().to_owned(), json!(count))).collect()
+    };
+    let senders = account.senders.iter().map(|sender| {
+        json!({
+            "sender": sender.peer.map(|peer| peer.to_string()),
+            "received": sender.received,
+            "dropped": dropped(&sender.dropped),
+            "refused": sender.refused,
+            "timed_out": sender.timed_out,
+        })
+    });
+    json!({
+        "received": account.received,
+        "own": account.own,
+        "inherited": account.inherited,
+        "published": account.published,
+        "waiting": account.waiting,
+        "dropped": dropped(&account.dropped),
+        "refused": account.refused,
+        "timed_out": account.timed_out,
+        "kernel_dropped": account.kernel_dropped,
+        "senders": senders.collect::<Vec<_>>(),
+    })
+}
+
+impl From<ServeError> for CliError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Log(LogError::Connect(error)) => error.into(),
+            ServeError::Log(LogError::Topic(error)) => error.into(),
+            error => Self::Failure(error.to_string()),
+        }
+    }
+}
