@@ -1,7 +1,6 @@
 //! `helio log serve`: takes log records at sockets, and publishes them.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use helio_log_serve::{
@@ -52,24 +51,14 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
 }
 
 fn endpoints(args: &ServeArgs) -> Vec<Endpoint> {
-    let addresses: [(&[String], Format, fn(String) -> Via); 4] = [
-        (&args.syslog_udp, Format::Syslog, Via::Udp),
-        (&args.syslog_tcp, Format::Syslog, Via::Tcp),
-        (&args.json_tcp, Format::Json, Via::Tcp),
-        (&args.acs_tcp, Format::Acs, Via::Tcp),
-    ];
-    let paths: [(&[PathBuf], Format, fn(PathBuf) -> Via); 3] = [
-        (&args.syslog_unix, Format::Syslog, Via::UnixDatagram),
-        (&args.syslog_unix_stream, Format::Syslog, Via::Unix),
-        (&args.json_unix, Format::Json, Via::Unix),
-    ];
     let mut all = Vec::new();
-    for (addresses, format, via) in addresses {
-        all.extend(addresses.iter().cloned().map(|at| Endpoint { format, via: via(at) }));
-    }
-    for (paths, format, via) in paths {
-        all.extend(paths.iter().cloned().map(|at| Endpoint { format, via: via(at) }));
-    }
+    all.extend(each(Format::Syslog, Via::Udp, &args.syslog_udp));
+    all.extend(each(Format::Syslog, Via::Tcp, &args.syslog_tcp));
+    all.extend(each(Format::Json, Via::Tcp, &args.json_tcp));
+    all.extend(each(Format::Acs, Via::Tcp, &args.acs_tcp));
+    all.extend(each(Format::Syslog, Via::UnixDatagram, &args.syslog_unix));
+    all.extend(each(Format::Syslog, Via::Unix, &args.syslog_unix_stream));
+    all.extend(each(Format::Json, Via::Unix, &args.json_unix));
     all.extend(args.input.map(|format| {
         let format = match format {
             InputFormat::Syslog => Format::Syslog,
@@ -79,6 +68,14 @@ fn endpoints(args: &ServeArgs) -> Vec<Endpoint> {
         Endpoint { format, via: Via::Input }
     }));
     all
+}
+
+fn each<T: Clone>(
+    format: Format,
+    via: fn(T) -> Via,
+    places: &[T],
+) -> impl Iterator<Item = Endpoint> {
+    places.iter().cloned().map(move |place| Endpoint { format, via: via(place) })
 }
 
 fn options(args: &ServeArgs) -> Options {
