@@ -206,3 +206,21 @@ fn levels_have_colours_on_a_terminal() {
     assert_eq!(shown(""), vt100::Color::Idx(1));
     assert_eq!(shown("1"), vt100::Color::Default);
 }
+
+#[test]
+fn a_producer_s_lines_stay_in_order_also_where_a_lane_has_partitions() {
+    use helio_bus::{Bus, TopicSpec};
+    use helio_logging::{Lanes, Level};
+    let site = Site::new();
+    let lanes = Lanes::default();
+    let qos = helio_bus::Qos { partitions: 4, ..lanes.qos(Level::INFO) };
+    let spec = TopicSpec::new(&lanes.topic_name(Level::INFO)).unwrap().qos(qos);
+    Bus::connect(&site.url).unwrap().topic(spec).unwrap();
+    // More than is read at once, so that there are several packets.
+    let input = (1..=20_000).map(|n| format!("step {n}\n")).collect::<String>();
+    let receipts = site.run_with(&["log", "emit", "-", "--json"], input.as_bytes()).lines();
+    assert!(receipts.len() > 1);
+    let lines = site.run(&tail(&["--json"])).lines();
+    let expected: Vec<_> = (1..=20_000).map(|n| format!("step {n}")).collect();
+    assert_eq!(messages(&lines), expected);
+}

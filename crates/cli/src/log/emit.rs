@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use helio_bus::{Bus, Message, Publisher, Topic, TopicError, TopicSpec};
+use helio_bus::{Bus, Message, Publisher, Topic, TopicError, TopicSpec, partition_of};
 use helio_logging::{Audiences, Lanes, Level, Numbers, PacketWriter, PushError, Record};
 use serde_json::json;
 
@@ -23,6 +23,8 @@ pub(crate) fn run(args: &EmitArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let topic = open(&bus, &args.lanes.lanes(), args.level)?;
     let mut emitter = Emitter {
         args,
+        // Among partitions there is no order: a producer's records lie in one.
+        partition: partition_of(bus.producer().as_str().as_bytes(), topic.qos().partitions),
         publisher: topic.publisher()?,
         like: like(args),
         writer: PacketWriter::default(),
@@ -69,6 +71,7 @@ struct Emitter<'a> {
     args: &'a EmitArgs,
     bus: Bus,
     publisher: Publisher,
+    partition: u32,
     like: Record,
     writer: PacketWriter,
     /// The number of the first record of the packet.
@@ -130,6 +133,7 @@ impl Emitter<'_> {
         let numbers = Numbers { lane, first: self.next, shed: 0 };
         let packet = self.writer.finish(numbers);
         let message = Message::new(packet).level(self.args.level.number());
+        let message = message.partition(self.partition);
         let receipt = self.publisher.publish(message).wait()?;
         self.next += records as u64;
         if !self.args.output.json {
