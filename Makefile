@@ -12,6 +12,7 @@ export CARGO_TARGET_DIR
 
 PYTHON ?= python3
 ARGS ?=
+PREFIX ?= $(CARGO_TARGET_DIR)/c
 venv := .venv
 bin := $(CURDIR)/$(venv)/bin
 
@@ -26,7 +27,7 @@ package_sources := Cargo.toml Cargo.lock \
   $(shell find python crates/core crates/journal crates/bus crates/transports crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
-.PHONY: help demo test test-rust test-python test-engines conformance bench lint docs build python clean
+.PHONY: help demo test test-rust test-python test-engines conformance bench lint docs build python c clean
 
 help: ## Say what each door does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +82,14 @@ build: $(venv)/.rust ## The `helio` program, optimised.
 	@echo "Built $(CARGO_TARGET_DIR)/release/helio"
 
 python: $(venv)/.package ## The Python package, in a virtual environment of its own (.venv).
+
+c: $(venv)/.rust ## The library for logging from C and C++, its header and pkg-config file, in PREFIX.
+	cargo build --locked --release --package helio-log-c $(ARGS)
+	install -D -m 644 -t $(PREFIX)/include crates/services/log-c/include/helio_log.h
+	install -D -m 644 -t $(PREFIX)/lib $(CARGO_TARGET_DIR)/release/libhelio_log.{a,so}
+	mkdir -p $(PREFIX)/lib/pkgconfig
+	sed 's|@prefix@|$(abspath $(PREFIX))|' crates/services/log-c/helio-log.pc.in >$(PREFIX)/lib/pkgconfig/helio-log.pc
+	@echo "pkg-config --cflags --libs helio-log, with PKG_CONFIG_PATH=$(abspath $(PREFIX))/lib/pkgconfig"
 
 clean: ## Remove the virtual environment; the compiler's output is left to `cargo clean`.
 	rm -rf $(venv)

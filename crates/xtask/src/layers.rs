@@ -25,7 +25,7 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/core" => Layer::Core,
         "crates/journal" => Layer::Journal,
         "crates/bus" => Layer::Bus,
-        "crates/cli" | "crates/gateway" | "python" => Layer::Door,
+        "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
         "crates/xtask" => Layer::Tool,
         "crates/services/logging" => Layer::Logging,
         _ if folder.starts_with("crates/transports/") => Layer::Transport,

@@ -18,6 +18,11 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/journal/src/lock.rs", "a lock that processes share and that outlives its holder"),
     ("crates/journal/src/map.rs", "mapped files, behind bounds-checked access"),
     ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
+    ("crates/services/log-c/src/calls.rs", "the functions are called by C"),
+    (
+        "crates/services/log-c/src/foreign.rs",
+        "what C gives is read, and what it is told is written",
+    ),
     ("crates/transports/dds/src/entity/builtin.rs", "what Cyclone DDS tells of others is C's"),
     ("crates/transports/dds/src/entity/domain.rs", "domains and handles are Cyclone DDS's"),
     ("crates/transports/dds/src/entity/error.rs", "Cyclone DDS's texts are C's"),

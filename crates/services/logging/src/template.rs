@@ -3,6 +3,7 @@
 //! Whatever is in a template, the result has all of its words and all arguments: a place that
 //! cannot be filled stays as it is written, and arguments without a place come behind.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::record::{Site, Style};
@@ -110,17 +111,42 @@ impl<'a> Filling<'a> {
     fn directive(&mut self, text: &str) -> (Option<&'a Value>, Spec, usize) {
         let named = text.strip_prefix('(').and_then(|text| text.split_once(')'));
         let (name, spec) = named.map_or((None, text), |(name, spec)| (Some(name), spec));
-        let flags = spec.find(|c| !"-+ #0123456789.hlLqjzt".contains(c)).unwrap_or(spec.len());
+        let flags = spec.find(|c| !"-+ #'0123456789.*hlLqjzt".contains(c)).unwrap_or(spec.len());
         let kind = spec[flags..].chars().next();
-        let Some(kind) = kind.filter(|kind| "diouxXeEfFgGcrsa".contains(*kind)) else {
+        let Some(kind) = kind.filter(|kind| "diouxXeEfFgGcrsapn".contains(*kind)) else {
             return (None, Spec::default(), 0);
         };
+        let length = text.len() - spec.len() + flags + kind.len_utf8();
+        let flags = self.starless(&spec[..flags]);
+        if kind == 'n' {
+            // C writes through a pointer here; this takes it as what it is, and shows it behind.
+            self.next += 1;
+            return (None, Spec::default(), length);
+        }
         let value = match name {
             None => self.following(),
             Some(name) => self.named(name),
         };
-        let length = text.len() - spec.len() + flags + kind.len_utf8();
-        (value, Spec::of_percents(&spec[..flags], kind), length)
+        (value, Spec::of_percents(&flags, kind), length)
+    }
+
+    /// Flags, width and precision with the arguments that stars stand for.
+    fn starless<'t>(&mut self, flags: &'t str) -> Cow<'t, str> {
+        let mut flags = Cow::Borrowed(flags);
+        while let Some(star) = flags.find('*') {
+            let number = match self.following() {
+                Some(Value::Int(number)) => *number,
+                _ => 0,
+            };
+            let of_precision = flags[..star].ends_with('.');
+            // A precision below 0 is as if it were not there.
+            let (begin, number) = match of_precision && number < 0 {
+                true => (star - 1, String::new()),
+                false => (star, number.to_string()),
+            };
+            flags.to_mut().replace_range(begin..=star, &number);
+        }
+        flags
     }
 
     fn put(&mut self, value: &Value, spec: &Spec) {
@@ -166,6 +192,8 @@ struct Spec {
     zeros: bool,
     plus: bool,
     prefix: bool,
+    /// It is for a number of 64 bits: in C, `l`, `ll`, `j`, `z` or `t` says so.
+    long: bool,
     kind: char,
 }
 
@@ -182,7 +210,7 @@ impl Spec {
     }
 
     fn of_percents(flags: &str, kind: char) -> Self {
-        let numbers = flags.trim_start_matches(['-', '+', ' ', '#', '0']);
+        let numbers = flags.trim_start_matches(['-', '+', ' ', '#', '0', '\'']);
         let signs = &flags[..flags.len() - numbers.len()];
         let (width, precision) = numbers.split_once('.').unwrap_or((numbers, ""));
         let number = |text: &str| {
@@ -190,13 +218,16 @@ impl Spec {
             digits.parse::<usize>().ok().map(|number| number.min(MAX_WIDTH))
         };
         let precise = numbers.contains('.').then(|| number(precision).unwrap_or(0));
+        // The digits of a whole number: then zeros of a width are none.
+        let digits = precise.is_some() && "diouxX".contains(kind);
         Self {
             width: number(width).unwrap_or(0),
             precision: precise,
             left: signs.contains('-'),
-            zeros: signs.contains('0'),
+            zeros: signs.contains('0') && !digits,
             plus: signs.contains('+'),
             prefix: signs.contains('#'),
+            long: flags.contains(['l', 'q', 'j', 'z', 't']),
             kind,
         }
     }
@@ -216,15 +247,26 @@ impl Spec {
             ('e', Value::Double(number)) => signed(self.scientific(*number)),
             ('E', Value::Double(number)) => signed(self.scientific(*number).to_uppercase()),
             ('d' | 'i' | 'u', Value::Double(number)) => signed(format!("{:.0}", number.trunc())),
-            ('x', Value::Int(number)) => self.radix("0x", format!("{number:x}")),
-            ('X', Value::Int(number)) => self.radix("0X", format!("{number:X}")),
-            ('o', Value::Int(number)) => self.radix("0o", format!("{number:o}")),
+            ('g' | 'G', Value::Double(number)) => signed(self.general(*number)),
+            ('x' | 'X' | 'o', Value::Int(number)) => self.radix(self.bits(*number)),
+            // Numbers above those of `Value::Int` are texts.
+            ('x' | 'X' | 'o', Value::Text(text)) if text.parse::<u64>().is_ok() => {
+                self.radix(text.parse().unwrap_or_default())
+            }
+            ('p', Value::Int(number)) => format!("{number:#x}"),
+            ('c', Value::Int(number)) => {
+                let shown = u32::try_from(*number).ok().and_then(char::from_u32);
+                shown.map_or_else(|| number.to_string(), String::from)
+            }
+            ('d' | 'i' | 'u', Value::Int(number)) => {
+                let sign = if *number < 0 { "-" } else { "" };
+                let digits = number.unsigned_abs();
+                signed(format!("{sign}{digits:00$}", self.precision.unwrap_or(0)))
+            }
             ('r' | 'a', Value::Text(text)) => format!("{text:?}"),
             (_, Value::Double(number)) => match self.precision {
-                Some(precision) if !"gG".contains(self.kind) => {
-                    signed(format!("{number:.precision$}"))
-                }
-                _ => signed(number.to_string()),
+                Some(precision) => signed(format!("{number:.precision$}")),
+                None => signed(number.to_string()),
             },
             (_, Value::Int(number)) => signed(number.to_string()),
             (_, value) => match self.precision {
@@ -242,7 +284,40 @@ impl Spec {
         format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
     }
 
-    fn radix(&self, prefix: &str, digits: String) -> String {
+    /// With so many digits that count, and none that says nothing: fixed where that is short.
+    fn general(&self, number: f64) -> String {
+        if !number.is_finite() {
+            return number.to_string();
+        }
+        let digits = self.precision.unwrap_or(6).max(1);
+        let spec = Self { precision: Some(digits - 1), ..Self::default() };
+        let scientific = spec.scientific(number);
+        let (mantissa, power) = scientific.split_once('e').unwrap_or((&scientific, ""));
+        let exponent: i32 = power.parse().unwrap_or(0);
+        let short = |text: &str| match text.contains('.') && !self.prefix {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+            false => text.to_owned(),
+        };
+        if !(-4..digits as i32).contains(&exponent) {
+            let letter = if self.kind == 'G' { 'E' } else { 'e' };
+            return format!("{}{letter}{power}", short(mantissa));
+        }
+        short(&format!("{number:.0$}", (digits as i32 - 1 - exponent) as usize))
+    }
+
+    /// What C's unsigned conversions see of a number: an int, where it is none of 64 bits.
+    fn bits(&self, number: i64) -> u64 {
+        let short = i32::try_from(number).ok().filter(|number| *number < 0 && !self.long);
+        short.map_or(number.cast_unsigned(), |number| number.cast_unsigned().into())
+    }
+
+    fn radix(&self, number: u64) -> String {
+        let least = self.precision.unwrap_or(0);
+        let (prefix, digits) = match self.kind {
+            'x' => ("0x", format!("{number:00$x}", least)),
+            'X' => ("0X", format!("{number:00$X}", least)),
+            _ => ("0o", format!("{number:00$o}", least)),
+        };
         if self.prefix { format!("{prefix}{digits}") } else { digits }
     }
 }
@@ -297,6 +372,26 @@ mod tests {
             ("%r", Value::from("a\"b"), r#""a\"b""#),
             ("%.3s", Value::from("antenna"), "ant"),
             ("%d", Value::from(2.7), "2"),
+            ("%c", Value::from(65_i64), "A"),
+            ("%c", Value::from(-1_i64), "-1"),
+            ("%p", Value::from(4096_i64), "0x1000"),
+            ("%s", Value::Null, "null"),
+            ("%zu|%hhd", Value::from(7_i64), "7|%hhd"),
+            ("%.3d", Value::from(-7_i64), "-007"),
+            ("%08.3d|", Value::from(7_i64), "     007|"),
+            ("%'d", Value::from(1234_i64), "1234"),
+            ("%x", Value::from(-1_i64), "ffffffff"),
+            ("%llx", Value::from(-1_i64), "ffffffffffffffff"),
+            ("%.4X", Value::from(171_i64), "00AB"),
+            ("%#lx", Value::from(u64::MAX), "0xffffffffffffffff"),
+            ("%lu", Value::from(u64::MAX), "18446744073709551615"),
+            ("%g", Value::from(0.25), "0.25"),
+            ("%g", Value::from(1e100), "1e+100"),
+            ("%.3g", Value::from(12345.678), "1.23e+04"),
+            ("%G", Value::from(0.000_012_5), "1.25E-05"),
+            ("%#.3g", Value::from(1.0), "1.00"),
+            ("%g", Value::from(f64::INFINITY), "inf"),
+            ("%m", Value::from(7_i64), "%m 7"),
         ] {
             assert_eq!(percent(template, value), expected, "{template}");
         }
@@ -304,10 +399,25 @@ mod tests {
         assert_eq!(named, "x-1");
     }
 
+    #[test]
+    fn stars_are_arguments_and_n_writes_nothing() {
+        let ints =
+            [Value::from(6_i64), Value::from(-2_i64), Value::from("abc"), Value::from(9_i64)];
+        let percent =
+            |template, arguments: &[Value]| shown(Style::Percent, template, &[], arguments);
+        assert_eq!(percent("%*d|", &ints[..2]), "    -2|");
+        assert_eq!(percent("%*s|%d", &ints[1..]), "abc|9");
+        assert_eq!(percent("%.*s|", &[2_i64.into(), "abc".into()]), "ab|");
+        assert_eq!(percent("%.*s|", &ints[1..3]), "abc|");
+        assert_eq!(percent("%-*.*f|", &[8_i64.into(), 2_i64.into(), 1.256.into()]), "1.26    |");
+        assert_eq!(percent("%*d|", &[]), "%*d|");
+        assert_eq!(percent("%n%d", &[4096_i64.into(), 7_i64.into()]), "%n7 4096");
+    }
+
     proptest! {
         #[test]
         fn no_template_is_too_much(
-            template in "[%{}():.#0-9a-z+\\- äß]{0,40}",
+            template in "[%{}():.*#0-9a-z+\\- äß]{0,40}",
             numbers in proptest::collection::vec(any::<i64>(), 0..4),
         ) {
             let arguments: Vec<Value> = numbers.into_iter().map(Value::Int).collect();

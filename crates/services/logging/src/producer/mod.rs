@@ -555,6 +555,13 @@ impl Logger {
         level.number() >= self.state.lowest.load(Ordering::Relaxed)
     }
 
+    /// The number of the lowest level that goes anywhere, as it is at any time: for callers that
+    /// are no Rust, and look at it in place. It lies there as long as a logger of this name.
+    #[must_use]
+    pub fn threshold(&self) -> &AtomicU8 {
+        &self.state.lowest
+    }
+
     /// Sets the lowest level that is published.
     pub fn set_level(&self, level: Level) {
         self.state.set(level, self.inner.options.keep);
@@ -643,6 +650,21 @@ impl SiteNumber {
 impl Default for SiteNumber {
     fn default() -> Self {
         Self(NO_SITE)
+    }
+}
+
+impl SiteNumber {
+    /// It as a number, to be kept where there is no Rust.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// The same back. A record of a number that was never given comes from no call site.
+impl From<u32> for SiteNumber {
+    fn from(number: u32) -> Self {
+        Self(number)
     }
 }
 
