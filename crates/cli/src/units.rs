@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses `30`, `30s`, `250ms`, `5m`, `2h`: seconds where no unit is given.
+/// Parses `30`, `30s`, `250ms`, `5m`, `2h`, `7d`: seconds where no unit is given.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no duration; write it like 30s, 250ms, 5m or 2h");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -14,6 +14,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())

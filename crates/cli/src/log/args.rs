@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use helio_bus::Tai;
 use helio_logging::{Cursor, Level, Start, Value};
 
+use super::archive::args::{ArchiveArgs, ExportArgs, SearchArgs};
 use crate::args::{EndArgs, Output, RunArgs};
 use crate::units;
 
@@ -24,6 +25,12 @@ pub(crate) enum LogCommand {
     Demo(DemoArgs),
     /// Take log records at sockets, in the formats of others, and publish them.
     Serve(Box<ServeArgs>),
+    /// Keep log records in files: read them from the bus, and go on where it was ended.
+    Archive(ArchiveArgs),
+    /// Print what an archive has, in order of time.
+    Search(SearchArgs),
+    /// Write what an archive has into a file: JSON lines, XML or CSV.
+    Export(ExportArgs),
 }
 
 /// Which topics have the records.

@@ -1,5 +1,6 @@
 //! `helio log`: log records, in and out.
 
+pub(crate) mod archive;
 pub(crate) mod args;
 pub(crate) mod crew;
 mod demo;
@@ -23,6 +24,9 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
         LogCommand::Watch(args) => watch::run(args, url, stop),
         LogCommand::Demo(args) => demo::run(args, url, stop),
         LogCommand::Serve(args) => serve::run(args, url, stop),
+        LogCommand::Archive(args) => archive::archive(args, url, stop),
+        LogCommand::Search(args) => archive::search(args, stop),
+        LogCommand::Export(args) => archive::export(args, stop),
     }
 }
 

@@ -1,0 +1,107 @@
+//! `helio log export`: writes what an archive has into a file of another format.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use helio_log_archive::{Found, Search};
+use helio_logging::Record;
+use helio_logging::edge::csv::{self, Column};
+use helio_logging::edge::{acs_xml, json};
+use serde_json::json;
+
+use super::args::{ExportArgs, FormatArg};
+use crate::error::{CliError, CliResult};
+use crate::out::{Out, Progress};
+use crate::stop::Stop;
+use crate::units::human_count;
+
+/// What is written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Runs `helio log export`.
+pub(crate) fn run(args: &ExportArgs, stop: &Stop) -> CliResult {
+    let search = super::open(&args.wanted)?;
+    let part = part(&args.out);
+    let failed = |path: &Path, error: &std::io::Error| CliError::file(path, error);
+    let file = File::create(&part).map_err(|error| failed(&part, &error))?;
+    let written = write(args.format, search, file, stop);
+    let (records, unread) = written.inspect_err(|_| _ = std::fs::remove_file(&part))?;
+    std::fs::rename(&part, &args.out).map_err(|error| failed(&args.out, &error))?;
+    if args.output.json {
+        let mut out = Out::new();
+        out.json(&json!({"records": records, "file": args.out}))?;
+        out.flush()?;
+    } else {
+        eprintln!("helio: {} records were written", human_count(records));
+    }
+    super::whole(unread)
+}
+
+/// The file while it is not whole.
+fn part(out: &Path) -> PathBuf {
+    let mut name = OsString::from(out);
+    name.push(".part");
+    name.into()
+}
+
+/// Writes all records; how many there are, and how many cannot be read.
+fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResult<(u64, u64)> {
+    let failed = |error: std::io::Error| CliError::Failure(format!("the file: {error}"));
+    let mut writer = Writer::new(format);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    let (mut records, mut unread, mut progress) = (0, 0, Progress::new());
+    let mut bytes = writer.start();
+    for found in search {
+        stop.check()?;
+        let Found::Record(record) = &found else {
+            super::tell(&found, &mut unread);
+            continue;
+        };
+        writer.add(record, &mut bytes);
+        out.write_all(&bytes).map_err(failed)?;
+        bytes.clear();
+        records += 1;
+        progress.show(|| format!("{} records", human_count(records)));
+    }
+    writer.end(&mut bytes);
+    out.write_all(&bytes).map_err(failed)?;
+    out.into_inner().map_err(|error| failed(error.into_error()))?.sync_data().map_err(failed)?;
+    Ok((records, unread))
+}
+
+struct Writer {
+    format: FormatArg,
+    columns: Vec<Column>,
+}
+
+impl Writer {
+    fn new(format: FormatArg) -> Self {
+        Self { format, columns: csv::NAMES.into_iter().map(Column::Field).collect() }
+    }
+
+    fn start(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self.format {
+            FormatArg::Jsonl => {}
+            FormatArg::Xml => bytes.extend_from_slice(acs_xml::DOCUMENT_START.as_bytes()),
+            FormatArg::Csv => csv::write_header(&self.columns, &mut bytes),
+        }
+        bytes
+    }
+
+    fn add(&mut self, record: &Record, into: &mut Vec<u8>) {
+        match self.format {
+            FormatArg::Jsonl => json::write(record, into),
+            FormatArg::Xml => acs_xml::write(record, into),
+            FormatArg::Csv => csv::write(record, &self.columns, into),
+        }
+    }
+
+    fn end(&self, into: &mut Vec<u8>) {
+        if self.format == FormatArg::Xml {
+            into.extend_from_slice(acs_xml::DOCUMENT_END.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `helio log archive`: reads log records from a bus and keeps them in files.
+
+use helio_log_archive::{ArchiveOptions, Keeper, Told};
+use serde_json::json;
+
+use super::args::{ArchiveArgs, KeepLevel};
+use crate::error::CliResult;
+use crate::log::args::From;
+use crate::open;
+use crate::out::Out;
+use crate::stop::{LOOK, Stop, Until};
+use crate::units::human_count;
+
+/// Runs `helio log archive`.
+pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let bus = open::connect(url, None)?;
+    let segment = args.segment as u64;
+    let options = args.keep.iter().fold(
+        ArchiveOptions::default().segment_bytes(segment),
+        |options, KeepLevel(level, keep)| options.keep(*level, *keep),
+    );
+    let now = bus.clock().now();
+    let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));
+    let mut keeper = Keeper::open(&bus, &args.lanes.lanes(), &args.folder, options, start)?;
+    let until = Until::new(args.time.duration, stop);
+    let mut archived = 0;
+    let mut tell = |told: Told| match told {
+        Told::Written { records } => archived += records,
+        told => eprintln!("helio: {told}"),
+    };
+    let mut goes_on = true;
+    while !until.is_over() && goes_on {
+        goes_on = keeper.step(until.left().min(LOOK), &mut tell)? || !keeper.is_ended();
+    }
+    keeper.finish(&mut tell)?;
+    if args.output.json {
+        let mut out = Out::new();
+        out.json(&json!({"records": archived, "folder": args.folder}))?;
+        out.flush()?;
+    } else {
+        eprintln!("helio: {} records were archived", human_count(archived));
+    }
+    until.result()
+}

@@ -1,0 +1,84 @@
+//! `helio log archive`, `search` and `export`: log records in files.
+
+pub(crate) mod args;
+mod export;
+mod keep;
+mod search;
+
+use helio_bus::{Clock as _, SystemClock, Tai};
+use helio_log_archive::{ArchiveError, Found, Search};
+use helio_logging::{Predicate, Selector, Views};
+
+use crate::error::{CliError, CliResult};
+use args::{WantedArgs, When};
+
+pub(crate) use export::run as export;
+pub(crate) use keep::run as archive;
+pub(crate) use search::run as search;
+
+impl From<ArchiveError> for CliError {
+    fn from(error: ArchiveError) -> Self {
+        let text = error.to_string();
+        match error {
+            ArchiveError::Reader(error) => error.into(),
+            ArchiveError::Missing(_) => Self::NotFound(text),
+            ArchiveError::Locked(_) | ArchiveError::OtherBus(_) => Self::Refused(text),
+            ArchiveError::File { .. } | ArchiveError::Format { .. } => Self::Failure(text),
+        }
+    }
+}
+
+/// The search that was asked for; what retention has removed of it is told.
+fn open(wanted: &WantedArgs) -> CliResult<Search> {
+    let search = Search::open(&wanted.folder, selector(wanted, SystemClock::new().now())?)?;
+    for (lane, removed) in search.removed() {
+        eprintln!(
+            "helio: {lane}: retention removed {} records, the latest of {}; keep more",
+            removed.records, removed.until
+        );
+    }
+    Ok(search)
+}
+
+fn selector(wanted: &WantedArgs, now: Tai) -> CliResult<Selector> {
+    let level = format!("level >= {}", wanted.level.number());
+    let bound = |sign: &str, when: Option<When>| match when {
+        None => String::new(),
+        Some(When::At(time)) => format!("time {sign} {time}"),
+        Some(When::Ago(ago)) => format!("time {sign} -{}ns", ago.as_nanos()),
+    };
+    let bounds = [level, bound(">=", wanted.from), bound("<", wanted.to)];
+    let wrong = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+    let mut all: Predicate = wanted.predicate.join(" ").parse().map_err(|e| wrong(&e))?;
+    for bound in bounds {
+        let bound: Predicate = bound.parse().map_err(|e| wrong(&e))?;
+        all = all.and(&bound).map_err(|e| wrong(&e))?;
+    }
+    all.compile(now, &Views::default()).map_err(|e| wrong(&e))
+}
+
+/// Says what is no record, and counts what cannot be read.
+fn tell(found: &Found, unread: &mut u64) {
+    match found {
+        Found::Record(_) => {}
+        Found::Gap(_, gap) => eprintln!("helio: {}", gap.text),
+        Found::Malformed { producer, sequence } => {
+            *unread += 1;
+            eprintln!("helio: record {sequence} of {producer} has a malformed body");
+        }
+        Found::Damage(damage) => {
+            *unread += u64::from(damage.records);
+            let (path, at) = (damage.path.display(), damage.offset);
+            eprintln!("helio: {path}, at {at}: {}, {} records", damage.what, damage.records);
+        }
+    }
+}
+
+fn whole(unread: u64) -> CliResult {
+    match unread {
+        0 => Ok(()),
+        some => Err(CliError::Lost(format!(
+            "{some} records of the archive could not be read (told above); look at the disk"
+        ))),
+    }
+}
