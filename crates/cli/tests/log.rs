@@ -217,10 +217,80 @@ fn a_producer_s_lines_stay_in_order_also_where_a_lane_has_partitions() {
     let spec = TopicSpec::new(&lanes.topic_name(Level::INFO)).unwrap().qos(qos);
     Bus::connect(&site.url).unwrap().topic(spec).unwrap();
     // More than is read at once, so that there are several packets.
-    let input = (1..=20_000).map(|n| format!("step {n}\n")).collect::<String>();
+    let input = (1..=60_000).map(|n| format!("step {n}\n")).collect::<String>();
     let receipts = site.run_with(&["log", "emit", "-", "--json"], input.as_bytes()).lines();
     assert!(receipts.len() > 1);
     let lines = site.run(&tail(&["--json"])).lines();
-    let expected: Vec<_> = (1..=20_000).map(|n| format!("step {n}")).collect();
+    let expected: Vec<_> = (1..=60_000).map(|n| format!("step {n}")).collect();
     assert_eq!(messages(&lines), expected);
+}
+
+#[test]
+fn levels_are_set_listed_and_taken_back_and_each_change_leaves_a_record() {
+    let site = Site::new();
+    let level = |rest: &[&'static str]| site.run(&[&["log", "level"], rest].concat());
+    assert_eq!(level(&["list"]).code, Some(3), "looking makes no journal");
+    level(&["set", "CONTROL/DV11/*", "debug", "--local", "off", "--for", "10m"]).ok();
+    level(&["set", "**/Mount", "TRACE", "--reason", "lost lock"]).ok();
+    let lines = level(&["list", "--json"]).lines();
+    let (mount, below) = (&lines[0], &lines[1]);
+    assert_eq!(lines.len(), 2);
+    assert_eq!((&mount["pattern"], &mount["level"]), (&json!("**/Mount"), &json!("TRACE")));
+    assert_eq!((&mount["local"], &mount["until"]), (&Value::Null, &Value::Null));
+    assert_eq!((&mount["why"], &below["why"]), (&json!("lost lock"), &json!("")));
+    assert_eq!((&below["level"], &below["local"]), (&json!("DEBUG"), &json!("OFF")));
+    assert!(mount["who"].as_str().unwrap().contains('@'));
+    let time = |value: &Value| value.as_str().unwrap().parse::<helio_bus::Tai>().unwrap().nanos();
+    assert_eq!(time(&below["until"]) - time(&below["when"]), 600 * 1_000_000_000);
+    let shown = level(&["list"]).ok();
+    assert!(shown.starts_with("pattern         level  local  until"), "{shown}");
+    assert!(shown.contains("\n**/Mount        TRACE  -      cleared "), "{shown}");
+
+    level(&["clear", "**/Mount", "--reason", "found"]).ok();
+    let ran = level(&["clear", "**/Mount"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.err.starts_with("helio: no levels of **/Mount are set"), "{}", ran.err);
+    assert_eq!(level(&["list", "--json"]).lines().len(), 1);
+
+    let records = site.run(&tail(&["--json", "logger = log/levels"])).lines();
+    let expected = [
+        "the level of CONTROL/DV11/* is DEBUG",
+        "the level of **/Mount is TRACE",
+        "the level of **/Mount is no longer TRACE",
+    ];
+    assert_eq!(messages(&records), expected);
+    assert!(records.iter().all(|record| record["level"] == "NOTICE"));
+    let data = &records[2]["data"];
+    assert_eq!((&data["action"], &data["why"]), (&json!("cleared"), &json!("found")));
+    assert_eq!((&data["pattern"], &data["who"]), (&json!("**/Mount"), &mount["who"]));
+}
+
+#[test]
+fn what_is_no_level_is_told_by_who_sets_and_passed_over_by_who_lists() {
+    let site = Site::new();
+    let wrong: [(&[&str], &str); 5] = [
+        (&["", "DEBUG"], "an empty pattern"),
+        (&["a", "LOUD"], "\"LOUD\" is no level"),
+        (&["a", "DEBUG", "--local", "NONE"], "or OFF"),
+        (&["a", "DEBUG", "--for", "soon"], "no duration"),
+        (&["a", "DEBUG", "--for", "0"], "no time"),
+    ];
+    for (args, told) in wrong {
+        let ran = site.run(&[&["log", "level", "set"], args].concat());
+        assert_eq!((ran.code, ran.err.contains(told)), (Some(2), true), "{args:?} {}", ran.err);
+    }
+    let long = "x".repeat(257);
+    let ran = site.run(&["log", "level", "set", &long, "DEBUG"]);
+    assert_eq!(ran.code, Some(4));
+    assert!(ran.err.contains("the pattern's length is 257"), "{}", ran.err);
+    site.run(&["log", "level", "set", "a", "DEBUG"]).ok();
+    let other = r#"{"pattern": "c", "remote": 3, "local": -1, "until": 0, "who": "", "why": "",
+        "when": 0}"#
+        .replace('\n', " ");
+    site.run(&["pub", "log/levels", &other, "--key", "b", "--producer", "stranger"]).ok();
+    let ran = site.run(&["log", "level", "list", "--json"]);
+    assert_eq!((ran.code, ran.out.lines().count()), (Some(0), 1));
+    let told = "helio: 1 samples of log/levels were passed over; the last: a sample of stranger, \
+                offset 1: its key is not its pattern \"c\"\n";
+    assert_eq!(ran.err, told);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use helio_bus::Tai;
-use helio_logging::{Cursor, Level, Start, Value};
+use helio_logging::{Cursor, Glob, Level, Start, Threshold, Value};
 
 use super::archive::args::{ArchiveArgs, ExportArgs, SearchArgs};
 use crate::args::{EndArgs, Output, RunArgs};
@@ -31,6 +31,71 @@ pub(crate) enum LogCommand {
     Search(SearchArgs),
     /// Write what an archive has into a file: JSON lines, XML or CSV.
     Export(ExportArgs),
+    /// Set what programs log while they run, for a while or until it is taken back.
+    #[command(subcommand)]
+    Level(LevelCommand),
+}
+
+/// `helio log level`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LevelCommand {
+    /// Set the levels of the loggers of a pattern, in all programs, within a second.
+    Set(LevelSetArgs),
+    /// List what is set: by whom, until when, and why.
+    List(LevelListArgs),
+    /// Take back what was set of a pattern.
+    Clear(LevelClearArgs),
+}
+
+/// `helio log level set`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelSetArgs {
+    /// The loggers: 'CONTROL/DV11/*' is all that is below CONTROL/DV11, '**/Mount' every Mount.
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Glob,
+    /// The lowest level that they publish.
+    #[arg(value_name = "LEVEL")]
+    pub(crate) level: Level,
+    /// The lowest level that their programs print to standard error; OFF is none (as it is unless
+    /// given).
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) local: Option<Threshold>,
+    /// For so long (10m, 2h); until it is taken back unless given.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) time: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) why: LevelWhyArgs,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+}
+
+/// Why levels are changed.
+#[derive(Debug, Args)]
+pub(crate) struct LevelWhyArgs {
+    /// Why, for those who list it, and for the record of it.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+}
+
+/// `helio log level list`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelListArgs {
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio log level clear`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelClearArgs {
+    /// The pattern, as `helio log level list` shows it.
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Glob,
+    #[command(flatten)]
+    pub(crate) why: LevelWhyArgs,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
 }
 
 /// Which topics have the records.

@@ -49,21 +49,28 @@ pub(super) fn open(bus: &Bus, lanes: &Lanes, level: Level) -> Result<Topic, Topi
     }
 }
 
+/// A record of this process.
+pub(super) fn own() -> Record {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Record {
+        host: host.trim().to_owned(),
+        process: format!("helio:{}", std::process::id()),
+        ..Record::default()
+    }
+}
+
 /// A record with everything but its time and text.
 fn like(args: &EmitArgs) -> Record {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let names = args.audience.iter().cloned();
     Record {
         level: args.level,
         logger: args.logger.clone(),
-        host: host.trim().to_owned(),
-        process: format!("helio:{}", std::process::id()),
         audiences: if args.everyone { Audiences::everyone() } else { Audiences::of(names) },
         data: args.data.iter().map(|Pair(name, value)| (name.clone(), value.clone())).collect(),
         antenna: args.antenna.clone(),
         array: args.array.clone(),
         uri: args.uri.clone(),
-        ..Record::default()
+        ..own()
     }
 }
 

@@ -5,13 +5,14 @@ pub(crate) mod args;
 pub(crate) mod crew;
 mod demo;
 mod emit;
+mod level;
 mod line;
 mod serve;
 mod tail;
 mod watch;
 
 use args::LogCommand;
-use helio_logging::{Lanes, ReaderError};
+use helio_logging::{Lanes, LevelsError, ReaderError};
 
 use crate::error::{CliError, CliResult};
 use crate::stop::Stop;
@@ -27,6 +28,7 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
         LogCommand::Archive(args) => archive::archive(args, url, stop),
         LogCommand::Search(args) => archive::search(args, stop),
         LogCommand::Export(args) => archive::export(args, stop),
+        LogCommand::Level(command) => level::run(command, url),
     }
 }
 
@@ -44,6 +46,19 @@ impl From<ReaderError> for CliError {
             ReaderError::Read { source, .. } => source.into(),
             ReaderError::Transport(error) => error.into(),
             ReaderError::OtherSite | ReaderError::Behind { .. } => Self::Refused(text),
+        }
+    }
+}
+
+impl From<LevelsError> for CliError {
+    fn from(error: LevelsError) -> Self {
+        let text = error.to_string();
+        match error {
+            LevelsError::Topic(error) => error.into(),
+            LevelsError::Read(error) => error.into(),
+            LevelsError::Publish(error) => error.into(),
+            LevelsError::Entry(_) | LevelsError::TooMany => Self::Refused(text),
+            LevelsError::Silent => Self::Failure(text),
         }
     }
 }

@@ -7,7 +7,7 @@ use helio_logging::edge::{acs_xml, json};
 use helio_logging::{Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Views};
 
 use super::args::{From, TailArgs};
-use super::line::{Colours, line};
+use super::line::{Colours, colours, line};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let format = match (args.xml, args.output.json) {
         (true, _) => Format::Xml,
         (_, true) => Format::Json,
-        _ => Format::Lines(Colours::of_terminal()),
+        _ => Format::Lines(colours()),
     };
     let records = reader.records();
     let mut tail = Tail { args, out: Out::new(), format, records, printed: 0, bytes: Vec::new() };

@@ -21,7 +21,7 @@ use serde_json::{Value as Json, json};
 
 use super::args::{From, WatchArgs, before};
 use super::emit::open;
-use super::line::{Colours, line};
+use super::line::{colours, line};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::Out;
@@ -212,7 +212,7 @@ impl Service<'_> {
             json::write(&alarm, &mut bytes);
             self.out.raw(&bytes)?;
         } else {
-            self.out.line(&line(&alarm, Colours::of_terminal()))?;
+            self.out.line(&line(&alarm, colours()))?;
         }
         self.out.flush()?;
         if !self.args.dry_run {

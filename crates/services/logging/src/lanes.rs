@@ -72,6 +72,13 @@ impl Lanes {
         format!("{}/{}", self.prefix, Self::lane(level))
     }
 
+    /// The name of the topic that says which levels loggers have
+    /// ([`LevelTable`](crate::LevelTable)).
+    #[must_use]
+    pub fn levels_name(&self) -> String {
+        format!("{}/levels", self.prefix)
+    }
+
     /// The topic that has the records of a level.
     ///
     /// # Errors

@@ -49,6 +49,8 @@ const OTHERS: [(&str, Level); 6] = [
     ("PANIC", Level::EMERGENCY),
     ("FATAL", Level::EMERGENCY),
 ];
+/// No level at all.
+const OFF: &str = "OFF";
 /// OpenTelemetry's SeverityNumber of each level: its logs data model, appendix B, for those that
 /// syslog has, too.
 const SEVERITIES: [u8; 11] = [1, 3, 5, 9, 10, 13, 14, 17, 18, 19, 21];
@@ -194,9 +196,54 @@ impl fmt::Debug for Level {
     }
 }
 
+/// A lowest level, or none: nothing goes where it is OFF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Threshold {
+    /// Records of this level and above.
+    From(Level),
+    /// None.
+    #[default]
+    Off,
+}
+
+/// A text that is neither a level nor `OFF`.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}; or OFF")]
+pub struct ThresholdError(pub LevelError);
+
+impl FromStr for Threshold {
+    type Err = ThresholdError;
+
+    fn from_str(text: &str) -> Result<Self, ThresholdError> {
+        if text.eq_ignore_ascii_case(OFF) {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::From).map_err(ThresholdError)
+    }
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::From(level) => level.fmt(f),
+            Self::Off => f.pad(OFF),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thresholds_are_levels_or_off() {
+        assert_eq!("warn".parse(), Ok(Threshold::From(Level::WARNING)));
+        for threshold in [Threshold::Off, Threshold::From(Level::ALERT)] {
+            assert_eq!(threshold.to_string().to_lowercase().parse(), Ok(threshold));
+        }
+        let error = "NONE".parse::<Threshold>().unwrap_err().to_string();
+        assert!(error.starts_with("\"NONE\" is no level") && error.ends_with("or OFF"), "{error}");
+    }
 
     #[test]
     fn names_and_numbers_are_read_back() {

@@ -14,6 +14,8 @@ mod body;
 pub mod edge;
 mod lanes;
 mod level;
+mod levels;
+mod line;
 mod packet;
 mod predicate;
 mod producer;
@@ -26,7 +28,11 @@ mod wire;
 
 pub use body::{Body, Field};
 pub use lanes::Lanes;
-pub use level::{Level, LevelError};
+pub use level::{Level, LevelError, Threshold, ThresholdError};
+pub use levels::{
+    LevelEntry, LevelList, LevelTable, LevelsError, MAX_LEVEL_ENTRIES, MAX_PATTERN_BYTES, NoEntry,
+};
+pub use line::{Colours, line};
 pub use packet::{
     BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Names,
     Numbers, Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,

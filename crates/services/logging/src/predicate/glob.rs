@@ -55,6 +55,12 @@ enum Part {
 }
 
 impl Glob {
+    /// It as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// Whether a name is one of those that the pattern stands for. An empty name is none.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {

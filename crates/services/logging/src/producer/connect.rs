@@ -10,6 +10,7 @@ use helio_bus::{
     TransportError, partition_of,
 };
 
+use super::levels::Source;
 use super::{Inner, LogError};
 use crate::lanes::Lanes;
 use crate::level::Level;
@@ -30,8 +31,16 @@ pub(super) struct Way {
     pub(super) partition: Option<u32>,
 }
 
-/// Opens all lanes, the lowest level first.
-pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Vec<Way>, LogError> {
+/// What there is to be had of a bus.
+pub(super) struct Opened {
+    /// By lane.
+    pub(super) ways: Vec<Way>,
+    /// What it says of levels.
+    pub(super) levels: Box<Source>,
+}
+
+/// Opens all lanes, the lowest level first, and the topic of levels.
+pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Opened, LogError> {
     let specs = Level::ALL.iter().map(|level| lanes.topic(*level));
     let specs = specs.collect::<Result<Vec<_>, _>>()?;
     bus.make_topics(&specs, |_| {}).map_err(TopicError::from)?;
@@ -42,7 +51,8 @@ pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Vec<Way>, LogError> {
         let partition = (partitions > 1).then(|| partition_of(name, partitions));
         Ok(Way { publisher: topic.publisher()?, partition })
     };
-    specs.into_iter().zip(&Level::ALL).map(way).collect()
+    let ways = specs.into_iter().zip(&Level::ALL).map(way).collect::<Result<_, LogError>>()?;
+    Ok(Opened { ways, levels: Box::new(Source::open(bus, lanes)?) })
 }
 
 /// The topic of a lane: as it is, where somebody has made it otherwise.
@@ -88,7 +98,7 @@ impl Drop for Claim {
 
 /// The ways, where they come later. Dropped, nobody wants them any more.
 pub(super) struct Coming {
-    pub(super) ways: Receiver<Vec<Way>>,
+    pub(super) ways: Receiver<Opened>,
     _wanted: SyncSender<()>,
 }
 
@@ -97,7 +107,7 @@ pub(super) struct Connector {
     builder: Builder,
     url: String,
     lanes: Lanes,
-    ways: SyncSender<Vec<Way>>,
+    ways: SyncSender<Opened>,
     wanted: Receiver<()>,
     bus: Option<Bus>,
 }
@@ -141,9 +151,9 @@ impl Connector {
             let attempt = self.attempt();
             let Some(inner) = inner.upgrade() else { return };
             let error = match attempt {
-                Ok(ways) => {
+                Ok(opened) => {
                     *locked(&inner.trouble) = None;
-                    _ = self.ways.send(ways);
+                    _ = self.ways.send(opened);
                     inner.wake();
                     _ = told.try_send(Ok(()));
                     return;
@@ -160,7 +170,7 @@ impl Connector {
         }
     }
 
-    fn attempt(&mut self) -> Result<Vec<Way>, LogError> {
+    fn attempt(&mut self) -> Result<Opened, LogError> {
         let bus = match &self.bus {
             Some(bus) => bus,
             None => self.bus.insert(self.builder.clone().connect(&self.url)?),

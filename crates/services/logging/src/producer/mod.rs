@@ -11,6 +11,8 @@
 
 mod call;
 mod connect;
+mod levels;
+mod local;
 mod relay;
 mod ring;
 mod sender;
@@ -31,14 +33,16 @@ use thiserror::Error;
 
 use crate::body::{Body, Fields};
 use crate::lanes::Lanes;
-use crate::level::Level;
+use crate::level::{Level, Threshold};
+use crate::levels::Rules;
 use crate::packet::Origin;
 use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
 pub use call::{Argument, Shown};
 use connect::Connector;
+use levels::{Levels, Ruling};
 pub use relay::{Relay, Shed, Written};
-use ring::{FIXED, Head, Publishes, Reading, Tally};
+use ring::{FIXED, Goes, Head, Reading, Tally};
 use sender::Ways;
 use sites::Table;
 
@@ -85,6 +89,8 @@ pub struct LogOptions {
     pub spill: Option<Spill>,
     /// The lowest level that is published, where no logger has one of its own.
     pub level: Level,
+    /// The lowest level that is printed to standard error, where nothing else is said of a logger.
+    pub local: Threshold,
     /// The lowest level of which a thread keeps its newest records, to publish them when an error
     /// comes; none keeps nothing.
     pub keep: Option<Level>,
@@ -112,6 +118,7 @@ impl Default for LogOptions {
             queue_bytes: 16 << 20,
             spill: None,
             level: Level::DELOUSE,
+            local: Threshold::Off,
             keep: None,
         }
     }
@@ -172,6 +179,10 @@ pub struct LogFigures {
     pub bytes: u64,
     /// Bytes that lie in the spill file.
     pub spilled_bytes: u64,
+    /// Records that were to be printed, and were not, because there was no room.
+    pub unprinted: u64,
+    /// Samples of the topic of levels that were passed over, because they say nothing of levels.
+    pub levels_passed_over: u64,
 }
 
 /// What the threads that log share with the one that publishes.
@@ -200,6 +211,7 @@ struct Inner {
     logger_states: Mutex<HashMap<String, Arc<LoggerState>>>,
     /// Who is told that levels have changed.
     on_levels: Mutex<Vec<Notify>>,
+    ruling: Ruling,
     /// What no other of this process has.
     id: u64,
     /// The process that has the thread that publishes.
@@ -386,6 +398,7 @@ impl Logging {
             clock: SystemClock::new(),
             logger_states: Mutex::default(),
             on_levels: Mutex::default(),
+            ruling: Ruling::new(Rules::new([], &[], (options.level, options.local))),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             pid: std::process::id(),
             ended: AtomicBool::new(false),
@@ -425,10 +438,8 @@ impl Logging {
         let state = Arc::new(LoggerState {
             name: name.to_owned(),
             number: number.unwrap_or(0),
-            published: AtomicU8::new(OFF),
-            lowest: AtomicU8::new(OFF),
+            levels: Levels::of(&self.inner, name),
         });
-        state.set(self.inner.options.level, self.inner.options.keep);
         if number.is_some() {
             all.insert(name.to_owned(), Arc::clone(&state));
         }
@@ -453,6 +464,35 @@ impl Logging {
     #[must_use]
     pub fn relay(&self) -> Relay {
         Relay(Arc::clone(&self.inner))
+    }
+
+    /// The lowest level that a logger publishes, by all that is said of it now: for front ends
+    /// that decide for themselves.
+    #[must_use]
+    pub fn level_of(&self, name: &str) -> Level {
+        let state = locked(&self.inner.logger_states).get(name).map(Arc::clone);
+        let level = state.and_then(|s| Level::new(s.levels.published.load(Ordering::Relaxed)));
+        level.unwrap_or_else(|| self.inner.ruling.rules().of(name, None).0)
+    }
+
+    /// The lowest level of a logger that goes anywhere: is published, printed, or kept for when an
+    /// error comes.
+    #[must_use]
+    pub fn lowest_of(&self, name: &str) -> Level {
+        let lowest = |levels: &Levels| Level::new(levels.lowest.load(Ordering::Relaxed));
+        let state = locked(&self.inner.logger_states).get(name).map(Arc::clone);
+        let level = match state {
+            Some(state) => lowest(&state.levels),
+            None => lowest(&Levels::of(&self.inner, name)),
+        };
+        level.unwrap_or(Level::EMERGENCY)
+    }
+
+    /// Waits until levels have changed since one has `seen` that number of changes, at most for
+    /// this time; how often they have. It begins with 0.
+    #[must_use]
+    pub fn wait_levels(&self, seen: u64, timeout: Duration) -> u64 {
+        self.inner.ruling.wait(seen, timeout)
     }
 
     /// Waits until all that was logged before is acknowledged or shed, at most for this time;
@@ -518,18 +558,7 @@ impl Drop for Logging {
 struct LoggerState {
     name: String,
     number: u32,
-    /// The lowest level that is published.
-    published: AtomicU8,
-    /// The lowest level that is looked at at all.
-    lowest: AtomicU8,
-}
-
-impl LoggerState {
-    fn set(&self, published: Level, keep: Option<Level>) {
-        self.published.store(published.number(), Ordering::Relaxed);
-        let lowest = keep.map_or(published, |keep| keep.min(published));
-        self.lowest.store(lowest.number(), Ordering::Relaxed);
-    }
+    levels: Levels,
 }
 
 /// Logs under a name. Cloning shares it.
@@ -552,19 +581,20 @@ impl Logger {
     #[inline]
     #[must_use]
     pub fn is_enabled(&self, level: Level) -> bool {
-        level.number() >= self.state.lowest.load(Ordering::Relaxed)
+        level.number() >= self.state.levels.lowest.load(Ordering::Relaxed)
     }
 
     /// The number of the lowest level that goes anywhere, as it is at any time: for callers that
     /// are no Rust, and look at it in place. It lies there as long as a logger of this name.
     #[must_use]
     pub fn threshold(&self) -> &AtomicU8 {
-        &self.state.lowest
+        &self.state.levels.lowest
     }
 
-    /// Sets the lowest level that is published.
+    /// Sets the lowest level that is published, where neither the settings file nor what is set at
+    /// run time ([`LevelTable`](crate::LevelTable)) has a pattern of the logger.
     pub fn set_level(&self, level: Level) {
-        self.state.set(level, self.inner.options.keep);
+        self.state.levels.say(&self.inner, &self.state.name, level);
         self.inner.say_levels();
     }
 
@@ -621,11 +651,13 @@ impl Logger {
         if IS_SENDER.get() {
             return;
         }
-        let published = level.number() >= self.state.published.load(Ordering::Relaxed);
-        let publishes = if published { Publishes::Yes } else { Publishes::IfAnErrorComes };
+        let levels = &self.state.levels;
+        let goes = Goes {
+            published: level.number() >= levels.published.load(Ordering::Relaxed),
+            printed: level.number() >= levels.printed.load(Ordering::Relaxed),
+        };
         let (logger, audiences) = (self.state.number, self.audiences);
-        let head = Head { time, logger, site, audiences, level };
-        ring::write(&self.inner, head, publishes, fill);
+        ring::write(&self.inner, Head { time, logger, site, audiences, level, goes }, fill);
     }
 }
 

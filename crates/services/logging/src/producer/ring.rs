@@ -16,13 +16,26 @@ use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::value::Value;
 
-/// Bytes before a record's body: its length, time, logger, site, audiences, level.
+/// Bytes before a record's body: its length, time, logger, site, audiences, level and where to.
 pub(super) const FIXED: usize = 4 + 8 + 4 + 4 + 4 + 1;
 /// The data of a record that is below the published levels, and is there because an error came
 /// behind it.
 const KEPT: &str = "kept";
 /// Levels have numbers below this.
 const LEVELS: usize = 12;
+
+/// Where a record goes, and is not only kept for when an error comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Goes {
+    /// Onto the bus.
+    pub(super) published: bool,
+    /// To standard error.
+    pub(super) printed: bool,
+}
+
+/// The bits of where a record goes, beside those of its level.
+const PUBLISHED: u8 = 1 << 7;
+const PRINTED: u8 = 1 << 6;
 
 /// A record on its way, but for its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +45,7 @@ pub(super) struct Head {
     pub(super) site: u32,
     pub(super) audiences: u32,
     pub(super) level: Level,
+    pub(super) goes: Goes,
 }
 
 impl Head {
@@ -41,7 +55,9 @@ impl Head {
         into[12..16].copy_from_slice(&self.logger.to_le_bytes());
         into[16..20].copy_from_slice(&self.site.to_le_bytes());
         into[20..24].copy_from_slice(&self.audiences.to_le_bytes());
-        into[24] = self.level.number();
+        let Goes { published, printed } = self.goes;
+        let bits = (u8::from(published) * PUBLISHED) | (u8::from(printed) * PRINTED);
+        into[24] = self.level.number() | bits;
     }
 
     /// The head, and how many bytes its body has.
@@ -53,7 +69,8 @@ impl Head {
             logger: word(12),
             site: word(16),
             audiences: word(20),
-            level: Level::new(bytes[24]).unwrap_or_default(),
+            level: Level::new(bytes[24] & !(PUBLISHED | PRINTED)).unwrap_or_default(),
+            goes: Goes { published: bytes[24] & PUBLISHED != 0, printed: bytes[24] & PRINTED != 0 },
         };
         (head, word(0) as usize)
     }
@@ -79,7 +96,7 @@ impl Counts {
         self.0[usize::from(level.number())].load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_all(&self, other: &Self) {
+    fn add_all(&self, other: &Self) {
         let both = self.0.iter().zip(&other.0);
         both.for_each(|(to, from)| {
             _ = to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed)
@@ -94,6 +111,26 @@ pub(super) struct Tally {
     pub(super) offered: Counts,
     /// Of these, those for which there was no room.
     pub(super) shed: Counts,
+    /// Records that were to be printed, for which there was none.
+    pub(super) unprinted: Counts,
+}
+
+impl Tally {
+    /// Counts a record for which there was no room, by any thread.
+    fn lose(&self, head: &Head) {
+        if head.goes.published {
+            self.shed.add_shared(head.level, 1);
+        }
+        if head.goes.printed {
+            self.unprinted.add_shared(head.level, 1);
+        }
+    }
+
+    pub(super) fn add_all(&self, other: &Self) {
+        self.offered.add_all(&other.offered);
+        self.shed.add_all(&other.shed);
+        self.unprinted.add_all(&other.unprinted);
+    }
 }
 
 /// Errors of a thread for which its ring has no room. While there are some, all that come then go
@@ -153,12 +190,7 @@ thread_local! {
 }
 
 /// Writes a record in this thread's ring, or counts that there is no room. It never waits.
-pub(super) fn write(
-    inner: &Arc<Inner>,
-    head: Head,
-    publishes: Publishes,
-    fill: impl FnOnce(&mut Body),
-) {
+pub(super) fn write(inner: &Arc<Inner>, head: Head, fill: impl FnOnce(&mut Body)) {
     let written = BODY.try_with(|kept| {
         let mut body = kept.take();
         body.clear();
@@ -167,23 +199,18 @@ pub(super) fn write(
         let written = WRITING.try_with(|all| {
             let mut all = all.borrow_mut();
             let writing = Writing::of(inner, &mut all);
-            writing.map(|writing| writing.take(inner, head, publishes, &body))
+            writing.map(|writing| writing.take(inner, head, &body))
         });
         kept.set(body);
         written
     });
     // A thread that is ending has no ring any more, and where nobody reads it there is none.
-    if publishes == Publishes::Yes && !matches!(written, Ok(Ok(Some(())))) {
-        inner.others.offered.add_shared(head.level, 1);
-        inner.others.shed.add_shared(head.level, 1);
+    if !matches!(written, Ok(Ok(Some(())))) {
+        if head.goes.published {
+            inner.others.offered.add_shared(head.level, 1);
+        }
+        inner.others.lose(&head);
     }
-}
-
-/// Whether a record is published, or kept for when an error comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Publishes {
-    Yes,
-    IfAnErrorComes,
 }
 
 impl Writing {
@@ -215,58 +242,71 @@ impl Writing {
         Self { inner, ring, overflow, capacity, tally, kept, kept_bytes: 0 }
     }
 
-    fn take(&mut self, inner: &Inner, head: Head, publishes: Publishes, body: &Body) {
-        if publishes == Publishes::IfAnErrorComes {
-            return self.keep(head, body);
-        }
-        if head.level >= Level::ERROR {
-            for record in std::mem::take(&mut self.kept) {
-                self.tally.offered.add(Level::new(record[24]).unwrap_or_default());
-                self.put(inner, &record);
+    fn take(&mut self, inner: &Inner, head: Head, body: &Body) {
+        if !head.goes.published {
+            if inner.options.keep.is_some_and(|keep| head.level >= keep) {
+                self.keep(head, body);
             }
-            self.kept_bytes = 0;
-        }
-        let mut fixed = [0; FIXED];
-        head.write(body.as_bytes().len(), &mut fixed);
-        self.tally.offered.add(head.level);
-        if inner.lanes.is_urgent(head.level) {
-            if !inner.urgent(&fixed, body.as_bytes()) {
-                self.tally.shed.add(head.level);
+            if head.goes.printed {
+                self.put(inner, head, body.as_bytes());
             }
             return;
         }
-        self.put_parts(inner, head.level, &fixed, body.as_bytes());
-    }
-
-    fn put(&mut self, inner: &Inner, record: &[u8]) {
-        if let Some((fixed, body)) = record.split_first_chunk() {
-            self.put_parts(inner, Head::read(fixed).0.level, fixed, body);
+        if head.level >= Level::ERROR {
+            for record in std::mem::take(&mut self.kept) {
+                if let Some((fixed, body)) = record.split_first_chunk() {
+                    let (head, _) = Head::read(fixed);
+                    self.tally.offered.add(head.level);
+                    self.put(inner, head, body);
+                }
+            }
+            self.kept_bytes = 0;
         }
+        self.tally.offered.add(head.level);
+        if inner.lanes.is_urgent(head.level) {
+            let mut fixed = [0; FIXED];
+            head.write(body.as_bytes().len(), &mut fixed);
+            if !inner.urgent(&fixed, body.as_bytes()) {
+                self.tally.lose(&head);
+            }
+            return;
+        }
+        self.put(inner, head, body.as_bytes());
     }
 
-    fn put_parts(&mut self, inner: &Inner, level: Level, fixed: &[u8; FIXED], body: &[u8]) {
+    fn put(&mut self, inner: &Inner, mut head: Head, body: &[u8]) {
         let bytes = FIXED + body.len();
         let free = self.ring.slots();
         let used = self.capacity - free;
-        if level < inner.floor() || level < floor(used, self.capacity) {
-            return self.tally.shed.add(level);
+        if head.goes.published && head.level < inner.floor() {
+            // The bus takes less than is logged; standard error may take it.
+            self.tally.shed.add(head.level);
+            head.goes.published = false;
+            if !head.goes.printed {
+                return;
+            }
         }
-        let is_error = Lanes::lane(level) >= Level::ERROR;
-        let room = match is_error && self.overflow.is_some() {
+        if head.level < floor(used, self.capacity) {
+            return self.tally.lose(&head);
+        }
+        let mut fixed = [0; FIXED];
+        head.write(body.len(), &mut fixed);
+        let keeps = head.goes.published && Lanes::lane(head.level) >= Level::ERROR;
+        let room = match keeps && self.overflow.is_some() {
             true => None,
             false => self.ring.write_chunk(bytes).ok(),
         };
         let Some(mut chunk) = room else {
             // The last way for what is not to be shed.
-            if !is_error || !self.overflow.put(fixed, body) {
-                return self.tally.shed.add(level);
+            if !keeps || !self.overflow.put(&fixed, body) {
+                return self.tally.lose(&head);
             }
             return inner.wake();
         };
         let (first, second) = chunk.as_mut_slices();
         let parts = fixed.iter().chain(body);
         if second.is_empty() {
-            first[..FIXED].copy_from_slice(fixed);
+            first[..FIXED].copy_from_slice(&fixed);
             first[FIXED..].copy_from_slice(body);
         } else {
             first.iter_mut().chain(second).zip(parts).for_each(|(to, from)| *to = *from);
@@ -284,6 +324,7 @@ impl Writing {
         let mut body = body.clone();
         body.data(KEPT, &Value::Bool(true));
         let mut fixed = [0; FIXED];
+        let head = Head { goes: Goes { published: true, printed: false }, ..head };
         head.write(body.as_bytes().len(), &mut fixed);
         let record = [&fixed, body.as_bytes()].concat();
         self.kept_bytes += record.len();
@@ -322,16 +363,19 @@ mod tests {
 
     #[test]
     fn heads_come_back() {
-        let head = Head {
-            time: Tai::from_nanos(-7),
-            logger: 1,
-            site: 2,
-            audiences: 3,
-            level: Level::ALERT,
-        };
-        let mut fixed = [0; FIXED];
-        head.write(9, &mut fixed);
-        assert_eq!(Head::read(&fixed), (head, 9));
+        for (published, printed) in [(true, false), (false, true), (true, true), (false, false)] {
+            let head = Head {
+                time: Tai::from_nanos(-7),
+                logger: 1,
+                site: 2,
+                audiences: 3,
+                level: Level::EMERGENCY,
+                goes: Goes { published, printed },
+            };
+            let mut fixed = [0; FIXED];
+            head.write(9, &mut fixed);
+            assert_eq!(Head::read(&fixed), (head, 9));
+        }
     }
 
     #[test]

@@ -7,9 +7,11 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Bus, Message, Outcome, PublishError, Publishing, TransportError};
+use helio_bus::{Bus, Clock as _, Message, Outcome, PublishError, Publishing, TransportError};
 
-use super::connect::{Claim, Coming, Way};
+use super::connect::{Claim, Coming, Opened, Way};
+use super::levels::{Over, Watch};
+use super::local::Printer;
 use super::relay::Written;
 use super::ring::{self, FIXED, Head, Reading, Tally};
 use super::spill::{SpillFile, Taken};
@@ -18,7 +20,7 @@ use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::packet::{self, Entry, Numbers, Origin, PacketWriter, PushError};
-use crate::record::{Audiences, Site};
+use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
 
 /// How many bytes of a ring are taken before it is looked for urgent records.
@@ -31,6 +33,8 @@ const MAX_UNDER_WAY: usize = 256;
 const ENDING: Duration = Duration::from_secs(5);
 /// How often it is said what was shed where nothing else is said.
 const SAYING: Duration = Duration::from_secs(1);
+/// The logger of what is said of levels and settings here.
+const LEVELS: &str = "log/levels";
 /// How long a lane that the bus does not take is left alone.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a receipt may be under way before it is said that the bus does not answer.
@@ -49,6 +53,8 @@ pub(super) struct Sender {
     scratch: Vec<u8>,
     spill: Option<SpillFile>,
     flushes: Vec<Marked>,
+    levels: Watch,
+    printer: Printer,
     /// What threads have counted that have ended, and the one whose ring is being emptied.
     gone: Tally,
     taking: Option<Arc<Tally>>,
@@ -61,7 +67,7 @@ pub(super) struct Sender {
 
 /// The lanes' ways to the bus.
 pub(super) enum Ways {
-    There(Vec<Way>, Bus),
+    There(Opened, Bus),
     Coming(Coming),
 }
 
@@ -172,11 +178,13 @@ impl Sender {
         if let Some(cut) = spill.as_ref().and_then(|spill| spill.cut) {
             lanes[Self::place(cut.lane)].dropped += cut.records;
         }
+        let mut levels = Watch::new(&inner);
         let (coming, claim) = match ways {
             Ways::Coming(coming) => (Some(coming), None),
-            Ways::There(ways, bus) => {
+            Ways::There(Opened { ways, levels: source }, bus) => {
                 let claim = Claim::of(&bus, &inner.lanes)?;
                 lanes.iter_mut().zip(ways).for_each(|(lane, way)| lane.way = Some(way));
+                levels.begin(source, &inner);
                 (None, Some(claim))
             }
         };
@@ -190,6 +198,8 @@ impl Sender {
             scratch: Vec::new(),
             spill,
             flushes: Vec::new(),
+            levels,
+            printer: Printer::new(),
             gone: Tally::default(),
             taking: None,
             figures: Counted::default(),
@@ -200,10 +210,10 @@ impl Sender {
 
     /// Looks whether the bus has come.
     fn look_for_bus(&mut self) {
-        let Some(ways) = self.coming.as_ref().and_then(|coming| coming.ways.try_recv().ok()) else {
-            return;
-        };
+        let opened = self.coming.as_ref().and_then(|coming| coming.ways.try_recv().ok());
+        let Some(Opened { ways, levels }) = opened else { return };
         self.lanes.iter_mut().zip(ways).for_each(|(lane, way)| lane.way = Some(way));
+        self.levels.begin(levels, &self.inner);
         self.coming = None;
     }
 
@@ -215,9 +225,11 @@ impl Sender {
                 (std::mem::take(&mut asked.flushes), asked.ends)
             };
             self.look_for_bus();
+            self.look_at_levels();
             self.take_urgent();
             self.take_rings();
             self.take_handed();
+            self.printer.write();
             self.finish_old(ends || !flushes.is_empty());
             self.unspill();
             self.publish_all();
@@ -333,8 +345,7 @@ impl Sender {
             self.take_ring(&mut reading);
             self.taking = None;
             if ended {
-                self.gone.offered.add_all(&reading.tally.offered);
-                self.gone.shed.add_all(&reading.tally.shed);
+                self.gone.add_all(&reading.tally);
             } else {
                 self.rings.push(reading);
             }
@@ -367,8 +378,82 @@ impl Sender {
         }
     }
 
+    /// Applies what is said of levels; says what is over.
+    fn look_at_levels(&mut self) {
+        match self.levels.look(&self.inner) {
+            Ok(over) => over.iter().for_each(|over| self.say_over(over)),
+            Err(error) => {
+                let trouble = format!("the levels at run time cannot be read: {error}");
+                locked(&self.inner.trouble).get_or_insert(trouble);
+            }
+        }
+    }
+
+    fn say_over(&mut self, Over { entry, loggers }: &Over) {
+        if *loggers == 0 {
+            return;
+        }
+        let pattern = &entry.pattern;
+        let mut body = Body::new();
+        body.text(&format!("the levels of {pattern} are over; {loggers} loggers had them"));
+        body.data("pattern", &Value::from(pattern.as_str()));
+        body.data("level", &Value::from(entry.remote.name()));
+        body.data("who", &Value::from(entry.who.as_str()));
+        body.data("loggers", &Value::from(*loggers as u64));
+        self.say(Level::INFO, &body);
+    }
+
+    /// Adds a record of this thread's own, whatever the levels are.
+    fn say(&mut self, level: Level, body: &Body) {
+        let place = Self::place(level);
+        let audiences = Audiences::default();
+        self.gone.offered.add_shared(level, 1);
+        for _ in 0..2 {
+            let entry = Entry {
+                time: self.inner.clock.now(),
+                level,
+                logger: LEVELS,
+                audiences: &audiences,
+                origin: &self.origin,
+                site: None,
+                registered: None,
+                body: body.as_bytes(),
+            };
+            let lane = &mut self.lanes[place];
+            if lane.writer.is_empty() {
+                lane.since = Instant::now();
+            }
+            if lane.writer.push_entry(&entry).is_ok() {
+                return;
+            }
+            self.finish(place);
+            self.publish(place);
+        }
+        self.lanes[place].dropped += 1;
+    }
+
+    /// Has a record printed.
+    fn print(&mut self, head: &Head, body: &[u8]) {
+        let logger = self.inner.loggers.get(head.logger);
+        let site = self.inner.sites.get(head.site);
+        let record = Record {
+            time: head.time,
+            level: head.level,
+            logger: logger.map_or_else(String::new, |name| name.to_string()),
+            site: site.map_or_else(Site::default, |site| Site::clone(&site)),
+            ..Record::default()
+        };
+        self.printer.print(record, body);
+    }
+
     /// Adds a record of a ring.
     fn add(&mut self, head: Head, body: &[u8]) {
+        if head.goes.printed {
+            self.print(&head, body);
+        }
+        if !head.goes.published {
+            return;
+        }
         let place = Self::place(head.level);
         // All three have room beside each other.
         const { assert!(MAX_LOGGERS <= 1 << 16 && MAX_AUDIENCE_SETS <= 1 << 16) };
@@ -656,6 +741,10 @@ impl Sender {
         let inherited = self.spill.as_ref().map_or(0, |spill| spill.inherited);
         // What another process has left is this one's to publish.
         let offered = own + inherited;
+        let unprinted = |tally: &Tally| {
+            let levels = (1..=11).filter_map(Level::new);
+            levels.map(|level| tally.unprinted.of(level)).sum::<u64>()
+        };
         *locked(&self.inner.figures) = LogFigures {
             offered,
             inherited,
@@ -665,6 +754,8 @@ impl Sender {
             packets,
             bytes,
             spilled_bytes: self.spill.as_ref().map_or(0, SpillFile::bytes),
+            unprinted: self.printer.lost + self.tallies().map(unprinted).sum::<u64>(),
+            levels_passed_over: self.levels.passed_over(),
         };
         let queued = self.queued(false);
         // With a file there is room yet.
@@ -679,6 +770,7 @@ impl Sender {
         for record in locked(&self.inner.handed).end() {
             self.lanes[Self::place(record.level())].dropped += 1;
         }
+        self.printer.end();
         let mut late = Vec::new();
         for (place, lane) in self.lanes.iter_mut().enumerate() {
             let under_way = std::mem::take(&mut lane.under_way).packets;

@@ -1,0 +1,133 @@
+//! Which levels a logger has, of all that is said of it.
+//!
+//! What is set at run time goes before the settings file, that before what the program says of the
+//! logger, and that before what it says of all. Of several patterns the most specific one decides:
+//! a name without a star, then that with the most characters besides stars, then the newest. One
+//! that says nothing of the local level leaves that to the next.
+
+use std::cmp::Reverse;
+
+use super::LevelEntry;
+use crate::level::{Level, Threshold};
+use crate::predicate::Glob;
+
+/// What a pattern says of its loggers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) glob: Glob,
+    /// The lowest level that is published.
+    pub(crate) remote: Option<Level>,
+    /// The lowest level that is printed.
+    pub(crate) local: Option<Threshold>,
+}
+
+/// All that is said of loggers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// The most specific first; those of run time before those of the file.
+    rules: Vec<Rule>,
+    remote: Level,
+    local: Threshold,
+}
+
+fn specific(glob: &Glob) -> (bool, usize) {
+    let text = glob.as_str();
+    let stars = text.bytes().filter(|byte| *byte == b'*').count();
+    (stars == 0, text.chars().count() - stars)
+}
+
+impl Rules {
+    /// Of what holds at run time, of the file, in its order, and of what holds for all others.
+    pub(crate) fn new<'a>(
+        run_time: impl IntoIterator<Item = &'a LevelEntry>,
+        file: &[Rule],
+        (remote, local): (Level, Threshold),
+    ) -> Self {
+        let mut entries: Vec<_> = run_time.into_iter().collect();
+        entries.sort_by_key(|entry| {
+            let pattern = &entry.pattern;
+            Reverse((specific(pattern), entry.when, pattern.as_str()))
+        });
+        let rule = |entry: &LevelEntry| Rule {
+            glob: entry.pattern.clone(),
+            remote: Some(entry.remote),
+            local: entry.local,
+        };
+        let mut rules: Vec<_> = entries.into_iter().map(rule).collect();
+        let mut file: Vec<_> = file.iter().enumerate().collect();
+        file.sort_by_key(|(place, rule)| Reverse((specific(&rule.glob), *place)));
+        rules.extend(file.into_iter().map(|(_, rule)| rule.clone()));
+        Self { rules, remote, local }
+    }
+
+    /// The levels of a logger, of which the program may have said one.
+    pub(crate) fn of(&self, name: &str, own: Option<Level>) -> (Level, Threshold) {
+        let (mut remote, mut local) = (None, None);
+        for rule in self.rules.iter().filter(|rule| rule.glob.matches(name)) {
+            remote = remote.or(rule.remote);
+            local = local.or(rule.local);
+            if remote.is_some() && local.is_some() {
+                break;
+            }
+        }
+        (remote.or(own).unwrap_or(self.remote), local.unwrap_or(self.local))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::entry;
+    use super::*;
+    use helio_core::Tai;
+
+    fn rule(glob: &str, remote: Option<Level>, local: Option<Threshold>) -> Rule {
+        Rule { glob: glob.parse().unwrap(), remote, local }
+    }
+
+    #[test]
+    fn the_most_specific_pattern_decides_and_run_time_goes_first() {
+        let warning = Threshold::From(Level::WARNING);
+        let mut entries = vec![
+            entry("CONTROL/*", Level::INFO),
+            entry("CONTROL/DV11/*", Level::DEBUG),
+            entry("**/Mount", Level::TRACE),
+            entry("CONTROL/DV12", Level::ERROR),
+            entry("CONTROL/**", Level::ALERT),
+        ];
+        entries[0].local = Some(warning);
+        // Of two that are as specific, the newer one.
+        entries[0].when = Tai::from_nanos(8);
+        let file = [
+            rule("*", Some(Level::NOTICE), Some(Threshold::Off)),
+            rule("Dome", None, Some(Threshold::From(Level::DEBUG))),
+            rule("*", Some(Level::CRITICAL), None),
+        ];
+        let rules = Rules::new(&entries, &file, (Level::DELOUSE, Threshold::Off));
+        let remote = |name: &str| rules.of(name, Some(Level::TRACE)).0;
+        assert_eq!(remote("CONTROL/DV11/Mount"), Level::DEBUG);
+        assert_eq!(remote("Any/Mount"), Level::TRACE);
+        assert_eq!(remote("CONTROL/DV12"), Level::ERROR);
+        assert_eq!(remote("CONTROL/DV13"), Level::INFO);
+        // Of two in the file, the later one.
+        assert_eq!(remote("Dome"), Level::CRITICAL);
+        // What is not said by one is said by the next.
+        assert_eq!(rules.of("CONTROL/DV11/Mount", None).1, warning);
+        assert_eq!(rules.of("Any/Mount", None).1, Threshold::Off);
+        assert_eq!(rules.of("Dome", None).1, Threshold::From(Level::DEBUG));
+    }
+
+    #[test]
+    fn without_a_pattern_the_program_decides() {
+        let rules = Rules::new([], &[], (Level::INFO, Threshold::Off));
+        assert_eq!(rules.of("a", None), (Level::INFO, Threshold::Off));
+        assert_eq!(rules.of("a", Some(Level::DEBUG)), (Level::DEBUG, Threshold::Off));
+    }
+
+    /// Whatever order it is said in, the same holds.
+    #[test]
+    fn the_order_of_arrival_does_not_matter() {
+        let entries = [entry("a/*", Level::INFO), entry("a/**", Level::DEBUG)];
+        let of = |entries: [&LevelEntry; 2]| Rules::new(entries, &[], Default::default());
+        assert_eq!(of([&entries[0], &entries[1]]), of([&entries[1], &entries[0]]));
+    }
+}

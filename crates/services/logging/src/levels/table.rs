@@ -1,0 +1,325 @@
+//! The topic of levels, read and written.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use helio_bus::{
+    Bus, Event, Lagging, Message, PublishError, Publisher, Qos, ReadError, Start, Subscribe,
+    Subscription, Topic, TopicError, TopicSpec,
+};
+use helio_core::qos::{Guarantee, Overload};
+use helio_core::schema::HasSchema as _;
+use helio_core::{Codec, Tai};
+use thiserror::Error;
+
+use super::{LevelEntry, MAX_LEVEL_ENTRIES, NoEntry, Said, Written, codec};
+use crate::lanes::Lanes;
+use crate::predicate::Glob;
+
+/// The most samples that are read at once, so that whoever floods the topic holds up nobody.
+const MAX_TURN: usize = 4_096;
+
+/// Why levels cannot be read or set.
+#[derive(Debug, Error)]
+pub enum LevelsError {
+    /// The topic cannot be opened.
+    #[error(transparent)]
+    Topic(#[from] TopicError),
+    /// The topic cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The topic cannot be written.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// What is to be set is out of its limits.
+    #[error(transparent)]
+    Entry(#[from] NoEntry),
+    /// Too many are set.
+    #[error("{MAX_LEVEL_ENTRIES} patterns are set, more are not possible; clear some of them")]
+    TooMany,
+    /// The bus does not say what is set.
+    #[error("the bus does not hand out the levels that are set; try again")]
+    Silent,
+}
+
+/// What is set, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LevelList {
+    /// What holds, by pattern.
+    pub entries: Vec<LevelEntry>,
+    /// How many samples were passed over, because they say nothing of levels.
+    pub passed_over: u64,
+    /// Why, and whose the last of these was.
+    pub last: Option<String>,
+}
+
+/// The topic that says which levels loggers have: `log/levels`, beside the lanes.
+///
+/// ```
+/// use std::time::Duration;
+/// use helio_bus::Bus;
+/// use helio_logging::{Lanes, Level, LevelEntry, LevelTable, LogOptions, Logging};
+///
+/// let bus = Bus::connect("memory:")?;
+/// let logging = Logging::start(bus.clone(), LogOptions::default())?;
+/// let table = LevelTable::make(&bus, &Lanes::default())?;
+/// table.set(&LevelEntry {
+///     pattern: "CONTROL/DV11/*".parse()?,
+///     remote: Level::TRACE,
+///     local: None,
+///     until: None,
+///     who: "ops@dv11".to_owned(),
+///     why: "lost lock".to_owned(),
+///     when: bus.clock().now(),
+/// })?;
+/// assert_eq!(logging.wait_levels(0, Duration::from_secs(60)), 1);
+/// assert_eq!(logging.level_of("CONTROL/DV11/Mount"), Level::TRACE);
+/// assert_eq!(logging.level_of("CONTROL/DV12/Mount"), Level::DELOUSE);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LevelTable {
+    bus: Bus,
+    topic: Topic,
+    codec: Codec,
+}
+
+/// The newest of each pattern is kept for ever; a setting has to outlive the power.
+fn qos() -> Qos {
+    Qos { guarantee: Guarantee::Durable, overload: Overload::Refuse, ..Qos::event() }
+}
+
+impl LevelTable {
+    /// Opens it; none where nobody has made it yet.
+    ///
+    /// # Errors
+    /// [`TopicError`], also where the lanes' prefix is no name.
+    pub fn open(bus: &Bus, lanes: &Lanes) -> Result<Option<Self>, TopicError> {
+        let name = lanes.levels_name();
+        let schema = Written::schema().expect("a test parses this constant");
+        let topic = match bus.topic(TopicSpec::new(&name)?.schema(&schema)) {
+            Err(TopicError::NoSuchTopic(_)) => return Ok(None),
+            opened => opened?,
+        };
+        Ok(Some(Self { bus: bus.clone(), topic, codec: codec() }))
+    }
+
+    /// Opens it, or makes it.
+    ///
+    /// # Errors
+    /// [`TopicError`].
+    pub fn make(bus: &Bus, lanes: &Lanes) -> Result<Self, TopicError> {
+        if let Some(table) = Self::open(bus, lanes)? {
+            return Ok(table);
+        }
+        let schema = Written::schema().expect("a test parses this constant");
+        let spec = TopicSpec::new(&lanes.levels_name())?.qos(qos()).schema(&schema);
+        Ok(Self { bus: bus.clone(), topic: bus.topic(spec)?, codec: codec() })
+    }
+
+    /// What holds now. It waits until the bus has said all that it has, and no longer than this
+    /// after it has last said something.
+    ///
+    /// # Errors
+    /// [`LevelsError`].
+    pub fn list(&self, patience: Duration) -> Result<LevelList, LevelsError> {
+        let ends = self.topic.partitions()?;
+        let mut heard = self.hear()?;
+        let mut until = Instant::now() + patience;
+        loop {
+            let before = heard.samples.stats().received;
+            while heard.poll(self.bus.clock().now())?.more {}
+            let at = heard.samples.positions();
+            let reached =
+                |partition, end| at.iter().any(|at| at.partition == partition && at.next >= end);
+            let all = match ends.as_slice() {
+                // The engine has no places, but tells whether something lies ahead.
+                [] => heard.samples.stats().lag == 0,
+                ends => ends.iter().all(|end| reached(end.partition, end.end)),
+            };
+            if all {
+                break;
+            }
+            if heard.samples.stats().received > before {
+                until = Instant::now() + patience;
+            }
+            if !heard.samples.wait_until(Some(until))? {
+                return Err(LevelsError::Silent);
+            }
+        }
+        let entries = heard.entries.into_values().collect();
+        Ok(LevelList { entries, passed_over: heard.passed_over, last: heard.last })
+    }
+
+    /// Sets levels, in the place of what was said of the same pattern before. It is on the disk
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`LevelsError`].
+    pub fn set(&self, entry: &LevelEntry) -> Result<(), LevelsError> {
+        self.write(&entry.written())
+    }
+
+    /// Takes back what was said of the pattern; who, why and when are of the taking back.
+    ///
+    /// # Errors
+    /// [`LevelsError`].
+    pub fn clear(&self, entry: &LevelEntry) -> Result<(), LevelsError> {
+        self.write(&entry.written().cleared())
+    }
+
+    fn write(&self, written: &Written) -> Result<(), LevelsError> {
+        let bytes = written.bytes(&self.codec)?;
+        let publisher: Publisher = self.topic.publisher()?;
+        publisher.publish(Message::new(&bytes).key(written.pattern.as_bytes())).wait()?;
+        Ok(())
+    }
+
+    /// Listens to it: to what is there, and to what comes.
+    pub(crate) fn hear(&self) -> Result<Heard, TopicError> {
+        // A foreign schema keeps nobody from reading, and is told with each of its samples.
+        let all = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless).each_undecodable();
+        Ok(Heard {
+            samples: self.topic.subscribe(all)?,
+            codec: self.codec.clone(),
+            entries: BTreeMap::new(),
+            passed_over: 0,
+            last: None,
+        })
+    }
+}
+
+/// What the topic has said.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    samples: Subscription,
+    codec: Codec,
+    /// What holds, by pattern.
+    pub(crate) entries: BTreeMap<String, LevelEntry>,
+    /// Samples that say nothing of levels.
+    pub(crate) passed_over: u64,
+    last: Option<String>,
+}
+
+/// What came of a look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Polled {
+    /// Something holds that did not, or the other way round.
+    pub(crate) changed: bool,
+    /// There may be more to read.
+    more: bool,
+}
+
+impl Heard {
+    /// Reads what has come, without waiting.
+    pub(crate) fn poll(&mut self, now: Tai) -> Result<Polled, ReadError> {
+        let mut polled = Polled::default();
+        for _ in 0..MAX_TURN {
+            match self.samples.try_next()? {
+                None => return Ok(polled),
+                Some(Event::Sample(sample)) => {
+                    match Said::read(&self.codec, &sample.key, &sample.payload) {
+                        Ok(said) => polled.changed |= self.take(said, now),
+                        Err(error) => self.pass_over(&sample, &error.to_string()),
+                    }
+                }
+                Some(Event::Undecodable(unread)) => self.pass_over(&unread.sample, &unread.reason),
+                Some(_) => {}
+            }
+        }
+        Ok(Polled { more: true, ..polled })
+    }
+
+    fn take(&mut self, said: Said, now: Tai) -> bool {
+        match said {
+            Said::Set(entry) if entry.holds(now) => {
+                let pattern = entry.pattern.to_string();
+                if self.entries.len() >= MAX_LEVEL_ENTRIES && !self.entries.contains_key(&pattern) {
+                    self.passed_over += 1;
+                    self.last = Some(format!("{pattern}: {}", LevelsError::TooMany));
+                    return false;
+                }
+                self.entries.insert(pattern, entry);
+                true
+            }
+            Said::Set(entry) => self.forget(&entry.pattern),
+            Said::Cleared(pattern) => self.forget(&pattern),
+        }
+    }
+
+    fn forget(&mut self, pattern: &Glob) -> bool {
+        self.entries.remove(pattern.as_str()).is_some()
+    }
+
+    fn pass_over(&mut self, sample: &helio_bus::Sample, why: &str) {
+        self.passed_over += 1;
+        let (producer, offset) = (&sample.header.producer, sample.offset);
+        self.last = Some(format!("a sample of {}, offset {offset}: {why}", producer.name));
+    }
+
+    /// Takes out what is over.
+    pub(crate) fn expire(&mut self, now: Tai) -> Vec<LevelEntry> {
+        let over = self.entries.values().filter(|entry| !entry.holds(now));
+        let over: Vec<_> = over.cloned().collect();
+        over.iter().for_each(|entry| _ = self.forget(&entry.pattern));
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::entry;
+    use super::*;
+    use crate::level::Level;
+    use helio_bus::TestClock;
+    use std::sync::Arc;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_is_set_is_listed_until_it_is_over_or_taken_back() {
+        let clock = TestClock::new(Tai::from_nanos(1_000));
+        let bus = Bus::builder().clock(Arc::new(clock.clone())).connect("memory:").unwrap();
+        let lanes = Lanes::default();
+        assert!(LevelTable::open(&bus, &lanes).unwrap().is_none());
+        let table = LevelTable::make(&bus, &lanes).unwrap();
+        let list = || table.list(PATIENCE).unwrap().entries;
+        assert_eq!(list(), []);
+        let mut short = entry("a/*", Level::DEBUG);
+        short.until = Some(Tai::from_nanos(2_000));
+        table.set(&entry("a/*", Level::TRACE)).unwrap();
+        table.set(&short).unwrap();
+        table.set(&entry("b", Level::ERROR)).unwrap();
+        assert_eq!(list(), [short, entry("b", Level::ERROR)]);
+        clock.advance(Duration::from_nanos(1_000));
+        assert_eq!(list(), [entry("b", Level::ERROR)]);
+        table.clear(&entry("b", Level::ERROR)).unwrap();
+        assert_eq!(list(), []);
+        let long = entry(&"x".repeat(257), Level::DEBUG);
+        assert!(matches!(table.set(&long), Err(LevelsError::Entry(NoEntry::Limit { .. }))));
+    }
+
+    #[test]
+    fn what_others_write_is_passed_over_and_told() {
+        let bus = Bus::connect("memory:").unwrap();
+        let table = LevelTable::make(&bus, &Lanes::default()).unwrap();
+        table.set(&entry("a", Level::DEBUG)).unwrap();
+        let foreign = bus.topic(TopicSpec::new("log/levels").unwrap()).unwrap();
+        let foreign = foreign.publisher().unwrap();
+        foreign.publish(Message::new(b"text").key(b"b")).wait().unwrap();
+        let list = table.list(PATIENCE).unwrap();
+        assert_eq!((list.entries, list.passed_over), (vec![entry("a", Level::DEBUG)], 1));
+        assert!(list.last.unwrap().contains("without a schema"));
+    }
+
+    #[test]
+    fn no_more_than_the_limit_hold() {
+        let bus = Bus::connect("memory:").unwrap();
+        let table = LevelTable::make(&bus, &Lanes::default()).unwrap();
+        for n in 0..=MAX_LEVEL_ENTRIES {
+            table.set(&entry(&format!("logger/{n}"), Level::DEBUG)).unwrap();
+        }
+        let list = table.list(PATIENCE).unwrap();
+        assert_eq!((list.entries.len(), list.passed_over), (MAX_LEVEL_ENTRIES, 1));
+    }
+}

@@ -1,0 +1,197 @@
+//! Levels while a process runs: what the topic says is applied to all loggers, present and to come.
+//!
+//! Constraints. A thread that logs looks at its logger's levels and at nothing else. The rules are
+//! exchanged first, then all loggers are told: a logger that is made meanwhile has the new ones, or
+//! is among those that are told.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::locked;
+use helio_bus::{Bus, Clock, ReadError, TopicError};
+
+use super::{Inner, OFF};
+use crate::lanes::Lanes;
+use crate::level::{Level, Threshold};
+use crate::levels::{Heard, LevelEntry, LevelTable, Rule, Rules};
+
+/// How often the topic is looked at: levels hold within a second, also on a busy machine.
+const LOOKING: Duration = Duration::from_millis(100);
+
+/// What decides of the loggers' levels, and who waits for a change of it.
+#[derive(Debug)]
+pub(super) struct Ruling {
+    rules: Mutex<Arc<Rules>>,
+    generation: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Ruling {
+    pub(super) fn new(rules: Rules) -> Self {
+        let rules = Mutex::new(Arc::new(rules));
+        Self { rules, generation: Mutex::default(), changed: Condvar::new() }
+    }
+
+    pub(super) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&locked(&self.rules))
+    }
+
+    /// Waits until it is another than one has seen; what it is then.
+    pub(super) fn wait(&self, seen: u64, timeout: Duration) -> u64 {
+        let generation = locked(&self.generation);
+        let same = |generation: &mut u64| *generation == seen;
+        let waited = self.changed.wait_timeout_while(generation, timeout, same);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The levels of a logger, by number.
+#[derive(Debug)]
+pub(super) struct Levels {
+    /// The lowest that is looked at at all.
+    pub(super) lowest: AtomicU8,
+    /// The lowest that is published.
+    pub(super) published: AtomicU8,
+    /// The lowest that is printed.
+    pub(super) printed: AtomicU8,
+    /// What the program has said; locked while all are set.
+    own: Mutex<Option<Level>>,
+}
+
+impl Levels {
+    /// Those of a new logger.
+    pub(super) fn of(inner: &Inner, name: &str) -> Self {
+        let off = || AtomicU8::new(OFF);
+        let (lowest, published, printed) = (off(), off(), off());
+        let levels = Self { lowest, published, printed, own: Mutex::default() };
+        levels.rule(inner, name);
+        levels
+    }
+
+    /// Sets what the program says.
+    pub(super) fn say(&self, inner: &Inner, name: &str, own: Level) {
+        let mut said = locked(&self.own);
+        *said = Some(own);
+        self.set(inner, name, *said);
+    }
+
+    /// Applies the rules as they are now.
+    pub(super) fn rule(&self, inner: &Inner, name: &str) {
+        let own = locked(&self.own);
+        self.set(inner, name, *own);
+    }
+
+    fn set(&self, inner: &Inner, name: &str, own: Option<Level>) {
+        let (published, printed) = inner.ruling.rules().of(name, own);
+        let published = published.number();
+        let printed = match printed {
+            Threshold::From(level) => level.number(),
+            Threshold::Off => OFF,
+        };
+        let kept = inner.options.keep.map_or(OFF, Level::number);
+        self.published.store(published, Ordering::Relaxed);
+        self.printed.store(printed, Ordering::Relaxed);
+        self.lowest.store(published.min(printed).min(kept), Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Has other rules hold, for all loggers.
+    pub(super) fn apply(&self, rules: Rules) {
+        *locked(&self.ruling.rules) = Arc::new(rules);
+        let states: Vec<_> = locked(&self.logger_states).values().map(Arc::clone).collect();
+        states.iter().for_each(|state| state.levels.rule(self, &state.name));
+        *locked(&self.ruling.generation) += 1;
+        self.ruling.changed.notify_all();
+        self.say_levels();
+    }
+
+    /// How many loggers a pattern has.
+    fn loggers_of(&self, entry: &LevelEntry) -> usize {
+        let states = locked(&self.logger_states);
+        states.keys().filter(|name| entry.pattern.matches(name)).count()
+    }
+}
+
+/// The topic, as a bus has it.
+pub(super) struct Source {
+    heard: Heard,
+    clock: Arc<dyn Clock>,
+}
+
+impl Source {
+    /// Opens the topic, or makes it.
+    pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Self, TopicError> {
+        let heard = LevelTable::make(bus, lanes)?.hear()?;
+        Ok(Self { heard, clock: Arc::clone(bus.clock()) })
+    }
+}
+
+/// Looks at the topic.
+pub(super) struct Watch {
+    /// None while the bus was never there.
+    source: Option<Box<Source>>,
+    looked: Instant,
+    /// What holds where nothing was set at run time.
+    file: Vec<Rule>,
+    otherwise: (Level, Threshold),
+}
+
+/// Levels that were set for a time that is over, and how many loggers had them.
+pub(super) struct Over {
+    pub(super) entry: LevelEntry,
+    pub(super) loggers: usize,
+}
+
+impl Watch {
+    /// Of a bus that comes.
+    pub(super) fn new(inner: &Inner) -> Self {
+        let otherwise = (inner.options.level, inner.options.local);
+        Self { source: None, looked: Instant::now(), file: Vec::new(), otherwise }
+    }
+
+    /// The bus is there: what it says is applied at once.
+    pub(super) fn begin(&mut self, source: Box<Source>, inner: &Inner) {
+        self.source = Some(source);
+        // What cannot be read now is read by the next look, which tells what is wrong.
+        let _ = self.read(inner);
+    }
+
+    /// Applies what has come, where it is time to look; what is over.
+    pub(super) fn look(&mut self, inner: &Inner) -> Result<Vec<Over>, ReadError> {
+        if self.looked.elapsed() < LOOKING {
+            return Ok(Vec::new());
+        }
+        self.looked = Instant::now();
+        self.read(inner)
+    }
+
+    fn read(&mut self, inner: &Inner) -> Result<Vec<Over>, ReadError> {
+        let Some(Source { heard, clock }) = self.source.as_deref_mut() else {
+            return Ok(Vec::new());
+        };
+        let now = clock.now();
+        let polled = heard.poll(now);
+        let over = heard.expire(now);
+        if !over.is_empty() || polled.as_ref().is_ok_and(|polled| polled.changed) {
+            self.apply(inner);
+        }
+        polled?;
+        let over = over.into_iter().map(|entry| {
+            let loggers = inner.loggers_of(&entry);
+            Over { entry, loggers }
+        });
+        Ok(over.collect())
+    }
+
+    fn apply(&self, inner: &Inner) {
+        let entries = self.source.iter().flat_map(|source| source.heard.entries.values());
+        inner.apply(Rules::new(entries, &self.file, self.otherwise));
+    }
+
+    /// Samples of the topic that say nothing of levels.
+    pub(super) fn passed_over(&self) -> u64 {
+        self.source.as_ref().map_or(0, |source| source.heard.passed_over)
+    }
+}
