@@ -20,7 +20,7 @@ conformance_page := cargo run --quiet --locked --package helio-bus --example con
   --page docs/conformance.md --results docs/conformance
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
-  crates/transports/dds/tests/others crates/core/tests/golden/cdr
+  crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/core/tests/golden/cdr
 
 # What the Python extension is built from.
 package_sources := Cargo.toml Cargo.lock \
@@ -38,7 +38,7 @@ demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go 
 
 test: test-rust test-python test-engines ## All tests: Rust, its documentation's examples, Python.
 
-# The tools are for a DDS participant of others, Eclipse Cyclone's Python package.
+# The tools are for others at the other end: Eclipse Cyclone's Python package for DDS, OpenTelemetry's.
 test-rust: $(venv)/.tools
 	cargo test --locked --workspace
 

@@ -1,0 +1,87 @@
+//! What attributes are called, and where a record has what they say (`docs/logging.md`,
+//! "OpenTelemetry").
+//!
+//! Source: OpenTelemetry's semantic conventions 1.38, "Attribute registry", for those without
+//! `helio` or `otel` in front; `otel.*` are ours for what OTLP has and a record has not, after the
+//! names that its "Mapping to non-OTLP formats" has for some of it.
+
+pub(crate) const FILE: &str = "code.file.path";
+pub(crate) const LINE: &str = "code.line.number";
+pub(crate) const ROUTINE: &str = "code.function.name";
+/// What these three were called before semantic conventions 1.30.
+pub(crate) const FILE_OLD: &str = "code.filepath";
+pub(crate) const LINE_OLD: &str = "code.lineno";
+pub(crate) const ROUTINE_OLD: &str = "code.function";
+pub(crate) const THREAD: &str = "thread.name";
+pub(crate) const CONTEXT: &str = "helio.context";
+pub(crate) const ARRAY: &str = "helio.array";
+pub(crate) const ANTENNA: &str = "helio.antenna";
+pub(crate) const URI: &str = "helio.uri";
+pub(crate) const STACK_ID: &str = "helio.stack.id";
+pub(crate) const STACK_LEVEL: &str = "helio.stack.level";
+pub(crate) const AUDIENCES: &str = "helio.audiences";
+pub(crate) const EVERYONE: &str = "helio.everyone";
+pub(crate) const TEMPLATE: &str = "helio.template";
+pub(crate) const STYLE: &str = "helio.template.style";
+pub(crate) const NAMES: &str = "helio.template.names";
+pub(crate) const ARGUMENTS: &str = "helio.arguments";
+pub(crate) const FILLED: &str = "helio.filled";
+pub(crate) const SEQUENCE: &str = "helio.sequence";
+pub(crate) const TIME: &str = "helio.time.tai";
+pub(crate) const OBSERVED: &str = "helio.observed.tai";
+/// Data pairs that cannot be attributes of their own names.
+pub(crate) const DATA: &str = "helio.data";
+
+/// Attributes of a record that say a field of ours. Data pairs of these names go to [`DATA`].
+pub(crate) const OF_RECORDS: [&str; 24] = [
+    FILE,
+    LINE,
+    ROUTINE,
+    FILE_OLD,
+    LINE_OLD,
+    ROUTINE_OLD,
+    THREAD,
+    CONTEXT,
+    ARRAY,
+    ANTENNA,
+    URI,
+    STACK_ID,
+    STACK_LEVEL,
+    AUDIENCES,
+    EVERYONE,
+    TEMPLATE,
+    STYLE,
+    NAMES,
+    ARGUMENTS,
+    FILLED,
+    SEQUENCE,
+    TIME,
+    OBSERVED,
+    DATA,
+];
+
+/// How templates with `%` are marked.
+pub(crate) const PERCENT: &str = "percent";
+
+pub(crate) const HOST: &str = "host.name";
+pub(crate) const SERVICE: &str = "service.name";
+pub(crate) const PROGRAM: &str = "process.executable.name";
+pub(crate) const PID: &str = "process.pid";
+
+/// Attributes of a resource that say a field of ours.
+pub(crate) const OF_RESOURCES: [&str; 4] = [HOST, SERVICE, PROGRAM, PID];
+
+/// Data pairs for what OTLP has and a record has not, the last ones of a record, in this order.
+pub(crate) const SEVERITY_NUMBER: &str = "otel.severity_number";
+pub(crate) const SEVERITY_TEXT: &str = "otel.severity_text";
+pub(crate) const BODY: &str = "otel.body";
+pub(crate) const DROPPED: &str = "otel.dropped_attributes_count";
+pub(crate) const SCOPE_VERSION: &str = "otel.scope.version";
+pub(crate) const SCOPE_SCHEMA: &str = "otel.scope.schema_url";
+pub(crate) const SCOPE_ATTRIBUTES: &str = "otel.scope.attributes";
+pub(crate) const RESOURCE_SCHEMA: &str = "otel.resource.schema_url";
+pub(crate) const RESOURCE_ATTRIBUTES: &str = "otel.resource.attributes";
+/// What a record has of a time or an id that cannot be one; it is not sent on as one.
+pub(crate) const WRONG_TIME: &str = "otel.time_unix_nano";
+pub(crate) const WRONG_TRACE: &str = "otel.trace_id";
+pub(crate) const WRONG_SPAN: &str = "otel.span_id";

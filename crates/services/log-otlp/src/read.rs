@@ -1,0 +1,486 @@
+//! Messages of OTLP as records.
+//!
+//! Constraints. What comes is foreign: its size, its depth and how many records it has are bounded,
+//! and a record that is wrong is refused by itself.
+
+use bytes::Bytes;
+use helio_core::{Tai, TraceId};
+use helio_logging::{MAX_RECORD_BYTES, Record, Stack, Style, Value};
+use prost::Message as _;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::names;
+use crate::proto::{AnyValue, KeyValue, Kind, LogRecord, Resource, Scope, Values, lazy, raw};
+use crate::value::{level, map_of, value_of};
+
+/// The most records of a request. Senders have 512 in one unless told otherwise, collectors 8,192.
+pub const MAX_REQUEST_RECORDS: usize = 65_536;
+/// The most bytes of a record as it comes: six for one of ours, as an escaped control character has
+/// them in JSON.
+pub const MAX_LOG_RECORD_BYTES: usize = 6 * MAX_RECORD_BYTES;
+/// The most bytes that a request's records may come to, where each has a copy of what its resource
+/// says: many times what a request of programs has, and little enough for a service's memory.
+pub const MAX_EXPANDED_BYTES: usize = 64 << 20;
+/// What a record has besides what it says, roughly.
+const RECORD_BYTES: usize = 512;
+/// How much of a reason is told.
+const MAX_REASON_BYTES: usize = 300;
+
+/// A request that cannot be read: nothing of it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// It is not what it says that it is.
+    #[error("the request is no ExportLogsServiceRequest in {format}: {cause}")]
+    Malformed {
+        /// Protobuf or JSON.
+        format: &'static str,
+        /// What is wrong.
+        cause: String,
+    },
+    /// It has too many records.
+    #[error("the request has more than {MAX_REQUEST_RECORDS} log records; send smaller batches")]
+    TooMany,
+}
+
+/// What was read of a request.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Received {
+    /// The records.
+    pub records: Vec<Record>,
+    /// How many could not be read.
+    pub refused: u64,
+    /// Why, of the first of these.
+    pub reason: Option<String>,
+}
+
+/// Reads an `ExportLogsServiceRequest`, or a `LogsData`, in Protobuf. A record without a time has
+/// that of its observation, or else `now`.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn from_protobuf(bytes: Bytes, now: Tai) -> Result<Received, ReadError> {
+    let wrong = |error: prost::DecodeError| malformed("Protobuf", &error);
+    let mut reading = Reading::at(now);
+    for logs in lazy::Request::decode(bytes).map_err(wrong)?.resource_logs {
+        let logs = lazy::ResourceLogs::decode(logs).map_err(wrong)?;
+        let of_resource = OfResource::of(logs.resource.unwrap_or_default(), logs.schema_url);
+        for logs in logs.scope_logs {
+            let logs = lazy::ScopeLogs::decode(logs).map_err(wrong)?;
+            let shared = Shared::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
+            for bytes in logs.log_records {
+                let length = bytes.len();
+                reading.record(&shared, length, || {
+                    LogRecord::decode(bytes).map_err(|error| error.to_string())
+                })?;
+            }
+        }
+    }
+    Ok(reading.received)
+}
+
+/// Reads the same in OTLP's JSON.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn from_json(bytes: &[u8], now: Tai) -> Result<Received, ReadError> {
+    let wrong = |error: serde_json::Error| malformed("JSON", &error);
+    let mut reading = Reading::at(now);
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(malformed("JSON", &"it is no object"));
+    }
+    let request: raw::Request<'_> = serde_json::from_slice(bytes).map_err(wrong)?;
+    for logs in request.resource_logs {
+        let logs: raw::ResourceLogs<'_> = serde_json::from_str(logs.get()).map_err(wrong)?;
+        let of_resource = OfResource::of(logs.resource.unwrap_or_default(), logs.schema_url);
+        for logs in logs.scope_logs {
+            let logs: raw::ScopeLogs<'_> = serde_json::from_str(logs.get()).map_err(wrong)?;
+            let shared = Shared::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
+            for text in logs.log_records {
+                let text = RawValue::get(text);
+                reading.record(&shared, text.len(), || {
+                    serde_json::from_str(text).map_err(|error| error.to_string())
+                })?;
+            }
+        }
+    }
+    Ok(reading.received)
+}
+
+fn malformed(format: &'static str, cause: &dyn std::fmt::Display) -> ReadError {
+    ReadError::Malformed { format, cause: reason(cause.to_string()) }
+}
+
+/// A reason of a length that answers and logs can have.
+pub(crate) fn reason(mut text: String) -> String {
+    if text.len() > MAX_REASON_BYTES {
+        let whole = (0..=MAX_REASON_BYTES).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(whole.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
+}
+
+struct Reading {
+    now: Tai,
+    seen: usize,
+    bytes: usize,
+    received: Received,
+}
+
+impl Reading {
+    fn at(now: Tai) -> Self {
+        Self { now, seen: 0, bytes: 0, received: Received::default() }
+    }
+
+    fn record(
+        &mut self,
+        shared: &Shared,
+        length: usize,
+        decode: impl FnOnce() -> Result<LogRecord, String>,
+    ) -> Result<(), ReadError> {
+        self.seen += 1;
+        if self.seen > MAX_REQUEST_RECORDS {
+            return Err(ReadError::TooMany);
+        }
+        let whole = length + shared.bytes + RECORD_BYTES;
+        let read = if length > MAX_LOG_RECORD_BYTES {
+            Err(format!("it has {length} bytes, the limit is {MAX_LOG_RECORD_BYTES}; shorten it"))
+        } else if self.bytes.saturating_add(whole) > MAX_EXPANDED_BYTES {
+            Err(format!(
+                "with what their resource says, the records come to more than \
+                 {MAX_EXPANDED_BYTES} bytes; send smaller batches"
+            ))
+        } else {
+            decode()
+        };
+        match read {
+            Ok(log_record) => {
+                self.bytes += whole;
+                self.received.records.push(record(shared, log_record, self.now));
+            }
+            Err(cause) => {
+                self.received.refused += 1;
+                let place = self.seen;
+                let told = || reason(format!("log record {place} of the request: {cause}"));
+                self.received.reason.get_or_insert_with(told);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What all records of a resource have.
+struct OfResource {
+    record: Record,
+    data: Vec<(String, Value)>,
+    bytes: usize,
+}
+
+impl OfResource {
+    fn of(resource: Resource, schema_url: String) -> Self {
+        let bytes = resource.encoded_len() + schema_url.len();
+        let mut record = Record::default();
+        let (mut program, mut pid) = (String::new(), None);
+        let mut others = Vec::new();
+        for KeyValue { key, value } in resource.attributes {
+            let field = match key.as_str() {
+                names::HOST => Some(&mut record.host),
+                names::SERVICE => Some(&mut record.producer),
+                names::PROGRAM => Some(&mut program),
+                _ => None,
+            };
+            match (field, value) {
+                (Some(field), Some(AnyValue { value: Some(Kind::Text(text)) }))
+                    if field.is_empty() && !text.is_empty() =>
+                {
+                    *field = text;
+                }
+                (None, Some(AnyValue { value: Some(Kind::Int(number)) }))
+                    if key == names::PID && pid.is_none() && u32::try_from(number).is_ok() =>
+                {
+                    pid = Some(number);
+                }
+                (_, value) => others.push(KeyValue { key, value }),
+            }
+        }
+        record.process = match pid {
+            Some(pid) if program.is_empty() => pid.to_string(),
+            Some(pid) => format!("{program}:{pid}"),
+            None => program,
+        };
+        let mut data = Vec::new();
+        push_text(&mut data, names::RESOURCE_SCHEMA, schema_url);
+        push_map(&mut data, names::RESOURCE_ATTRIBUTES, others);
+        Self { record, data, bytes }
+    }
+}
+
+fn push_text(data: &mut Vec<(String, Value)>, name: &str, text: String) {
+    if !text.is_empty() {
+        data.push((name.to_owned(), Value::Text(text)));
+    }
+}
+
+fn push_map(data: &mut Vec<(String, Value)>, name: &str, pairs: Vec<KeyValue>) {
+    if !pairs.is_empty() {
+        data.push((name.to_owned(), Value::Map(map_of(pairs))));
+    }
+}
+
+/// What all records of a resource and a logger have.
+struct Shared {
+    record: Record,
+    /// Their last data pairs.
+    data: Vec<(String, Value)>,
+    bytes: usize,
+}
+
+impl Shared {
+    fn of(resource: &OfResource, scope: Scope, schema_url: String) -> Self {
+        let bytes = resource.bytes + scope.encoded_len() + schema_url.len();
+        let record = Record { logger: scope.name, ..resource.record.clone() };
+        let mut data = Vec::new();
+        push_text(&mut data, names::SCOPE_VERSION, scope.version);
+        push_text(&mut data, names::SCOPE_SCHEMA, schema_url);
+        push_map(&mut data, names::SCOPE_ATTRIBUTES, scope.attributes);
+        data.extend(resource.data.iter().cloned());
+        Self { record, data, bytes }
+    }
+}
+
+fn record(shared: &Shared, from: LogRecord, now: Tai) -> Record {
+    let (level, number, severity_text) = level(from.severity_number, &from.severity_text);
+    let mut record = Record {
+        level,
+        log_id: from.event_name,
+        flags: (from.flags & 0xff) as u8,
+        ..shared.record.clone()
+    };
+    let mut fields = Fields { record: &mut record, filled: false, time: None, hard: Vec::new() };
+    for KeyValue { key, value } in from.attributes {
+        fields.attribute(key, value);
+    }
+    let Fields { filled, time, hard, .. } = fields;
+    record.data = merged(std::mem::take(&mut record.data), hard);
+    let mut wrong = Vec::new();
+    record.observed = record.observed.or_else(|| tai(from.observed_time_unix_nano));
+    let unix = tai(from.time_unix_nano);
+    if unix.is_none() && from.time_unix_nano != 0 {
+        wrong.push((names::WRONG_TIME, Value::from(from.time_unix_nano)));
+    }
+    record.time = time.or(unix).or(record.observed).unwrap_or(now);
+    record.trace = id(from.trace_id, names::WRONG_TRACE, &mut wrong).map(TraceId);
+    record.span = id(from.span_id, names::WRONG_SPAN, &mut wrong);
+    let wrong = wrong.into_iter().map(|(name, value)| (name.to_owned(), value));
+    record.data.extend(wrong);
+    let mut last = |name: &str, value| record.data.push((name.to_owned(), value));
+    if let Some(number) = number {
+        last(names::SEVERITY_NUMBER, Value::from(number));
+    }
+    if let Some(text) = severity_text {
+        last(names::SEVERITY_TEXT, Value::Text(text));
+    }
+    record.text = match value_of(from.body) {
+        _ if filled => None,
+        Value::Null => None,
+        Value::Text(text) => Some(text),
+        body => {
+            let text = body.to_string();
+            last(names::BODY, body);
+            Some(text)
+        }
+    };
+    if from.dropped_attributes_count > 0 {
+        last(names::DROPPED, Value::from(from.dropped_attributes_count));
+    }
+    record.data.extend(shared.data.iter().cloned());
+    record
+}
+
+/// Data with those among them that have a place.
+fn merged(
+    plain: Vec<(String, Value)>,
+    mut hard: Vec<(usize, String, Value)>,
+) -> Vec<(String, Value)> {
+    if hard.is_empty() {
+        return plain;
+    }
+    hard.sort_by_key(|(place, ..)| *place);
+    let (mut all, mut plain) = (Vec::with_capacity(plain.len() + hard.len()), plain.into_iter());
+    for (place, name, value) in hard {
+        let before = place.saturating_sub(all.len());
+        all.extend(plain.by_ref().take(before));
+        all.push((name, value));
+    }
+    all.extend(plain);
+    all
+}
+
+/// A time of OTLP; 0 is none.
+fn tai(unix: u64) -> Option<Tai> {
+    let unix = i64::try_from(unix).ok().filter(|unix| *unix > 0)?;
+    Some(Tai::from_unix_nanos(unix))
+}
+
+/// An id; one of zeros is none, and one of another length is kept as what it is.
+fn id<const N: usize>(
+    bytes: Vec<u8>,
+    name: &'static str,
+    wrong: &mut Vec<(&'static str, Value)>,
+) -> Option<[u8; N]> {
+    match <[u8; N]>::try_from(bytes) {
+        Ok(id) => Some(id).filter(|id| *id != [0; N]),
+        Err(bytes) if bytes.is_empty() => None,
+        Err(bytes) => {
+            wrong.push((name, Value::Bytes(bytes)));
+            None
+        }
+    }
+}
+
+/// Attributes that become fields.
+struct Fields<'a> {
+    record: &'a mut Record,
+    filled: bool,
+    time: Option<Tai>,
+    /// Data pairs, and where they were among all.
+    hard: Vec<(usize, String, Value)>,
+}
+
+impl Fields<'_> {
+    /// Takes an attribute: as the field that it says, where that is not said yet, or else as data.
+    fn attribute(&mut self, key: String, value: Option<AnyValue>) {
+        let left = match value.and_then(|value| value.value) {
+            None => None,
+            Some(Kind::Text(text)) => match self.text(&key, text) {
+                Some(text) => Some(Kind::Text(text)),
+                None => return,
+            },
+            Some(Kind::Int(number)) if self.int(&key, number) => return,
+            Some(Kind::Bool(true)) if self.flag(&key) => return,
+            Some(Kind::Array(values)) => match self.array(&key, values) {
+                Some(values) => Some(Kind::Array(values)),
+                None => return,
+            },
+            other => other,
+        };
+        self.record.data.push((key, value_of(Some(AnyValue { value: left }))));
+    }
+
+    /// Gives the text back, where it says no field.
+    fn text(&mut self, key: &str, text: String) -> Option<String> {
+        let record = &mut *self.record;
+        let field = match key {
+            names::FILE | names::FILE_OLD => &mut record.site.file,
+            names::ROUTINE | names::ROUTINE_OLD => &mut record.site.routine,
+            names::THREAD => &mut record.thread,
+            names::CONTEXT => &mut record.context,
+            names::ARRAY => &mut record.array,
+            names::ANTENNA => &mut record.antenna,
+            names::URI => &mut record.uri,
+            names::TEMPLATE => &mut record.site.template,
+            names::STACK_ID if record.stack.is_none() => {
+                record.stack = Some(Stack { id: text, level: 0 });
+                return None;
+            }
+            names::STYLE if record.site.style == Style::Braces && text == names::PERCENT => {
+                record.site.style = Style::Percent;
+                return None;
+            }
+            // One that is too large for a whole number.
+            names::SEQUENCE if record.sequence == 0 => {
+                let number = text.parse().ok().filter(|number| *number > i64::MAX as u64);
+                record.sequence = number.unwrap_or(0);
+                return number.is_none().then_some(text);
+            }
+            _ => return Some(text),
+        };
+        if text.is_empty() || !field.is_empty() {
+            return Some(text);
+        }
+        *field = text;
+        None
+    }
+
+    /// Whether the number says a field.
+    fn int(&mut self, key: &str, number: i64) -> bool {
+        let record = &mut *self.record;
+        match key {
+            names::LINE | names::LINE_OLD if record.site.line == 0 && number > 0 => {
+                u32::try_from(number).map(|line| record.site.line = line).is_ok()
+            }
+            names::STACK_LEVEL => match (&mut record.stack, i32::try_from(number)) {
+                (Some(stack), Ok(level)) if stack.level == 0 => {
+                    stack.level = level;
+                    true
+                }
+                _ => false,
+            },
+            names::SEQUENCE if record.sequence == 0 && number > 0 => {
+                record.sequence = number.unsigned_abs();
+                true
+            }
+            names::TIME if self.time.is_none() => {
+                self.time = Some(Tai::from_nanos(number));
+                true
+            }
+            names::OBSERVED if record.observed.is_none() => {
+                record.observed = Some(Tai::from_nanos(number));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether "true" says a field.
+    fn flag(&mut self, key: &str) -> bool {
+        let field = match key {
+            names::EVERYONE => &mut self.record.audiences.everyone,
+            names::FILLED => &mut self.filled,
+            _ => return false,
+        };
+        !std::mem::replace(field, true)
+    }
+
+    /// Gives the values back, where they say no field.
+    fn array(&mut self, key: &str, values: Values) -> Option<Values> {
+        let record = &mut *self.record;
+        let field = match key {
+            names::AUDIENCES => &mut record.audiences.names,
+            names::NAMES => &mut record.site.names,
+            names::ARGUMENTS if record.arguments.is_empty() && !values.values.is_empty() => {
+                let values = values.values.into_iter();
+                record.arguments = values.map(|value| value_of(Some(value))).collect();
+                return None;
+            }
+            names::DATA if self.hard.is_empty() => {
+                let pairs: Option<Vec<_>> = values.values.iter().map(hard).collect();
+                self.hard = pairs.unwrap_or_default();
+                return self.hard.is_empty().then_some(values);
+            }
+            _ => return Some(values),
+        };
+        let texts = values.values.iter().map(|value| match &value.value {
+            // Line breaks are between the names of arguments in a packet.
+            Some(Kind::Text(text)) if !text.contains('\n') => Some(text.clone()),
+            _ => None,
+        });
+        let texts: Option<Vec<_>> = texts.collect();
+        match texts.filter(|texts| field.is_empty() && !texts.is_empty()) {
+            Some(texts) => *field = texts,
+            None => return Some(values),
+        }
+        None
+    }
+}
+
+/// A data pair that could not be an attribute: its place among all, its name and its value.
+fn hard(value: &AnyValue) -> Option<(usize, String, Value)> {
+    let Some(Kind::Array(Values { values })) = &value.value else { return None };
+    let [place, name, value] = values.as_slice() else { return None };
+    let (Some(Kind::Int(place)), Some(Kind::Text(name))) = (&place.value, &name.value) else {
+        return None;
+    };
+    Some((usize::try_from(*place).ok()?, name.clone(), value_of(Some(value.clone()))))
+}

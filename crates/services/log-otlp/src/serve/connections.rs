@@ -1,0 +1,87 @@
+//! Connections, so many at once.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::MAX_CONNECTIONS;
+
+/// Who sends a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sender(pub(super) SocketAddr);
+
+impl Connected<IncomingStream<'_, Bounded>> for Sender {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// A listener that lets nobody in while there are [`MAX_CONNECTIONS`].
+pub(super) struct Bounded {
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+}
+
+impl Bounded {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self { listener, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+    }
+}
+
+impl Listener for Bounded {
+    type Io = Held;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Held, SocketAddr) {
+        // It is never closed; without a permit there would just be no bound.
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        let (stream, sender) = Listener::accept(&mut self.listener).await;
+        (Held { stream, _permit: permit }, sender)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that holds its place.
+pub(super) struct Held {
+    stream: TcpStream,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl AsyncRead for Held {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Held {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

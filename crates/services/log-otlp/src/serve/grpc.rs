@@ -1,0 +1,124 @@
+//! OTLP over gRPC: the call `Export` of OpenTelemetry's `LogsService`.
+//!
+//! Source: OTLP's specification, "OTLP/gRPC".
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::server::{Grpc, UnaryService};
+use tonic::{Code, Status};
+
+use super::connections::Sender;
+use super::http::response;
+use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIME, SOON, Service};
+use crate::bytes_codec::{EXPORT, Raw};
+use crate::proto;
+
+/// The name of the details of a status that says when to come again.
+const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+pub(super) fn routes(service: Arc<Service>) -> Router {
+    let unknown = || async {
+        let told = "only opentelemetry.proto.collector.logs.v1.LogsService/Export is served here";
+        Status::unimplemented(told).into_http::<Body>()
+    };
+    Router::new().route(EXPORT, post(export)).fallback(unknown).with_state(service)
+}
+
+async fn export(
+    State(service): State<Arc<Service>>,
+    ConnectInfo(Sender(sender)): ConnectInfo<Sender>,
+    request: Request,
+) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    }
+    let Ok(_permit) = service.permits.try_acquire() else {
+        return later(SOON).into_http::<Body>();
+    };
+    let call = Call { service: Arc::clone(&service), sender };
+    let mut grpc = Grpc::new(Raw)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(MAX_REQUEST_BYTES);
+    let answered = tokio::time::timeout(REQUEST_TIME, grpc.unary(call, request)).await;
+    let Ok(mut answered) = answered else {
+        return Status::deadline_exceeded("the request came too slowly").into_http::<Body>();
+    };
+    // The library says of a message that is too large what OTLP's clients take for a reason to send
+    // it again.
+    let exhausted = HeaderValue::from(Code::ResourceExhausted as i32);
+    let headers = answered.headers_mut();
+    let says_when = headers.contains_key("grpc-status-details-bin");
+    let status = headers.get_mut("grpc-status");
+    let too_large = |status: &&mut HeaderValue| {
+        status.as_bytes() == b"11" || **status == exhausted && !says_when
+    };
+    if let Some(status) = status.filter(too_large) {
+        *status = exhausted.clone();
+        service.take.refused(sender, 0, "a request of too many bytes");
+    }
+    answered.map(Body::new)
+}
+
+/// A call of a sender's.
+struct Call {
+    service: Arc<Service>,
+    sender: SocketAddr,
+}
+
+impl UnaryService<Bytes> for Call {
+    type Response = Bytes;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Bytes>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        let (service, sender) = (Arc::clone(&self.service), self.sender);
+        let bytes = request.into_inner();
+        Box::pin(async move {
+            match service.handle(sender, Format::Protobuf, || Ok(bytes)).await {
+                Answer::Taken { refused, reason } => {
+                    let answer = response(refused, reason).encode_to_vec();
+                    Ok(tonic::Response::new(answer.into()))
+                }
+                Answer::Wrong(reason) => Err(Status::invalid_argument(reason)),
+                Answer::TooLarge(reason) => Err(Status::resource_exhausted(reason)),
+                Answer::Later(after) => Err(later(after)),
+                Answer::Failed(reason) => Err(Status::internal(reason)),
+            }
+        })
+    }
+}
+
+/// Not now: with its details a client knows that, and when, it may come again.
+fn later(after: Duration) -> Status {
+    let message = "there is no room for more at the moment";
+    let delay = proto::Delay {
+        seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        nanos: after.subsec_nanos() as i32,
+    };
+    let info = proto::RetryInfo { retry_delay: Some(delay) };
+    let status = proto::Status {
+        code: Code::ResourceExhausted as i32,
+        message: message.to_owned(),
+        details: vec![proto::Any { type_url: RETRY_INFO.to_owned(), value: info.encode_to_vec() }],
+    };
+    let mut metadata = MetadataMap::new();
+    // OpenTelemetry's Python exporter looks for it here.
+    let bytes = MetadataValue::from_bytes(&info.encode_to_vec());
+    metadata.insert_bin("google.rpc.retryinfo-bin", bytes);
+    let details = status.encode_to_vec().into();
+    Status::with_details_and_metadata(Code::ResourceExhausted, message, details, metadata)
+}

@@ -1,0 +1,10 @@
+//! Any bytes as a request of OTLP in JSON: whatever is read of it is written and read as the same records.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "each target is one of several")]
+#[path = "../../crates/services/log-otlp/tests/targets/mod.rs"]
+mod targets;
+
+fuzz_target!(|data: &[u8]| targets::otlp_json(data));
