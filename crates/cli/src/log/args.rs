@@ -31,6 +31,8 @@ pub(crate) enum LogCommand {
     Search(SearchArgs),
     /// Write what an archive has into a file: JSON lines, XML or CSV.
     Export(ExportArgs),
+    /// Send log records to a receiver of OpenTelemetry's protocol, OTLP.
+    Forward(ForwardArgs),
     /// Set what programs log while they run, for a while or until it is taken back.
     #[command(subcommand)]
     Level(LevelCommand),
@@ -422,6 +424,57 @@ pub(crate) struct ServeArgs {
     /// Publish under this name, which is stable over restarts.
     #[arg(long, value_name = "NAME")]
     pub(crate) producer: Option<String>,
+}
+
+/// A header that goes with each request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header(pub(crate) String, pub(crate) String);
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok(Self(name.to_owned(), value.to_owned())),
+            _ => Err(format!("{text:?} is no header; write it like authorization='Bearer ...'")),
+        }
+    }
+}
+
+/// Where `helio log forward` sends to.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct TargetArgs {
+    /// A receiver over gRPC, such as http://localhost:4317; https:// for one behind TLS.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_grpc: Option<String>,
+    /// A receiver over HTTP, such as http://localhost:4318; without a path it is /v1/logs.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_http: Option<String>,
+}
+
+/// `helio log forward`.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardArgs {
+    /// Only records that match, as for helio log tail.
+    #[arg(value_name = "PREDICATE")]
+    pub(crate) predicate: Vec<String>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// The file that says which records were answered: the next one with it goes on there, also
+    /// after a kill. It is made where it is not there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cursor: PathBuf,
+    /// Where to begin where there is no such file yet: earliest, latest, a time, so long ago
+    /// (-15m), or a cursor (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// A header for each request, such as authorization='Bearer ...'; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<Header>,
+    /// End when all that is there was sent, instead of waiting for more.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
     #[command(flatten)]
     pub(crate) lanes: LanesArgs,
     #[command(flatten)]

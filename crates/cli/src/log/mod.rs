@@ -5,6 +5,7 @@ pub(crate) mod args;
 pub(crate) mod crew;
 mod demo;
 mod emit;
+mod forward;
 mod level;
 mod line;
 mod serve;
@@ -29,6 +30,7 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
         LogCommand::Search(args) => archive::search(args, stop),
         LogCommand::Export(args) => archive::export(args, stop),
         LogCommand::Level(command) => level::run(command, url),
+        LogCommand::Forward(args) => forward::run(args, url, stop),
     }
 }
 

@@ -1,0 +1,108 @@
+//! `helio log forward`: sends log records to a receiver of OpenTelemetry's protocol.
+
+use helio_bus::Bus;
+use helio_log_otlp::{
+    CursorFile, Exporter, ExporterOptions, ForwardError, ForwardOptions, Forwarder, Protocol, Step,
+    TargetError, Told,
+};
+use helio_logging::{Cursor, Follow, Predicate, Reader, ReaderOptions, Start, Views};
+use serde_json::json;
+
+use super::args::{ForwardArgs, From as Begin, Header};
+use crate::error::{CliError, CliResult};
+use crate::open;
+use crate::out::Out;
+use crate::stop::{LOOK, Stop};
+
+/// Runs `helio log forward`.
+pub(crate) fn run(args: &ForwardArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let exporter = exporter(args)?;
+    let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
+    let (file, cursor) = CursorFile::open(&args.cursor)?;
+    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus, cursor)?)?;
+    let records = reader.records();
+    let mut forwarder = Forwarder::new(records, exporter, file, ForwardOptions::default())?;
+    let ended = pump(&mut forwarder, stop);
+    let figures = forwarder.figures();
+    if args.output.json {
+        let mut out = Out::new();
+        out.json(&json!({
+            "taken": figures.taken,
+            "refused": figures.refused,
+            "again": figures.again,
+        }))?;
+        out.flush()?;
+    }
+    ended?;
+    if args.no_follow {
+        stop.check()?;
+    }
+    match figures.refused {
+        0 => Ok(()),
+        refused => Err(CliError::Lost(format!(
+            "{refused} records were refused by the receiver (told above), and are not sent again"
+        ))),
+    }
+}
+
+fn exporter(args: &ForwardArgs) -> Result<Exporter, TargetError> {
+    let headers = args.header.iter().map(|Header(name, value)| (name.clone(), value.clone()));
+    let options = ExporterOptions { headers: headers.collect(), ..ExporterOptions::default() };
+    match (&args.target.otlp_grpc, &args.target.otlp_http) {
+        (Some(url), _) => Exporter::new(Protocol::Grpc, url, &options),
+        (None, url) => Exporter::new(Protocol::Http, url.as_deref().unwrap_or_default(), &options),
+    }
+}
+
+fn options(args: &ForwardArgs, bus: &Bus, cursor: Option<Cursor>) -> CliResult<ReaderOptions> {
+    let now = bus.clock().now();
+    let start = cursor
+        .map_or_else(|| Begin::start(args.from.as_ref(), !args.no_follow, now), Start::Cursor);
+    let follow = if args.no_follow { Follow::No } else { Follow::Yes };
+    let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
+    let predicate = args.predicate.join(" ").parse::<Predicate>();
+    let predicate = predicate.map_err(|error| usage(&error))?;
+    let wanted = predicate.compile(now, &Views::default()).map_err(|error| usage(&error))?;
+    Ok(ReaderOptions::from(start).follow(follow).select(wanted))
+}
+
+fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
+    while !stop.asked() {
+        match forwarder.step(LOOK)? {
+            Step::Waited | Step::Sent(_) => {}
+            Step::End => break,
+            Step::Told(Told::News(news)) => eprintln!("helio: {news}"),
+            Step::Told(Told::Refused(refused)) if refused.records == 0 => {
+                eprintln!("helio: the receiver says: {}", refused.reason);
+            }
+            Step::Told(Told::Refused(refused)) => {
+                eprintln!("helio: {} records refused: {}", refused.records, refused.reason);
+            }
+            Step::Told(Told::Later { after, cause }) => {
+                eprintln!("helio: {cause}; again in {:.1} s", after.as_secs_f64());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl From<TargetError> for CliError {
+    fn from(error: TargetError) -> Self {
+        match error {
+            TargetError::Start(_) => Self::Failure(error.to_string()),
+            TargetError::Url { .. } | TargetError::Header(_) => Self::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<ForwardError> for CliError {
+    fn from(error: ForwardError) -> Self {
+        match error {
+            ForwardError::Reader(error) => error.into(),
+            ForwardError::File { .. } => Self::Failure(error.to_string()),
+            ForwardError::InUse(_) | ForwardError::NoCursor { .. } | ForwardError::Never(_) => {
+                Self::Refused(error.to_string())
+            }
+        }
+    }
+}
