@@ -1,4 +1,5 @@
-//! Any bytes as a request of OTLP in Protobuf: whatever is read of it is written and read as the same records.
+//! Any bytes as a request of OTLP in Protobuf: whatever is read of it is written and read as the
+//! same records.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

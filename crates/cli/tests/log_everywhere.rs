@@ -1,5 +1,5 @@
-//! Logging on each transport that there is: what is logged arrives once, in order, and the account
-//! closes.
+//! Logging on each transport that keeps it by itself: what is logged arrives once, in order, and the
+//! account closes. On DDS, where a service keeps it, the tests of `log demo` see to that.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[cfg(feature = "kafka")]
@@ -113,15 +113,6 @@ fn on_a_journal() {
     let connect = |name: &str| Bus::builder().producer(name).connect(&url).unwrap();
     live(connect, "log");
     kept(&connect("late"), "log");
-}
-
-#[cfg(feature = "dds")]
-#[test]
-fn on_dds() {
-    helio_dds::register();
-    // A domain that no other test has, most likely; unicast on the loopback is right everywhere.
-    let url = format!("dds://{}?interface=lo&multicast=false", std::process::id() % 231);
-    live(|name| Bus::builder().producer(name).connect(&url).unwrap(), "log");
 }
 
 #[cfg(feature = "kafka")]

@@ -387,6 +387,12 @@ pub(crate) struct ServeArgs {
     /// Take ACS's log entries as XML by TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) acs_tcp: Vec<String>,
+    /// Take OpenTelemetry's protocol over gRPC, such as 0.0.0.0:4317.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) otlp_grpc: Option<String>,
+    /// Take OpenTelemetry's protocol over HTTP, such as 0.0.0.0:4318.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) otlp_http: Option<String>,
     /// Read standard input; where there is nothing else to take, its end is the service's.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) input: Option<InputFormat>,
@@ -424,6 +430,10 @@ pub(crate) struct ServeArgs {
     /// Publish under this name, which is stable over restarts.
     #[arg(long, value_name = "NAME")]
     pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// A header that goes with each request.

@@ -8,6 +8,7 @@ mod emit;
 mod forward;
 mod level;
 mod line;
+mod otlp;
 mod serve;
 mod tail;
 mod watch;

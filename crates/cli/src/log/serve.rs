@@ -1,8 +1,10 @@
 //! `helio log serve`: takes log records at sockets, and publishes them.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use helio_log_otlp::Serving;
 use helio_log_serve::{
     Account, Dropped, Endpoint, Format, Limits, Listening, Options, Rate, ServeError, Server, Via,
 };
@@ -10,6 +12,8 @@ use helio_logging::{LogError, LogOptions, Spill};
 use serde_json::{Value, json};
 
 use super::args::{InputFormat, ServeArgs};
+use super::otlp;
+use crate::args::Output;
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
@@ -24,9 +28,9 @@ const NAMED: usize = 20;
 /// Serves until a signal ends it, or standard input where there is nothing else.
 pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let endpoints = endpoints(args);
-    if endpoints.is_empty() {
+    if endpoints.is_empty() && args.otlp_grpc.is_none() && args.otlp_http.is_none() {
         let text = "nothing to take records from; give --syslog-udp, --syslog-tcp, --syslog-unix, \
-                    --json-tcp, --acs-tcp or --input";
+                    --json-tcp, --acs-tcp, --otlp-grpc, --otlp-http or --input";
         return Err(CliError::Usage(text.to_owned()));
     }
     let url = open::url(url)?;
@@ -34,13 +38,16 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let mut server = Server::start(bus, options(args))?;
     let open = |endpoint| server.listen(endpoint);
     let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let otlp = server.intake().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();
     let mut out = Out::new();
-    begin(&mut out, &listening, &url, args.output.json)?;
+    begin(&mut out, &listening, otlp.as_ref(), &url, args.output)?;
     let mut said = Said { at: Instant::now(), account: server.account(), trouble: None };
-    while !stop.asked() && !server.is_over() {
+    while !stop.asked() && (otlp.is_some() || !server.is_over()) {
         std::thread::sleep(LOOK);
         said.say(&server);
     }
+    // Requests under way end before what they hand on to does.
+    drop(otlp);
     let account = server.end();
     if args.output.json {
         out.json(&json!({ "account": account_json(&account) }))?;
@@ -98,17 +105,31 @@ fn options(args: &ServeArgs) -> Options {
 }
 
 /// Says what listens where.
-fn begin(out: &mut Out, listening: &[Listening], url: &str, json: bool) -> CliResult {
-    if json {
+fn begin(
+    out: &mut Out,
+    listening: &[Listening],
+    otlp: Option<&Serving>,
+    url: &str,
+    output: Output,
+) -> CliResult {
+    let otlp = otlp.into_iter().flat_map(otlp::listening);
+    if output.json {
         let one = |Endpoint { format, via }: &Listening| {
-            let (format, via, address) = (format.to_string(), via.kind(), via.address());
-            json!({ "format": format, "via": via, "address": address })
+            let (format, address) = (format.to_string(), via.address());
+            json!({ "format": format, "via": via.kind(), "address": address })
         };
-        let all: Vec<_> = listening.iter().map(one).collect();
+        let other = |(via, address): (&str, SocketAddr)| {
+            let address = address.to_string();
+            json!({ "format": "otlp", "via": via, "address": address })
+        };
+        let all: Vec<_> = listening.iter().map(one).chain(otlp.map(other)).collect();
         out.json(&json!({ "listening": all, "bus": url }))?;
     } else {
         for Endpoint { format, via } in listening {
             out.line(&format!("takes {format} at {via}"))?;
+        }
+        for (via, address) in otlp {
+            out.line(&format!("takes otlp at {via}:{address}"))?;
         }
         out.line(&format!("publishes on {url}"))?;
     }

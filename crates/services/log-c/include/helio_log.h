@@ -121,6 +121,10 @@ typedef struct helio_log_figures {
   uint64_t bytes;
   /* Bytes that lie in the spill file. */
   uint64_t spilled_bytes;
+  /* Records that were to be printed, and were not, because there was no room. */
+  uint64_t unprinted;
+  /* Samples of the topic of levels that were passed over, because they say nothing of levels. */
+  uint64_t levels_passed_over;
   /* Calls that made no record, because an argument was wrong. They are not among the offered. */
   uint64_t rejected;
 } helio_log_figures;

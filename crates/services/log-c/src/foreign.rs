@@ -55,6 +55,8 @@ pub struct Figures {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) spilled_bytes: u64,
+    pub(crate) unprinted: u64,
+    pub(crate) levels_passed_over: u64,
     pub(crate) rejected: u64,
 }
 
@@ -369,6 +371,8 @@ impl Figures {
             packets,
             bytes,
             spilled_bytes,
+            unprinted,
+            levels_passed_over,
         } = figures;
         Self {
             offered,
@@ -379,6 +383,8 @@ impl Figures {
             packets,
             bytes,
             spilled_bytes,
+            unprinted,
+            levels_passed_over,
             rejected,
         }
     }

@@ -189,6 +189,12 @@ impl Server {
         }
     }
 
+    /// Where edges of others hand their records; none where it has ended.
+    #[must_use]
+    pub fn intake(&self) -> Option<Intake> {
+        self.edge.as_ref().map(|edge| edge.intake.clone())
+    }
+
     /// Whether nothing comes any more: it reads standard input only, and that has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {

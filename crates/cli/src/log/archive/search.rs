@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::args::SearchArgs;
 use crate::error::{CliError, CliResult};
-use crate::log::line::{Colours, line};
+use crate::log::line::{colours, line};
 use crate::out::Out;
 use crate::stop::Stop;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &SearchArgs, stop: &Stop) -> CliResult {
         let lost = format!("{} blocks of the archive cannot be read", counts.damaged);
         return if counts.damaged == 0 { Ok(()) } else { Err(CliError::Lost(lost)) };
     }
-    let (colours, mut bytes) = (Colours::of_terminal(), Vec::new());
+    let (colours, mut bytes) = (colours(), Vec::new());
     let (mut printed, mut unread) = (0, 0);
     if args.xml {
         out.raw(acs_xml::DOCUMENT_START.as_bytes())?;

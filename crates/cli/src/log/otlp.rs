@@ -1,0 +1,66 @@
+//! OTLP as an edge of `helio log serve`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use helio_log_otlp::{Listen, ServeError, Serving, Take, Taken, serve};
+use helio_log_serve::{Cause, Intake};
+use helio_logging::Record;
+
+use super::args::ServeArgs;
+use crate::error::CliError;
+
+/// When a sender may come again for whom there is no room: the rate is one of records a second.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Listens for OTLP where it was asked for.
+pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>, ServeError> {
+    let listen = Listen { grpc: args.otlp_grpc.clone(), http: args.otlp_http.clone() };
+    if listen.grpc.is_none() && listen.http.is_none() {
+        return Ok(None);
+    }
+    serve(&listen, Arc::new(Edge(intake))).map(Some)
+}
+
+/// Where it listens: the protocol, and the address.
+pub(super) fn listening(serving: &Serving) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+    let both = [("grpc", serving.grpc()), ("http", serving.http())];
+    both.into_iter().filter_map(|(protocol, address)| Some((protocol, address?)))
+}
+
+struct Edge(Intake);
+
+impl Take for Edge {
+    /// A sender is sent away as long as there is room for none of its records. Once some were
+    /// taken, OTLP has no way to say that the others may come again: they are refused, and counted.
+    fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taken {
+        let sender = self.0.sender(sender.ip().into());
+        let (mut taken, mut refused, mut reason) = (0_u64, 0_u64, String::new());
+        for record in records {
+            match sender.take(record) {
+                Ok(()) => taken += 1,
+                Err(Cause::Rate | Cause::Shed) if taken + refused == 0 => {
+                    return Taken::Later { after: SOON };
+                }
+                Err(cause) => {
+                    refused += 1;
+                    reason = format!("dropped: {cause}");
+                }
+            }
+        }
+        if refused == 0 { Taken::All } else { Taken::But { refused, reason } }
+    }
+
+    fn refused(&self, sender: SocketAddr, records: u64, reason: &str) {
+        let sender = self.0.sender(sender.ip().into());
+        // A request of which nobody knows how many records it has is one thing that was dropped.
+        (0..records.max(1)).for_each(|_| sender.refuse(Cause::Malformed, &reason));
+    }
+}
+
+impl From<ServeError> for CliError {
+    fn from(error: ServeError) -> Self {
+        Self::Failure(error.to_string())
+    }
+}
