@@ -43,7 +43,7 @@ pub use predicate::{
 };
 pub use producer::{
     Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
-    Relay, Shed, Shown, SiteNumber, Spill, Written,
+    Relay, SettingsError, Shed, Shown, SiteNumber, Spill, Suppress, Written,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,

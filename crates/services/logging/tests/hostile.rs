@@ -35,9 +35,20 @@ proptest! {
     }
 
     #[test]
+    fn levels(changes in vec((any::<Index>(), any::<u8>()), 0..3), cut in any::<Index>()) {
+        let mut bytes = [b"\x03a/*", targets::LEVELS].concat();
+        for (place, byte) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        targets::log_levels(&bytes[..cut.index(bytes.len() + 1)]);
+    }
+
+    #[test]
     fn noise(bytes: Vec<u8>) {
         targets::log_predicate(&bytes);
         targets::log_packet(&bytes);
+        targets::log_levels(&bytes);
     }
 }
 
@@ -45,6 +56,8 @@ proptest! {
 fn what_is_whole_is_read() {
     targets::log_predicate(targets::EVERYWHERE.as_bytes());
     targets::log_packet(targets::PACKET);
+    targets::log_levels(&[b"\x03a/*", targets::LEVELS].concat());
+    assert!(helio_logging::LevelEntry::parse(b"a/*", targets::LEVELS).is_ok_and(|e| e.is_some()));
     assert!(helio_logging::Packet::parse(targets::PACKET).is_ok());
     assert!(targets::EVERYWHERE.parse::<helio_logging::Predicate>().is_ok());
 }

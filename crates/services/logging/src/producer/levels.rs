@@ -146,9 +146,9 @@ pub(super) struct Over {
 
 impl Watch {
     /// Of a bus that comes.
-    pub(super) fn new(inner: &Inner) -> Self {
+    pub(super) fn new(inner: &Inner, file: Vec<Rule>) -> Self {
         let otherwise = (inner.options.level, inner.options.local);
-        Self { source: None, looked: Instant::now(), file: Vec::new(), otherwise }
+        Self { source: None, looked: Instant::now(), file, otherwise }
     }
 
     /// The bus is there: what it says is applied at once.
@@ -183,6 +183,14 @@ impl Watch {
             Over { entry, loggers }
         });
         Ok(over.collect())
+    }
+
+    /// Has another file's rules, and other levels of all other loggers, hold.
+    pub(super) fn file(&mut self, inner: &Inner, file: Vec<Rule>, otherwise: (Level, Threshold)) {
+        if (&file, otherwise) != (&self.file, self.otherwise) {
+            (self.file, self.otherwise) = (file, otherwise);
+            self.apply(inner);
+        }
     }
 
     fn apply(&self, inner: &Inner) {

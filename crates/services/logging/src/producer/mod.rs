@@ -16,8 +16,10 @@ mod local;
 mod relay;
 mod ring;
 mod sender;
+mod settings;
 mod sites;
 mod spill;
+mod suppress;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -44,7 +46,10 @@ use levels::{Levels, Ruling};
 pub use relay::{Relay, Shed, Written};
 use ring::{FIXED, Goes, Head, Reading, Tally};
 use sender::Ways;
+pub use settings::SettingsError;
+use settings::{Settings, Watched};
 use sites::Table;
+pub use suppress::Suppress;
 
 /// The most loggers of a process; records of others have [`OTHERS`] as their logger.
 pub const MAX_LOGGERS: usize = 65_536;
@@ -94,10 +99,14 @@ pub struct LogOptions {
     /// The lowest level of which a thread keeps its newest records, to publish them when an error
     /// comes; none keeps nothing.
     pub keep: Option<Level>,
+    /// How many records of one call site are published, below ERROR; none is all.
+    pub suppress: Option<Suppress>,
+    /// A settings file, which goes over all this, and is watched while the process logs.
+    pub settings: Option<PathBuf>,
 }
 
 /// A file for packets that the bus does not take.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spill {
     /// Where it is. One process at a time has it.
     pub file: PathBuf,
@@ -120,7 +129,28 @@ impl Default for LogOptions {
             level: Level::DELOUSE,
             local: Threshold::Off,
             keep: None,
+            suppress: None,
+            settings: None,
         }
+    }
+}
+
+/// The environment's name of the settings file.
+const SETTINGS: &str = "HELIO_LOG_SETTINGS";
+
+impl LogOptions {
+    /// The usual ones, with a settings file over them. It is read when the process begins to log.
+    #[must_use]
+    pub fn from_file(file: impl Into<PathBuf>) -> Self {
+        Self { settings: Some(file.into()), ..Self::default() }
+    }
+
+    /// The usual ones, with the settings file over them that the environment's
+    /// `HELIO_LOG_SETTINGS` names, if it does.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let file = std::env::var_os(SETTINGS).filter(|file| !file.is_empty());
+        Self { settings: file.map(PathBuf::from), ..Self::default() }
     }
 }
 
@@ -154,6 +184,9 @@ pub enum LogError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The settings file is wrong.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// The thread cannot be started.
     #[error("the thread that publishes log records cannot be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -169,8 +202,11 @@ pub struct LogFigures {
     pub inherited: u64,
     /// Records that the bus has acknowledged.
     pub published: u64,
-    /// Records that were dropped because a queue was full, or because the bus refused them.
+    /// Records that were dropped because a queue was full, because the bus refused them, or
+    /// because there were too many of their call site.
     pub shed: u64,
+    /// Those of them of which there were too many of their call site.
+    pub suppressed: u64,
     /// Records on their way.
     pub waiting: u64,
     /// Packets that the bus has acknowledged.
@@ -348,8 +384,9 @@ impl Logging {
     /// # Errors
     /// [`LogError`].
     pub fn start(bus: Bus, options: LogOptions) -> Result<Self, LogError> {
+        let (options, watched) = Watched::begin(options)?;
         let ways = connect::open(&bus, &options.lanes)?;
-        Self::over(Ways::There(ways, bus), options)
+        Self::over(Ways::There(ways, bus), options, watched)
     }
 
     /// Starts to log to a bus that may be away: it is tried until it is there, and what is logged
@@ -371,14 +408,21 @@ impl Logging {
     /// [`LogError`] where waiting mends nothing: the URL or the producer's name is none, the spill
     /// file cannot be had.
     pub fn connect(builder: Builder, url: &str, options: LogOptions) -> Result<Self, LogError> {
+        let (options, watched) = Watched::begin(options)?;
         let (connector, coming) = Connector::of(builder, url, &options.lanes)?;
-        let logging = Self::over(Ways::Coming(coming), options)?;
+        let logging = Self::over(Ways::Coming(coming), options, watched)?;
         connector.start(&logging.inner)?;
         Ok(logging)
     }
 
-    fn over(ways: Ways, options: LogOptions) -> Result<Self, LogError> {
+    fn over(
+        ways: Ways,
+        options: LogOptions,
+        watched: Option<(Watched, Settings)>,
+    ) -> Result<Self, LogError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        let rules = watched.as_ref().map_or(&[][..], |(_, settings)| &settings.rules[..]);
+        let otherwise = (options.level, options.local);
         let inner = Arc::new(Inner {
             lanes: options.lanes.clone(),
             loggers: Table::new(MAX_LOGGERS),
@@ -398,7 +442,7 @@ impl Logging {
             clock: SystemClock::new(),
             logger_states: Mutex::default(),
             on_levels: Mutex::default(),
-            ruling: Ruling::new(Rules::new([], &[], (options.level, options.local))),
+            ruling: Ruling::new(Rules::new([], rules, otherwise)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             pid: std::process::id(),
             ended: AtomicBool::new(false),
@@ -413,7 +457,7 @@ impl Logging {
             process: inner.options.process.clone(),
             producer: String::new(),
         };
-        let sender = sender::Sender::new(Arc::clone(&inner), origin, ways)?;
+        let sender = sender::Sender::new(Arc::clone(&inner), origin, ways, watched)?;
         let thread = std::thread::Builder::new().name("helio-log".to_owned());
         let thread = thread.spawn(move || {
             IS_SENDER.set(true);

@@ -14,8 +14,12 @@ use super::levels::{Over, Watch};
 use super::local::Printer;
 use super::relay::Written;
 use super::ring::{self, FIXED, Head, Reading, Tally};
+use super::settings::{self, Settings, SettingsError, Watched};
 use super::spill::{SpillFile, Taken};
-use super::{FILE, Flush, Inner, LINE, LogError, LogFigures, MAX_AUDIENCE_SETS, MAX_LOGGERS};
+use super::suppress::{Suppressed, Suppressor};
+use super::{
+    FILE, Flush, Inner, LINE, LogError, LogFigures, LogOptions, MAX_AUDIENCE_SETS, MAX_LOGGERS,
+};
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
@@ -33,8 +37,9 @@ const MAX_UNDER_WAY: usize = 256;
 const ENDING: Duration = Duration::from_secs(5);
 /// How often it is said what was shed where nothing else is said.
 const SAYING: Duration = Duration::from_secs(1);
-/// The logger of what is said of levels and settings here.
+/// The loggers of what is said here.
 const LEVELS: &str = "log/levels";
+const SETTINGS: &str = "log/settings";
 /// How long a lane that the bus does not take is left alone.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long a receipt may be under way before it is said that the bus does not answer.
@@ -54,6 +59,15 @@ pub(super) struct Sender {
     spill: Option<SpillFile>,
     flushes: Vec<Marked>,
     levels: Watch,
+    settings: Option<Watched>,
+    batch_age: Duration,
+    batch_records: usize,
+    suppressor: Option<Suppressor>,
+    /// Records that were suppressed.
+    suppressed: u64,
+    /// When the thread began, and how long ago that was at the beginning of this turn.
+    began: Instant,
+    now: Duration,
     printer: Printer,
     /// What threads have counted that have ended, and the one whose ring is being emptied.
     gone: Tally,
@@ -172,13 +186,19 @@ impl Queue {
 
 impl Sender {
     /// Of a process whose ways to the bus are there, or come.
-    pub(super) fn new(inner: Arc<Inner>, origin: Origin, ways: Ways) -> Result<Self, LogError> {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        origin: Origin,
+        ways: Ways,
+        settings: Option<(Watched, Settings)>,
+    ) -> Result<Self, LogError> {
         let mut lanes: Vec<Lane> = Level::ALL.iter().map(|level| Lane::new(*level)).collect();
         let spill = inner.options.spill.as_ref().map(SpillFile::open).transpose()?;
         if let Some(cut) = spill.as_ref().and_then(|spill| spill.cut) {
             lanes[Self::place(cut.lane)].dropped += cut.records;
         }
-        let mut levels = Watch::new(&inner);
+        let (settings, rules) = settings.map(|(watched, says)| (watched, says.rules)).unzip();
+        let mut levels = Watch::new(&inner, rules.unwrap_or_default());
         let (coming, claim) = match ways {
             Ways::Coming(coming) => (Some(coming), None),
             Ways::There(Opened { ways, levels: source }, bus) => {
@@ -188,6 +208,7 @@ impl Sender {
                 (None, Some(claim))
             }
         };
+        let LogOptions { batch_age, batch_records, suppress, .. } = inner.options;
         Ok(Self {
             inner,
             origin,
@@ -199,6 +220,13 @@ impl Sender {
             spill,
             flushes: Vec::new(),
             levels,
+            settings,
+            batch_age,
+            batch_records,
+            suppressor: suppress.map(Suppressor::new),
+            suppressed: 0,
+            began: Instant::now(),
+            now: Duration::ZERO,
             printer: Printer::new(),
             gone: Tally::default(),
             taking: None,
@@ -224,12 +252,15 @@ impl Sender {
                 let mut asked = locked(&self.inner.asked);
                 (std::mem::take(&mut asked.flushes), asked.ends)
             };
+            self.now = self.began.elapsed();
             self.look_for_bus();
+            self.look_at_settings();
             self.look_at_levels();
             self.take_urgent();
             self.take_rings();
             self.take_handed();
             self.printer.write();
+            self.say_suppressed(ends || !flushes.is_empty());
             self.finish_old(ends || !flushes.is_empty());
             self.unspill();
             self.publish_all();
@@ -285,7 +316,7 @@ impl Sender {
     fn pause(&self) -> Duration {
         let waits = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
         let most = if waits { Duration::from_millis(1) } else { AGAIN };
-        (self.inner.options.batch_age / 2).clamp(Duration::from_micros(100), most)
+        (self.batch_age / 2).clamp(Duration::from_micros(100), most)
     }
 
     fn is_clear(&self) -> bool {
@@ -400,11 +431,70 @@ impl Sender {
         body.data("level", &Value::from(entry.remote.name()));
         body.data("who", &Value::from(entry.who.as_str()));
         body.data("loggers", &Value::from(*loggers as u64));
-        self.say(Level::INFO, &body);
+        self.say(Level::INFO, (LEVELS, None), &body);
+    }
+
+    /// Applies what the settings file says now, where it has changed; says so.
+    fn look_at_settings(&mut self) {
+        let Some(watched) = &mut self.settings else { return };
+        match watched.look() {
+            None => {}
+            Some(Ok((says, options))) => self.settle_on(says, &options),
+            Some(Err(error)) => self.say_wrong(&error),
+        }
+    }
+
+    fn settle_on(&mut self, says: Settings, options: &LogOptions) {
+        (self.batch_age, self.batch_records) = (options.batch_age, options.batch_records);
+        if self.suppressor.as_ref().map(Suppressor::limits) != options.suppress {
+            self.say_suppressed(true);
+            self.suppressor = options.suppress.map(Suppressor::new);
+        }
+        let file = self.settings.as_ref().map(|watched| watched.file().display().to_string());
+        let file = file.unwrap_or_default();
+        let fixed = settings::fixed(&self.inner.options, options).join(", ");
+        let mut body = Body::new();
+        if fixed.is_empty() {
+            body.text(&format!("the settings of {file} hold now"));
+        } else {
+            body.text(&format!("the settings of {file} hold now; {fixed} from the next start on"));
+            body.data("next_start", &Value::from(fixed));
+        }
+        body.data("file", &Value::from(file));
+        self.say(Level::NOTICE, (SETTINGS, None), &body);
+        // Last: who waits for the levels finds all else done.
+        self.levels.file(&self.inner, says.rules, (options.level, options.local));
+    }
+
+    fn say_wrong(&mut self, error: &SettingsError) {
+        let mut body = Body::new();
+        body.text(&format!("the settings stay as they were: {error}"));
+        body.data("file", &Value::from(error.file.display().to_string()));
+        if let Some(line) = error.line {
+            body.data("line", &Value::from(line));
+        }
+        body.data("remedy", &Value::from(error.remedy.as_str()));
+        self.say(Level::WARNING, (SETTINGS, None), &body);
+    }
+
+    /// Says what was suppressed, of sites that wait for it long enough, or of all.
+    fn say_suppressed(&mut self, all: bool) {
+        let Some(suppressor) = &mut self.suppressor else { return };
+        for told in suppressor.told(self.now, all) {
+            let Suppressed { site, logger, level, count, span } = told;
+            let logger = self.inner.loggers.get(logger);
+            let site = self.inner.sites.get(site);
+            let mut body = Body::new();
+            body.text(&format!("suppressed {count} similar"));
+            body.data("suppressed", &Value::from(count));
+            body.data("span_s", &Value::from(span.as_secs_f64()));
+            let logger = logger.as_ref().map_or("", |name| name.as_str());
+            self.say(level, (logger, site.as_deref()), &body);
+        }
     }
 
     /// Adds a record of this thread's own, whatever the levels are.
-    fn say(&mut self, level: Level, body: &Body) {
+    fn say(&mut self, level: Level, (logger, site): (&str, Option<&Site>), body: &Body) {
         let place = Self::place(level);
         let audiences = Audiences::default();
         self.gone.offered.add_shared(level, 1);
@@ -412,10 +502,10 @@ impl Sender {
             let entry = Entry {
                 time: self.inner.clock.now(),
                 level,
-                logger: LEVELS,
+                logger,
                 audiences: &audiences,
                 origin: &self.origin,
-                site: None,
+                site,
                 registered: None,
                 body: body.as_bytes(),
             };
@@ -455,6 +545,11 @@ impl Sender {
             return;
         }
         let place = Self::place(head.level);
+        if self.suppressor.as_mut().is_some_and(|sites| sites.suppresses(&head, self.now)) {
+            self.lanes[place].dropped += 1;
+            self.suppressed += 1;
+            return;
+        }
         // All three have room beside each other.
         const { assert!(MAX_LOGGERS <= 1 << 16 && MAX_AUDIENCE_SETS <= 1 << 16) };
         let registered =
@@ -493,7 +588,7 @@ impl Sender {
             }
             match push(self) {
                 Ok(()) => {
-                    if self.lanes[place].writer.len() >= self.inner.options.batch_records {
+                    if self.lanes[place].writer.len() >= self.batch_records {
                         self.finish(place);
                         self.publish(place);
                     }
@@ -565,7 +660,7 @@ impl Sender {
     }
 
     fn finish_old(&mut self, at_once: bool) {
-        let age = self.inner.options.batch_age;
+        let age = self.batch_age;
         for place in 0..self.lanes.len() {
             let lane = &self.lanes[place];
             if !lane.writer.is_empty() && (at_once || lane.since.elapsed() >= age) {
@@ -750,6 +845,7 @@ impl Sender {
             inherited,
             published,
             shed,
+            suppressed: self.suppressed,
             waiting: offered.saturating_sub(published + shed),
             packets,
             bytes,

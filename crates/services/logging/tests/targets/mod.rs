@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure is to panic")]
 
 use helio_core::Tai;
-use helio_logging::{Packet, Predicate, Views};
+use helio_logging::{LevelEntry, Packet, Predicate, Views};
 
 /// A packet of the format's first version.
 pub(crate) const PACKET: &[u8] = include_bytes!("../golden/packet-1.bin");
@@ -54,4 +54,17 @@ pub(crate) fn log_packet(data: &[u8]) {
         }
     }
     assert_eq!(found.next(), None);
+}
+
+/// A setting of levels, as the format's first version has it.
+pub(crate) const LEVELS: &[u8] = b"\x06a/*\x06\x01\x00\x10ops@dv11\x00\x0e";
+
+/// Any bytes as a sample of the topic of levels: the length of its key, the key, and the value.
+pub(crate) fn log_levels(data: &[u8]) {
+    let Some((&length, rest)) = data.split_first() else { return };
+    let Some((key, value)) = rest.split_at_checked(length.into()) else { return };
+    if let Ok(Some(entry)) = LevelEntry::parse(key, value) {
+        assert_eq!(entry.pattern.as_str().as_bytes(), key);
+        assert!(entry.until.is_none_or(|until| until.nanos() > 0));
+    }
 }
