@@ -4,7 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, reason = "each target is one of several")]
 #[path = "../../crates/services/log-otlp/tests/targets/mod.rs"]
 mod targets;
 

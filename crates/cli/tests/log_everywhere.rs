@@ -1,5 +1,5 @@
-//! Logging on each transport that keeps it by itself: what is logged arrives once, in order, and the
-//! account closes. On DDS, where a service keeps it, the tests of `log demo` see to that.
+//! Logging on each transport that keeps it by itself: what is logged arrives once, in order, and
+//! the account closes. On DDS, where a service keeps it, the tests of `log demo` see to that.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[cfg(feature = "kafka")]
