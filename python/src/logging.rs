@@ -88,6 +88,7 @@ fn refused(error: &LogError) -> PyErr {
     match error {
         LogError::Connect(error) => errors::connect(error),
         LogError::Topic(error) => errors::topic(error, "PublishError"),
+        LogError::Settings(_) => PyValueError::new_err(error.to_string()),
         LogError::Spill { .. } | LogError::Thread(_) => {
             errors::raise("StorageError", &error.to_string())
         }

@@ -114,6 +114,8 @@ typedef struct helio_log_figures {
   uint64_t published;
   /* Records that were dropped because a queue was full, or because the bus refused them. */
   uint64_t shed;
+  /* Of these, records that their call site logged too often. */
+  uint64_t suppressed;
   /* Records on their way. */
   uint64_t waiting;
   /* Packets that the bus has acknowledged, and their bytes. */
