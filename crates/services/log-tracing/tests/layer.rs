@@ -4,8 +4,8 @@
 mod support;
 
 use std::fmt::{self, Debug};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use helio_bus::{Bus, TraceId};
 use helio_logging::{Audiences, Level, LogOptions, Logging, Record, Value};
@@ -13,8 +13,15 @@ use support::{PATIENCE, records};
 use tracing::{debug, error, info, info_span, trace, warn};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
+/// Subscribers of other threads take part in what `tracing` remembers of call sites.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What comes of what is logged here.
 fn logged(options: LogOptions, log: impl FnOnce(&Arc<Logging>)) -> Vec<Record> {
+    let _alone = alone();
     let bus = Bus::connect("memory:").unwrap();
     let logging = Arc::new(Logging::start(bus.clone(), options).unwrap());
     let subscriber = tracing_subscriber::registry().with(helio_log_tracing::layer(&logging));
@@ -228,6 +235,7 @@ impl<S: tracing::Subscriber> Layer<S> for Other {
 
 #[test]
 fn other_layers_see_what_this_one_does_not_take() {
+    let _alone = alone();
     let bus = Bus::connect("memory:").unwrap();
     let logging = Arc::new(Logging::start(bus.clone(), from(Level::WARNING)).unwrap());
     let other = Other::default();
@@ -247,6 +255,7 @@ fn other_layers_see_what_this_one_does_not_take() {
 
 #[test]
 fn where_logging_has_ended_nothing_is_logged_and_nothing_fails() {
+    let _alone = alone();
     let bus = Bus::connect("memory:").unwrap();
     let logging = Arc::new(Logging::start(bus.clone(), LogOptions::default()).unwrap());
     let subscriber = tracing_subscriber::registry().with(helio_log_tracing::layer(&logging));
