@@ -113,6 +113,8 @@ struct Service<'a> {
 impl Service<'_> {
     fn run(&mut self, stop: &Stop) -> CliResult {
         let until = self.args.end.until();
+        // Who is killed in its first second has begun here, too.
+        self.keep()?;
         let mut kept = Instant::now();
         let mut ended = false;
         while !ended && self.args.end.wants_more(self.raised) && !stop.asked() {
