@@ -4,9 +4,13 @@
 mod common;
 
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Site, interrupt};
 use serde_json::Value;
+
+/// A record that has not come by then is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn archiver(site: &Site) -> Child {
     let mut command = site.helio(&["log", "archive", &site.path("kept")]);
@@ -16,12 +20,14 @@ fn archiver(site: &Site) -> Child {
 /// Runs the archiver until so many records are found, and ends it in order.
 fn archive(site: &Site, records: u64) {
     let mut child = archiver(site);
+    let begun = Instant::now();
     loop {
         let found = site.run(&["log", "search", &site.path("kept"), "--count"]);
         if found.out.trim() == records.to_string() {
             break;
         }
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
+        assert!(begun.elapsed() < PATIENCE, "{records} were published, found {}", found.out);
         std::thread::yield_now();
     }
     assert_eq!(interrupt(&mut child), Some(0));

@@ -75,7 +75,9 @@ impl Keeper {
         let ended = if start.is_none() { archive.cursor()? } else { None };
         let resumes = ended.is_some();
         let start = start.or(ended.map(Start::Cursor)).unwrap_or(Start::Earliest);
-        let reader = Reader::open(bus, lanes, ReaderOptions::from(start))?;
+        // A former process that was killed as it began left lanes that have no segment yet.
+        let reader = ReaderOptions::from(start).unread(helio_bus::Start::Earliest);
+        let reader = Reader::open(bus, lanes, reader)?;
         let (cursor, now) = (reader.cursor(), bus.clock().now());
         if resumes {
             archive.begin(&cursor, now)?

@@ -165,6 +165,23 @@ fn a_lane_that_was_empty_goes_on_where_it_was_empty() {
 }
 
 #[test]
+fn an_archiver_that_is_killed_as_it_begins_misses_nothing() {
+    let (bus, folder) = (Bus::connect("memory:").unwrap(), tempfile::tempdir().unwrap());
+    let mut producer = Producer::new(&bus, "mount");
+    producer.publish(Level::DEBUG, &[record(1, Level::DEBUG, "below")]);
+    producer.publish(Level::ERROR, &[record(2, Level::ERROR, "above")]);
+    // It has made the segments of some lanes, and not those of the others.
+    drop(keeper(&bus, folder.path(), options()));
+    for lane in ["ERROR", "ALERT"] {
+        std::fs::remove_file(files(folder.path(), lane, "open").pop().unwrap()).unwrap();
+    }
+    producer.publish(Level::ALERT, &[record(3, Level::ALERT, "between")]);
+    archive(&bus, folder.path(), options());
+    archive(&bus, folder.path(), options());
+    assert_eq!(texts(folder.path(), ""), ["below", "above", "between"]);
+}
+
+#[test]
 fn an_archiver_that_is_killed_loses_nothing_and_repeats_nothing() {
     let (bus, folder) = (Bus::connect("memory:").unwrap(), tempfile::tempdir().unwrap());
     let mut producer = Producer::new(&bus, "mount");

@@ -52,8 +52,8 @@ pub enum Start {
     /// With the first packets that were published at or after a time: their first records may be
     /// older.
     Time(Tai),
-    /// Where another reader stood. Lanes that it did not read begin with what is published from now
-    /// on.
+    /// Where another reader stood. Lanes that it did not read begin as
+    /// [`ReaderOptions::unread`] says.
     Cursor(Cursor),
 }
 
@@ -97,6 +97,7 @@ impl Filter for Selector {
 /// What a reader is to be.
 pub struct ReaderOptions {
     start: Start,
+    unread: helio_bus::Start,
     levels: Vec<Level>,
     lagging: Lagging,
     follow: Follow,
@@ -108,7 +109,16 @@ impl ReaderOptions {
     #[must_use]
     pub fn from(start: Start) -> Self {
         let (lagging, follow) = (Lagging::Lossless, Follow::Yes);
-        Self { start, levels: Level::ALL.to_vec(), lagging, follow, filter: None }
+        let unread = helio_bus::Start::Latest;
+        Self { start, unread, levels: Level::ALL.to_vec(), lagging, follow, filter: None }
+    }
+
+    /// Where lanes begin of which a cursor says nothing; with what is published from now on
+    /// without this.
+    #[must_use]
+    pub fn unread(mut self, start: helio_bus::Start) -> Self {
+        self.unread = start;
+        self
     }
 
     /// Only the lanes that have records of these levels.
@@ -148,8 +158,8 @@ impl ReaderOptions {
 
 impl std::fmt::Debug for ReaderOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { start, levels, lagging, follow, .. } = self;
-        write!(f, "ReaderOptions({start:?}, {levels:?}, {lagging:?}, {follow:?})")
+        let Self { start, unread, levels, lagging, follow, .. } = self;
+        write!(f, "ReaderOptions({start:?}, {unread:?}, {levels:?}, {lagging:?}, {follow:?})")
     }
 }
 
@@ -542,6 +552,7 @@ fn open_lane(
         }
     }
     let start = match (&options.start, stands.first()) {
+        (Start::Cursor(cursor), _) if !cursor.lanes.contains_key(&level) => options.unread,
         (Start::Latest, _) | (Start::Cursor(_), None) => helio_bus::Start::Latest,
         (Start::Earliest, _) => helio_bus::Start::Earliest,
         (Start::Time(time), _) => helio_bus::Start::Time(*time),
