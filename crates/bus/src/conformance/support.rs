@@ -204,7 +204,10 @@ pub(super) fn gather_at_least(
             Some(event) => gathered.add(event),
             None => {
                 let (came, stats) = (gathered.samples.len(), subscription.stats());
-                let why = format!("{came} samples of {expected} came in time; {stats:?}");
+                let (stands, others) = (subscription.positions(), &gathered.others);
+                let why = format!(
+                    "{came} samples of {expected} came in time; {stats:?} at {stands:?}, {others:?}"
+                );
                 return Err(Failure::Broken(why));
             }
         }

@@ -35,6 +35,7 @@ mod context;
 mod deaf;
 mod error;
 mod fetcher;
+mod firsts;
 mod group;
 mod header;
 mod history;

@@ -77,6 +77,11 @@ const WEAKER: [&str; 5] = [
     "request.required.acks",
 ];
 
+/// How long a record may be under way, in milliseconds; 0 is without end.
+const TIMEOUTS: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
+/// What that is by itself.
+const USUAL_TIMEOUT_MS: u64 = 300_000;
+
 /// How many bytes of records are in a batch at the most; a single one may have more.
 const BATCH: &str = "batch.size";
 /// Batches of forwarders, in bytes: a topic has the largest that it lets in.
@@ -256,6 +261,16 @@ impl Options {
         config.set("queue.buffering.max.kbytes", "2147483647");
         config.set("message.max.bytes", MAX_RECORD_BYTES.to_string());
         config
+    }
+
+    /// How long a record may be under way, as librdkafka counts it.
+    pub(crate) fn message_timeout(&self) -> Duration {
+        let given = self.given.iter().rfind(|(name, _)| TIMEOUTS.contains(&&**name));
+        match given.map_or(Ok(USUAL_TIMEOUT_MS), |(_, millis)| millis.parse()) {
+            // None is 0, and what it does not understand it has refused.
+            Ok(0) | Err(_) => Duration::MAX,
+            Ok(millis) => Duration::from_millis(millis),
+        }
     }
 
     /// A consumer that is assigned its partitions; it commits in the name of a group if told to.

@@ -7,20 +7,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::message::{Message as _, OwnedHeaders};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message as _, OwnedHeaders};
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
 };
 use slab::Slab;
 
+use crate::firsts::{Failed, Firsts};
 use crate::monitor::Health;
 use crate::options::{Limits, Options};
 use crate::writer::Sample;
@@ -174,7 +175,68 @@ impl Flight {
 /// What the producer's callbacks know.
 pub(crate) struct Reports {
     flight: Arc<Flight>,
+    firsts: Firsts,
     health: Arc<Health>,
+    /// Who sends what waits for a first record.
+    producer: OnceLock<Weak<Native>>,
+}
+
+/// librdkafka's, with the thread that serves its callbacks.
+type Native = ThreadedProducer<Reports>;
+
+impl Reports {
+    /// A record was reported: what is behind a partition's first one is sent.
+    fn follow(&self, message: &BorrowedMessage<'_>, error: Option<&KafkaError>) {
+        let producer = self.producer.get().and_then(Weak::upgrade);
+        let hand_over = |record: Outgoing<'_>, opaque| match &producer {
+            Some(producer) => hand_over(producer, record, opaque),
+            None => Err(given_up()),
+        };
+        let partition = u32::try_from(message.partition()).unwrap_or(u32::MAX);
+        self.failed(self.firsts.reported((message.topic(), partition), error, &hand_over));
+        // This is its own thread.
+        if let Some(last) = producer.and_then(Arc::into_inner) {
+            end(last);
+        }
+    }
+
+    /// Reports what could not be sent.
+    fn failed(&self, failed: Failed) {
+        for (opaque, error) in failed {
+            let (taken, part) = Taken::of(opaque);
+            self.flight.reported(taken, part, Err(error));
+        }
+    }
+}
+
+/// As librdkafka says of what it was made to throw away before it was sent.
+fn given_up() -> KafkaError {
+    KafkaError::MessageProduction(RDKafkaErrorCode::PurgeQueue)
+}
+
+fn hand_over(producer: &Native, record: Outgoing<'_>, opaque: usize) -> Result<(), KafkaError> {
+    let partition = i32::try_from(record.partition).unwrap_or(i32::MAX);
+    let mut base = BaseRecord::<[u8], [u8], _>::with_opaque_to(record.topic, opaque);
+    base = base.partition(partition);
+    base.key = record.key;
+    base.payload = record.payload;
+    base.headers = record.headers;
+    base.timestamp = record.timestamp;
+    producer.send(base).map_err(|(error, _)| cause(producer, error))
+}
+
+/// Why a record failed: where the producer cannot go on at all, why it cannot says more than that
+/// it cannot, or that what was queued was thrown away.
+fn cause(producer: &Native, error: KafkaError) -> KafkaError {
+    let fatal = producer.client().fatal_error();
+    fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
+}
+
+/// Ends in a thread of its own: it cannot wait for itself in its own.
+fn end<T: Send + 'static>(producer: T) {
+    let thread = std::thread::Builder::new().name("kafka-producer-end".to_owned());
+    let ended = thread.spawn(move || drop(producer));
+    debug_assert!(ended.is_ok(), "{ended:?}");
 }
 
 impl ClientContext for Reports {
@@ -189,19 +251,23 @@ impl ProducerContext for Reports {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
-        let outcome = match result {
-            Ok(message) => Ok(u64::try_from(message.offset()).ok()),
-            Err((error, _)) => Err(error.clone()),
+        let (message, outcome) = match result {
+            Ok(message) => (message, Ok(u64::try_from(message.offset()).ok())),
+            Err((error, message)) => (message, Err(error.clone())),
         };
+        let error = outcome.as_ref().err().cloned();
         let (taken, part) = Taken::of(opaque);
         self.flight.reported(taken, part, outcome);
+        if self.firsts.is_any_alone() {
+            self.follow(message, error.as_ref());
+        }
     }
 }
 
 /// The one producer.
 pub(crate) struct Producer {
     /// There until this is dropped.
-    inner: Option<Arc<ThreadedProducer<Reports>>>,
+    inner: Option<Arc<Native>>,
     flight: Arc<Flight>,
 }
 
@@ -215,14 +281,20 @@ impl Producer {
             waiting: Mutex::default(),
             samples: Mutex::default(),
         });
-        let reports = Reports { flight: Arc::clone(&flight), health: Arc::clone(health) };
-        let inner: ThreadedProducer<_> = options.producer().create_with_context(reports)?;
+        let reports = Reports {
+            flight: Arc::clone(&flight),
+            firsts: Firsts::new(options.message_timeout()),
+            health: Arc::clone(health),
+            producer: OnceLock::new(),
+        };
+        let inner: Native = options.producer().create_with_context(reports)?;
         let inner = Arc::new(inner);
+        _ = inner.context().producer.set(Arc::downgrade(&inner));
         health.clients.add(&inner);
         Ok(Self { inner: Some(inner), flight })
     }
 
-    fn inner(&self) -> &ThreadedProducer<Reports> {
+    fn inner(&self) -> &Native {
         self.inner.as_ref().expect("it is there until this is dropped")
     }
 
@@ -270,21 +342,21 @@ impl Producer {
     }
 
     fn hand_over(&self, record: Outgoing<'_>, opaque: usize) -> Result<(), KafkaError> {
-        let partition = i32::try_from(record.partition).unwrap_or(i32::MAX);
-        let mut base = BaseRecord::<[u8], [u8], _>::with_opaque_to(record.topic, opaque);
-        base = base.partition(partition);
-        base.key = record.key;
-        base.payload = record.payload;
-        base.headers = record.headers;
-        base.timestamp = record.timestamp;
-        self.inner().send(base).map_err(|(error, _)| self.cause(error))
+        let inner = self.inner();
+        let hand_over = |record: Outgoing<'_>, opaque| hand_over(inner, record, opaque);
+        inner.context().firsts.send(record, opaque, &hand_over)
     }
 
-    /// Why a record failed: where the producer cannot go on at all, why it cannot says more than
-    /// that it cannot, or that what was queued was thrown away.
+    /// See [`cause`].
     pub(crate) fn cause(&self, error: KafkaError) -> KafkaError {
-        let fatal = self.inner().client().fatal_error();
-        fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
+        cause(self.inner(), error)
+    }
+
+    /// Throws away what was not reported.
+    fn give_up(&self) {
+        let reports = self.inner().context();
+        reports.failed(reports.firsts.give_up(&given_up()));
+        self.inner().purge(PurgeConfig::default().queue().inflight());
     }
 
     /// Has the producer know a topic, so that the first record does not wait for it.
@@ -310,19 +382,83 @@ impl Producer {
 /// Waits until then for what is under way in all of these, and gives the rest up.
 pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) {
     let late: Vec<_> = producers.filter(|producer| !producer.is_reported_by(until)).collect();
-    let everything = || PurgeConfig::default().queue().inflight();
-    late.iter().for_each(|producer| producer.inner().purge(everything()));
+    late.iter().for_each(|producer| producer.give_up());
     let until = Instant::now() + GIVING_UP;
     late.iter().for_each(|producer| _ = producer.is_reported_by(until));
 }
 
 impl Drop for Producer {
-    /// Ends in a thread of its own: this may be dropped in the producer's, by whom is told of room,
-    /// and that cannot wait for itself.
+    /// This may be dropped in the producer's own thread, by whom is told of room.
     fn drop(&mut self) {
-        let inner = self.inner.take();
-        let end = std::thread::Builder::new().name("kafka-producer-end".to_owned());
-        let ended = end.spawn(move || drop(inner));
-        debug_assert!(ended.is_ok(), "{ended:?}");
+        end(self.inner.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use helio_bus::SystemClock;
+    use helio_bus::transport::Opening;
+    use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION;
+    use rdkafka::consumer::{BaseConsumer, Consumer as _};
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::RDKafkaApiKey;
+    use rdkafka::{Offset, TopicPartitionList};
+
+    use super::*;
+
+    /// A broker that refuses a request of a partition that it has not heard of yet, and takes the
+    /// next one, which was sent meanwhile, as brokers do before Kafka 4.5.
+    #[test]
+    fn what_a_broker_refuses_at_first_is_written_before_what_is_behind_it() {
+        let broker = MockCluster::new(1).unwrap();
+        broker.create_topic("t", 2, 1).unwrap();
+        let url = format!("kafka://{}", broker.bootstrap_servers()).parse().unwrap();
+        let opening = Opening { url, clock: Arc::new(SystemClock::new()) };
+        let options = Options::parse(&opening).unwrap();
+        let producer = Producer::start(&options, &Arc::default()).unwrap();
+        producer.learn("t", CLOSING).unwrap();
+        let send = |partition: u32, number: u8| {
+            let (told, outcome) = sync_channel(1);
+            let taken = producer.take((1, 1), None, || Told::Table(told)).unwrap();
+            let (payload, key, headers) = ([number], None, None);
+            let payload = Some(&payload[..]);
+            let (topic, timestamp) = ("t", None);
+            let record = Outgoing { topic, partition, key, payload, headers, timestamp };
+            producer.send(record, taken).unwrap();
+            outcome
+        };
+        // It has the number that brokers know it by.
+        send(1, 0).recv_timeout(GRACE).unwrap().unwrap();
+        // Each request is answered so late that the next one is under way.
+        broker.broker_round_trip_time(1, Duration::from_millis(300)).unwrap();
+        let refused = [RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
+        broker.request_errors(RDKafkaApiKey::Produce, &refused);
+        let told: Vec<_> = (0..30)
+            .map(|number| {
+                std::thread::sleep(Duration::from_millis(2));
+                send(0, number)
+            })
+            .collect();
+        for outcome in told {
+            assert!(matches!(outcome.recv_timeout(GRACE), Ok(Ok(_))));
+        }
+        assert_eq!(written(&broker), (0..30).collect::<Vec<_>>());
+    }
+
+    const GRACE: Duration = Duration::from_secs(60);
+
+    /// What a broker has in its topic.
+    fn written(broker: &MockCluster<'_, impl ClientContext>) -> Vec<u8> {
+        let mut config = rdkafka::ClientConfig::new();
+        config.set("bootstrap.servers", broker.bootstrap_servers()).set("group.id", "g");
+        let reader: BaseConsumer = config.create().unwrap();
+        let (_, end) = reader.fetch_watermarks("t", 0, GRACE).unwrap();
+        let mut places = TopicPartitionList::new();
+        places.add_partition_offset("t", 0, Offset::Beginning).unwrap();
+        reader.assign(&places).unwrap();
+        let next = |_| reader.poll(GRACE).unwrap().unwrap().payload().unwrap()[0];
+        (0..end).map(next).collect()
     }
 }
