@@ -880,6 +880,8 @@ pub(crate) struct ObservatoryArgs {
 pub(crate) enum LogPath {
     /// Producers publish on the bus, clients read from it: nothing is between.
     Direct,
+    /// Producers without a bus send syslog over TCP to `helio log serve`, which publishes.
+    Central,
 }
 
 /// Log records a second; none where as many as the bus takes.

@@ -121,6 +121,7 @@ fn work(args: &WorkerArgs) -> CliResult {
         "demo-pointing" => demo::pointing::run(&task(args)?),
         "demo-script" => demo::script::run(&task(args)?),
         "demo-alerts" => demo::alerts::run(&task(args)?),
+        "log-server" => log::crew::server::run(&task(args)?),
         "log-client" => log::crew::client::run(&task(args)?),
         "log-producer" => log::crew::producer::run(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),

@@ -129,6 +129,11 @@ impl Worker {
         self.signal(rustix::process::Signal::CONT)
     }
 
+    /// Asks the worker to end, as Ctrl-C does (SIGINT).
+    pub(crate) fn interrupt(&self) -> CliResult {
+        self.signal(rustix::process::Signal::INT)
+    }
+
     fn signal(&self, signal: rustix::process::Signal) -> CliResult {
         let sent =
             rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal);

@@ -142,6 +142,17 @@ fn the_bench_runs_without_a_client_and_as_fast_as_it_goes() {
 }
 
 #[test]
+fn a_service_between_them_keeps_the_same_books() {
+    let args = ["--path", "central", "--producers", "2", "--rate", "2000"];
+    let report = Site::new().run(&[&BENCH[..], &args].concat()).json();
+    check_bench(&report);
+    assert_eq!(report["offered"], 1_005, "{report}");
+    assert!(report["cpu_us_per_record"]["path"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(keys(&report["cpu_s"]), ["client-1", "path", "producer-1", "producer-2"]);
+    assert!(!report["urgent_us"].is_null() && !report["tail_us"].is_null(), "{report}");
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     for command in [&["log", "demo"][..], &["bench", "logging"]] {
         let ran = run(&[command, &["--url", "memory:"]].concat());

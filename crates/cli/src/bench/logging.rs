@@ -16,6 +16,7 @@ use crate::args::{LogPath, LoggingArgs};
 use crate::clock::{cpu_s, load, monotonic_ns};
 use crate::error::{CliError, CliResult};
 use crate::log::crew::books::Books;
+use crate::log::crew::server::Server;
 use crate::log::crew::words::{
     ClientReport, ClientTask, Content, ProducerReport, ProducerTask, Spent, Urgent, Way,
 };
@@ -145,20 +146,37 @@ fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliRe
     for number in 1..=args.stalled {
         crew.pause(&name(STALLED, number))?;
     }
+    let server = match args.path {
+        LogPath::Direct => None,
+        LogPath::Central => Some(Server::start(site.url(), &prefix, stop)?),
+    };
+    let way = match &server {
+        None => Way::Bus { batch: args.batch },
+        Some(server) => Way::Syslog { address: server.address.clone() },
+    };
     for number in 1..=args.producers {
-        crew.add(&producer(args, site.url(), (&prefix, &ordinary), number), None)?;
+        let place = (site.url(), &*prefix, &ordinary);
+        crew.add(&producer(args, place, way.clone(), number), None)?;
     }
     let cpu = kept.cpu_s();
     let start_ns = crew.begin()?;
     let producers = crew.produced()?;
     let offered = sum(&producers);
     let live = |name: &str| name.starts_with(CLIENT);
-    let clients = crew.consumed(live, &offered)?;
-    let path = Spent { cpu_s: kept.cpu_s() - cpu, rss_mb: 0.0 };
+    let mut clients = crew.consumed(live, &offered)?;
+    let mut path = Spent { cpu_s: kept.cpu_s() - cpu, rss_mb: 0.0 };
     for number in 1..=args.stalled {
         crew.resume(&name(STALLED, number))?;
     }
-    let stalled = crew.consumed(|name| !live(name), &offered)?;
+    let mut stalled = crew.consumed(|name| !live(name), &offered)?;
+    if let Some(served) = server.map(Server::end).transpose()? {
+        path.cpu_s += served.used.cpu_s;
+        path.rss_mb = served.used.rss_mb;
+        for report in clients.values_mut().chain(stalled.values_mut()) {
+            report.account.shed += served.dropped;
+            report.account.offered += served.own;
+        }
+    }
     crew.finish()?;
     Ok(Measured { start_ns, producers, clients, stalled, path })
 }
@@ -172,8 +190,8 @@ fn ordinary(args: &LoggingArgs) -> Option<Qos> {
 
 fn producer(
     args: &LoggingArgs,
-    url: &str,
-    (prefix, ordinary): (&str, &Option<Qos>),
+    (url, prefix, ordinary): (&str, &str, &Option<Qos>),
+    way: Way,
     number: u32,
 ) -> ProducerTask {
     let urgent =
@@ -183,7 +201,7 @@ fn producer(
         prefix: prefix.to_owned(),
         ordinary: ordinary.clone(),
         name: format!("producer-{number}"),
-        way: Way::Bus { batch: args.batch },
+        way,
         rate_hz: args.rate.0.map(|rate| rate / f64::from(args.producers)),
         time_ns: u64::try_from(args.seconds.as_nanos()).unwrap_or(u64::MAX),
         content: Content::Bytes(args.size),

@@ -7,6 +7,7 @@
 pub(crate) mod books;
 pub(crate) mod client;
 pub(crate) mod producer;
+pub(crate) mod server;
 pub(crate) mod syslog;
 pub(crate) mod words;
 

@@ -38,7 +38,8 @@ impl Sender {
         let stream = TcpStream::connect(address)
             .map_err(|e| CliError::Failure(format!("nobody takes syslog at {address}: {e}")))?;
         let (name, process) = (&task.name, std::process::id());
-        let from = format!(" localhost {name} {process} - [data@32473 {DUE}=\"");
+        let [element, due] = DUE;
+        let from = format!(" localhost {name} {process} - [{element} {due}=\"");
         let size = match task.content {
             Content::Night => 0,
             Content::Bytes(size) => size,

@@ -1,0 +1,86 @@
+//! `helio log serve` between producers and clients, as a process whose CPU time is a figure.
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::words::Spent;
+use crate::args::{Cli, Command};
+use crate::clock::{cpu_s, peak_rss_mb};
+use crate::error::{CliError, CliResult};
+use crate::log::args::LogCommand;
+use crate::log::serve;
+use crate::stop::Stop;
+use crate::worker::{Worker, say};
+
+/// Far more records a second than a bench sends: the path is measured, not its limit.
+const RATE: &str = "1e9";
+
+/// The server's task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ServerTask {
+    url: String,
+    prefix: String,
+}
+
+/// A service that runs.
+pub(crate) struct Server {
+    worker: Worker,
+    /// Where it takes syslog.
+    pub(crate) address: String,
+}
+
+/// What became of the records that it was sent.
+pub(crate) struct Served {
+    /// Records that it has dropped, and counted.
+    pub(crate) dropped: u64,
+    /// Records that it has logged itself, in the same topics.
+    pub(crate) own: u64,
+    /// What it used.
+    pub(crate) used: Spent,
+}
+
+impl Server {
+    /// Starts it; it listens when this returns.
+    pub(crate) fn start(url: &str, prefix: &str, stop: &Stop) -> CliResult<Self> {
+        let task = ServerTask { url: url.to_owned(), prefix: prefix.to_owned() };
+        let mut worker = Worker::start("log-server", "helio log serve", &task, stop)?;
+        let begun: Value = worker.reply()?;
+        let address = begun["listening"][0]["address"].as_str().unwrap_or_default().to_owned();
+        Ok(Self { worker, address })
+    }
+
+    /// Has it publish what it has, and ends it.
+    pub(crate) fn end(mut self) -> CliResult<Served> {
+        self.worker.interrupt()?;
+        let told: Value = self.worker.reply()?;
+        let used = self.worker.reply()?;
+        self.worker.finish()?;
+        let account = &told["account"];
+        let own = account["own"].as_u64().unwrap_or(0);
+        Ok(Served { dropped: dropped(&account["dropped"]), own, used })
+    }
+}
+
+/// The sum of what is counted, whatever the reasons are called.
+fn dropped(counts: &Value) -> u64 {
+    match counts {
+        Value::Number(count) => count.as_u64().unwrap_or(0),
+        Value::Object(counts) => counts.values().map(dropped).sum(),
+        _ => 0,
+    }
+}
+
+/// Runs the process.
+pub(crate) fn run(task: &ServerTask) -> CliResult {
+    let stop = Stop::on_signals()?;
+    let line = ["helio", "log", "serve", "--json", "--syslog-tcp", "127.0.0.1:0", "--rate", RATE];
+    let cli = Cli::try_parse_from(line.into_iter().chain(["--prefix", &task.prefix]));
+    let cli = cli.map_err(|error| CliError::Usage(error.to_string()))?;
+    let Command::Log(LogCommand::Serve(args)) = &cli.command else {
+        return Err(CliError::Usage("this is no service".to_owned()));
+    };
+    let cpu = cpu_s();
+    serve::run(args, Some(&task.url), &stop)?;
+    say(&Spent { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() })
+}
