@@ -98,8 +98,11 @@ fn what_is_found_is_printed_and_exported() {
         let args = ["log", "export", &kept, "axis", "--format", format, "-o", &file, "--json"];
         assert_eq!(site.run(&args).json()["records"], 2);
         assert!(!std::path::Path::new(&format!("{file}.part")).exists());
-        std::fs::read_to_string(file).unwrap()
+        std::fs::read(file).unwrap()
     };
+    let table = export("parquet");
+    assert!(table.starts_with(b"PAR1") && table.ends_with(b"PAR1"));
+    let export = |format: &str| String::from_utf8(export(format)).unwrap();
     let lines = export("jsonl");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(messages(&lines), ["axis 2 is off", "axis, ok"]);

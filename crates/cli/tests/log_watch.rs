@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Site, interrupt, line_of};
+use common::{Site, interrupt, line_of, told_by};
 use serde_json::Value;
 
 const MACHINES: &str = "
@@ -71,6 +71,27 @@ fn an_alarm_comes_out_of_a_sequence_and_outlives_a_killed_watcher() {
     for antenna in ["DV11", "DV12", "DV13"] {
         assert!(messages.contains(&format!("a slew of {antenna} failed")), "{messages:?}");
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_no_watch() {
+    let site = Site::new();
+    let machines = site.file("machines.yaml", MACHINES);
+    let (kept, draft) = (site.path("kept.json"), site.path("kept.new"));
+    let watch = ["log", "watch", &machines, "--from", "earliest", "--keep", &kept];
+    let mut child = site.start(&watch);
+    // In the place of what it writes, as soon as it is not writing.
+    while !std::fs::exists(&kept).unwrap() || std::fs::create_dir(&draft).is_err() {
+        assert_eq!(child.try_wait().unwrap(), None);
+    }
+    let told = told_by(&mut child);
+    assert!(told.contains("kept.json") && told.contains("it is tried again"), "{told}");
+    emit(&site, "INFO", "DV11", "slew started");
+    emit(&site, "ERROR", "DV11", "motor hot");
+    assert!(line_of(&mut child).contains("a slew of DV11 failed"));
+    std::fs::remove_dir(&draft).unwrap();
+    assert_eq!(told_by(&mut child), "helio: where it stands is kept again");
+    assert_eq!(interrupt(&mut child), Some(0));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Message, Tai};
+use helio_bus::{Bus, Message, Publisher, Tai};
 use helio_logging::edge::json;
 use helio_logging::{
     Cursor, Follow, Lanes, Level, Next, Numbers, PacketWriter, Reader, ReaderOptions, Record,
@@ -83,7 +83,9 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
         came: 0,
         waiting: waiting.into(),
         again: None,
+        publishers: BTreeMap::new(),
         next: BTreeMap::new(),
+        unkept: false,
         raised: 0,
         out: Out::new(),
     };
@@ -104,8 +106,11 @@ struct Service<'a> {
     waiting: VecDeque<Record>,
     /// When they are tried again.
     again: Option<Instant>,
+    publishers: BTreeMap<Level, Publisher>,
     /// The number of each lane's next alarm.
     next: BTreeMap<Level, u64>,
+    /// Where it stands could not be kept the last time.
+    unkept: bool,
     raised: u64,
     out: Out,
 }
@@ -125,7 +130,7 @@ impl Service<'_> {
             self.release()?;
             self.publish();
             if kept.elapsed() >= KEEPING {
-                self.keep()?;
+                self.keep_on();
                 kept = Instant::now();
             }
         }
@@ -244,7 +249,10 @@ impl Service<'_> {
 
     fn publish_one(&mut self, level: Level, alarm: &Record) -> CliResult {
         let lane = Lanes::lane(level);
-        let publisher = open(&self.bus, &self.lanes, lane)?.publisher()?;
+        let publisher = match self.publishers.remove(&lane) {
+            Some(publisher) => publisher,
+            None => open(&self.bus, &self.lanes, lane)?.publisher()?,
+        };
         let mut writer = PacketWriter::default();
         let refused = |error: &dyn std::fmt::Display| CliError::Refused(error.to_string());
         writer.push(alarm).map_err(|error| refused(&error))?;
@@ -252,7 +260,23 @@ impl Service<'_> {
         let packet = writer.finish(Numbers { lane: Some(lane), first: *next, shed: 0 });
         publisher.publish(Message::new(packet).level(level.number())).wait()?;
         *next += 1;
+        // One that failed is opened anew.
+        self.publishers.insert(lane, publisher);
         Ok(())
+    }
+
+    /// Keeps where it stands. What fails is told once, and tried again: alarms are not to end for
+    /// a full disk.
+    fn keep_on(&mut self) {
+        let failed = self.keep().err();
+        match &failed {
+            Some(error) if !self.unkept => {
+                eprintln!("helio: {error}; it is tried again, who is killed meanwhile goes back");
+            }
+            None if self.unkept => eprintln!("helio: where it stands is kept again"),
+            _ => {}
+        }
+        self.unkept = failed.is_some();
     }
 
     /// Keeps where it stands: whole, or not at all.

@@ -118,10 +118,17 @@ impl Site {
 
 /// Reads one line of a running program.
 pub(crate) fn line_of(child: &mut std::process::Child) -> String {
-    use std::io::Read as _;
-    let out = child.stdout.as_mut().expect("a pipe");
+    line_from(child.stdout.as_mut().expect("a pipe"))
+}
+
+/// Reads one line of what a running program tells people.
+pub(crate) fn told_by(child: &mut std::process::Child) -> String {
+    line_from(child.stderr.as_mut().expect("a pipe"))
+}
+
+fn line_from(out: &mut (impl std::io::Read + std::os::fd::AsFd)) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
-    while ready(&out) && out.read(&mut byte).expect("it can be read") == 1 && byte[0] != b'\n' {
+    while ready(out) && out.read(&mut byte).expect("it can be read") == 1 && byte[0] != b'\n' {
         line.push(byte[0]);
     }
     String::from_utf8(line).expect("text")

@@ -12,7 +12,7 @@
 //!
 //! Operation. A [`Keeper`] reads a bus and fills an [`Archive`]; `lane` is the files of one level,
 //! `segment` and `block` their bytes, `removed` what retention took. A [`Search`] reads them beside
-//! it.
+//! it. A [`Table`] is what was found as a Parquet file.
 
 mod archive;
 mod block;
@@ -26,6 +26,7 @@ mod lane;
 mod removed;
 mod search;
 mod segment;
+mod table;
 
 pub use archive::{Archive, ArchiveOptions, Keep, Told};
 pub use block::ArchivedGap;
@@ -33,3 +34,4 @@ pub use error::ArchiveError;
 pub use keeper::Keeper;
 pub use removed::Removed;
 pub use search::{Counts, Damage, Found, Search};
+pub use table::Table;

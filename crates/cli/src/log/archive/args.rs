@@ -144,6 +144,8 @@ pub(crate) enum FormatArg {
     Xml,
     /// A line a record, for spreadsheets.
     Csv,
+    /// A row a record in Apache Parquet, for whoever computes with them.
+    Parquet,
 }
 
 /// `helio log export`.

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use helio_log_archive::{Found, Search};
+use helio_log_archive::{Found, Search, Table};
 use helio_logging::Record;
 use helio_logging::edge::csv::{self, Column};
 use helio_logging::edge::{acs_xml, json};
@@ -49,59 +49,66 @@ fn part(out: &Path) -> PathBuf {
 /// Writes all records; how many there are, and how many cannot be read.
 fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResult<(u64, u64)> {
     let failed = |error: std::io::Error| CliError::Failure(format!("the file: {error}"));
-    let mut writer = Writer::new(format);
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    let out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    let mut writer = Writer::begin(format, out).map_err(failed)?;
     let (mut records, mut unread, mut progress) = (0, 0, Progress::new());
-    let mut bytes = writer.start();
     for found in search {
         stop.check()?;
         let Found::Record(record) = &found else {
             super::tell(&found, &mut unread);
             continue;
         };
-        writer.add(record, &mut bytes);
-        out.write_all(&bytes).map_err(failed)?;
-        bytes.clear();
+        writer.add(record).map_err(failed)?;
         records += 1;
         progress.show(|| format!("{} records", human_count(records)));
     }
-    writer.end(&mut bytes);
-    out.write_all(&bytes).map_err(failed)?;
+    let out = writer.end().map_err(failed)?;
     out.into_inner().map_err(|error| failed(error.into_error()))?.sync_data().map_err(failed)?;
     Ok((records, unread))
 }
 
-struct Writer {
-    format: FormatArg,
-    columns: Vec<Column>,
+enum Writer<W: Write + Send> {
+    Texts { format: FormatArg, columns: Vec<Column>, bytes: Vec<u8>, out: W },
+    Table(Box<Table<W>>),
 }
 
-impl Writer {
-    fn new(format: FormatArg) -> Self {
-        Self { format, columns: csv::NAMES.into_iter().map(Column::Field).collect() }
-    }
-
-    fn start(&self) -> Vec<u8> {
+impl<W: Write + Send> Writer<W> {
+    fn begin(format: FormatArg, mut out: W) -> io::Result<Self> {
+        let columns: Vec<_> = csv::NAMES.into_iter().map(Column::Field).collect();
         let mut bytes = Vec::new();
-        match self.format {
+        match format {
             FormatArg::Jsonl => {}
             FormatArg::Xml => bytes.extend_from_slice(acs_xml::DOCUMENT_START.as_bytes()),
-            FormatArg::Csv => csv::write_header(&self.columns, &mut bytes),
+            FormatArg::Csv => csv::write_header(&columns, &mut bytes),
+            FormatArg::Parquet => return Ok(Self::Table(Box::new(Table::new(out)?))),
         }
-        bytes
+        out.write_all(&bytes)?;
+        Ok(Self::Texts { format, columns, bytes, out })
     }
 
-    fn add(&mut self, record: &Record, into: &mut Vec<u8>) {
-        match self.format {
-            FormatArg::Jsonl => json::write(record, into),
-            FormatArg::Xml => acs_xml::write(record, into),
-            FormatArg::Csv => csv::write(record, &self.columns, into),
+    fn add(&mut self, record: &Record) -> io::Result<()> {
+        let (format, columns, bytes, out) = match self {
+            Self::Table(table) => return table.add(record),
+            Self::Texts { format, columns, bytes, out } => (format, columns, bytes, out),
+        };
+        bytes.clear();
+        match format {
+            FormatArg::Xml => acs_xml::write(record, bytes),
+            FormatArg::Csv => csv::write(record, columns, bytes),
+            FormatArg::Jsonl | FormatArg::Parquet => json::write(record, bytes),
         }
+        out.write_all(bytes)
     }
 
-    fn end(&self, into: &mut Vec<u8>) {
-        if self.format == FormatArg::Xml {
-            into.extend_from_slice(acs_xml::DOCUMENT_END.as_bytes());
+    fn end(self) -> io::Result<W> {
+        match self {
+            Self::Table(table) => table.finish(),
+            Self::Texts { format, mut out, .. } => {
+                if format == FormatArg::Xml {
+                    out.write_all(acs_xml::DOCUMENT_END.as_bytes())?;
+                }
+                Ok(out)
+            }
         }
     }
 }
