@@ -7,8 +7,11 @@
 //! behind it was. So what is behind a producer's first record waits here until that was
 //! acknowledged. From then on brokers know the producer's numbers and refuse what is not the next.
 //!
-//! Constraints. A broker forgets a producer that has written nothing to a partition for a day
-//! (`producer.id.expiration.ms`), and with a topic that is deleted; that is not noticed here.
+//! Constraints. A broker forgets a producer whose newest record in a partition is a day old
+//! (`producer.id.expiration.ms`; it goes by the stamps of the records, so what is forwarded late is
+//! forgotten soon), and with a topic that is deleted. That is noticed here only where a record
+//! fails. A record may be under way for twice its time: behind a first one that fails, and then as
+//! the first.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +22,11 @@ use std::time::{Duration, Instant};
 use rdkafka::error::KafkaError;
 use rdkafka::message::OwnedHeaders;
 
+use crate::monitor::utc_millis;
 use crate::producer::Outgoing;
+
+/// Records that are handed over while others wait for their turns.
+const AT_ONCE: usize = 64;
 
 /// Hands a record to librdkafka, with what its report is to carry.
 pub(crate) trait HandOver: Fn(Outgoing<'_>, usize) -> Result<(), KafkaError> {}
@@ -33,16 +40,28 @@ pub(crate) type Failed = Vec<(usize, KafkaError)>;
 pub(crate) struct Firsts {
     /// How long a record may be under way.
     timeout: Duration,
-    topics: RwLock<HashMap<String, HashMap<u32, Partition>>>,
+    topics: RwLock<Topics>,
     /// In how many partitions the first record is under way.
     alone: AtomicUsize,
 }
 
+type Topics = HashMap<String, HashMap<u32, Partition>>;
+
 enum Partition {
-    /// The first record is under way; these are behind it.
-    Alone(VecDeque<Kept>),
-    /// A record was acknowledged.
+    /// The first record, as its report names it, is under way; these are behind it.
+    Alone { first: usize, behind: VecDeque<Kept> },
+    /// A record was acknowledged, and none has failed since.
     Known,
+}
+
+/// What a report means for a partition.
+enum Turn {
+    /// Nobody waits for it.
+    Nothing,
+    /// The first record was acknowledged, or failed.
+    First,
+    /// A later one failed: nothing is known any more.
+    Forget,
 }
 
 /// A record that waits, as [`Outgoing`] names its parts.
@@ -60,6 +79,8 @@ impl Kept {
         let Outgoing { key, payload, headers, timestamp, .. } = record;
         let own = |part: Option<&[u8]>| part.map(<[u8]>::to_vec);
         let (key, payload) = (own(key), own(payload));
+        // One without a stamp is of now, not of when it is sent.
+        let timestamp = timestamp.or_else(|| Some(utc_millis()));
         Self { since: Instant::now(), key, payload, headers, timestamp, opaque }
     }
 
@@ -89,23 +110,23 @@ impl Firsts {
         hand_over: &impl HandOver,
     ) -> Result<(), KafkaError> {
         let (topic, partition) = (record.topic, record.partition);
-        let is_known = |topics: &HashMap<String, HashMap<u32, Partition>>| {
-            matches!(topics.get(topic).and_then(|of| of.get(&partition)), Some(Partition::Known))
-        };
-        if is_known(&self.read()) {
+        if matches!(place(&self.read(), (topic, partition)), Some(Partition::Known)) {
             return hand_over(record, opaque);
         }
         let mut topics = self.write();
         match topics.entry(topic.to_owned()).or_default().entry(partition) {
             Entry::Occupied(mut there) => match there.get_mut() {
-                Partition::Alone(behind) => behind.push_back(Kept::of(record, opaque)),
+                Partition::Alone { behind, .. } => behind.push_back(Kept::of(record, opaque)),
                 Partition::Known => return hand_over(record, opaque),
             },
             Entry::Vacant(place) => {
-                // Its report waits for this lock.
-                hand_over(record, opaque)?;
-                place.insert(Partition::Alone(VecDeque::new()));
+                // Whoever reports it sees that one is alone, and then waits for this lock.
                 self.alone.fetch_add(1, Ordering::SeqCst);
+                if let Err(refused) = hand_over(record, opaque) {
+                    self.alone.fetch_sub(1, Ordering::SeqCst);
+                    return Err(refused);
+                }
+                place.insert(Partition::Alone { first: opaque, behind: VecDeque::new() });
             }
         }
         Ok(())
@@ -116,32 +137,71 @@ impl Firsts {
     /// in their order.
     pub(crate) fn reported(
         &self,
-        (topic, partition): (&str, u32),
-        error: Option<&KafkaError>,
+        at: (&str, u32),
+        (opaque, error): (usize, Option<&KafkaError>),
         hand_over: &impl HandOver,
     ) -> Failed {
         let mut failed = Vec::new();
+        let turn = match (place(&self.read(), at), error) {
+            (Some(Partition::Alone { first, .. }), _) if *first == opaque => Turn::First,
+            (Some(Partition::Known), Some(_)) => Turn::Forget,
+            _ => Turn::Nothing,
+        };
+        match turn {
+            Turn::Nothing => {}
+            // Others have their turns in between.
+            Turn::First => while !self.follow(at, error, hand_over, &mut failed) {},
+            Turn::Forget => self.forget(at),
+        }
+        failed
+    }
+
+    fn forget(&self, (topic, partition): (&str, u32)) {
         let mut topics = self.write();
-        let Some(of_topic) = topics.get_mut(topic) else { return failed };
-        let Some(Partition::Alone(behind)) = of_topic.get_mut(&partition) else { return failed };
-        while let Some(next) = behind.pop_front() {
+        let Some(of_topic) = topics.get_mut(topic) else { return };
+        if let Some(Partition::Known) = of_topic.get(&partition) {
+            of_topic.remove(&partition);
+        }
+    }
+
+    /// Hands over some of those behind a first record that was reported; whether that is all.
+    fn follow(
+        &self,
+        (topic, partition): (&str, u32),
+        error: Option<&KafkaError>,
+        hand_over: &impl HandOver,
+        failed: &mut Failed,
+    ) -> bool {
+        let mut topics = self.write();
+        let Some(of_topic) = topics.get_mut(topic) else { return true };
+        let Some(Partition::Alone { first, behind }) = of_topic.get_mut(&partition) else {
+            return true;
+        };
+        for _ in 0..AT_ONCE {
+            let Some(next) = behind.pop_front() else {
+                match error {
+                    None => _ = of_topic.insert(partition, Partition::Known),
+                    Some(_) => _ = of_topic.remove(&partition),
+                }
+                self.alone.fetch_sub(1, Ordering::SeqCst);
+                return true;
+            };
+            let opaque = next.opaque;
             // As long under way as the first one was.
             if let Some(error) = error.filter(|_| next.since.elapsed() >= self.timeout) {
-                failed.push((next.opaque, error.clone()));
+                failed.push((opaque, error.clone()));
                 continue;
             }
             match next.send((topic, partition), hand_over) {
-                Ok(()) if error.is_some() => return failed,
+                Ok(()) if error.is_some() => {
+                    *first = opaque;
+                    return true;
+                }
                 Ok(()) => {}
                 Err(refused) => failed.push(refused),
             }
         }
-        match error {
-            None => _ = of_topic.insert(partition, Partition::Known),
-            Some(_) => _ = of_topic.remove(&partition),
-        }
-        self.alone.fetch_sub(1, Ordering::SeqCst);
-        failed
+        false
     }
 
     /// Whether a report may be that of a first record.
@@ -154,19 +214,23 @@ impl Firsts {
         let mut topics = self.write();
         let partitions = topics.values_mut().flat_map(HashMap::values_mut);
         let kept = partitions.filter_map(|partition| match partition {
-            Partition::Alone(behind) => Some(std::mem::take(behind)),
+            Partition::Alone { behind, .. } => Some(std::mem::take(behind)),
             Partition::Known => None,
         });
         kept.flatten().map(|kept| (kept.opaque, error.clone())).collect()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<String, HashMap<u32, Partition>>> {
+    fn read(&self) -> RwLockReadGuard<'_, Topics> {
         self.topics.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, HashMap<u32, Partition>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Topics> {
         self.topics.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn place<'a>(topics: &'a Topics, (topic, partition): (&str, u32)) -> Option<&'a Partition> {
+    topics.get(topic)?.get(&partition)
 }
 
 #[cfg(test)]
@@ -211,9 +275,9 @@ mod tests {
         }
     }
 
-    fn report(firsts: &Firsts, client: &Client, error: Option<&KafkaError>) -> Failed {
+    fn report(firsts: &Firsts, client: &Client, of: usize, error: Option<&KafkaError>) -> Failed {
         let take = |record: Outgoing<'_>, opaque| client.take(&record, opaque);
-        firsts.reported(("t", 0), error, &take)
+        firsts.reported(("t", 0), (of, error), &take)
     }
 
     #[test]
@@ -222,10 +286,11 @@ mod tests {
         send(&firsts, &client, 0, 1..5);
         send(&firsts, &client, 1, 5..7);
         assert_eq!(client.took(), [1, 5], "of each partition the first");
-        assert!(report(&firsts, &client, None).is_empty());
+        assert!(report(&firsts, &client, 1, None).is_empty());
         assert_eq!(client.took(), [2, 3, 4]);
         send(&firsts, &client, 0, 7..9);
         assert_eq!(client.took(), [7, 8]);
+        assert!(report(&firsts, &client, 2, None).is_empty());
         assert!(firsts.is_any_alone(), "the other partition's");
         assert_eq!(firsts.give_up(&TIMED_OUT), [(6, TIMED_OUT)]);
     }
@@ -234,24 +299,66 @@ mod tests {
     fn where_the_first_failed_the_next_goes_alone() {
         let (firsts, client) = (Firsts::new(Duration::MAX), Client::default());
         send(&firsts, &client, 0, 1..4);
-        assert!(report(&firsts, &client, Some(&TOO_LARGE)).is_empty());
+        assert!(report(&firsts, &client, 1, Some(&TOO_LARGE)).is_empty());
         assert_eq!(client.took(), [1, 2]);
-        assert!(report(&firsts, &client, None).is_empty());
+        assert!(report(&firsts, &client, 2, None).is_empty());
         assert_eq!(client.took(), [3]);
         assert!(!firsts.is_any_alone());
         let (firsts, client) = (Firsts::new(Duration::MAX), Client::default());
         send(&firsts, &client, 0, 1..2);
-        assert!(report(&firsts, &client, Some(&TIMED_OUT)).is_empty());
+        assert!(report(&firsts, &client, 1, Some(&TIMED_OUT)).is_empty());
         assert!(!firsts.is_any_alone());
         send(&firsts, &client, 0, 2..4);
         assert_eq!(client.took(), [1, 2], "nothing is known of it still");
     }
 
     #[test]
+    fn where_a_record_has_failed_the_next_one_goes_alone_again() {
+        let (firsts, client) = (Firsts::new(Duration::MAX), Client::default());
+        send(&firsts, &client, 0, 1..2);
+        report(&firsts, &client, 1, None);
+        send(&firsts, &client, 0, 2..5);
+        assert!(report(&firsts, &client, 2, Some(&TIMED_OUT)).is_empty());
+        send(&firsts, &client, 0, 5..7);
+        assert_eq!(client.took(), [1, 2, 3, 4, 5]);
+        // Of those before it nothing follows.
+        report(&firsts, &client, 3, None);
+        report(&firsts, &client, 4, Some(&TIMED_OUT));
+        assert!(client.took().is_empty());
+        report(&firsts, &client, 5, None);
+        assert_eq!(client.took(), [6]);
+    }
+
+    #[test]
+    fn who_reports_at_once_sees_that_one_is_alone() {
+        let firsts = Firsts::new(Duration::MAX);
+        let seen = Mutex::new(false);
+        let take = |_: Outgoing<'_>, _| {
+            *seen.lock().unwrap() = firsts.is_any_alone();
+            Ok(())
+        };
+        firsts.send(record(0, b"x"), 1, &take).unwrap();
+        assert!(*seen.lock().unwrap());
+    }
+
+    #[test]
+    fn many_follow_in_order_while_others_send() {
+        let (firsts, client) = (Firsts::new(Duration::MAX), Client::default());
+        send(&firsts, &client, 0, 0..3 * AT_ONCE);
+        std::thread::scope(|scope| {
+            scope.spawn(|| report(&firsts, &client, 0, None));
+            send(&firsts, &client, 0, 3 * AT_ONCE..6 * AT_ONCE);
+        });
+        assert_eq!(client.took(), (0..6 * AT_ONCE).collect::<Vec<_>>());
+        assert!(!firsts.is_any_alone());
+    }
+
+    #[test]
     fn who_waited_as_long_as_the_first_fails_with_it() {
         let (firsts, client) = (Firsts::new(Duration::ZERO), Client::default());
         send(&firsts, &client, 0, 1..4);
-        assert_eq!(report(&firsts, &client, Some(&TIMED_OUT)), [(2, TIMED_OUT), (3, TIMED_OUT)]);
+        let failed = report(&firsts, &client, 1, Some(&TIMED_OUT));
+        assert_eq!(failed, [(2, TIMED_OUT), (3, TIMED_OUT)]);
         assert_eq!(client.took(), [1]);
         assert!(!firsts.is_any_alone());
     }
@@ -265,7 +372,7 @@ mod tests {
         firsts.send(record(0, b"large"), 3, &take).unwrap();
         send(&firsts, &client, 0, 4..5);
         assert_eq!(client.took(), [2]);
-        assert_eq!(report(&firsts, &client, None), [(3, TOO_LARGE)]);
+        assert_eq!(report(&firsts, &client, 2, None), [(3, TOO_LARGE)]);
         assert_eq!(client.took(), [4]);
     }
 }

@@ -185,19 +185,24 @@ pub(crate) struct Reports {
 type Native = ThreadedProducer<Reports>;
 
 impl Reports {
-    /// A record was reported: what is behind a partition's first one is sent.
-    fn follow(&self, message: &BorrowedMessage<'_>, error: Option<&KafkaError>) {
+    /// A record was reported: what is behind a partition's first one is sent. Gives what cannot be.
+    fn follow(
+        &self,
+        message: &BorrowedMessage<'_>,
+        report: (usize, Option<&KafkaError>),
+    ) -> Failed {
         let producer = self.producer.get().and_then(Weak::upgrade);
         let hand_over = |record: Outgoing<'_>, opaque| match &producer {
             Some(producer) => hand_over(producer, record, opaque),
             None => Err(given_up()),
         };
         let partition = u32::try_from(message.partition()).unwrap_or(u32::MAX);
-        self.failed(self.firsts.reported((message.topic(), partition), error, &hand_over));
+        let failed = self.firsts.reported((message.topic(), partition), report, &hand_over);
         // This is its own thread.
         if let Some(last) = producer.and_then(Arc::into_inner) {
             end(last);
         }
+        failed
     }
 
     /// Reports what could not be sent.
@@ -255,12 +260,14 @@ impl ProducerContext for Reports {
             Ok(message) => (message, Ok(u64::try_from(message.offset()).ok())),
             Err((error, message)) => (message, Err(error.clone())),
         };
-        let error = outcome.as_ref().err().cloned();
+        // Before others may have its name.
+        let failed = match outcome.as_ref().err() {
+            None if !self.firsts.is_any_alone() => Failed::new(),
+            error => self.follow(message, (opaque, error)),
+        };
         let (taken, part) = Taken::of(opaque);
         self.flight.reported(taken, part, outcome);
-        if self.firsts.is_any_alone() {
-            self.follow(message, error.as_ref());
-        }
+        self.failed(failed);
     }
 }
 
@@ -368,7 +375,7 @@ impl Producer {
     /// reported in the producer's own thread: a flush that waits would do so in this one, too.
     fn is_reported_by(&self, until: Instant) -> bool {
         loop {
-            if self.inner().flush(Duration::ZERO).is_ok() {
+            if self.under_way() == 0 && self.inner().flush(Duration::ZERO).is_ok() {
                 return true;
             }
             if Instant::now() > until {
@@ -432,7 +439,7 @@ mod tests {
         // It has the number that brokers know it by.
         send(1, 0).recv_timeout(GRACE).unwrap().unwrap();
         // Each request is answered so late that the next one is under way.
-        broker.broker_round_trip_time(1, Duration::from_millis(300)).unwrap();
+        broker.broker_round_trip_time(1, LATE).unwrap();
         let refused = [RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
         broker.request_errors(RDKafkaApiKey::Produce, &refused);
         let told: Vec<_> = (0..30)
@@ -441,13 +448,16 @@ mod tests {
                 send(0, number)
             })
             .collect();
+        let since = Instant::now();
         for outcome in told {
             assert!(matches!(outcome.recv_timeout(GRACE), Ok(Ok(_))));
         }
+        assert!(since.elapsed() > LATE, "nothing was refused");
         assert_eq!(written(&broker), (0..30).collect::<Vec<_>>());
     }
 
     const GRACE: Duration = Duration::from_secs(60);
+    const LATE: Duration = Duration::from_millis(300);
 
     /// What a broker has in its topic.
     fn written(broker: &MockCluster<'_, impl ClientContext>) -> Vec<u8> {
