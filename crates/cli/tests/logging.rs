@@ -3,8 +3,17 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use common::{Site, interrupted_in, run};
 use serde_json::{Value, json};
+
+/// One demo or bench at a time: each has up to two dozen processes, and clients that wait ten
+/// seconds for what is late.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const DEMO: [&str; 6] = ["log", "demo", "--seconds", "2", "--rate", "4000"];
 
@@ -33,6 +42,7 @@ fn check_demo(report: &Value) {
 
 #[test]
 fn the_demo_accounts_for_every_record() {
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     check_demo(&run(&[&DEMO[..], &["--json", "--dir", path]].concat()).json());
@@ -41,6 +51,7 @@ fn the_demo_accounts_for_every_record() {
 
 #[test]
 fn the_demo_s_story_and_its_table_are_for_people() {
+    let _turn = turn();
     let text = run(&DEMO).ok();
     let parts = [
         "20 producers log, ",
@@ -58,6 +69,7 @@ fn the_demo_s_story_and_its_table_are_for_people() {
 
 #[test]
 fn without_python_all_producers_are_in_rust_and_it_is_said() {
+    let _turn = turn();
     let mut command = common::helio();
     let output = command.args(DEMO).arg("--json").env("PYTHON", "/no/such/python").output();
     let report = common::Ran::of(output.unwrap()).json();
@@ -67,6 +79,7 @@ fn without_python_all_producers_are_in_rust_and_it_is_said() {
 
 #[test]
 fn an_interrupted_demo_or_bench_leaves_nothing() {
+    let _turn = turn();
     let dir = tempfile::tempdir().unwrap();
     for args in [&["log", "demo"][..], &["bench", "logging", "--stalled", "1"]] {
         assert_eq!(interrupted_in(dir.path(), args), Some(130), "{args:?}");
@@ -88,6 +101,7 @@ fn check_bench(report: &Value) {
 
 #[test]
 fn the_bench_has_its_keys_and_its_books_close() {
+    let _turn = turn();
     let args = ["--producers", "2", "--clients", "2", "--stalled", "1", "--rate", "6000"];
     let report = Site::new().run(&[&BENCH[..], &args].concat()).json();
     check_bench(&report);
@@ -132,6 +146,7 @@ fn the_bench_has_its_keys_and_its_books_close() {
 
 #[test]
 fn the_bench_runs_without_a_client_and_as_fast_as_it_goes() {
+    let _turn = turn();
     let args = ["--clients", "0", "--rate", "max", "--size", "64", "--batch", "500,5ms"];
     let report = Site::new().run(&[&BENCH[..], &args].concat()).json();
     check_bench(&report);
@@ -143,6 +158,7 @@ fn the_bench_runs_without_a_client_and_as_fast_as_it_goes() {
 
 #[test]
 fn a_service_between_them_keeps_the_same_books() {
+    let _turn = turn();
     let args = ["--path", "central", "--producers", "2", "--rate", "2000"];
     let report = Site::new().run(&[&BENCH[..], &args].concat()).json();
     check_bench(&report);
@@ -166,6 +182,7 @@ fn what_cannot_be_is_refused() {
 #[cfg(feature = "kafka")]
 #[test]
 fn kafka_has_the_same_books() {
+    let _turn = turn();
     let Some(url) = common::broker() else { return };
     check_demo(&run(&[&DEMO[..], &["--json", "--url", &url]].concat()).json());
     check_bench(&run(&[&BENCH[..], &["--rate", "2000", "--url", &url]].concat()).json());
@@ -174,6 +191,7 @@ fn kafka_has_the_same_books() {
 #[cfg(feature = "dds")]
 #[test]
 fn dds_has_the_same_books() {
+    let _turn = turn();
     let domain = std::process::id() % 231;
     let url = format!("dds://{domain}?interface=lo&multicast=false");
     check_demo(&run(&[&DEMO[..], &["--json", "--url", &url]].concat()).json());
