@@ -38,7 +38,7 @@ pub(crate) fn letter_qos() -> Qos {
     qos.representations(&[Representation::Xcdr2])
 }
 
-/// Marks: the newest of each producer is there for who comes to know the service late.
+/// Marks: the newest of each producer and service is there for who comes to know the service late.
 pub(crate) fn stored_qos() -> Qos {
     letter_qos().keep_last(1).transient_local(Some(1))
 }
@@ -98,8 +98,9 @@ pub(crate) enum Verdict {
 }
 
 impl Stored {
-    pub(crate) fn key(&self) -> String {
-        format!("{} {} {}", self.topic, self.stand.partition, self.stand.producer)
+    /// Its key, as a service has it that is a session's: what another one says is beside it.
+    pub(crate) fn key(&self, session: &str) -> String {
+        format!("{} {} {} {session}", self.topic, self.stand.partition, self.stand.producer)
     }
 }
 

@@ -546,7 +546,8 @@ impl Durability {
         }
         let value = serde_json::to_vec(letter).unwrap_or_default();
         let Some(pen) = self.marks.get_mut(session) else { return Ok(()) };
-        pen.write(letter.key().as_bytes(), &value).map_err(|refused| match refused {
+        let key = letter.key(&self.dds.connection.tables.session);
+        pen.write(key.as_bytes(), &value).map_err(|refused| match refused {
             Refused::Full => TransportError::Outage {
                 transport: crate::SCHEME.to_owned(),
                 cause: "a participant takes no letters".to_owned(),

@@ -60,6 +60,44 @@ fn kept() -> Qos {
 }
 
 #[test]
+fn what_one_service_says_does_not_replace_what_another_says() {
+    let url = url(78);
+    let [reading, one, other] = [0; 3].map(|_| connect(&url));
+    // Nobody takes what it hears but this test.
+    let post = crate::post::Post::new("reader", Arc::new(|| ()));
+    post.hear_stored(|kind| reading.letters(kind)).unwrap();
+    let pens = [&one, &other].map(|service| {
+        let qos = stored_qos().partitions(&["reader"]).unwrap();
+        let writer = Writer::open(&service.letters(STORED).unwrap(), &qos, None).unwrap();
+        (Pen::new(writer, &service.tables.session), service.tables.session.clone())
+    });
+    let stand = Stand {
+        partition: 0,
+        producer: "Mount".parse().unwrap(),
+        incarnation: 1,
+        sequence: 7,
+        ways: [7, 0],
+    };
+    let (topic, appended, verdict) = ("kept".parse().unwrap(), 0, None);
+    let letter = Stored { topic, stand, appended, verdict };
+    let mut said: Vec<String> = Vec::new();
+    for (mut pen, session) in pens {
+        let until = Instant::now() + LONG;
+        while !pen.is_read() {
+            assert!(Instant::now() < until, "they never met");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let value = serde_json::to_vec(&letter).unwrap();
+        assert!(pen.write(letter.key(&session).as_bytes(), &value).is_ok());
+        said.push(session);
+    }
+    let mut heard: Vec<_> = post.take_stored().into_iter().map(|(service, _)| service).collect();
+    heard.sort_unstable();
+    said.sort_unstable();
+    assert_eq!(heard, said);
+}
+
+#[test]
 fn letters_that_are_wrong_are_nobodys_trouble() {
     let (url, folder) = (url(77), tempfile::tempdir().unwrap());
     let _service = Running::start(&url, folder.path());
