@@ -44,6 +44,10 @@ pub(crate) fn admin(broker: &Broker) -> Admin {
 /// How long what brokers do is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long for one answer: a client whose question got lost in a broker that stood still asks on a
+/// new connection then.
+const ASK: Duration = Duration::from_secs(5);
+
 /// Makes a topic, and waits until its broker has it, and nothing is in it: brokers hear later of
 /// what was agreed, and until then take what is written to a topic that was deleted.
 pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
@@ -55,7 +59,7 @@ pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     while let Some(Err(error)) = made() {
         assert!(Instant::now() < until, "{error:?}");
     }
-    while !matches!(admin.inner().fetch_watermarks(name, 0, PATIENCE), Ok((_, 0))) {
+    while !matches!(admin.inner().fetch_watermarks(name, 0, ASK), Ok((_, 0))) {
         assert!(Instant::now() < until, "the broker has not heard of {name}");
         std::thread::sleep(Duration::from_millis(10));
     }
