@@ -22,9 +22,10 @@
 //! topic that promises last values lies a compacted companion, `_helio.last.TOPIC`.
 //!
 //! Operation. One idempotent producer a connection, shared by all its writers: what has been
-//! acknowledged is written once and in order. The consumers of a connection are shared
-//! too: a partition is fetched by the first that does not fetch it already, so that most programs
-//! have one.
+//! acknowledged is written once and in order. For that, what is behind its first record in a
+//! partition waits for that one (`firsts`). The consumers of a connection are shared too: a
+//! partition is fetched by the first that does not fetch it already, so that most programs have
+//! one.
 
 mod admin;
 mod anew;
