@@ -18,7 +18,8 @@ bin := $(CURDIR)/$(venv)/bin
 
 conformance_page := cargo run --quiet --locked --package helio-bus --example conformance -- \
   --page docs/conformance.md --results docs/conformance
-bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/tests
+bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
+  bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
   crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/core/tests/golden/cdr
 
@@ -67,7 +68,7 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	$(bin)/ruff check python $(bench_python) $(engines_python)
 	$(bin)/ruff format --check python $(bench_python) $(engines_python)
 	cd python && $(bin)/mypy
-	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py rsyslog_speed.py
+	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py rsyslog_speed.py otlp_speed.py
 	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio lib
 
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.

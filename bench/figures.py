@@ -71,7 +71,8 @@ class Case:
     """A command line of one of the programs that measure, or a builtin; and its goals.
 
     `command` is one of `helio bench`, `python` of bench/python_speed.py, `peer` of bench/compare's
-    program, `confluent` of bench/confluent_speed.py, `rsyslog` of bench/rsyslog_speed.py.
+    program, `confluent` of bench/confluent_speed.py, `rsyslog` of bench/rsyslog_speed.py,
+    `otlp` of bench/otlp_speed.py.
     `engine` is a command line of tests/engines, without its `start`: what is to run meanwhile;
     `service` is one of `helio`, that prints JSON and takes `--dir`, which runs meanwhile too.
 
@@ -86,6 +87,7 @@ class Case:
     peer: str | None
     confluent: str | None
     rsyslog: str | None
+    otlp: str | None
     builtin: str | None
     engine: str | None
     service: str | None
@@ -99,7 +101,7 @@ class Case:
     def can_run(self) -> bool:
         """Whether there is something to run: some cases are goals of figures of others."""
         ours = (self.command, self.python, self.builtin)
-        programs = (*ours, self.peer, self.confluent, self.rsyslog)
+        programs = (*ours, self.peer, self.confluent, self.rsyslog, self.otlp)
         return any(program is not None for program in programs)
 
 
@@ -135,6 +137,7 @@ def cases(path: Path) -> list[Case]:
             peer=table.get("peer"),
             confluent=table.get("confluent"),
             rsyslog=table.get("rsyslog"),
+            otlp=table.get("otlp"),
             builtin=table.get("builtin"),
             engine=table.get("engine"),
             service=table.get("service"),

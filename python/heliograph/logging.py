@@ -19,10 +19,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import weakref
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from heliograph import _log_levels
+from heliograph._errors import StorageError
 from heliograph._heliograph import RawLogging, log_records
 
 if TYPE_CHECKING:
@@ -42,18 +44,6 @@ EMERGENCY: Final = 70
 _FORMATTER = logging.Formatter()
 
 
-_HANDLERS: weakref.WeakSet[Handler] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    """What a handler has of its parent's is not its own."""
-    for handler in _HANDLERS:
-        handler._raw = None
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
 class Figures(NamedTuple):
     """What became of the records of a handler: offered = published + shed + waiting."""
 
@@ -65,7 +55,7 @@ class Figures(NamedTuple):
     trouble: str | None
 
 
-class Handler(logging.Handler):
+class Handler(_log_levels.Publishing):
     """Publishes log records on a bus, one topic a level, as ``helio log`` reads them.
 
     A logger's dots become slashes (``CONTROL.DV11`` is ``CONTROL/DV11``). A record's arguments, and
@@ -73,8 +63,13 @@ class Handler(logging.Handler):
     ``"*"`` for everyone), ``context``, ``array``, ``antenna``, ``log_id``, ``uri`` and ``stack``
     (an id and a level) are fields of ACS's. An exception comes as data with OpenTelemetry's names.
 
+    What ``helio log level set`` and a settings file say of loggers holds for Python's own ones,
+    too: a logger that is to publish more than the program says hands it to this handler, and to no
+    others. A settings file's ``level`` is the lowest that is published of the others.
+
     A process that forks logs on in the child, over a bus of its own; the child's producer and spill
-    file have the process's number behind their names.
+    file have the process's number behind their names. Where the settings file names a spill file,
+    the child does without the settings.
 
     :param url: the bus.
     :param producer: whose records they are, a name that no other process has; by default one is
@@ -85,7 +80,10 @@ class Handler(logging.Handler):
     :param spill: a file for what the bus does not take, once 16 MiB wait in memory; it outlives the
         process. Each process needs its own.
     :param spill_bytes: how long that may become.
+    :param settings: a settings file, which goes over all this and is watched; by default the one
+        that the environment's ``HELIO_LOG_SETTINGS`` names, if it does.
     :raises HelioError: where the bus cannot be connected.
+    :raises ValueError: where the settings file is wrong.
     """
 
     def __init__(
@@ -98,12 +96,16 @@ class Handler(logging.Handler):
         batch_age: float = 0.02,
         spill: str | PathLike[str] | None = None,
         spill_bytes: int = 1 << 30,
+        settings: str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(level)
-        file = None if spill is None else (Path(spill), spill_bytes)
-        self._options = (url, producer, prefix, batch_age, file)
-        self._raw: RawLogging | None = RawLogging(*self._options)
-        _HANDLERS.add(self)
+        self._bus = (url, prefix, batch_age)
+        self._producer = producer
+        self._spill = None if spill is None else (Path(spill), spill_bytes)
+        settings = settings or os.environ.get("HELIO_LOG_SETTINGS")
+        self._settings = Path(settings) if settings else None
+        self._raw = self._open(producer, self._spill, self._settings)
+        _log_levels.follow(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record; what is wrong with it goes the way of ``logging``'s own handlers."""
@@ -120,6 +122,7 @@ class Handler(logging.Handler):
 
     def close(self) -> None:
         """Publish what is there, and end."""
+        _log_levels.leave(self)
         if self._raw:
             self._raw.close()
         super().close()
@@ -129,16 +132,37 @@ class Handler(logging.Handler):
         """What became of the records so far."""
         return Figures(*(self._raw or self._in_child()).figures())
 
+    def _open(
+        self, producer: str | None, spill: tuple[Path, int] | None, settings: Path | None
+    ) -> RawLogging:
+        url, prefix, batch_age = self._bus
+        process = f"{_program()}:{os.getpid()}"
+        return RawLogging(url, (producer, process), prefix, batch_age, spill, settings)
+
     def _in_child(self) -> RawLogging:
         """Log on in a process that was forked; logging's own lock is held."""
-        url, producer, prefix, batch_age, spill = self._options
         pid = os.getpid()
-        if producer is not None:
-            producer = f"{producer}-{pid}"
-        if spill is not None:
-            spill = (spill[0].with_name(f"{spill[0].name}-{pid}"), spill[1])
-        self._raw = RawLogging(url, producer, prefix, batch_age, spill)
+        producer = None if self._producer is None else f"{self._producer}-{pid}"
+        spill = None
+        if self._spill:
+            file, file_bytes = self._spill
+            spill = (file.with_name(f"{file.name}-{pid}"), file_bytes)
+        try:
+            self._raw = self._open(producer, spill, self._settings)
+        except StorageError:
+            # The spill file that the settings name is the parent's.
+            if not self._settings:
+                raise
+            self._raw = self._open(producer, spill, None)
+        _log_levels.follow(self)
         return self._raw
+
+
+def _program() -> str:
+    """A program's name: its file's, or its package's."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    name = path.parent.name if path.name == "__main__.py" else path.stem
+    return name if name not in ("", "-c", "-m") else "python"
 
 
 def _trace(record: logging.LogRecord) -> str | None:

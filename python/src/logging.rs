@@ -43,6 +43,12 @@ fn level(number: i64) -> Level {
     found.map_or(Level::TRACE, |(_, level)| *level)
 }
 
+/// The lowest of Python's levels whose records have a level, or a higher one.
+fn python_level(level: Level) -> i64 {
+    let from = LEVELS.iter().rev().find(|(_, of_acs)| *of_acs >= level);
+    from.map_or(LEVELS[0].0, |(from, _)| (*from).max(1))
+}
+
 /// What Python's records have by themselves; what else is in one came by `extra`.
 const OWN: [&str; 24] = [
     "name",
@@ -101,24 +107,28 @@ impl RawLogging {
     fn new(
         py: Python<'_>,
         url: &str,
-        producer: Option<&str>,
+        whose: (Option<String>, String),
         prefix: &str,
         batch_age: f64,
         spill: Option<(PathBuf, u64)>,
+        settings: Option<PathBuf>,
     ) -> PyResult<Self> {
+        let (producer, process) = whose;
         let age = Duration::try_from_secs_f64(batch_age);
         let age = age.map_err(|_| PyValueError::new_err(format!("batch_age={batch_age}")))?;
         let options = LogOptions {
             lanes: Lanes::default().prefix(prefix),
+            process,
             batch_age: age,
             // Python's own loggers and the handler say what is enabled.
             level: Level::TRACE,
             spill: spill.map(|(file, bytes)| Spill { file, bytes }),
+            settings,
             ..LogOptions::default()
         };
         let mut builder = Bus::builder();
         if let Some(producer) = producer {
-            builder = builder.producer(producer);
+            builder = builder.producer(&producer);
         }
         let started = py.detach(|| Logging::start(builder.connect(url)?, options));
         let logging = started.map_err(|error| refused(&error))?;
@@ -173,6 +183,19 @@ impl RawLogging {
         let time = Tai::from_unix_nanos(unix.saturating_mul(1_000));
         logger.record_at(time, level(number), site, |record| record.clone_from(&body));
         Ok(())
+    }
+
+    /// How often levels have been changed from outside.
+    fn level_changes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.maker.check(WHAT)?;
+        Ok(self.lock(py).get(WHAT)?.logging.wait_levels(0, Duration::ZERO))
+    }
+
+    /// The lowest of Python's levels that a pattern has a logger publish; none where none says it.
+    fn ruled_level(&self, py: Python<'_>, name: &str) -> PyResult<Option<i64>> {
+        self.maker.check(WHAT)?;
+        let logging = Arc::clone(&self.lock(py).get(WHAT)?.logging);
+        Ok(logging.ruled_level_of(&name.replace('.', "/")).map(python_level))
     }
 
     /// Waits until all is published or shed, at most so many seconds; whether it was.

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import program
 
 import heliograph as helio
 from heliograph import sync
 from heliograph.logging import ALERT, NOTICE, Handler, records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+PATIENCE_S = 60
 LEVELS = ["TRACE", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT"]
 
 
@@ -69,6 +74,8 @@ def test_a_record_has_what_python_knows_of_it(
     assert record["file"] == __file__
     assert record["routine"] == "test_a_record_has_what_python_knows_of_it"
     assert (record["thread"], record["sequence"]) == ("MainThread", 1)
+    # The program is pytest, by whatever door.
+    assert record["process"].endswith(f"test:{os.getpid()}")
     assert handler.figures == (1, 1, 0, 0, None)
 
 
@@ -167,6 +174,101 @@ def test_a_child_logs_on_by_itself(tmp_path: Path) -> None:
         ("CONTROL/DV11", "behind"),
         (f"CONTROL/DV11-{child}", "in the child"),
     }
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def dv11() -> Iterator[logging.Logger]:
+    """A logger that Python knows by its name, with a child."""
+    log = logging.getLogger("DV11")
+    log.setLevel(logging.INFO)
+    log.getChild("Mount")
+    yield log
+    log.handlers.clear()
+    until(lambda: not log.filters)
+    log.setLevel(logging.NOTSET)
+
+
+def test_levels_at_run_time_hold_for_python_s_own_loggers(
+    tmp_path: Path, dv11: logging.Logger
+) -> None:
+    """A console beside the handler gets what it got before."""
+    url = f"journal:{tmp_path / 'journal'}"
+    handler, console = Handler(url, producer="CONTROL/DV11"), logging.StreamHandler(io.StringIO())
+    dv11.addHandler(handler)
+    dv11.addHandler(console)
+    mount = dv11.getChild("Mount")
+
+    def level(*arguments: str) -> None:
+        command = [program(), "log", "level", *arguments, "--url", url]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    mount.debug("before")
+    level("set", "DV11/*", "DEBUG")
+    until(lambda: mount.isEnabledFor(logging.DEBUG))
+    later = dv11.getChild("Later")
+    until(lambda: later.isEnabledFor(logging.DEBUG))
+    for log in (dv11, mount, later):
+        log.debug("meanwhile")
+        log.info("always")
+    mount.setLevel(logging.WARNING)
+    until(lambda: mount.level == logging.DEBUG)
+    mount.info("still")
+    level("clear", "DV11/*")
+    until(lambda: mount.level == logging.WARNING and later.level == logging.NOTSET)
+    until(lambda: not mount.filters)
+    for log in (dv11, mount, later):
+        log.debug("behind")
+    mount.setLevel(logging.NOTSET)
+    handler.close()
+    # Who sets levels leaves records, too.
+    all_there = [(record["logger"], record["message"]) for record in read(url, producer=None)]
+    found = [(logger, message) for logger, message in all_there if logger.startswith("DV11")]
+    assert found == [
+        ("DV11/Mount", "meanwhile"),
+        ("DV11/Later", "meanwhile"),
+        ("DV11", "always"),
+        ("DV11/Mount", "always"),
+        ("DV11/Later", "always"),
+        ("DV11/Mount", "still"),
+    ]
+    assert console.stream.getvalue().split() == ["always"] * 3
+
+
+def test_a_settings_file_goes_over_what_the_program_says(
+    url: str, tmp_path: Path, dv11: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also over the handler's own level, and also while it runs."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("loggers: [{logger: DV11, level: DEBUG}]\nbatch_age: 1ms\n")
+    monkeypatch.setenv("HELIO_LOG_SETTINGS", str(settings))
+    handler = Handler(url, producer="CONTROL/DV11", level=logging.ERROR)
+    dv11.addHandler(handler)
+    mount = dv11.getChild("Mount")
+    until(lambda: dv11.isEnabledFor(logging.DEBUG))
+    assert not mount.isEnabledFor(logging.DEBUG)
+    dv11.debug("first")
+    dv11.warning("second")
+    mount.warning("not this")
+    settings.write_text("level: CRITICAL\nloggers: [{logger: DV11/Mount, level: TRACE}]\n")
+    until(lambda: mount.isEnabledFor(1) and dv11.level == logging.INFO)
+    mount.log(1, "third")
+    dv11.error("nor this")
+    dv11.critical("fourth")
+    handler.close()
+    # What the handler says itself, of settings and the like, is its process's.
+    found = [record["message"] for record in read(url) if record["logger"].startswith("DV11")]
+    assert sorted(found) == ["first", "fourth", "second", "third"]
+    settings.write_text("levels: 1")
+    with pytest.raises(ValueError, match=r"settings.yaml, line 1: .*levels"):
+        Handler(url)
 
 
 def test_a_bus_that_is_not_there_and_a_file_that_is_another_s_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use helio_bus::{Bus, BusUrl, SchemaText, Topic, TopicName, TopicSpec};
+use helio_bus::{Builder, Bus, BusUrl, SchemaText, Topic, TopicName, TopicSpec};
 use helio_core::Qos;
 
 use crate::error::{CliError, CliResult};
@@ -63,12 +63,15 @@ pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
 
 /// Connects, under a producer's name where one is given.
 pub(crate) fn connect(given: Option<&str>, producer: Option<&str>) -> CliResult<Bus> {
-    let url = url(given)?;
-    let builder = match producer {
+    Ok(builder(producer).connect(&url(given)?)?)
+}
+
+/// What connects, under a producer's name where one is given.
+pub(crate) fn builder(producer: Option<&str>) -> Builder {
+    match producer {
         Some(name) => Bus::builder().producer(name),
         None => Bus::builder(),
-    };
-    Ok(builder.connect(&url)?)
+    }
 }
 
 /// A topic's name, as the command line has it.

@@ -34,8 +34,8 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
         return Err(CliError::Usage(text.to_owned()));
     }
     let url = open::url(url)?;
-    let bus = open::connect(Some(&url), args.producer.as_deref())?;
-    let mut server = Server::start(bus, options(args))?;
+    let builder = open::builder(args.producer.as_deref());
+    let mut server = Server::connect(builder, &url, options(args))?;
     let open = |endpoint| server.listen(endpoint);
     let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let otlp = server.intake().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use helio_bus::Bus;
+use helio_bus::{Builder, Bus};
 use helio_logging::{LogError, LogOptions, Logging};
 use rustix::process::{Resource, getrlimit};
 use thiserror::Error;
@@ -60,7 +60,7 @@ pub enum ServeError {
 /// Takes records at its edges, and publishes them. When it is dropped, it [ends](Self::end).
 ///
 /// ```
-/// use helio_bus::Bus;
+/// use helio_bus::{Builder, Bus};
 /// use helio_log_serve::{Endpoint, Format, Options, Server, Via};
 ///
 /// let mut server = Server::start(Bus::connect("memory:")?, Options::default())?;
@@ -89,7 +89,19 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn start(bus: Bus, options: Options) -> Result<Self, ServeError> {
-        let logging = Logging::start(bus, options.log.clone())?;
+        Self::over(Logging::start(bus, options.log.clone())?, options)
+    }
+
+    /// The same over a bus that need not be there yet: what comes meanwhile waits as it does while
+    /// the bus is away ([`Logging::connect`]).
+    ///
+    /// # Errors
+    /// [`ServeError`] where waiting mends nothing.
+    pub fn connect(builder: Builder, url: &str, options: Options) -> Result<Self, ServeError> {
+        Self::over(Logging::connect(builder, url, options.log.clone())?, options)
+    }
+
+    fn over(logging: Logging, options: Options) -> Result<Self, ServeError> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         // Reading and decoding; the bus has threads of its own.
         let builder = builder.worker_threads(2).thread_name("log-serve").enable_all();

@@ -73,6 +73,28 @@ fn each_format_comes_by_each_way() {
 }
 
 #[test]
+fn what_comes_before_the_bus_is_there_is_published_when_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("disk");
+    // The disk is not mounted yet.
+    std::fs::write(&place, "").unwrap();
+    let url = format!("journal:{}", place.join("journal").display());
+    let mut server = Server::connect(Bus::builder(), &url, options()).unwrap();
+    let by_tcp = listen(&mut server, Format::Syslog, tcp());
+    send_tcp(&by_tcp, b"<29>ntpd: one\n");
+    wait_until(|| server.account().received == 1);
+    assert!(server.trouble().is_some_and(|told| told.contains("journal")));
+    std::fs::remove_file(&place).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    wait_until(|| server.account().published == 1);
+    assert_eq!(server.trouble(), None);
+    send_tcp(&by_tcp, b"<29>ntpd: two\n");
+    let account = server.end();
+    adds_up(&account);
+    assert_eq!((account.received, account.published), (2, 2), "{account:?}");
+}
+
+#[test]
 fn what_is_wrong_is_counted_by_sender_and_cause_and_told() {
     let bus = bus();
     let mut server = Server::start(bus.clone(), options()).unwrap();

@@ -68,34 +68,47 @@ fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResul
 }
 
 enum Writer<W: Write + Send> {
-    Texts { format: FormatArg, columns: Vec<Column>, bytes: Vec<u8>, out: W },
+    Text { text: Text, bytes: Vec<u8>, out: W },
     Table(Box<Table<W>>),
+}
+
+/// What is written record by record.
+enum Text {
+    Json,
+    Xml,
+    Csv(Vec<Column>),
 }
 
 impl<W: Write + Send> Writer<W> {
     fn begin(format: FormatArg, mut out: W) -> io::Result<Self> {
-        let columns: Vec<_> = csv::NAMES.into_iter().map(Column::Field).collect();
         let mut bytes = Vec::new();
-        match format {
-            FormatArg::Jsonl => {}
-            FormatArg::Xml => bytes.extend_from_slice(acs_xml::DOCUMENT_START.as_bytes()),
-            FormatArg::Csv => csv::write_header(&columns, &mut bytes),
+        let text = match format {
+            FormatArg::Jsonl => Text::Json,
+            FormatArg::Xml => {
+                bytes.extend_from_slice(acs_xml::DOCUMENT_START.as_bytes());
+                Text::Xml
+            }
+            FormatArg::Csv => {
+                let columns: Vec<_> = csv::NAMES.into_iter().map(Column::Field).collect();
+                csv::write_header(&columns, &mut bytes);
+                Text::Csv(columns)
+            }
             FormatArg::Parquet => return Ok(Self::Table(Box::new(Table::new(out)?))),
-        }
+        };
         out.write_all(&bytes)?;
-        Ok(Self::Texts { format, columns, bytes, out })
+        Ok(Self::Text { text, bytes, out })
     }
 
     fn add(&mut self, record: &Record) -> io::Result<()> {
-        let (format, columns, bytes, out) = match self {
+        let (text, bytes, out) = match self {
             Self::Table(table) => return table.add(record),
-            Self::Texts { format, columns, bytes, out } => (format, columns, bytes, out),
+            Self::Text { text, bytes, out } => (text, bytes, out),
         };
         bytes.clear();
-        match format {
-            FormatArg::Xml => acs_xml::write(record, bytes),
-            FormatArg::Csv => csv::write(record, columns, bytes),
-            FormatArg::Jsonl | FormatArg::Parquet => json::write(record, bytes),
+        match text {
+            Text::Json => json::write(record, bytes),
+            Text::Xml => acs_xml::write(record, bytes),
+            Text::Csv(columns) => csv::write(record, columns, bytes),
         }
         out.write_all(bytes)
     }
@@ -103,8 +116,8 @@ impl<W: Write + Send> Writer<W> {
     fn end(self) -> io::Result<W> {
         match self {
             Self::Table(table) => table.finish(),
-            Self::Texts { format, mut out, .. } => {
-                if format == FormatArg::Xml {
+            Self::Text { text, mut out, .. } => {
+                if let Text::Xml = text {
                     out.write_all(acs_xml::DOCUMENT_END.as_bytes())?;
                 }
                 Ok(out)

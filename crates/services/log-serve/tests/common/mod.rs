@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::Bus;
 use helio_log_serve::{Account, Endpoint, Format, Options, Server, Via};
@@ -56,6 +56,15 @@ pub(crate) fn send_unix(to: &str, bytes: &[u8]) {
 
 pub(crate) fn send_unix_datagram(to: &str, bytes: &[u8]) {
     UnixDatagram::unbound().unwrap().send_to(bytes, to).unwrap();
+}
+
+/// Waits until something holds.
+pub(crate) fn wait_until(holds: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "it never does");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits until the other end closes a connection.

@@ -62,15 +62,17 @@ impl Rules {
 
     /// The levels of a logger, of which the program may have said one.
     pub(crate) fn of(&self, name: &str, own: Option<Level>) -> (Level, Threshold) {
-        let (mut remote, mut local) = (None, None);
-        for rule in self.rules.iter().filter(|rule| rule.glob.matches(name)) {
-            remote = remote.or(rule.remote);
-            local = local.or(rule.local);
-            if remote.is_some() && local.is_some() {
-                break;
-            }
-        }
-        (remote.or(own).unwrap_or(self.remote), local.unwrap_or(self.local))
+        let local = self.matching(name).find_map(|rule| rule.local);
+        (self.remote(name).or(own).unwrap_or(self.remote), local.unwrap_or(self.local))
+    }
+
+    /// The lowest level that is published by what a pattern says of the logger.
+    pub(crate) fn remote(&self, name: &str) -> Option<Level> {
+        self.matching(name).find_map(|rule| rule.remote)
+    }
+
+    fn matching(&self, name: &str) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(move |rule| rule.glob.matches(name))
     }
 }
 

@@ -519,6 +519,13 @@ impl Logging {
         level.unwrap_or_else(|| self.inner.ruling.rules().of(name, None).0)
     }
 
+    /// The lowest level that a logger publishes by a pattern, of run time or of the settings file;
+    /// none where no pattern says it: for front ends whose loggers have levels of their own.
+    #[must_use]
+    pub fn ruled_level_of(&self, name: &str) -> Option<Level> {
+        self.inner.ruling.rules().remote(name)
+    }
+
     /// The lowest level of a logger that goes anywhere: is published, printed, or kept for when an
     /// error comes.
     #[must_use]

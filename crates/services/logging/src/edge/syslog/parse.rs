@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 
-use helio_core::Tai;
+use helio_core::{Tai, TraceId};
 
+use super::write::{DATA, FIELDS};
 use super::{Arrival, FACILITIES, FACILITY, MAX_MESSAGE_BYTES, RAW, SyslogError};
+use crate::edge::json::from_hex;
 use crate::edge::shown;
 use crate::edge::utc::{self, Civil, Digit};
 use crate::level::Level;
-use crate::record::Record;
+use crate::record::{Audiences, Record};
 use crate::value::Value;
 
 /// Reads a message, without a frame around it; a line's end or a zero byte behind it is none of it.
@@ -83,7 +85,7 @@ fn rfc5424(text: &str, record: &mut Record) -> Result<(), &'static str> {
     record.log_id = next("MSGID")?;
     let message = match rest.strip_prefix('-') {
         Some(rest) => rest,
-        None => structured_data(rest, &mut record.data).ok_or("STRUCTURED-DATA")?,
+        None => structured_data(rest, record).ok_or("STRUCTURED-DATA")?,
     };
     record.text = match message.strip_prefix(' ') {
         // The mark says that the message is UTF-8, which is known by now.
@@ -100,24 +102,24 @@ fn field(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Takes elements in brackets, at least one, and gives what stands behind them.
-fn structured_data<'a>(text: &'a str, data: &mut Vec<(String, Value)>) -> Option<&'a str> {
+fn structured_data<'a>(text: &'a str, record: &mut Record) -> Option<&'a str> {
     let mut rest = text.strip_prefix('[')?;
     loop {
         let end = rest.find([' ', ']']).filter(|end| *end > 0)?;
         let id = &rest[..end];
         rest = &rest[end..];
         let mut empty = true;
-        while let Some(parameter) = rest.strip_prefix(' ') {
-            let (name, behind) = parameter.split_once("=\"")?;
+        while let Some(found) = rest.strip_prefix(' ') {
+            let (name, behind) = found.split_once("=\"")?;
             if name.is_empty() || name.contains([' ', ']', '"']) {
                 return None;
             }
             let (value, behind) = quoted(behind)?;
-            data.push((format!("{id}.{name}"), Value::Text(value)));
+            parameter(record, (id, name), value);
             (rest, empty) = (behind, false);
         }
         if empty {
-            data.push((id.to_owned(), Value::Null));
+            record.data.push((id.to_owned(), Value::Null));
         }
         rest = rest.strip_prefix(']')?;
         match rest.strip_prefix('[') {
@@ -125,6 +127,53 @@ fn structured_data<'a>(text: &'a str, data: &mut Vec<(String, Value)>) -> Option
             None => return Some(rest),
         }
     }
+}
+
+/// Takes a parameter: those that are written here come back as what they were, others are data.
+fn parameter(record: &mut Record, (id, name): (&str, &str), value: String) {
+    if id == DATA {
+        record.data.push((name.to_owned(), Value::Text(value)));
+    } else if id != FIELDS || field_of_record(record, name, &value).is_none() {
+        record.data.push((format!("{id}.{name}"), Value::Text(value)));
+    }
+}
+
+/// Sets what the header has no place for; none where it is no field, or not such a value.
+fn field_of_record(record: &mut Record, name: &str, value: &str) -> Option<()> {
+    match name {
+        "level" => record.level = value.parse().ok()?,
+        "line" => record.site.line = value.parse().ok()?,
+        "sequence" => record.sequence = value.parse().ok()?,
+        "trace_id" => record.trace = Some(TraceId(from_hex(value)?)),
+        "span_id" => record.span = Some(from_hex(value)?),
+        "stack_id" => value.clone_into(&mut record.stack.get_or_insert_default().id),
+        "stack_level" => {
+            let level = value.parse().ok()?;
+            record.stack.get_or_insert_default().level = level;
+        }
+        "audiences" if value == "*" => record.audiences = Audiences::everyone(),
+        "audiences" => record.audiences = Audiences::of(value.split(' ')),
+        name => value.clone_into(text_of(record, name)?),
+    }
+    Some(())
+}
+
+fn text_of<'a>(record: &'a mut Record, name: &str) -> Option<&'a mut String> {
+    Some(match name {
+        "host" => &mut record.host,
+        "logger" => &mut record.logger,
+        "process" => &mut record.process,
+        "log_id" => &mut record.log_id,
+        "thread" => &mut record.thread,
+        "context" => &mut record.context,
+        "file" => &mut record.site.file,
+        "routine" => &mut record.site.routine,
+        "array" => &mut record.array,
+        "antenna" => &mut record.antenna,
+        "uri" => &mut record.uri,
+        "producer" => &mut record.producer,
+        _ => return None,
+    })
 }
 
 /// A value up to its quote, and what stands behind it. A backslash before anything but a quote, a

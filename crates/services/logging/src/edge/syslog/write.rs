@@ -12,7 +12,7 @@ use crate::value::Value;
 /// The elements of structured data for what a header has no place for, and for data pairs. The
 /// number is the one that is reserved for examples (RFC 5612) until the project has one of its own.
 pub(super) const FIELDS: &str = "record@32473";
-const DATA: &str = "data@32473";
+pub(super) const DATA: &str = "data@32473";
 /// The elements that need no number (RFC 5424, section 7).
 const REGISTERED: [&str; 3] = ["timeQuality", "origin", "meta"];
 
