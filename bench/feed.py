@@ -16,7 +16,7 @@ TICK_S = 0.01
 # A service that takes nothing for so long has failed.
 PATIENCE_S = 60.0
 # How a bench says that there is no such program here; bench/run goes on then.
-NOT_THERE = 3
+NOT_THERE = 77
 
 
 def not_there(why: str) -> NoReturn:
@@ -114,5 +114,5 @@ def fed(
         "offered": offered,
         "delivered": kept,
         "dropped": 0,
-        "unaccounted": offered - kept,
+        "unaccounted": abs(offered - kept),
     }

@@ -21,7 +21,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from feed import PATIENCE_S, TICK_S, fed, free_port, not_there, options, schedule
+try:
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+        ExportLogsServiceRequest,
+        ExportLogsServiceResponse,
+    )
+except ImportError:
+    sys.exit("otlp_speed: there is no package opentelemetry-proto")
+
+from feed import PATIENCE_S, TICK_S, fed, free_port, not_there, options, schedule, until_kept
 
 # The SDKs' own exporters send as many at most.
 GATHERED = 512
@@ -70,10 +78,6 @@ def command(given: argparse.Namespace, folder: Path, port: int) -> list[str]:
 
 def request(given: argparse.Namespace, records: int) -> bytes:
     """So many records, as OpenTelemetry's classes write them."""
-    try:
-        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-    except ImportError:
-        not_there("otlp_speed: there is no package opentelemetry-proto")
     message = ExportLogsServiceRequest()
     resource = message.resource_logs.add()
     name = resource.resource.attributes.add(key="service.name")
@@ -86,7 +90,7 @@ def request(given: argparse.Namespace, records: int) -> bytes:
     return written
 
 
-def connected(port: int) -> http.client.HTTPConnection:
+def connected(service: subprocess.Popen[bytes], port: int) -> http.client.HTTPConnection:
     """A connection to the service, once it listens."""
     until = time.monotonic() + PATIENCE_S
     while True:
@@ -94,11 +98,29 @@ def connected(port: int) -> http.client.HTTPConnection:
         try:
             connection.connect()
         except OSError:
-            if time.monotonic() > until:
+            if service.poll() is not None or time.monotonic() > until:
                 sys.exit("otlp_speed: the service does not listen")
             time.sleep(TICK_S)
         else:
             return connection
+
+
+def post(connection: http.client.HTTPConnection, body: bytes) -> None:
+    """Sends a request, again where the service says that it has no room at the moment."""
+    while True:
+        connection.request("POST", "/v1/logs", body, {"Content-Type": "application/x-protobuf"})
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status == http.HTTPStatus.OK:
+            if ExportLogsServiceResponse.FromString(said).partial_success.rejected_log_records:
+                sys.exit(f"otlp_speed: {said!r}")
+            return
+        if answer.status not in (
+            http.HTTPStatus.TOO_MANY_REQUESTS,
+            http.HTTPStatus.SERVICE_UNAVAILABLE,
+        ):
+            sys.exit(f"otlp_speed: {answer.status} {said!r}")
+        time.sleep(TICK_S)
 
 
 def kept(given: argparse.Namespace, folder: Path) -> int:
@@ -118,27 +140,23 @@ def measured(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     body = request(given, GATHERED)
     service = subprocess.Popen(command(given, folder, port), stdout=subprocess.DEVNULL)
     try:
-        connection = connected(port)
+        connection = connected(service, port)
 
         def send() -> int:
             offered = waiting = 0
             for records in schedule(given, GATHERED):
                 waiting += records
                 for _ in range(waiting // GATHERED):
-                    head = {"Content-Type": "application/x-protobuf"}
-                    connection.request("POST", "/v1/logs", body, head)
-                    answer = connection.getresponse()
-                    said = answer.read()
-                    if answer.status != http.HTTPStatus.OK or b"rejected" in said:
-                        sys.exit(f"otlp_speed: {answer.status} {said!r}")
+                    post(connection, body)
                     offered += GATHERED
                 waiting %= GATHERED
             return offered
 
-        def settle(_: int) -> tuple[int, float]:
+        def settle(offered: int) -> tuple[int, float]:
             end = time.monotonic()
             time.sleep(SETTLING_S)
-            return kept(given, folder), end
+            found, _ = until_kept(offered, lambda: kept(given, folder))
+            return found, end
 
         return fed(given, service.pid, send, settle)
     finally:

@@ -37,7 +37,10 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "otelcol", Version: "bench"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
-			ResolverSettings: confmap.ResolverSettings{ProviderFactories: files},
+			ResolverSettings: confmap.ResolverSettings{
+				ProviderFactories: files,
+				DefaultScheme:     "file",
+			},
 		},
 	})
 	if err := command.Execute(); err != nil {

@@ -32,20 +32,35 @@ class Publishing(logging.Handler):
     _raw: RawLogging | None = None
 
 
-class _Lowered:
-    """What was done to a logger."""
+class _Given(int):
+    """A level that a logger has been given here: who saves it and sets it again sets the same."""
 
-    def __init__(self, said: int) -> None:
-        self.said = self.given = said
-        """The logger's level as the program has set it, and the one it has been given instead."""
+    said: int
+    """The level that the program has set."""
+
+
+def _said(logger: logging.Logger) -> int:
+    level = logger.level
+    return level.said if isinstance(level, _Given) else level
+
+
+class _Lowered:
+    """A filter of a logger, which hands on what only some handlers take."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.logger = logger
         self.takers: tuple[int, list[tuple[Publishing, int]]] = (0, [])
         """The lowest level that goes to all handlers, and who takes from which level on."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hand a record to those who take it but would not get it otherwise."""
         own, takers = self.takers
-        for handler, level in takers:
-            if level <= record.levelno < max(own, handler.level) and handler in _HANDLERS:
+        level = self.logger.level
+        if level and not isinstance(level, _Given):
+            # The program has set it since.
+            own = level
+        for handler, lowest in takers:
+            if lowest <= record.levelno < max(own, handler.level) and handler in _HANDLERS:
                 handler.handle(record)
         return record.levelno >= own
 
@@ -54,16 +69,21 @@ _HANDLERS: weakref.WeakSet[Publishing] = weakref.WeakSet()
 _LOWERED: dict[logging.Logger, _Lowered] = {}
 _SOME = threading.Event()
 _THREADS: list[threading.Thread] = []
-_STARTING = threading.Lock()
+_LOCK = threading.Lock()
+"""Of the handlers and the thread; held where nothing else is waited for."""
 
 
 def _forked() -> None:
     """What handlers have of their parent's is not their own, and its thread is not there."""
-    global _SOME, _STARTING
-    _SOME, _STARTING = threading.Event(), threading.Lock()
+    global _SOME, _LOCK
+    _SOME, _LOCK = threading.Event(), threading.Lock()
     _THREADS.clear()
     for handler in list(_HANDLERS):
         handler._raw = None
+    for logger, lowered in list(_LOWERED.items()):
+        logger.setLevel(_said(logger))
+        logger.removeFilter(lowered.filter)
+    _LOWERED.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -71,39 +91,42 @@ os.register_at_fork(after_in_child=_forked)
 
 def follow(handler: Publishing) -> None:
     """Have loggers follow what is said to a handler, until it is let go."""
-    _HANDLERS.add(handler)
-    _SOME.set()
-    with _STARTING:
+    with _LOCK:
+        _HANDLERS.add(handler)
+        _SOME.set()
         if not _THREADS:
-            _THREADS.append(threading.Thread(target=_look, name="helio-log-levels", daemon=True))
-            _THREADS[0].start()
+            thread = threading.Thread(target=_look, name="helio-log-levels", daemon=True)
+            thread.start()
+            _THREADS.append(thread)
 
 
 def leave(handler: Publishing) -> None:
     """Let a handler go; a moment later its loggers are as the program has them."""
-    _HANDLERS.discard(handler)
+    with _LOCK:
+        _HANDLERS.discard(handler)
 
 
 def _look() -> None:
     seen, pause = None, threading.Event()
     while True:
-        handlers = sorted(_HANDLERS, key=id)
-        loggers = _loggers()
-        now = (
-            [(id(handler), handler.level, _changes(handler)) for handler in handlers],
-            [(logger.level, logger.propagate, [*map(id, logger.handlers)]) for logger in loggers],
-        )
-        if now != seen:
-            _apply(loggers, handlers)
-            seen = now
-        if handlers:
-            # So that who drops a handler without closing it is not held up by this.
-            del handlers
+        with _LOCK:
+            handlers = sorted(_HANDLERS, key=id)
+            if not handlers:
+                _SOME.clear()
+        # Programs change loggers and handlers meanwhile: what fails is done by the next look.
+        with contextlib.suppress(Exception):
+            loggers = _loggers()
+            now = ([(id(one), one.level, _changes(one)) for one in handlers], _state(loggers))
+            if now != seen:
+                _apply(loggers, handlers)
+                seen = now
+        some = bool(handlers)
+        # So that who drops a handler without closing it is not held up by this.
+        del handlers
+        if some:
             pause.wait(_LOOKING_S)
         else:
-            _SOME.clear()
-            if not _HANDLERS:
-                _SOME.wait()
+            _SOME.wait()
 
 
 def _loggers() -> list[logging.Logger]:
@@ -111,6 +134,14 @@ def _loggers() -> list[logging.Logger]:
     known = [*logging.root.manager.loggerDict.values()]
     loggers = [logger for logger in known if isinstance(logger, logging.Logger)]
     return [logging.root, *sorted(loggers, key=lambda logger: logger.name.count("."))]
+
+
+def _state(loggers: list[logging.Logger]) -> object:
+    """What decides of a logger's records besides what is said from outside."""
+    return [
+        (one.level, _said(one), one.propagate, [*map(id, one.handlers)], [*map(id, one.filters)])
+        for one in loggers
+    ]
 
 
 def _changes(handler: Publishing) -> int:
@@ -127,35 +158,40 @@ def _ruled(handler: Publishing, name: str) -> int | None:
 
 
 def _apply(loggers: list[logging.Logger], handlers: list[Publishing]) -> None:
-    said: dict[logging.Logger | None, int] = {}
+    own: dict[logging.Logger | None, int] = {}
     for logger in loggers:
-        lowered = _LOWERED.get(logger) or _Lowered(logger.level)
-        if logger.level != lowered.given:
-            # The program has set it since.
-            lowered.said = lowered.given = logger.level
-        said[logger] = own = lowered.said or said.get(logger.parent, logging.NOTSET)
+        level, said = logger.level, _said(logger)
+        own[logger] = lowest = said or own.get(logger.parent, logging.NOTSET)
         ruled = ((handler, _ruled(handler, logger.name)) for handler in _reached(logger, handlers))
         takers = [
-            (handler, level)
-            for handler, level in ruled
-            if level is not None and level < max(own, handler.level)
+            (handler, from_level)
+            for handler, from_level in ruled
+            if from_level is not None and from_level < max(lowest, handler.level)
         ]
-        lowest = min([own, *(level for _, level in takers)])
+        wanted = min([lowest, *(from_level for _, from_level in takers)])
         inherited = logger.parent.getEffectiveLevel() if logger.parent else logging.NOTSET
-        lowered.takers = (own, takers)
-        lowered.given = lowered.said if lowest == (lowered.said or inherited) else lowest
-        # The filter is there before what it is for, and until it is over.
-        if takers or lowered.given != lowered.said:
-            _LOWERED[logger] = lowered
-            logger.addFilter(lowered.filter)
-            _set(logger, lowered.given)
-        elif _LOWERED.pop(logger, None):
-            _set(logger, lowered.given)
-            logger.removeFilter(lowered.filter)
+        given = said
+        if wanted != (said or inherited):
+            given = _Given(wanted)
+            given.said = said
+        if logger.level is not level:
+            # The program has set it just now: the next look's.
+            continue
+        # The filter is there before what it is for, and until it is over; behind all others.
+        if takers or isinstance(given, _Given):
+            lowered = _LOWERED.setdefault(logger, _Lowered(logger))
+            lowered.takers = (own[logger], takers)
+            if logger.filters[-1:] != [lowered.filter]:
+                logger.removeFilter(lowered.filter)
+                logger.addFilter(lowered.filter)
+            _set(logger, given)
+        elif gone := _LOWERED.pop(logger, None):
+            _set(logger, given)
+            logger.removeFilter(gone.filter)
 
 
 def _set(logger: logging.Logger, level: int) -> None:
-    if logger.level != level:
+    if logger.level != level or type(logger.level) is not type(level):
         logger.setLevel(level)
 
 

@@ -174,7 +174,6 @@ fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliRe
         path.rss_mb = served.used.rss_mb;
         for report in clients.values_mut().chain(stalled.values_mut()) {
             report.account.shed += served.dropped;
-            report.account.offered += served.own;
         }
     }
     crew.finish()?;

@@ -35,7 +35,13 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     }
     let url = open::url(url)?;
     let builder = open::builder(args.producer.as_deref());
-    let mut server = Server::connect(builder, &url, options(args))?;
+    let listens = args.otlp_grpc.is_some() || args.otlp_http.is_some();
+    let mut server = if listens || endpoints.iter().any(|endpoint| endpoint.via != Via::Input) {
+        Server::connect(builder, &url, options(args))?
+    } else {
+        // What only reads its input ends with it, and does not wait for a bus.
+        Server::start(builder.connect(&url)?, options(args))?
+    };
     let open = |endpoint| server.listen(endpoint);
     let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let otlp = server.intake().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();

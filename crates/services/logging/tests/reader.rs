@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Lagging, Qos, Tai, TopicSpec};
 use helio_core::qos::Retention;
@@ -17,6 +17,8 @@ use proptest::prelude::*;
 use support::Producer;
 
 const ALL: usize = usize::MAX;
+/// A loaded machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn reader(bus: &Bus, options: ReaderOptions) -> Reader {
     Reader::open(bus, &Lanes::default(), options).unwrap()
@@ -261,6 +263,16 @@ fn what_retention_took_is_told_and_counted() {
         let cursor = reader.cursor();
         for _ in 0..400 {
             mount.packet(Level::INFO, vec![0; 100]);
+        }
+        // Retention takes its time, and what a reader has before its eyes it may finish.
+        let until = Instant::now() + PATIENCE;
+        let oldest = || {
+            let mut resumed = self::reader(bus, past(Start::Cursor(cursor.clone())));
+            visit(&mut resumed, 8).records.last().map_or(0, |(.., number)| *number)
+        };
+        while oldest() < 20_000 {
+            assert!(Instant::now() < until, "too little is removed");
+            std::thread::sleep(Duration::from_millis(5));
         }
         let read = visit(&mut reader, ALL);
         let gaps = read.gaps();

@@ -66,7 +66,7 @@ impl Client {
         loop {
             match orders.try_recv() {
                 Ok(ClientOrder::End { offered }) => {
-                    expected = Some(Expected::All(self.expected(&offered)));
+                    expected = Some(self.expected(&offered));
                 }
                 Ok(ClientOrder::EndOfEach { offered }) => expected = Some(Expected::Each(offered)),
                 Err(TryRecvError::Empty) => {}
@@ -90,9 +90,10 @@ impl Client {
         }
     }
 
-    fn expected(&self, offered: &Offered) -> u64 {
+    fn expected(&self, offered: &Offered) -> Expected {
         let ours = offered.iter().filter(|(lane, _)| self.lanes.contains(lane));
-        ours.map(|(_, records)| records).sum()
+        let (lanes, records): (_, Vec<_>) = ours.map(|(lane, records)| (*lane, *records)).unzip();
+        Expected::All { lanes, records: records.iter().sum() }
     }
 
     fn pump(&mut self) -> CliResult {
@@ -128,8 +129,9 @@ impl Client {
 
 /// What producers say that they logged.
 enum Expected {
-    /// All of them, in the lanes that are read.
-    All(u64),
+    /// All of them, in the lanes that are read. Of other lanes, in which a service between may log
+    /// itself, all that came was offered.
+    All { lanes: BTreeSet<u8>, records: u64 },
     /// Each of these. Of others all that came was offered.
     Each(BTreeMap<String, u64>),
 }
@@ -137,14 +139,18 @@ enum Expected {
 impl Expected {
     fn is_in(&self, account: &Account) -> bool {
         match self {
-            Self::All(records) => account.total().offered() >= *records,
+            Self::All { lanes, records } => {
+                account.of(|row| lanes.contains(&row.lane.number())).offered() >= *records
+            }
             Self::Each(all) => all.iter().all(|(name, records)| came(account, name) >= *records),
         }
     }
 
     fn offered(&self, account: &Account) -> u64 {
         match self {
-            Self::All(records) => *records,
+            Self::All { lanes, records } => {
+                records + account.of(|row| !lanes.contains(&row.lane.number())).offered()
+            }
             Self::Each(all) => {
                 let theirs: u64 = all.keys().map(|name| came(account, name)).sum();
                 account.total().offered() - theirs + all.values().sum::<u64>()

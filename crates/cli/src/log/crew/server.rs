@@ -32,10 +32,8 @@ pub(crate) struct Server {
 
 /// What became of the records that it was sent.
 pub(crate) struct Served {
-    /// Records that it has dropped, and counted.
+    /// Records that it has dropped before they were in a topic; readers are told of the others.
     pub(crate) dropped: u64,
-    /// Records that it has logged itself, in the same topics.
-    pub(crate) own: u64,
     /// What it used.
     pub(crate) used: Spent,
 }
@@ -56,19 +54,14 @@ impl Server {
         let told: Value = self.worker.reply()?;
         let used = self.worker.reply()?;
         self.worker.finish()?;
-        let account = &told["account"];
-        let own = account["own"].as_u64().unwrap_or(0);
-        Ok(Served { dropped: dropped(&account["dropped"]), own, used })
+        Ok(Served { dropped: dropped(&told["account"]["dropped"]), used })
     }
 }
 
-/// The sum of what is counted, whatever the reasons are called.
-fn dropped(counts: &Value) -> u64 {
-    match counts {
-        Value::Number(count) => count.as_u64().unwrap_or(0),
-        Value::Object(counts) => counts.values().map(dropped).sum(),
-        _ => 0,
-    }
+/// The sum of what is counted, but for what is shed: the next packet of a topic says that.
+fn dropped(causes: &Value) -> u64 {
+    let causes = causes.as_object().into_iter().flatten();
+    causes.filter(|(cause, _)| *cause != "shed").filter_map(|(_, count)| count.as_u64()).sum()
 }
 
 /// Runs the process.

@@ -33,6 +33,10 @@ const TURN_BYTES: usize = 64 << 10;
 const TURN_RECORDS: usize = 256;
 /// The most packets of a lane that wait for their receipts.
 const MAX_UNDER_WAY: usize = 256;
+/// The most packets of a lane that are published for their age while they wait for receipts: a bus
+/// that is slow gets fewer and larger ones, up to full ones. (It is also as many as librdkafka has
+/// under way in a partition; with more it spins until the broker answers.)
+const MAX_YOUNG: usize = 5;
 /// How long the end waits for receipts.
 const ENDING: Duration = Duration::from_secs(5);
 /// How often it is said what was shed where nothing else is said.
@@ -42,6 +46,8 @@ const LEVELS: &str = "log/levels";
 const SETTINGS: &str = "log/settings";
 /// How long a lane that the bus does not take is left alone.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long one is that has no room at the moment; twice as long each time that there is none.
+const SOON: Duration = Duration::from_millis(1);
 /// How long a receipt may be under way before it is said that the bus does not answer.
 const SILENT: Duration = Duration::from_secs(1);
 /// Bytes of urgent packets that are kept in memory while the bus takes none: they have room of
@@ -121,8 +127,9 @@ struct Lane {
     said: Option<u64>,
     /// What has arrived of that, or never will.
     settled: u64,
-    /// Not before this is it tried again.
+    /// Not before this is it tried again, and how long that is.
     again: Option<Instant>,
+    pause: Duration,
 }
 
 struct Waiting {
@@ -663,7 +670,8 @@ impl Sender {
         let age = self.batch_age;
         for place in 0..self.lanes.len() {
             let lane = &self.lanes[place];
-            if !lane.writer.is_empty() && (at_once || lane.since.elapsed() >= age) {
+            let old = lane.since.elapsed() >= age && lane.under_way.packets.len() < MAX_YOUNG;
+            if !lane.writer.is_empty() && (at_once || old) {
                 self.finish(place);
             }
         }
@@ -786,7 +794,7 @@ impl Sender {
         });
         if let Some(error) = trouble {
             *locked(&self.inner.trouble) = Some(error.to_string());
-            lane.again = Some(Instant::now() + AGAIN);
+            lane.rest(&error);
         } else if lane.is_silent() {
             let mut trouble = locked(&self.inner.trouble);
             trouble.get_or_insert_with(|| "the bus takes records, and does not answer".to_owned());
@@ -905,6 +913,17 @@ impl Lane {
             said: Some(0),
             settled: 0,
             again: None,
+            pause: SOON,
+        }
+    }
+
+    /// Leaves it alone for a while.
+    fn rest(&mut self, error: &PublishError) {
+        if let PublishError::Full { .. } = error {
+            self.again = Some(Instant::now() + self.pause);
+            self.pause = AGAIN.min(2 * self.pause);
+        } else {
+            self.again = Some(Instant::now() + AGAIN);
         }
     }
 
@@ -947,6 +966,7 @@ impl Lane {
         }
         match outcome {
             Ok(_) => {
+                self.pause = SOON;
                 told.figures.published += waiting.records;
                 told.figures.packets += 1;
                 told.figures.bytes += waiting.packet.len() as u64;
@@ -991,6 +1011,7 @@ impl Lane {
             let publishing = publisher.publish(message);
             match publishing.outcome() {
                 None => {
+                    self.pause = SOON;
                     left = left.saturating_sub(waiting.packet.len());
                     let publishing = Some((publishing, Instant::now()));
                     self.under_way.push(Waiting { publishing, ..waiting });

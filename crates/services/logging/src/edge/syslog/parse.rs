@@ -141,7 +141,11 @@ fn parameter(record: &mut Record, (id, name): (&str, &str), value: String) {
 /// Sets what the header has no place for; none where it is no field, or not such a value.
 fn field_of_record(record: &mut Record, name: &str, value: &str) -> Option<()> {
     match name {
-        "level" => record.level = value.parse().ok()?,
+        // Who passes messages on by their severity has not passed on another one.
+        "level" => {
+            let level = value.parse::<Level>().ok();
+            record.level = level.filter(|level| level.syslog() == record.level.syslog())?;
+        }
         "line" => record.site.line = value.parse().ok()?,
         "sequence" => record.sequence = value.parse().ok()?,
         "trace_id" => record.trace = Some(TraceId(from_hex(value)?)),

@@ -177,6 +177,9 @@ fn records_are_written_as_the_rfc_has_them() {
     let again = read(written(&record).as_bytes(), &arrival()).unwrap();
     assert_eq!(again.audiences, record.audiences);
     assert!(again.data.contains(&("encoder".to_owned(), text("{a: true}"))));
+    let other = "<15>1 - - - - - [record@32473 level=\"EMERGENCY\"] x";
+    let other = read(other.as_bytes(), &arrival()).unwrap();
+    assert_eq!(other.level, Level::DEBUG, "the priority says so");
     let before: Tai = "2016-12-31T23:59:59.5Z".parse().unwrap();
     let leap = Tai::from_nanos(before.nanos() + 1_000_000_000);
     let plain = Record::new(leap, Level::TRACE, "a b", "x");
@@ -282,6 +285,7 @@ proptest! {
             |record: &Record| record.uri.clone(),
             |record: &Record| record.producer.clone(),
             |record: &Record| record.site.line.to_string(),
+            |record: &Record| record.sequence.to_string(),
             |record: &Record| format!("{:?}", (&record.stack, &record.trace, &record.span)),
         ] {
             prop_assert_eq!(field(&read), field(&record));
