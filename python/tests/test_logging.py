@@ -271,6 +271,36 @@ def test_a_settings_file_goes_over_what_the_program_says(
         Handler(url)
 
 
+def test_what_the_program_sets_while_a_pattern_holds_is_what_remains(
+    url: str, tmp_path: Path, dv11: logging.Logger
+) -> None:
+    """Also where it saves a level that a pattern gave, and sets it again."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("loggers: [{logger: DV11, level: DEBUG}]\n")
+    handler, console = Handler(url, settings=settings), logging.StreamHandler(io.StringIO())
+    dv11.addHandler(handler)
+    dv11.addHandler(console)
+    until(lambda: dv11.isEnabledFor(logging.DEBUG))
+    saved = dv11.level
+    dv11.setLevel(logging.ERROR)
+    until(lambda: dv11.isEnabledFor(logging.DEBUG))
+    dv11.info("not this")
+    dv11.setLevel(saved)
+    until(lambda: dv11.filter(logging.makeLogRecord({"levelno": logging.INFO})) is not False)
+    dv11.debug("nor this")
+    dv11.info("one")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if (dv11.level, dv11.filters) == (logging.INFO, []) else 1)
+    assert os.waitpid(child, 0) == (child, 0)
+    dv11.setLevel(logging.DEBUG)
+    dv11.debug("two")
+    handler.close()
+    until(lambda: not dv11.filters)
+    assert dv11.level == logging.DEBUG
+    assert console.stream.getvalue().split() == ["one", "two"]
+
+
 def test_a_bus_that_is_not_there_and_a_file_that_is_another_s_are_refused(tmp_path: Path) -> None:
     """By errors of the package's own tree."""
     with pytest.raises(helio.ConnectError):
