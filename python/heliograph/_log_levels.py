@@ -185,9 +185,11 @@ def _apply(loggers: list[logging.Logger], handlers: list[Publishing]) -> None:
                 logger.removeFilter(lowered.filter)
                 logger.addFilter(lowered.filter)
             _set(logger, given)
-        elif gone := _LOWERED.pop(logger, None):
+        else:
+            # Also where a level that was given once was saved, and is set again now.
             _set(logger, given)
-            logger.removeFilter(gone.filter)
+            if gone := _LOWERED.pop(logger, None):
+                logger.removeFilter(gone.filter)
 
 
 def _set(logger: logging.Logger, level: int) -> None:

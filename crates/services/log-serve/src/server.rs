@@ -60,7 +60,7 @@ pub enum ServeError {
 /// Takes records at its edges, and publishes them. When it is dropped, it [ends](Self::end).
 ///
 /// ```
-/// use helio_bus::{Builder, Bus};
+/// use helio_bus::Bus;
 /// use helio_log_serve::{Endpoint, Format, Options, Server, Via};
 ///
 /// let mut server = Server::start(Bus::connect("memory:")?, Options::default())?;
