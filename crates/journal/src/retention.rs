@@ -28,8 +28,6 @@ use crate::{JournalError, SyncPolicy};
 const SNAPSHOT_BYTES: u64 = 32 << 20;
 /// Segments from this size on are prepared ahead of their use; smaller ones are made at once.
 pub(crate) const PREPARE_BYTES: u64 = 1 << 20;
-/// Populated at one go while preparing, so that the keeper can be interrupted in between.
-const CHUNK: u64 = 4 << 20;
 
 /// Records that stay: their places in ascending order, the first one's offset, and the bytes that
 /// they take. Their contents are copied one by one, for there may be more than fits in memory.
@@ -84,7 +82,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Makes the next segment's file ahead of its use, so that no writer waits for the disk.
+    /// Makes the next segment's file ahead of its use, so that no writer waits for the disk. Its
+    /// pages are made by who writes them: made here they would be written to the disk twice, and
+    /// faulted in twice.
     fn prepare_spare(&self) -> Result<(), JournalError> {
         let (first, last) = self.segments();
         if last < first || self.control.spare().0 != 0 {
@@ -100,7 +100,6 @@ impl Partition {
         let file = segment::allocate(&temporary, capacity)?;
         let blank = Head { id: 1, seq: 0, base_pos: 0, capacity, ..current.head };
         let made = Segment::create(&file, blank, &temporary)?;
-        (0..capacity).step_by(CHUNK as usize).for_each(|pos| made.populate(pos, CHUNK));
         made.retire();
         let _guard = self.lock()?;
         self.offer_spare(&temporary, capacity)
