@@ -99,12 +99,15 @@ class Handler(_log_levels.Publishing):
         settings: str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(level)
+        # Until it is open.
+        self._ended = True
         self._bus = (url, prefix, batch_age)
         self._producer = producer
         self._spill = None if spill is None else (Path(spill), spill_bytes)
         settings = settings or os.environ.get("HELIO_LOG_SETTINGS")
         self._settings = Path(settings) if settings else None
         self._raw = self._open(producer, self._spill, self._settings)
+        self._ended = False
         _log_levels.follow(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -118,10 +121,13 @@ class Handler(_log_levels.Publishing):
 
     def flush(self) -> None:
         """Wait until what was logged is published, or 10 seconds are over."""
-        (self._raw or self._in_child()).flush(10.0)
+        if not self._ended:
+            (self._raw or self._in_child()).flush(10.0)
 
     def close(self) -> None:
         """Publish what is there, and end."""
+        # At a program's end logging flushes closed handlers, too.
+        self._ended = True
         _log_levels.leave(self)
         if self._raw:
             self._raw.close()
