@@ -167,9 +167,17 @@ fn limits_are_those_of_the_command_line() {
     let site = Site::new();
     let lines: String = (0..100).map(|n| format!("<15>a: {n}\n")).collect();
     let long = format!("<15>a: {}\n", "x".repeat(2_000));
-    let args = ["log", "serve", "--input", "syslog", "--burst", "10", "--rate", "1e-9", "--json"];
+    let rate = ["--burst", "10", "--rate", "1e-9"];
+    let serving = Serving::start(&site, &[&["--syslog-tcp", "127.0.0.1:0"], &rate[..]].concat());
+    TcpStream::connect(serving.address(0)).unwrap().write_all(lines.as_bytes()).unwrap();
+    assert_eq!(serving.end()["dropped"]["rate"], 90);
+    // What comes by standard input has no rate: it waits.
+    let args = [&["log", "serve", "--input", "syslog", "--json"], &rate[..]].concat();
     let ran = site.run_with(&args, lines.as_bytes()).lines();
-    assert_eq!(ran[1]["account"]["dropped"]["rate"], 90);
+    assert_eq!(
+        (&ran[1]["account"]["published"], &ran[1]["account"]["own"]),
+        (&json!(100), &json!(0))
+    );
     let args = ["log", "serve", "--input", "syslog", "--max-record", "1k", "--json"];
     let ran = site.run_with(&args, long.as_bytes()).lines();
     assert_eq!(ran[1]["account"]["dropped"]["too_large"], 1);

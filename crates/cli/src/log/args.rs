@@ -421,6 +421,10 @@ pub(crate) struct ServeArgs {
     /// Close a connection that takes longer over one message.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "60s")]
     pub(crate) unfinished: Duration,
+    /// Hold up who sends in a stream or by OTLP for so long while the bus takes less than comes;
+    /// after that records are dropped by level until it goes on.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
+    pub(crate) hold: Duration,
     /// Keep records that the bus does not take in this file, beyond what memory has room for.
     #[arg(long, value_name = "FILE")]
     pub(crate) spill: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_log_otlp::{Listen, ServeError, Serving, Take, Taken, serve};
 use helio_log_serve::{Cause, Intake};
@@ -13,6 +13,8 @@ use crate::error::CliError;
 
 /// When a sender may come again for whom there is no room: the rate is one of records a second.
 const SOON: Duration = Duration::from_secs(1);
+/// Records of a request that are taken from one look for room to the next.
+const TURN: usize = 256;
 
 /// Listens for OTLP where it was asked for.
 pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>, ServeError> {
@@ -34,10 +36,13 @@ struct Edge(Intake);
 impl Take for Edge {
     /// A sender is sent away as long as there is room for none of its records. Once some were
     /// taken, OTLP has no way to say that the others may come again: they are refused, and counted.
-    fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taken {
+    fn take(&self, sender: SocketAddr, records: Vec<Record>, arrived: Instant) -> Taken {
         let sender = self.0.sender(sender.ip().into());
         let (mut taken, mut refused, mut reason) = (0_u64, 0_u64, String::new());
-        for record in records {
+        for (place, record) in records.into_iter().enumerate() {
+            if place > 0 && place.is_multiple_of(TURN) {
+                self.room(arrived);
+            }
             match sender.take(record) {
                 Ok(()) => taken += 1,
                 Err(Cause::Rate | Cause::Shed) if taken + refused == 0 => {
@@ -49,6 +54,7 @@ impl Take for Edge {
                 }
             }
         }
+        self.room(arrived);
         if refused == 0 { Taken::All } else { Taken::But { refused, reason } }
     }
 
@@ -56,6 +62,15 @@ impl Take for Edge {
         let sender = self.0.sender(sender.ip().into());
         // A request of which nobody knows how many records it has is one thing that was dropped.
         (0..records.max(1)).for_each(|_| sender.refuse(Cause::Malformed, &reason));
+    }
+}
+
+impl Edge {
+    /// Holds up one who sends faster than the bus takes.
+    fn room(&self, arrived: Instant) {
+        while self.0.holds(arrived) {
+            std::thread::sleep(Intake::LOOK);
+        }
     }
 }
 

@@ -103,6 +103,7 @@ fn options(args: &ServeArgs) -> Options {
             connections_per_sender: args.connections_per_sender,
             idle: args.idle,
             unfinished: args.unfinished,
+            hold: args.hold,
             ..Limits::default()
         },
         log: LogOptions { lanes: args.lanes.lanes(), spill, ..LogOptions::default() },

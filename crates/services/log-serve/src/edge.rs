@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_logging::edge::syslog::Arrival;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::decode::Format;
 use crate::intake::Intake;
@@ -87,6 +87,8 @@ pub(crate) struct Edge {
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) most_connections: usize,
     pub(crate) alive: mpsc::Sender<()>,
+    /// Who looks for room: the others wait behind it.
+    pub(crate) gate: Arc<Mutex<()>>,
 }
 
 impl Edge {
@@ -100,6 +102,18 @@ impl Edge {
     /// Whether the server ends.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow() || self.closing.has_changed().is_err()
+    }
+
+    /// Holds up one who sends faster than the bus takes.
+    pub(crate) async fn room(&self) {
+        let since = Instant::now();
+        if !self.intake.holds(since) {
+            return;
+        }
+        let _turn = self.gate.lock().await;
+        while self.intake.holds(since) {
+            tokio::time::sleep(Intake::LOOK).await;
+        }
     }
 
     /// What arrives now.

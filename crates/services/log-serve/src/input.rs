@@ -1,25 +1,31 @@
 //! Standard input, which is read by a thread of its own.
 
 use std::io::{self, Read as _};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::decode::{Decoder, Format};
-use crate::edge::Edge;
+use crate::edge::{DRAIN_MOST, Edge};
+use crate::intake::Intake;
 use crate::sender::Peer;
 
 const READ_BYTES: usize = 64 << 10;
 /// How long it waits before it looks whether the server ends.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Reads until the input ends, or the server does and nothing more is there.
+/// Reads until the input ends, or the server does and nothing more is there, or a second later.
 pub(crate) fn run(format: Format, edge: &Edge) {
     let sender = edge.intake.sender(Peer::Input);
     let mut decoder = Decoder::new(format);
     let mut buffer = vec![0; READ_BYTES];
     let mut input = io::stdin().lock();
+    let mut ending: Option<Instant> = None;
     loop {
         let closing = edge.is_closing();
+        if closing && ending.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MOST {
+            break;
+        }
         let ready = is_ready(&input);
         if !ready && !closing {
             continue;
@@ -27,6 +33,10 @@ pub(crate) fn run(format: Format, edge: &Edge) {
         let Some(count @ 1..) = ready.then(|| input.read(&mut buffer).unwrap_or(0)) else { break };
         decoder.feed(&buffer[..count]);
         decoder.hand_on(&sender, &edge.arrival());
+        // A pipe or a file can wait.
+        while !edge.intake.has_room() && !edge.is_closing() {
+            std::thread::sleep(Intake::LOOK);
+        }
     }
     decoder.end();
     decoder.hand_on(&sender, &edge.arrival());

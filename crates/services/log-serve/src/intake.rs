@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, SystemClock, Tai};
@@ -18,7 +18,7 @@ const LOGGER: &str = "helio/log/serve";
 /// The most senders of whom it is told one by one each time: the rest come together in one record.
 const TOLD_AT_ONCE: usize = 16;
 
-/// Takes records of all edges. Cloning shares it; nothing here waits.
+/// Takes records of all edges. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Intake(Arc<Shared>);
 
@@ -33,6 +33,8 @@ struct Shared {
     senders: Mutex<Senders>,
     clock: SystemClock,
     own: AtomicU64,
+    /// How many records the bus had taken when somebody was held up in vain.
+    in_vain: AtomicU64,
 }
 
 impl Intake {
@@ -47,6 +49,7 @@ impl Intake {
             senders,
             clock: SystemClock::new(),
             own: AtomicU64::new(0),
+            in_vain: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -62,6 +65,30 @@ impl Intake {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// How long one is held up from one look at [`Intake::holds`] to the next.
+    pub const LOOK: Duration = Duration::from_millis(1);
+
+    /// Whether one who can be held up, and has been since then, is to be on: the bus takes less
+    /// than comes, and [`Limits::hold`] is not over. Where that was over for somebody, nobody is
+    /// held up until the bus takes something.
+    #[must_use]
+    pub fn holds(&self, since: Instant) -> bool {
+        let shared = &self.0;
+        if shared.relay.has_room() {
+            return false;
+        }
+        let published = shared.relay.published();
+        if since.elapsed() >= shared.limits.hold {
+            shared.in_vain.store(published, Ordering::Relaxed);
+        }
+        shared.in_vain.load(Ordering::Relaxed) != published
+    }
+
+    /// Whether there is room for records of every level.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.relay.has_room()
     }
 
     /// The present time.
@@ -181,7 +208,9 @@ impl Sender {
         {
             let mut state = locked(&self.entry.state);
             state.tally.received += 1;
-            if !state.allows(&shared.limits, urgency, Instant::now()) {
+            // What comes by standard input waits: it is held up as long as there is no room.
+            let is_input = self.peer == Peer::Input;
+            if !is_input && !state.allows(&shared.limits, urgency, Instant::now()) {
                 state.count_drop(
                     Cause::Rate,
                     &format_args!("more than {} a second", shared.limits.rate.per_s),

@@ -4,7 +4,8 @@
 //! It knows sockets, the formats of `helio_logging::edge` and who sends how much; it must not know
 //! any transport.
 //!
-//! Constraints. No sender is held up by the bus: over a bounded queue records are dropped by level.
+//! Constraints. No sender is held up by the bus for long: who sends in a stream is as long as
+//! [`Limits::hold`] says, and then records are dropped by level, over a bounded queue.
 //! No sender costs others more than its share: rate, connections, time and size have limits. What
 //! is dropped is counted by sender and cause, and told.
 //!

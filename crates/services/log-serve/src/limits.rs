@@ -32,6 +32,9 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a message may take from its first byte to its last.
     pub unfinished: Duration,
+    /// How long one who sends in a stream, or waits for an answer, is held up while the bus takes
+    /// less than comes, before records are dropped by level. Nobody is then until the bus goes on.
+    pub hold: Duration,
     /// Senders that are told apart; those beyond it share their limits and counts.
     pub senders: usize,
     /// How often it is told what was dropped.
@@ -48,6 +51,7 @@ impl Default for Limits {
             connections_per_sender: 256,
             idle: Duration::from_secs(24 * 3600),
             unfinished: Duration::from_secs(60),
+            hold: Duration::from_secs(1),
             senders: 4_096,
             tell: Duration::from_secs(10),
         }

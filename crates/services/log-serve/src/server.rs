@@ -119,6 +119,7 @@ impl Server {
             connections: Arc::new(AtomicUsize::new(0)),
             most_connections,
             alive,
+            gate: Arc::default(),
         };
         runtime.spawn(async move {
             loop {

@@ -93,6 +93,10 @@ async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitte
             Some(begun) if messages == 0 => Some(begun),
             _ => Some(Instant::now()),
         };
+        tokio::select! {
+            () = edge.room() => {}
+            () = edge.closing() => break,
+        }
     }
     if edge.is_closing() {
         let most = Instant::now() + DRAIN_MOST;
@@ -100,6 +104,7 @@ async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitte
         while let Ok(Ok(count @ 1..)) = timeout_at(until(), stream.read(&mut buffer)).await {
             decoder.feed(&buffer[..count]);
             decoder.hand_on(&admitted.sender, &edge.arrival());
+            _ = timeout_at(most, edge.room()).await;
         }
     }
     decoder.end();

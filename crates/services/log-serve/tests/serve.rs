@@ -280,6 +280,40 @@ fn while_the_bus_is_away_senders_go_on_and_each_record_is_counted() {
 }
 
 #[test]
+fn who_sends_in_a_stream_is_held_up_while_the_bus_is_slow_and_loses_nothing() {
+    // More than the queues take.
+    const RECORDS: usize = 60_000;
+    let plan = FaultPlan { queue: 10, ..FaultPlan::default() };
+    let transport = FaultTransport::connect("memory:", plan).unwrap();
+    let bus = Bus::builder().producer("log-serve").over(Arc::clone(&transport) as _).unwrap();
+    let mut options = options();
+    options.limits.rate = Rate { per_s: 1e9, burst: 1e9 };
+    options.limits.hold = NEVER;
+    let mut server = Server::start(bus.clone(), options).unwrap();
+    let by_tcp = listen(&mut server, Format::Syslog, tcp());
+    transport.cable().freeze();
+    let filling = "x".repeat(500);
+    let sender = std::thread::spawn(move || {
+        let lines = (0..RECORDS).map(|n| format!("<15>flood: {n} {filling}\n"));
+        send_tcp(&by_tcp, lines.collect::<String>().as_bytes());
+    });
+    // Nothing more comes: it is held up.
+    let mut before = 0;
+    wait_until(|| {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = server.account().received;
+        now > 0 && std::mem::replace(&mut before, now) == now
+    });
+    assert!((before as usize) < RECORDS && !sender.is_finished());
+    transport.cable().thaw();
+    sender.join().unwrap();
+    wait_until(|| server.account().received == RECORDS as u64);
+    let account = server.end();
+    adds_up(&account);
+    assert_eq!((account.dropped.total(), account.published), (0, RECORDS as u64));
+}
+
+#[test]
 fn what_the_bus_does_not_take_outlives_the_service_in_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let plan = FaultPlan { queue: 10, ..FaultPlan::default() };

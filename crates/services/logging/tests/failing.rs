@@ -15,7 +15,7 @@ use helio_bus::{
     TransportError, pending_receipt,
 };
 use helio_logging::{
-    CallSite, Lanes, Level, LogOptions, Logging, MAX_LOGGERS, MAX_SITES, Next, Reader,
+    CallSite, Lanes, Level, LogFigures, LogOptions, Logging, MAX_LOGGERS, MAX_SITES, Next, Reader,
     ReaderOptions, Record, Records, Spill, Start, Value, log,
 };
 
@@ -225,6 +225,26 @@ fn a_bus_that_does_not_answer_is_told_and_takes_bounded_memory() {
     assert_eq!((figures.offered, figures.waiting), (20_001, 0));
     assert_eq!(figures.published + figures.shed, 20_001);
     assert_eq!(logging.trouble(), None);
+}
+
+#[test]
+fn a_bus_that_answers_late_gets_fewer_and_larger_packets() {
+    const RECORDS: u64 = 50;
+    let (bus, transport) = faulty(FaultPlan { queue: 1_000_000, ..FaultPlan::default() });
+    let batch_age = Duration::from_millis(1);
+    let logging = Logging::start(bus, LogOptions { batch_age, ..LogOptions::default() }).unwrap();
+    let logger = logging.logger("slow");
+    transport.cable().freeze();
+    for n in 0..RECORDS {
+        log!(logger, Level::INFO, "step {}", n);
+        std::thread::sleep(5 * batch_age);
+    }
+    transport.cable().thaw();
+    assert!(logging.flush(PATIENCE));
+    let LogFigures { published, shed, packets, .. } = logging.figures();
+    assert_eq!((published, shed), (RECORDS, 0));
+    // Five that nobody has answered, and one of all the others; at the end it may be two.
+    assert!((2..=8).contains(&packets), "{packets} packets");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use prost::Message as _;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::{Grpc, UnaryService};
@@ -47,10 +48,10 @@ async fn export(
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let Ok(_permit) = service.permits.try_acquire() else {
+    let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
         return later(SOON).into_http::<Body>();
     };
-    let call = Call { service: Arc::clone(&service), sender };
+    let call = Call { service: Arc::clone(&service), sender, permit: Some(permit) };
     let mut grpc = Grpc::new(Raw)
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MAX_REQUEST_BYTES);
@@ -78,6 +79,7 @@ async fn export(
 struct Call {
     service: Arc<Service>,
     sender: SocketAddr,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl UnaryService<Bytes> for Call {
@@ -86,9 +88,10 @@ impl UnaryService<Bytes> for Call {
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         let (service, sender) = (Arc::clone(&self.service), self.sender);
+        let permit = self.permit.take();
         let bytes = request.into_inner();
         Box::pin(async move {
-            match service.handle(sender, Format::Protobuf, || Ok(bytes)).await {
+            match service.handle(sender, Format::Protobuf, permit, || Ok(bytes)).await {
                 Answer::Taken { refused, reason } => {
                     let answer = response(refused, reason).encode_to_vec();
                     Ok(tonic::Response::new(answer.into()))

@@ -53,7 +53,7 @@ async fn logs(
     let Some(packed) = packed(request.headers()) else {
         return unsupported("a request comes as it is or in gzip; set Content-Encoding");
     };
-    let Ok(_permit) = service.permits.try_acquire() else {
+    let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
         return reply(format, Answer::Later(SOON));
     };
     let body = tokio::time::timeout(REQUEST_TIME, Bytes::from_request(request, &())).await;
@@ -79,7 +79,7 @@ async fn logs(
         Packed::No => Ok(body),
         Packed::Gzip => unzipped(&body),
     };
-    reply(format, service.handle(sender, format, unpack).await)
+    reply(format, service.handle(sender, format, Some(permit), unpack).await)
 }
 
 fn format(headers: &HeaderMap) -> Option<Format> {

@@ -15,7 +15,7 @@ mod http;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use helio_bus::{Clock as _, SystemClock};
 use helio_logging::Record;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::read::{Received, from_json, from_protobuf, reason};
 use connections::{Bounded, Sender};
@@ -45,9 +45,9 @@ const READING_THREADS: usize = 2;
 
 /// Who takes the records that come.
 pub trait Take: Send + Sync + 'static {
-    /// Takes the records of one request, in order, from this sender. It may wait, but not for long:
-    /// the sender waits, too.
-    fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taken;
+    /// Takes the records of one request, in order, from this sender. It may wait, but not for long
+    /// after the request has arrived: the sender waits, too, and others behind it.
+    fn take(&self, sender: SocketAddr, records: Vec<Record>, arrived: Instant) -> Taken;
 
     /// Is told what was refused before it came to records of this sender: how many, where that is
     /// known, and why.
@@ -138,6 +138,7 @@ impl Drop for Serving {
 /// ```
 /// use std::net::SocketAddr;
 /// use std::sync::Arc;
+/// use std::time::Instant;
 ///
 /// use helio_log_otlp::{Listen, Take, Taken, serve};
 /// use helio_logging::Record;
@@ -145,7 +146,7 @@ impl Drop for Serving {
 /// struct Printed;
 ///
 /// impl Take for Printed {
-///     fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taken {
+///     fn take(&self, sender: SocketAddr, records: Vec<Record>, _: Instant) -> Taken {
 ///         records.iter().for_each(|record| println!("{sender}: {}", record.message()));
 ///         Taken::All
 ///     }
@@ -218,17 +219,23 @@ enum Answer {
 }
 
 impl Service {
-    /// Unpacks, reads and hands on.
+    /// Unpacks, reads and hands on. The place is held until that is done, also where the sender has
+    /// gone meanwhile.
     async fn handle(
         self: &Arc<Self>,
         sender: SocketAddr,
         format: Format,
+        permit: Option<OwnedSemaphorePermit>,
         unpack: impl FnOnce() -> Result<Bytes, Answer> + Send + 'static,
     ) -> Answer {
         let service = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || match unpack() {
-            Ok(bytes) => service.process(sender, format, bytes),
-            Err(answer) => answer,
+        let arrived = Instant::now();
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            match unpack() {
+                Ok(bytes) => service.process(sender, format, bytes, arrived),
+                Err(answer) => answer,
+            }
         });
         let answer = done.await.unwrap_or_else(|error| Answer::Failed(error.to_string()));
         if let Answer::Wrong(reason) | Answer::TooLarge(reason) = &answer {
@@ -237,7 +244,13 @@ impl Service {
         answer
     }
 
-    fn process(&self, sender: SocketAddr, format: Format, bytes: Bytes) -> Answer {
+    fn process(
+        &self,
+        sender: SocketAddr,
+        format: Format,
+        bytes: Bytes,
+        arrived: Instant,
+    ) -> Answer {
         let now = self.clock.now();
         let read = match format {
             Format::Protobuf => from_protobuf(bytes, now),
@@ -247,7 +260,10 @@ impl Service {
             Ok(received) => received,
             Err(error) => return Answer::Wrong(error.to_string()),
         };
-        let taken = if records.is_empty() { Taken::All } else { self.take.take(sender, records) };
+        let taken = match records.is_empty() {
+            true => Taken::All,
+            false => self.take.take(sender, records, arrived),
+        };
         // Of a request that comes again, what could not be read does, too.
         if let Taken::Later { after } = taken {
             return Answer::Later(after);

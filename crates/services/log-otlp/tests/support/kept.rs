@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use helio_log_otlp::{Listen, Serving, Take, Taken, serve};
 use helio_logging::Record;
@@ -15,7 +16,7 @@ pub(crate) struct Kept {
 }
 
 impl Take for Kept {
-    fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taken {
+    fn take(&self, sender: SocketAddr, records: Vec<Record>, _: Instant) -> Taken {
         assert!(sender.ip().is_loopback());
         let answer = self.answers.lock().unwrap().pop().unwrap_or(Taken::All);
         if answer == Taken::All {

@@ -59,7 +59,7 @@ pub(crate) fn send_unix_datagram(to: &str, bytes: &[u8]) {
 }
 
 /// Waits until something holds.
-pub(crate) fn wait_until(holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < end, "it never does");

@@ -159,6 +159,21 @@ impl Relay {
         Err(Shed(level))
     }
 
+    /// Whether it takes records of every level at the moment, and for some time: who can wait
+    /// does until then, and nothing is shed.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let queue = locked(&self.0.handed);
+        // Who waits for one that has ended waits for nothing.
+        queue.ended || queue.usual_bytes < MAX_QUEUE / 4 && self.0.floor() == Level::TRACE
+    }
+
+    /// How many records the bus has taken, of all that the process logs.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        locked(&self.0.figures).published
+    }
+
     fn queue(&self, record: Written) -> bool {
         let inner = &self.0;
         let (level, bytes) = (Lanes::lane(record.level), record.held());

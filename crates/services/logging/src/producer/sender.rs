@@ -71,9 +71,11 @@ pub(super) struct Sender {
     suppressor: Option<Suppressor>,
     /// Records that were suppressed.
     suppressed: u64,
-    /// When the thread began, and how long ago that was at the beginning of this turn.
+    /// When the thread began, and how long ago that was at the beginning of this turn and of the
+    /// one before: what is found in a ring may have been there since then.
     began: Instant,
     now: Duration,
+    before: Duration,
     printer: Printer,
     /// What threads have counted that have ended, and the one whose ring is being emptied.
     gone: Tally,
@@ -113,7 +115,7 @@ struct Lane {
     /// None while the bus was never there.
     way: Option<Way>,
     writer: PacketWriter,
-    /// When the first record came into the packet.
+    /// Since when the packet's first record may have waited.
     since: Instant,
     waiting: Queue,
     under_way: Queue,
@@ -234,6 +236,7 @@ impl Sender {
             suppressed: 0,
             began: Instant::now(),
             now: Duration::ZERO,
+            before: Duration::ZERO,
             printer: Printer::new(),
             gone: Tally::default(),
             taking: None,
@@ -259,7 +262,7 @@ impl Sender {
                 let mut asked = locked(&self.inner.asked);
                 (std::mem::take(&mut asked.flushes), asked.ends)
             };
-            self.now = self.began.elapsed();
+            self.before = std::mem::replace(&mut self.now, self.began.elapsed());
             self.look_for_bus();
             self.look_at_settings();
             self.look_at_levels();
@@ -319,11 +322,17 @@ impl Sender {
         spilled && lanes.into_iter().all(arrived)
     }
 
-    /// How long it may sleep: half as long as a record may wait, so that none waits much longer.
+    /// How long it may sleep: until a packet is to be published for its age or tried again, and no
+    /// longer than a record may wait that comes meanwhile.
     fn pause(&self) -> Duration {
         let waits = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
         let most = if waits { Duration::from_millis(1) } else { AGAIN };
-        (self.batch_age / 2).clamp(Duration::from_micros(100), most)
+        let begun = self.lanes.iter().filter(|lane| lane.is_begun());
+        let old = begun.map(|lane| self.batch_age.saturating_sub(lane.since.elapsed()));
+        let now = Instant::now();
+        let again = self.lanes.iter().filter_map(|lane| lane.again);
+        let left = old.chain(again.map(|again| again.saturating_duration_since(now))).min();
+        left.unwrap_or(self.batch_age).min(self.batch_age).clamp(Duration::from_micros(100), most)
     }
 
     fn is_clear(&self) -> bool {
@@ -591,7 +600,7 @@ impl Sender {
         for _ in 0..2 {
             let lane = &mut self.lanes[place];
             if lane.writer.is_empty() {
-                lane.since = Instant::now();
+                lane.since = self.began + self.before;
             }
             match push(self) {
                 Ok(()) => {
@@ -670,8 +679,8 @@ impl Sender {
         let age = self.batch_age;
         for place in 0..self.lanes.len() {
             let lane = &self.lanes[place];
-            let old = lane.since.elapsed() >= age && lane.under_way.packets.len() < MAX_YOUNG;
-            if !lane.writer.is_empty() && (at_once || old) {
+            let old = || lane.is_begun() && lane.since.elapsed() >= age;
+            if at_once || old() {
                 self.finish(place);
             }
         }
@@ -915,6 +924,11 @@ impl Lane {
             again: None,
             pause: SOON,
         }
+    }
+
+    /// Whether there is a packet that is published when it is old enough.
+    fn is_begun(&self) -> bool {
+        !self.writer.is_empty() && self.under_way.packets.len() < MAX_YOUNG
     }
 
     /// Leaves it alone for a while.
