@@ -17,7 +17,13 @@ from typing import Any
 
 Line = dict[str, Any]
 # What is compared where two command lines take turns.
-COMPARED = ("write_per_s", "cpu_us.publisher")
+COMPARED = (
+    "write_per_s",
+    "records_per_s",
+    "cpu_us.publisher",
+    "cpu_us_per_record.producer",
+    "tail_us.p99",
+)
 BENCH = Path(__file__).resolve().parent
 # How often a case is run unless it says otherwise: the fewest that have a median.
 RUNS = 3

@@ -927,6 +927,9 @@ pub(crate) struct LoggingArgs {
     /// How long the producers log, such as 10s.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) seconds: Duration,
+    /// From one ALERT of the first producer to the next.
+    #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = units::interval)]
+    pub(crate) urgent_every: Duration,
     /// A field of the quality of service of topics that are not urgent, such as
     /// reliability=best_effort or durability=volatile; may be repeated.
     #[arg(long, value_name = "FIELD=VALUE")]

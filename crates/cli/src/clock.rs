@@ -23,6 +23,11 @@ pub(crate) fn cpu_s() -> f64 {
     nanos(ClockId::ProcessCPUTime) as f64 * 1e-9
 }
 
+/// CPU seconds that the calling thread has used so far.
+pub(crate) fn thread_cpu_s() -> f64 {
+    nanos(ClockId::ThreadCPUTime) as f64 * 1e-9
+}
+
 /// Sleeps to just before `at_ns` of the monotonic clock, then spins, so that a sender is on time to
 /// the microsecond and a sleep's overshoot is not taken for latency.
 pub(crate) fn wait_until(at_ns: u64) {
@@ -58,7 +63,7 @@ mod tests {
         let at = monotonic_ns() + 300_000;
         wait_until(at);
         assert!(monotonic_ns() >= at);
-        assert!(cpu_s() > 0.0);
+        assert!(thread_cpu_s() > 0.0 && cpu_s() >= thread_cpu_s());
         assert!(peak_rss_mb() > 0.0);
     }
 }

@@ -20,6 +20,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
 }
 
+/// Parses a duration from one of many to the next: at least a millisecond.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        short if short < Duration::from_millis(1) => {
+            Err(format!("{text:?} is too short; at least 1ms is possible"))
+        }
+        long => Ok(long),
+    }
+}
+
 /// Parses `6144`, `6k`, `1M`, `1MiB`: powers of 1,024 with `k`, `M`, `G`, and an optional `iB` or
 /// `B`.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
@@ -83,6 +93,8 @@ mod tests {
         assert_eq!(bytes("256"), Ok(256));
         assert_eq!(bytes("6k"), Ok(6144));
         assert_eq!(bytes("1MiB"), Ok(1 << 20));
+        assert_eq!(interval("1ms"), Ok(Duration::from_millis(1)));
+        assert!(interval("999us").is_err());
         assert_eq!(rate("0.5"), Ok(0.5));
         for bad in ["", "-1s", "5 weeks", "inf", "s"] {
             assert!(duration(bad).is_err(), "{bad:?}");

@@ -103,6 +103,7 @@ fn check_bench(report: &Value) {
 fn the_bench_has_its_keys_and_its_books_close() {
     let _turn = turn();
     let args = ["--producers", "2", "--clients", "2", "--stalled", "1", "--rate", "6000"];
+    let args = [&args[..], &["--urgent-every", "20ms"]].concat();
     let report = Site::new().run(&[&BENCH[..], &args].concat()).json();
     check_bench(&report);
     let all = [
@@ -115,10 +116,12 @@ fn the_bench_has_its_keys_and_its_books_close() {
         "size_bytes",
         "batch",
         "rate_hz",
+        "urgent_every_s",
         "seconds",
         "records_per_s",
         "cpu_s",
         "cpu_us_per_record",
+        "pacing_us_per_record",
         "rss_mb",
         "bytes_per_record",
         "offered",
@@ -133,8 +136,9 @@ fn the_bench_has_its_keys_and_its_books_close() {
     assert_eq!(keys(&report), all);
     let processes = ["client-1", "client-2", "producer-1", "producer-2", "stalled-1"];
     assert_eq!(keys(&report["cpu_s"]), processes);
-    // Five urgent records are due in half a second, and half of 6,000 others.
-    assert_eq!(report["offered"], 3_005, "{report}");
+    // 25 urgent records are due in half a second, and half of 6,000 others.
+    assert_eq!(report["offered"], 3_025, "{report}");
+    assert!(report["pacing_us_per_record"].as_f64().unwrap() > 0.0, "{report}");
     let latency = ["mean", "stdev", "min", "p50", "p99", "p999", "max"];
     assert_eq!(
         (keys(&report["urgent_us"]), keys(&report["tail_us"])),

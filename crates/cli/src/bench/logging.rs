@@ -5,6 +5,7 @@
 //! were stopped while the others were measured, and read what is still there afterwards.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use helio_core::Qos;
@@ -26,8 +27,6 @@ use crate::site::Site;
 use crate::stop::Stop;
 use crate::units::human_count;
 
-/// From one urgent record to the next.
-const URGENT_EVERY_NS: u64 = 100_000_000;
 /// What the names of clients begin with.
 const CLIENT: &str = "client";
 const STALLED: &str = "stalled";
@@ -35,7 +34,7 @@ const STALLED: &str = "stalled";
 /// CPU microseconds a record.
 #[derive(Debug, Serialize)]
 struct CpuPerRecord {
-    /// All producers together, a record that was offered.
+    /// All producers together, a record that was offered; without their pacing.
     producer: f64,
     /// What is between them and the clients, a record that was offered; not an engine's server.
     path: f64,
@@ -54,12 +53,16 @@ struct Report {
     size_bytes: usize,
     batch: String,
     rate_hz: Option<f64>,
+    urgent_every_s: f64,
     seconds: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     qos: Vec<String>,
     records_per_s: f64,
     cpu_s: BTreeMap<String, f64>,
     cpu_us_per_record: CpuPerRecord,
+    /// CPU microseconds a record of the producers' own sleeping until more is due: the schedule's,
+    /// not the library's.
+    pacing_us_per_record: f64,
     rss_mb: BTreeMap<String, f64>,
     bytes_per_record: f64,
     offered: u64,
@@ -193,8 +196,11 @@ fn producer(
     way: Way,
     number: u32,
 ) -> ProducerTask {
-    let urgent =
-        Urgent { level: Level::ALERT.number(), first_ns: 0, every_ns: Some(URGENT_EVERY_NS) };
+    let urgent = Urgent {
+        level: Level::ALERT.number(),
+        first_ns: 0,
+        every_ns: Some(nanos(args.urgent_every)),
+    };
     ProducerTask {
         url: url.to_owned(),
         prefix: prefix.to_owned(),
@@ -202,10 +208,14 @@ fn producer(
         name: format!("producer-{number}"),
         way,
         rate_hz: args.rate.0.map(|rate| rate / f64::from(args.producers)),
-        time_ns: u64::try_from(args.seconds.as_nanos()).unwrap_or(u64::MAX),
+        time_ns: nanos(args.seconds),
         content: Content::Bytes(args.size),
         urgent: (number == 1).then_some(urgent),
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn report(args: &LoggingArgs, site: &Site, measured: &Measured, load: f64) -> Report {
@@ -225,6 +235,7 @@ fn report(args: &LoggingArgs, site: &Site, measured: &Measured, load: f64) -> Re
     let received: u64 = clients.values().map(|report| report.account.delivered).sum();
     let cpu = |of: f64, records: u64| rounded(of * 1e6 / records.max(1) as f64);
     let of_producers: f64 = producers.values().map(|report| report.used.cpu_s).sum();
+    let of_pacing: f64 = producers.values().map(|report| report.pacing_cpu_s).sum();
     let of_clients: f64 = clients.values().map(|report| report.used.cpu_s).sum();
     let used = used(measured);
     Report {
@@ -237,15 +248,17 @@ fn report(args: &LoggingArgs, site: &Site, measured: &Measured, load: f64) -> Re
         size_bytes: args.size,
         batch: args.batch.to_string(),
         rate_hz: args.rate.0,
+        urgent_every_s: args.urgent_every.as_secs_f64(),
         seconds: args.seconds.as_secs_f64(),
         qos: args.qos.iter().map(ToString::to_string).collect(),
         records_per_s: (books.delivered as f64 / took_s).round(),
         cpu_s: used.iter().map(|(name, used)| (name.clone(), rounded(used.cpu_s))).collect(),
         cpu_us_per_record: CpuPerRecord {
-            producer: cpu(of_producers, offered),
+            producer: cpu(of_producers - of_pacing, offered),
             path: cpu(path.cpu_s, offered),
             client: (received > 0).then(|| cpu(of_clients, received)),
         },
+        pacing_us_per_record: cpu(of_pacing, offered),
         rss_mb: used.iter().map(|(name, used)| (name.clone(), used.rss_mb.round())).collect(),
         bytes_per_record: rounded(bytes as f64 / published.max(1) as f64),
         offered: books.offered,
@@ -305,6 +318,7 @@ fn show(report: &Report, json: bool) -> CliResult {
         ("unaccounted", human_count(report.unaccounted)),
         ("bytes a record, in packets", format!("{:.1}", report.bytes_per_record)),
         ("CPU a record, us: producers", format!("{:.3}", cpu.producer)),
+        ("CPU a record, us: their schedule", format!("{:.3}", report.pacing_us_per_record)),
         ("CPU a record, us: path", format!("{:.3}", cpu.path)),
         ("CPU a record, us: client", cpu.client.map_or("-".to_owned(), |us| format!("{us:.3}"))),
         ("urgent, us (p50, p99, max)", latency(report.urgent_us)),

@@ -10,7 +10,7 @@ use helio_logging::{Audiences, Body, Level, LogError, LogOptions, Logger, Loggin
 
 use super::syslog;
 use super::words::{Batch, Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
-use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
+use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, thread_cpu_s};
 use crate::error::{CliError, CliResult};
 use crate::worker::{hear, say};
 
@@ -28,7 +28,7 @@ const DUE: i64 = 1 << 47;
 const RING_BYTES: usize = 8 << 20;
 const WINDOW_BYTES: usize = 5 << 20;
 /// How long a producer without a schedule waits where that many wait.
-const PAUSE: Duration = Duration::from_micros(100);
+const PAUSE_NS: u64 = 100_000;
 /// How long the last records may take to be acknowledged.
 const FLUSH: Duration = Duration::from_secs(60);
 
@@ -51,8 +51,9 @@ pub(super) trait Sink {
     fn urgent(&mut self, level: Level, due_ns: u64) -> CliResult;
     /// What was logged at once is on its way.
     fn turn(&mut self) -> CliResult;
-    /// Waits until more may be logged, where there is no schedule.
-    fn wait(&mut self, logged: u64);
+    /// Whether of so many records so many wait that no more are to be logged yet, where there is no
+    /// schedule.
+    fn is_full(&self, logged: u64) -> bool;
     /// Waits until everything was taken: records, and their bytes.
     fn finish(&mut self) -> CliResult<(u64, u64)>;
 }
@@ -61,7 +62,14 @@ fn play(task: &ProducerTask, sink: &mut impl Sink) -> CliResult {
     say(&())?;
     let Some(go) = hear::<Go>()? else { return Ok(()) };
     let cpu = cpu_s();
-    let mut play = Play { task, start_ns: go.start_ns, logged: 0, urgent: 0, offered: [0; 12] };
+    let mut play = Play {
+        task,
+        start_ns: go.start_ns,
+        logged: 0,
+        urgent: 0,
+        offered: [0; 12],
+        pacing_cpu_s: 0.0,
+    };
     match task.rate_hz {
         Some(rate) => play.paced(sink, rate)?,
         None => play.fast(sink)?,
@@ -73,6 +81,7 @@ fn play(task: &ProducerTask, sink: &mut impl Sink) -> CliResult {
         bytes,
         end_ns: monotonic_ns(),
         used: Spent { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() },
+        pacing_cpu_s: play.pacing_cpu_s,
     })?;
     // It stays until all have read: on some transports what was said goes with the process.
     hear::<()>()?;
@@ -87,6 +96,8 @@ struct Play<'a> {
     urgent: u64,
     /// By level.
     offered: [u64; 12],
+    /// What sleeping took.
+    pacing_cpu_s: f64,
 }
 
 impl Play<'_> {
@@ -94,7 +105,7 @@ impl Play<'_> {
         let ticks = self.task.time_ns.div_ceil(TICK_NS);
         for tick in 0..ticks {
             let due_ns = self.start_ns + tick * TICK_NS;
-            sleep_until(due_ns);
+            self.sleep_until(due_ns);
             self.urgent(sink, due_ns)?;
             let by_now = ((tick + 1) as f64 * rate_hz / TICKS_PER_S) as u64;
             while self.logged < by_now {
@@ -106,10 +117,10 @@ impl Play<'_> {
     }
 
     fn fast(&mut self, sink: &mut impl Sink) -> CliResult {
-        sleep_until(self.start_ns);
+        self.sleep_until(self.start_ns);
         loop {
             let now_ns = monotonic_ns();
-            if now_ns >= self.start_ns + self.task.time_ns {
+            if now_ns >= self.end_ns() {
                 return Ok(());
             }
             self.urgent(sink, now_ns)?;
@@ -117,7 +128,12 @@ impl Play<'_> {
                 self.one(sink, now_ns)?;
             }
             sink.turn()?;
-            sink.wait(self.logged + self.urgent);
+            while sink.is_full(self.logged + self.urgent) {
+                let now_ns = monotonic_ns();
+                // What is urgent does not wait with the others.
+                self.urgent(sink, now_ns)?;
+                self.sleep_until(now_ns + PAUSE_NS);
+            }
         }
     }
 
@@ -135,10 +151,10 @@ impl Play<'_> {
             let after = match (self.urgent, every_ns) {
                 (0, _) => 0,
                 (1.., None) => return Ok(()),
-                (before, Some(every_ns)) => before * every_ns,
+                (before, Some(every_ns)) => before.saturating_mul(every_ns),
             };
-            let due_ns = self.start_ns + first_ns + after;
-            if due_ns > now_ns {
+            let due_ns = (self.start_ns + first_ns).saturating_add(after);
+            if due_ns > now_ns || due_ns >= self.end_ns() {
                 return Ok(());
             }
             let level = Level::new(level).unwrap_or(Level::ALERT);
@@ -148,17 +164,24 @@ impl Play<'_> {
         }
     }
 
+    fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.task.time_ns)
+    }
+
+    /// Sleeps and does not spin: the process's CPU time is a figure, and so is that of sleeping,
+    /// which is the schedule's and not the library's.
+    fn sleep_until(&mut self, at_ns: u64) {
+        let left = at_ns.saturating_sub(monotonic_ns());
+        if left > 0 {
+            let before = thread_cpu_s();
+            std::thread::sleep(Duration::from_nanos(left));
+            self.pacing_cpu_s += thread_cpu_s() - before;
+        }
+    }
+
     fn offered(&self) -> Offered {
         let levels = (0_u8..).zip(self.offered).filter(|(_, records)| *records > 0);
         levels.collect()
-    }
-}
-
-/// Sleeps and does not spin: the process's CPU time is a figure.
-fn sleep_until(at_ns: u64) {
-    let left = at_ns.saturating_sub(monotonic_ns());
-    if left > 0 {
-        std::thread::sleep(Duration::from_nanos(left));
     }
 }
 
@@ -262,15 +285,10 @@ impl Sink for OnBus {
         Ok(())
     }
 
-    fn wait(&mut self, logged: u64) {
+    fn is_full(&self, logged: u64) -> bool {
         // What is shed does not wait: this ends also where the bus takes nothing.
-        let waiting = || {
-            let figures = self.logging.figures();
-            logged.saturating_sub(figures.published + figures.shed)
-        };
-        while waiting() > self.window {
-            std::thread::sleep(PAUSE);
-        }
+        let figures = self.logging.figures();
+        logged.saturating_sub(figures.published + figures.shed) > self.window
     }
 
     fn finish(&mut self) -> CliResult<(u64, u64)> {

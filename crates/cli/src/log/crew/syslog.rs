@@ -100,8 +100,9 @@ impl Sink for Sender {
         self.send()
     }
 
-    fn wait(&mut self, _: u64) {
+    fn is_full(&self, _: u64) -> bool {
         // The connection holds it up.
+        false
     }
 
     fn finish(&mut self) -> CliResult<(u64, u64)> {

@@ -141,6 +141,8 @@ pub(crate) struct ProducerReport {
     pub(crate) end_ns: u64,
     /// What it used.
     pub(crate) used: Spent,
+    /// CPU seconds of these that its own sleeping took, until more was due or could be logged.
+    pub(crate) pacing_cpu_s: f64,
 }
 
 /// A client's task.
