@@ -167,9 +167,8 @@ impl RawBus {
         let name = TopicName::new(name);
         let name = name.map_err(|error| errors::raise("NameRefused", &error.to_string()))?;
         let texts = py.detach(|| {
-            let Some(info) = bus.topic_info(&name)? else { return Ok(None) };
-            let texts =
-                info.schemas.iter().map(|id| bus.schema(*id)).collect::<Result<Vec<_>, _>>()?;
+            let Some(schemas) = bus.schemas_of(&name)? else { return Ok(None) };
+            let texts = schemas.iter().map(|id| bus.schema(*id)).collect::<Result<Vec<_>, _>>()?;
             Ok(Some(texts.into_iter().flatten().collect()))
         });
         texts.map_err(|error| errors::transport(&error))

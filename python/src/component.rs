@@ -19,7 +19,7 @@ use helio_component::protocol::{
     AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Done, Ending, Failure,
     Policy, Progress, Request, SummaryState, Transition, layers, path,
 };
-use helio_component::{AuditRecord, ControlRecord, Interface, LeaseOptions};
+use helio_component::{AuditRecord, ControlRecord, Interface, LeaseOptions, LeaseStanding};
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, Tai, Value};
 use pyo3::exceptions::PyValueError;
@@ -56,13 +56,25 @@ impl Lease {
         Ok(Self(Mutex::new(Some(lease))))
     }
 
-    /// Whether it is held now: the instance that this is, None where it is lost.
-    fn held(&self, py: Python<'_>) -> Option<u64> {
+    /// How it stands now: held, lapsed or lost; and the instance that this is.
+    fn standing(&self, py: Python<'_>) -> (&'static str, u64) {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(lease) = lease else { return ("lost", 0) };
         // Mostly a look at the clock, for which other threads need not run meanwhile: they would
         // keep this one from going on.
-        let held = lease.filter(|lease| lease.is_fresh() || py.detach(|| lease.is_held()));
-        held.map(|lease| lease.incarnation())
+        let known = lease.known().unwrap_or_else(|| py.detach(|| lease.standing()));
+        let standing = match known {
+            LeaseStanding::Held => "held",
+            LeaseStanding::Lapsed => "lapsed",
+            LeaseStanding::Lost => "lost",
+        };
+        (standing, lease.incarnation())
+    }
+
+    /// Why it is not known who has it, while it is lapsed.
+    fn outage(&self) -> String {
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lease.as_ref().map_or_else(String::new, |lease| lease.outage().to_string())
     }
 
     /// How often it had run out, and nobody took it.
@@ -97,7 +109,8 @@ impl Watch {
         Ok(Self(Mutex::new(helio_component::Watch::new(&bus, &interface, index))))
     }
 
-    /// Whether it is there now: here, gone or unknown, and which instance.
+    /// Whether it is there now: here, gone or unknown, and which instance; away where the bus does
+    /// not answer, and nobody knows.
     fn look(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::Watch::look)
     }
@@ -119,7 +132,10 @@ impl Watch {
         look: fn(&mut helio_component::Watch) -> Result<Presence, TopicError>,
     ) -> PyResult<(&'static str, u64)> {
         let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = look(&mut watch).map_err(|error| errors::topic(&error, "SubscribeError"))?;
+        let seen = match look(&mut watch) {
+            Err(error) if error.is_outage() => return Ok(("away", 0)),
+            seen => seen.map_err(|error| errors::topic(&error, "SubscribeError"))?,
+        };
         Ok(match seen {
             Presence::Here { incarnation } => ("here", incarnation),
             Presence::Gone => ("gone", 0),
@@ -319,11 +335,13 @@ impl RawController {
         self.controller().fault(tai(now), error, report);
     }
 
-    /// Whether the lease is held now: the instance that this is, None where it is lost.
-    #[pyo3(signature = (now, instance))]
-    fn lease(&self, now: i64, instance: Option<u64>) {
-        let held = |incarnation| LeaseState::Held { incarnation };
-        let state = instance.map_or(LeaseState::Lost, held);
+    /// How it stands with the lease now, and which instance this is, as `Lease.standing` says.
+    fn lease(&self, now: i64, standing: &str, incarnation: u64) {
+        let state = match standing {
+            "held" => LeaseState::Held { incarnation },
+            "lapsed" => LeaseState::Lapsed { incarnation },
+            _ => LeaseState::Lost,
+        };
         self.controller().lease(tai(now), state);
     }
 

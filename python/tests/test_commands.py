@@ -394,6 +394,46 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
         assert not dropped.done
 
 
+class Unconfirmed(Lapsed):
+    """A lease that has run out, and is not confirmed since the bus does not answer."""
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__(lease)
+        self.lapses = lease.lapses
+
+    def standing(self) -> tuple[str, int]:
+        return ("lapsed", self._lease.standing()[1])
+
+
+@asynchronous
+async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with enabled() as (probe, remote):
+        engine = probe._engine
+        lease = engine.lease
+        monkeypatch.setattr(engine, "lease", Unconfirmed(lease))
+        refused = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        with pytest.raises(helio.StorageError, match="the lease is not confirmed"):
+            await probe.evt_position.set_write(value=3.0)
+        for _ in range(int(PATIENCE_S * 100)):
+            # Its acknowledgement waits.
+            if "ackcmd" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+        assert "nothing is run for now" in caplog.text
+        # What lies in the topics when the bus is back is answered, too.
+        late = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        monkeypatch.setattr(engine, "lease", Lapsed(lease))
+        assert not engine.takes()
+        assert "silent for longer than its lease; 0 requests are dropped" in caplog.text
+        for call in (refused, late):
+            with pytest.raises(helio.CommandFailed, match="cannot be confirmed; not run"):
+                await call
+        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert [command.axis for command in probe.ran] == [2]
+
+
 @asynchronous
 async def test_a_lapse_while_commands_are_subscribed_to_again(
     monkeypatch: pytest.MonkeyPatch,

@@ -139,7 +139,8 @@ async def test_all_but_what_is_lost_is_tried_again(
 async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
     sender, topic = Sender(finish), Scripted(helio.Fenced("taken"))
     topic.free = free
-    terms = Terms(keep=True, rank=Rank.AUDIT, refusal=lambda: "another instance runs")
+    replaced = helio.NotLive("another instance runs")
+    terms = Terms(keep=True, rank=Rank.AUDIT, refusal=lambda: replaced)
     send(sender, topic, 1, terms)
     send(sender, topic, 2, terms)
     await sender.drained()

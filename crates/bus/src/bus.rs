@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
@@ -14,6 +15,9 @@ use crate::topic::{SchemaText, Topic, TopicCore, TopicInfo, TopicSpec};
 use crate::transport::{self, Capabilities, Opening, Transport};
 use crate::url::BusUrl;
 use crate::waitset::WaitSet;
+
+/// How long an engine may take to tell who writes a topic, where somebody wants to know all of it.
+const INFO_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One connection to one transport. Cloning shares it; it closes when the last clone and everything
 /// that was opened from it are gone, or by [`Bus::close`].
@@ -267,7 +271,18 @@ impl Bus {
         self.core.transport.remove_topic(name)
     }
 
-    /// What is known about a topic; `None` where there is none.
+    /// The schemas that were declared for a topic, oldest first; `None` where there is none of that
+    /// name.
+    ///
+    /// # Errors
+    /// What the transport says.
+    pub fn schemas_of(&self, name: &TopicName) -> Result<Option<Vec<SchemaId>>, TransportError> {
+        let topic = self.core.transport.open_topic(name)?;
+        topic.map(|topic| topic.schemas()).transpose()
+    }
+
+    /// What is known about a topic; `None` where there is none. An engine that does not answer at
+    /// once who writes it is asked again, for 10 s.
     ///
     /// # Errors
     /// What the transport says.
@@ -279,7 +294,7 @@ impl Bus {
             schemas: topic.schemas()?,
             partitions: topic.partitions()?,
             carried: topic.carried()?,
-            writers: crate::watch::newest(&*topic, self.core.clock.now())?,
+            writers: crate::watch::newest_within(&*topic, &*self.core.clock, INFO_PATIENCE)?,
         }))
     }
 

@@ -207,6 +207,14 @@ pub enum TopicError {
     Transport(#[from] TransportError),
 }
 
+impl TopicError {
+    /// Whether the engine cannot be reached at the moment: what was asked may be known later.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Transport(TransportError::Outage { .. }))
+    }
+}
+
 impl From<Box<Refusal>> for TopicError {
     fn from(refusal: Box<Refusal>) -> Self {
         Self::Refused(refusal)

@@ -740,8 +740,14 @@ impl State {
             self.stats.deadlines_missed += deadlines.check(now, |event| pending.push_back(event));
         }
         if let Some(writers) = self.writers.as_mut().filter(|writers| writers.next() <= now) {
-            let known = topic.transport.writers()?;
-            writers.check(&known, (now, self.clock.now()), |event| pending.push_back(event));
+            match topic.transport.writers() {
+                Ok(known) => {
+                    let now = (now, self.clock.now());
+                    writers.check(&known, now, |event| pending.push_back(event));
+                }
+                Err(TransportError::Outage { .. }) => writers.later(now),
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

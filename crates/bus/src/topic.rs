@@ -1,6 +1,7 @@
 //! Topics: what they are called, what they need, and what can be opened on them.
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use helio_core::qos::{History, Liveliness};
 use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
@@ -285,9 +286,20 @@ impl Topic {
     /// commands: a look at memory that writers share, and at the system's word on each process.
     ///
     /// # Errors
-    /// What the transport says.
+    /// What the transport says; an [outage](TopicError::is_outage) where the engine does not answer
+    /// at once, and nobody knows who lives.
     pub fn writers(&self) -> Result<Vec<WriterInfo>, TopicError> {
         Ok(crate::watch::newest(&*self.core.transport, self.core.bus.clock.now())?)
+    }
+
+    /// The same where it may take its time: an engine that does not answer is asked again, for so
+    /// long.
+    ///
+    /// # Errors
+    /// As [`writers`](Self::writers).
+    pub fn writers_within(&self, patience: Duration) -> Result<Vec<WriterInfo>, TopicError> {
+        let clock = &*self.core.bus.clock;
+        Ok(crate::watch::newest_within(&*self.core.transport, clock, patience)?)
     }
 
     /// The committed positions of a group, by partition.

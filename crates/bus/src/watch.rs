@@ -1,12 +1,13 @@
 //! What a subscription notices by the clock: keys that fall silent, writers that come and go.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use helio_core::qos::Liveliness as Policy;
 use helio_core::{Producer, ProducerName, Tai};
 
+use crate::clock::Clock;
 use crate::error::TransportError;
 use crate::event::{DeadlineMissed, Event, Liveliness};
 use crate::transport::{Alive, TransportTopic, WriterInfo};
@@ -16,6 +17,9 @@ pub const MAX_DEADLINE_KEYS: usize = 65_536;
 
 /// How often a transport is asked about its writers at the most, where it does not tell by itself.
 const WRITERS_EVERY: Duration = Duration::from_millis(100);
+
+/// When an engine that did not answer is asked again, where somebody waits for that.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The deadlines of a subscription's keys. A key is watched from its first sample on.
 #[derive(Debug)]
@@ -99,6 +103,11 @@ impl WriterWatch {
         self.next
     }
 
+    /// Nobody knows at the moment who lives: it is asked again later.
+    pub(crate) fn later(&mut self, now: Duration) {
+        self.next = now.saturating_add(self.every);
+    }
+
     /// Compares with what the transport knows. A writer that came and went between two looks is
     /// told twice: that it came, and that it went.
     pub(crate) fn check(
@@ -107,7 +116,7 @@ impl WriterWatch {
         (now, time): (Duration, Tai),
         mut tell: impl FnMut(Event),
     ) {
-        self.next = now.saturating_add(self.every);
+        self.later(now);
         let newest = newest_of(writers, self.lease, time);
         let mut told = |name: &ProducerName, incarnation: u64, alive| {
             let producer = Producer { name: name.clone(), incarnation };
@@ -201,6 +210,24 @@ pub(crate) fn newest(
     writers.sort_by(|a, b| a.producer.cmp(&b.producer).then(b.seen.cmp(&a.seen)));
     writers.dedup_by(|next, first| next.producer == first.producer);
     Ok(writers)
+}
+
+/// The same of an engine that may take its time: one that does not answer is asked again, for so
+/// long.
+pub(crate) fn newest_within(
+    topic: &dyn TransportTopic,
+    clock: &dyn Clock,
+    patience: Duration,
+) -> Result<Vec<WriterInfo>, TransportError> {
+    let until = Instant::now() + patience;
+    loop {
+        match newest(topic, clock.now()) {
+            Err(TransportError::Outage { .. }) if Instant::now() < until => {
+                std::thread::sleep(AGAIN);
+            }
+            told => return told,
+        }
+    }
 }
 
 #[cfg(test)]

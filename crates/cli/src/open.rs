@@ -88,9 +88,9 @@ pub(crate) fn profile(name: &str) -> CliResult<Qos> {
 
 /// Opens a topic as it is, with the newest schema that was declared for it.
 pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
-    let Some(info) = bus.topic_info(name)? else { return Ok(None) };
+    let Some(schemas) = bus.schemas_of(name)? else { return Ok(None) };
     let mut spec = TopicSpec::of(name.clone());
-    if let Some(&id) = info.schemas.last()
+    if let Some(&id) = schemas.last()
         && let Some(text) = bus.schema(id)?
     {
         spec = spec.schema(SchemaText { id, text: text.into() });

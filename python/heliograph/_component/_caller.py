@@ -63,6 +63,7 @@ class Calling:
         self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
         self._sender = Sender(bus._finish)
         self._watch: Watch | None = None
+        self._known = "unknown"
         self._acks: Pumps | None = None
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
@@ -77,7 +78,7 @@ class Calling:
         return self._caller.late_sent
 
     def presence(self) -> str:
-        """Look whether the component is there: here, gone or unknown."""
+        """Look whether the component is there: here, gone or unknown; away where nobody knows."""
         self._open()
         assert self._watch is not None, "it was opened"
         known, instance = self._watch.look()
@@ -166,9 +167,15 @@ class Calling:
         self._drain()
 
     def _tell_presence(self, known: str, instance: int) -> None:
+        if known == "away":
+            if self._known != "gone":
+                return
+            # Whoever was gone may have come.
+            known = "unknown"
         if known != "unknown" and self._caller.pending and self._acks is not None:
             # What it has said before it went counts.
             self._acks.look()
+        self._known = known
         self._caller.presence(known, instance)
 
     def _drain(self) -> None:

@@ -34,6 +34,8 @@ from heliograph._errors import (
     HelioError,
     IncompatibleSchema,
     LeaseError,
+    NotLive,
+    StorageError,
 )
 from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import Checks, Controller, Lease, make_topics
@@ -134,6 +136,8 @@ class Engine:
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
         self._lapses = 0
+        self._unsure = False
+        """Whether the controller was told that nobody can tell who has the lease."""
         self._acks: RawTopic | None = None
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
@@ -339,30 +343,54 @@ class Engine:
     def _now(self) -> int:
         return self.bus._raw.now_ns()
 
-    def refusal(self) -> str | None:
-        """Return why this is not the one live instance, if it is not."""
+    def refusal(self) -> NotLive | StorageError | None:
+        """Return why this is not for sure the one live instance, if it is not.
+
+        In an outage nobody knows, which is no end of it.
+        """
         if self.lease is None:
-            return _ENDED if self._stopping is not None else _NOT_STARTED
-        return None if self.lease.held() is not None else _LOST
+            return NotLive(_ENDED if self._stopping is not None else _NOT_STARTED)
+        standing, _ = self.lease.standing()
+        if standing == "held":
+            return None
+        return StorageError(self.lease.outage()) if standing == "lapsed" else NotLive(_LOST)
 
     def look_at_lease(self) -> bool:
-        """Look whether this is still the one live instance; if not, it ends."""
-        instance = None if self.lease is None else self.lease.held()
-        self.controller.lease(self._now(), instance)
-        if instance is None and self._stopping is None and self.lease is not None:
+        """Look whether this is still the one live instance, as far as known; if not, it ends.
+
+        The controller hears at once where the lease is not held; that it is again it hears from
+        :meth:`takes`.
+        """
+        standing, instance = ("lost", 0) if self.lease is None else self.lease.standing()
+        if standing == "held" and self._unsure:
+            return True
+        if standing == "lapsed" and self.lease is not None and not self._unsure:
+            self._unsure = True
+            self.component.log.warning("nothing is run for now: %s", self.lease.outage())
+        self.controller.lease(self._now(), standing, instance)
+        is_lost = standing == "lost"
+        if is_lost and self._stopping is None and self.lease is not None:
             text = f"{self.who.identity} has lost its lease: another instance has taken over"
             self.stop(LeaseError(text))
-        return instance is not None
+        return not is_lost
 
     def takes(self, at_hand: int = 0) -> bool:
         """Look whether what was received is this instance's to answer.
 
         Where the lease had run out and nobody took it, callers were told that the component is
-        gone: what lies in its topics is dropped then, up to the ends that they have now.
+        gone: what lies in its topics is dropped then, up to the ends that they have now. Who was
+        awake meanwhile, and could not confirm it, answers first that nothing of that is run, as
+        far as there is room for it.
         """
         if not self.look_at_lease():
             return False
-        lapses = 0 if self.lease is None else self.lease.lapses
+        lapses = self._lapses if self.lease is None else self.lease.lapses
+        if self._unsure:
+            if at_hand or not self._holds():
+                return True
+            self._pumps.look()
+            self._drain()
+            self._unsure = False
         if lapses == self._lapses:
             return True
         self._lapses = lapses
@@ -371,6 +399,9 @@ class Engine:
             "was silent for longer than its lease; %d requests are dropped", dropped
         )
         return False
+
+    def _holds(self) -> bool:
+        return self.lease is not None and self.lease.standing()[0] == "held"
 
     def _received(self, command: _Command, sample: Sample[Any]) -> None:
         if not self.takes(1):
@@ -542,7 +573,8 @@ class Engine:
     def _on_begin(self, number: int, command: str, _old: int, _new: int) -> None:
         call = self._calls[number]
         self._by_value[id(call.value)] = number
-        call.task = self.spawn(self.component._begin_state(command, call.value))
+        work = partial(self.component._begin_state, command, call.value)
+        call.task = self.spawn(self._taken_up(number, work))
         call.task.add_done_callback(partial(self._begun, number))
 
     def _on_end(self, number: int, command: str, old: int, _new: int) -> None:

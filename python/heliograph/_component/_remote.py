@@ -241,9 +241,11 @@ class Remote:
     def presence(self) -> str:
         """Look whether the component is there: ``here``, ``gone``, or ``unknown``.
 
-        Unknown is what has never had a lease: it is no component of ours.
+        Unknown is what has never had a lease: it is no component of ours. So is everybody while the
+        bus does not answer.
         """
-        return self._calling.presence()
+        known = self._calling.presence()
+        return "unknown" if known == "away" else known
 
     def lock(self, seconds: float, *, timeout: float | None = None) -> CommandCall:
         """Have the component take commands of this caller only, for so long (at most an hour)."""
@@ -283,7 +285,7 @@ async def set_summary_state(
     Raises :class:`CommandError` where one fails or nobody is there, :class:`WaitTimeout` where the
     component tells no state, :class:`ExpectedError` where no command leads to the state.
     """
-    if remote.presence() == "gone":
+    if await _presence(remote, timeout) == "gone":
         # The state that it told last is not its state any more.
         text = f"nobody there: {remote.name} is not running"
         raise NobodyThere(text, Ack(AckCode.NO_ACK, 0, text, 0.0, None, None))
@@ -298,6 +300,17 @@ async def set_summary_state(
     return states
 
 
+async def _presence(remote: Remote, timeout: float) -> str:
+    """Look whether a component is there; a bus that does not answer is asked again, for so long."""
+    now = asyncio.get_running_loop().time
+    until = now() + timeout
+    while (known := remote._calling.presence()) == "away":
+        if now() >= until:
+            raise WaitTimeout(f"the bus has not told within {timeout} s whether {remote.name} runs")
+        await asyncio.sleep(LOOK_S)
+    return known
+
+
 async def _current_state(remote: Remote, timeout: float) -> State:
     """Return the state that the instance which is there told last, waiting for its first one.
 
@@ -307,7 +320,7 @@ async def _current_state(remote: Remote, timeout: float) -> State:
     until = now() + timeout
     while True:
         told = await topic.aget(timeout=max(0.0, until - now()))
-        if remote.presence() != "here" or topic._is_of_living():
+        if await _presence(remote, until - now()) != "here" or topic._is_of_living():
             return State(told.summaryState)
         if now() >= until:
             raise WaitTimeout(f"{remote.name} is there, and told no state within {timeout} s")

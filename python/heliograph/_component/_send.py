@@ -88,14 +88,14 @@ class Terms:
     """What becomes of a sample that cannot be published at once.
 
     ``failed`` is told of the error, else the log. ``keep`` has it tried again. ``refusal`` says why
-    the topic is not the component's to write any more, if so; it is asked whenever the sample's
-    turn comes, and before the topic is taken back.
+    the topic is not the component's to write now, if so; it is asked whenever the sample's turn
+    comes, and before the topic is taken back.
     """
 
     failed: Callable[[HelioError], object] | None = None
     keep: bool = False
     rank: Rank = Rank.PLAIN
-    refusal: Callable[[], str | None] | None = None
+    refusal: Callable[[], HelioError | None] | None = None
 
     @property
     def passes(self) -> bool:
@@ -164,9 +164,9 @@ class _Item:
     def _check(self) -> None:
         if self.terms.rank is Rank.AUDIT or self.terms.refusal is None:
             return
-        reason = self.terms.refusal()
-        if reason is not None:
-            raise NotLive(reason)
+        refusal = self.terms.refusal()
+        if refusal is not None:
+            raise refusal
 
     def _owns(self) -> bool:
         """Whether the topic is the component's to take back."""

@@ -25,6 +25,7 @@ from heliograph._errors import (
     Fenced,
     NotLive,
     QosRefused,
+    StorageError,
     WaitTimeout,
 )
 from heliograph._events import Gap, Undecodable
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from heliograph._component._data import TopicData
     from heliograph._component._interface import TopicType
     from heliograph._component._send import Sender
+    from heliograph._errors import HelioError
     from heliograph._events import Event
     from heliograph._heliograph import RawSubscription, RawTopic, Sample
     from heliograph._start import Start
@@ -82,7 +84,7 @@ class WriteTopic:
     """
 
     def __init__(
-        self, bus: Bus, who: Identity, topic: TopicType, refusal: Callable[[], str | None]
+        self, bus: Bus, who: Identity, topic: TopicType, refusal: Callable[[], HelioError | None]
     ) -> None:
         self.type = topic
         self._bus = bus
@@ -163,11 +165,11 @@ class WriteTopic:
         return SetWriteResult(changed, False, self._snapshot())
 
     def _live(self) -> None:
-        reason = self._refusal()
-        if reason is not None:
-            raise NotLive(
+        refusal = self._refusal()
+        if refusal is not None:
+            raise type(refusal)(
                 f"{self.type.component}.{self.type.attribute} is not {self._who.identity}'s to "
-                f"write: {reason}"
+                f"write: {refusal}"
             )
 
     def _snapshot(self) -> TopicData:
@@ -252,7 +254,7 @@ class WriteTopic:
         What cannot be published is tried again where it is to be kept.
         """
         assert self._topic is not None, "the machinery opens what it writes"
-        if self._refusal() is not None:
+        if isinstance(self._refusal(), NotLive):
             return False
         known = {name: value for name, value in fields.items() if name in self._names}
         public = self._take(known)
@@ -408,7 +410,12 @@ class ReadTopic:
         if (told := self._look()) is None:
             return False
         of = (told.producer, told.incarnation)
-        return any(of == who[:2] and who[2] is not False for who in self._topic().writers())
+        try:
+            writers = self._topic().writers()
+        except StorageError:
+            # Nobody knows while the bus does not answer.
+            return False
+        return any(of == who[:2] and who[2] is not False for who in writers)
 
     async def _wait_newer(self, timeout: float) -> None:
         """Wait for a newer value than the newest that was looked at, or for so many seconds."""

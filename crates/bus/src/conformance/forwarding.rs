@@ -154,11 +154,11 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let mut far = forwarder(&topic, FAR)?;
     forward(harness, &mut far, &sample(&topic, (FAR, 1))?)?;
     forward(harness, &mut far, &sample(&topic, (FAR + 5, 1))?)?;
-    let listed = topic.writers()?;
-    let listed = listed.iter().any(|writer| {
+    let writers = topic.writers_within(harness.patience())?;
+    let listed = writers.iter().any(|writer| {
         writer.producer.name.as_str() == "Far" && writer.producer.incarnation == FAR + 5
     });
-    ensure!(listed, "it is not among the topic's writers: {:?}", topic.writers()?);
+    ensure!(listed, "it is not among the topic's writers: {writers:?}");
     // The producer moves.
     let moved = named(harness, "Far")?;
     let own = open(&moved, &name, &stream())?.publisher()?;

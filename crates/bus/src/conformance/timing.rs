@@ -204,9 +204,9 @@ fn leased() -> Qos {
 }
 
 /// A topic's writers, by name, where the engine can tell whether they live.
-fn writers(topic: &Topic) -> Result<Vec<(String, Option<Alive>)>, Failure> {
+fn writers(harness: &dyn Harness, topic: &Topic) -> Result<Vec<(String, Option<Alive>)>, Failure> {
     let told = |w: WriterInfo| (w.producer.name.to_string(), w.alive);
-    Ok(topic.writers()?.into_iter().map(told).collect())
+    Ok(topic.writers_within(harness.patience())?.into_iter().map(told).collect())
 }
 
 fn refused_by(outcome: &Result<Publisher, TopicError>, name: &str) -> bool {
@@ -227,7 +227,7 @@ fn held(harness: &dyn Harness) -> Outcome {
         let refused = topics[1].publisher();
         ensure!(refused_by(&refused, "holder"), "within the lease a second one got {refused:?}");
         holder.assert_alive()?;
-        let told = writers(&topics[1])?;
+        let told = writers(harness, &topics[1])?;
         ensure!(told == [("holder".to_owned(), Some(Alive::Yes))], "the writers are {told:?}");
     }
     // A publish is an assertion too.
@@ -238,7 +238,7 @@ fn held(harness: &dyn Harness) -> Outcome {
     ensure!(refused_by(&refused, "holder"), "after a publish a second one got {refused:?}");
     // Late, and nobody has taken it: it is its own still.
     clock.advance(LEASE * 3);
-    let told = writers(&topics[1])?;
+    let told = writers(harness, &topics[1])?;
     ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");
     holder.assert_alive()?;
     let refused = topics[1].publisher();
@@ -259,7 +259,7 @@ fn taken_over(harness: &dyn Harness) -> Outcome {
         ensure!(told == (old.producer(), Alive::Yes), "{told:?}");
         let told = await_silence(harness, (&clock, LEASE * 11 / 10), &mut watching, change)?;
         ensure!(told == (old.producer(), Alive::No), "{told:?}");
-        let told = writers(&topics[0])?;
+        let told = writers(harness, &topics[0])?;
         ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");
         let new = topics[1].publisher()?;
         clock.advance(LEASE / 5);
@@ -268,7 +268,7 @@ fn taken_over(harness: &dyn Harness) -> Outcome {
         zombie(&old)?;
         publish_numbers(&new, "k", 1..2)?;
         zombie(&old)?;
-        let lives: Vec<_> = writers(&topics[0])?;
+        let lives: Vec<_> = writers(harness, &topics[0])?;
         let lives = lives.iter().filter(|(_, alive)| *alive == Some(Alive::Yes));
         let lives: Vec<_> = lives.map(|(name, _)| name.as_str()).collect();
         ensure!(lives == [successor], "of the writers {lives:?} live");

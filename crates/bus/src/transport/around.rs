@@ -141,6 +141,9 @@ pub trait AroundTopic: Send + Sync + 'static {
     fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
         self.inner().partitions()
     }
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.inner().writers()
+    }
     fn owners_in_order(&self, producer: &Producer, since: Instant) -> OwnerOrder {
         self.inner().owners_in_order(producer, since)
     }
@@ -187,7 +190,7 @@ impl<T: AroundTopic> TransportTopic for T {
     }
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        self.inner().writers()
+        AroundTopic::writers(self)
     }
 
     fn carried(&self) -> Result<Option<Carried>, TransportError> {

@@ -196,7 +196,8 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// The producers that are known to have written, with their state.
     ///
     /// # Errors
-    /// What the engine says.
+    /// [`TransportError::Outage`] where the engine does not answer at once: then nobody knows who
+    /// lives; else what the engine says.
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError>;
     /// How its samples are carried, where the engine has several ways.
     ///

@@ -196,11 +196,16 @@ impl Observer {
 
     fn look_at_leases(&mut self) -> CliResult {
         for lease in self.known.values_mut().filter_map(|seen| seen.lease.as_mut()) {
-            let info = self.bus.topic_info(&lease.topic)?;
-            let held = |info: helio_bus::TopicInfo| {
-                info.writers.iter().any(|writer| writer.alive == Some(Alive::Yes))
+            let Some(topic) = existing(&self.bus, &lease.topic)? else {
+                lease.held = false;
+                continue;
             };
-            lease.held = info.is_some_and(held);
+            match topic.writers() {
+                Ok(all) => lease.held = all.iter().any(|one| one.alive == Some(Alive::Yes)),
+                // Nobody knows: it is as it was.
+                Err(error) if error.is_outage() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use helio_bus::{Bus, EvolutionError, Tai, TopicError};
-use helio_component::{Mock, MockError, MockOptions, Rates};
+use helio_component::{Mock, MockCounts, MockError, MockOptions, Rates};
 use helio_core::sal::{Component, Interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -188,7 +188,20 @@ fn here(task: &MockTask, args: &RunArgs, until: &Until) -> CliResult {
     let bus = Bus::connect(&task.url)?;
     let begin = bus.clock().now();
     let waited = |at| wait_until(&bus, at, || until.is_over());
-    mock.publish_until(begin, task.scale, waited).map_err(from_mock)
+    let ended = mock.publish_until(begin, task.scale, waited);
+    tell_withheld(&mock);
+    ended.map_err(from_mock)
+}
+
+/// Says what was not published, if anything.
+fn tell_withheld(mock: &Mock) {
+    let MockCounts { withheld, published, .. } = mock.counts();
+    if withheld > 0 {
+        eprintln!(
+            "helio: {withheld} samples were due and not published, as the bus could not be \
+             reached; {published} were"
+        );
+    }
 }
 
 fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) -> CliResult {
@@ -246,6 +259,8 @@ pub(crate) fn worker(task: &MockTask) -> CliResult {
     let orders = orders::<()>();
     let begin = bus.clock().now();
     let over = || orders.try_recv() != Err(std::sync::mpsc::TryRecvError::Empty);
-    mock.publish_until(begin, task.scale, |at| wait_until(&bus, at, over)).map_err(from_mock)?;
+    let ended = mock.publish_until(begin, task.scale, |at| wait_until(&bus, at, over));
+    tell_withheld(&mock);
+    ended.map_err(from_mock)?;
     Ok(())
 }

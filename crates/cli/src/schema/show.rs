@@ -40,11 +40,11 @@ pub(super) fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>>
     let bus = look(url)?;
     let name = name(topic)?;
     let missing = |what: String| CliError::NotFound(format!("{what}; `helio topics` lists them"));
-    let info =
-        bus.topic_info(&name)?.ok_or_else(|| missing(format!("there is no topic {name}")))?;
+    let declared = bus.schemas_of(&name)?;
+    let declared = declared.ok_or_else(|| missing(format!("there is no topic {name}")))?;
     let text = |id: &SchemaId| bus.schema(*id).map_err(CliError::from);
-    let mut schemas = Vec::with_capacity(info.schemas.len());
-    for id in &info.schemas {
+    let mut schemas = Vec::with_capacity(declared.len());
+    for id in &declared {
         let text = text(id)?.ok_or_else(|| missing(format!("the bus has no schema {id}")))?;
         schemas.push(Schema::parse(&text).map_err(|e| CliError::Failure(e.to_string()))?);
     }

@@ -84,24 +84,35 @@ impl Lives {
     }
 }
 
+/// One that is fenced is told with its next sample.
+fn assert_alive(forwarder: &Weak<Mutex<Forwarder>>) {
+    forwarder.upgrade().into_iter().for_each(|one| _ = locked(&one).assert_alive());
+}
+
 /// Asserts the leases of those that live; gives who has gone.
 fn look(
     source: &Topic,
     (held, asserts): (&[Watched], bool),
     nameless: &Nameless,
 ) -> Result<Vec<Key>, String> {
-    let writers = source.writers().map_err(|error| error.to_string())?;
+    let writers = match source.writers() {
+        Ok(writers) => writers,
+        // Nobody knows: those who lived do.
+        Err(error) if error.is_outage() => {
+            if asserts {
+                held.iter().for_each(|(_, forwarder)| assert_alive(forwarder));
+            }
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
     let alive: HashMap<_, _> =
         writers.iter().map(|info| (nameless.named(&info.producer.name), info.alive)).collect();
     let mut gone = Vec::new();
     for (key, forwarder) in held {
         match alive.get(&key.1) {
             Some(Some(Alive::No)) => gone.push(key.clone()),
-            Some(Some(Alive::Yes)) if asserts => {
-                // One that is fenced is told with its next sample.
-                let forwarder = forwarder.upgrade();
-                forwarder.into_iter().for_each(|one| _ = locked(&one).assert_alive());
-            }
+            Some(Some(Alive::Yes)) if asserts => assert_alive(forwarder),
             _ => {}
         }
     }

@@ -77,7 +77,7 @@ fn open_both(
     let overrides = (&*ends.options.overrides, &ends.making);
     let both = target::open(&ends.to, source, overrides)?;
     let mut schemas = HashSet::from([SchemaId::BYTES]);
-    for id in ends.from.topic_info(name)?.map(|info| info.schemas).unwrap_or_default() {
+    for id in ends.from.schemas_of(name)?.unwrap_or_default() {
         if target::carry_schema(buses, name, id)? {
             schemas.insert(id);
         }

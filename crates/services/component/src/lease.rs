@@ -1,7 +1,7 @@
 //! Leases: being the one live instance of a component, and knowing when one no longer is.
 //!
 //! Constraints. The topic `X/lease/<index>` is exclusive: whoever holds its writer is the instance.
-//! It says so once a second, from one thread of the process that does nothing else, so a busy
+//! It says so once a second, from a thread that does nothing else, so a busy
 //! component is there, and one that is stopped or dead is not. It counts as gone [`LEASE`] after
 //! its last word, and another may take over from then on.
 //!
@@ -9,11 +9,14 @@
 //! the last word is looked at, on the clock that leases run by, which counts through the stop
 //! ([`Clock::uptime`](helio_bus::Clock::uptime)); where it is too long the component says that it
 //! is there and then looks whether another has taken over meanwhile. In that order: after our word
-//! nobody can take over, and who did before it is seen.
+//! nobody can take over, and who did before it is seen. Where the bus takes no word, nobody knows
+//! whether another has: no command is run until one has arrived, and it goes on then, unless it was
+//! replaced. Only the thread that says so waits for the bus; others wait a second for it, once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use helio_bus::transport::WriterInfo;
 use helio_bus::{
@@ -27,12 +30,15 @@ use thiserror::Error;
 
 use crate::host;
 use crate::interface::Interface;
-use crate::protocol::controller::LeaseState;
 use crate::records::{LEASE, LeaseRecord};
 use crate::topic;
 
 /// How often a held lease is confirmed: four words may be late before it runs out.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long a bus that is slow is waited for: by who wants a lease, to learn who holds it...
+const PATIENCE: Duration = Duration::from_secs(10);
+/// ... and by who wants to know how it stands, while another says that it is there.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Why a component may not run.
 #[derive(Debug, Clone, Error)]
@@ -55,6 +61,18 @@ pub enum LeaseError {
     },
 }
 
+/// How an instance stands with its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeaseStanding {
+    /// It was confirmed so lately that nobody can have taken over.
+    Held,
+    /// It has run out, and the bus does not let it be confirmed: callers are told that nobody is
+    /// there, and another may take over. It is tried again every second.
+    Lapsed,
+    /// Another has taken over, or the bus was closed: this instance has ended.
+    Lost,
+}
+
 /// What is said of the instance that takes a lease.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseOptions {
@@ -73,11 +91,25 @@ struct Held {
     topic: Topic,
     publisher: Publisher,
     record: LeaseRecord,
-    /// When it was last confirmed, by the clock that leases run by; locked while it is.
-    said: Mutex<Duration>,
+    /// When it was last confirmed, nanoseconds of the clock that leases run by.
+    said: AtomicU64,
     /// How often it had run out when it was confirmed.
     lapses: AtomicU64,
     lost: AtomicBool,
+    trial: Mutex<Trial>,
+    /// A trial has ended.
+    tried: Condvar,
+    /// Who confirms it.
+    confirms: OnceLock<Thread>,
+}
+
+/// Confirming a lease.
+#[derive(Default)]
+struct Trial {
+    /// The last did not do, or takes long: nobody waits for the next.
+    failed: bool,
+    /// Why it did not.
+    cause: Option<TopicError>,
 }
 
 impl Lease {
@@ -111,11 +143,11 @@ impl Lease {
         // Of two of one bus both would get the same writer: they are told apart here.
         static CLAIMING: Mutex<()> = Mutex::new(());
         let one = CLAIMING.lock().unwrap_or_else(PoisonError::into_inner);
-        let writers = topic.writers().map_err(|error| failed(&error))?;
+        let writers = topic.writers_within(PATIENCE).map_err(|error| failed(&error))?;
         if writers.iter().any(|writer| lives(writer, bus.clock().now())) {
             return Err(LeaseError::Held { identity, holder: holder(&topic) });
         }
-        let said = Mutex::new(bus.clock().uptime());
+        let said = AtomicU64::new(nanos(bus.clock().uptime()));
         let publisher = topic.publisher().map_err(|error| match error {
             TopicError::Transport(TransportError::Owned { .. }) => {
                 LeaseError::Held { identity: identity.clone(), holder: holder(&topic) }
@@ -128,35 +160,26 @@ impl Lease {
         publisher.publish(Message::new(&payload)).wait().map_err(|error| failed(&error))?;
         drop(one);
         let (bus, lost, lapses) = (bus.clone(), AtomicBool::new(false), AtomicU64::new(0));
-        let held = Arc::new(Held { bus, topic, publisher, record, said, lapses, lost });
-        confirm_for_ever(&held).map_err(|error| failed(&error))?;
+        let (trial, tried, confirms) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        let held =
+            Held { bus, topic, publisher, record, said, lapses, lost, trial, tried, confirms };
+        let held = Arc::new(held);
+        let thread = confirm_for_ever(&held).map_err(|error| failed(&error))?;
+        let _ = held.confirms.set(thread);
         Ok(Self(held))
     }
 
-    /// Whether it is held now. Costs a look at the clock, and more only after a stop.
+    /// How it stands now. Costs a look at the clock, and more only after a stop; in an outage it is
+    /// waited for once, for a second.
     #[must_use]
-    pub fn state(&self) -> LeaseState {
-        let held = &self.0;
-        if held.lost.load(Ordering::Acquire) {
-            return LeaseState::Lost;
-        }
-        let said = *held.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = held.bus.clock().uptime().saturating_sub(said) < LEASE;
-        if recent || held.confirm() {
-            LeaseState::Held { incarnation: self.incarnation() }
-        } else {
-            LeaseState::Lost
-        }
+    pub fn standing(&self) -> LeaseStanding {
+        self.0.standing()
     }
 
-    /// Whether it was confirmed so lately that nobody can have taken over. Never waits; where it is
-    /// not, [`state`](Self::state) tells.
+    /// The same as far as nothing has to be waited for, which is mostly the case.
     #[must_use]
-    pub fn is_fresh(&self) -> bool {
-        let held = &self.0;
-        let Ok(said) = held.said.try_lock() else { return false };
-        let recent = held.bus.clock().uptime().saturating_sub(*said) < LEASE;
-        recent && !held.lost.load(Ordering::Acquire)
+    pub fn known(&self) -> Option<LeaseStanding> {
+        self.0.known()
     }
 
     /// Which of the component's instances this is: a later one has a larger number.
@@ -175,7 +198,13 @@ impl Lease {
     /// Whether it is held now.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.state() != LeaseState::Lost
+        self.standing() == LeaseStanding::Held
+    }
+
+    /// Why it is not known who has it, while it is [lapsed](LeaseStanding::Lapsed).
+    #[must_use]
+    pub fn outage(&self) -> TransportError {
+        self.0.outage()
     }
 
     /// What it says of this instance.
@@ -195,13 +224,27 @@ impl Lease {
     }
 }
 
+/// Why an instance says nothing.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It has ended, or another has taken over.
+    Over(&'static str),
+    /// Whether another has taken over is not known.
+    Unsure(TransportError),
+}
+
 impl WeakLease {
-    /// Why this instance is not the one that lives, if it is not.
-    pub(crate) fn refusal(&self) -> Option<&'static str> {
-        match self.0.upgrade().map(|held| Lease(held).is_held()) {
-            Some(true) => None,
-            Some(false) => Some("its lease is lost, and another instance may run"),
-            None => Some("it has ended, and its lease is given back"),
+    /// Why this is not for sure the instance that lives, if it is not.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let Some(held) = self.0.upgrade() else {
+            return Some(Refusal::Over("it has ended, and its lease is given back"));
+        };
+        match held.standing() {
+            LeaseStanding::Held => None,
+            LeaseStanding::Lapsed => Some(Refusal::Unsure(held.outage())),
+            LeaseStanding::Lost => {
+                Some(Refusal::Over("its lease is lost, and another instance may run"))
+            }
         }
     }
 }
@@ -225,6 +268,10 @@ pub(crate) fn name(component: &str, index: i32) -> Result<TopicName, TopicError>
 /// The codec of leases.
 pub(crate) fn codec() -> Result<Codec, helio_core::SchemaError> {
     Ok(Codec::new(&LeaseRecord::schema()?))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether a writer of a lease's topic holds it.
@@ -259,32 +306,89 @@ fn newest(topic: &Topic) -> Option<LeaseRecord> {
 }
 
 impl Held {
-    /// Says that this instance is there, then looks whether it still is the one.
-    fn confirm(&self) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.lost.load(Ordering::Acquire) {
-            return false;
+    fn standing(&self) -> LeaseStanding {
+        if let Some(known) = self.known() {
+            return known;
         }
-        let now = self.bus.clock().uptime();
-        let held = self.publisher.assert_alive().is_ok() && !self.replaced();
-        if held {
-            if now.saturating_sub(*said) >= LEASE {
-                self.lapses.fetch_add(1, Ordering::AcqRel);
+        let trial = self.trial();
+        if !trial.failed {
+            if let Some(thread) = self.confirms.get() {
+                thread.unpark();
             }
-            *said = now;
-        } else {
-            self.lost.store(true, Ordering::Release);
+            let waits = |trial: &mut Trial| !trial.failed && self.known().is_none();
+            let (mut trial, waited) = self
+                .tried
+                .wait_timeout_while(trial, SOON, waits)
+                .unwrap_or_else(PoisonError::into_inner);
+            trial.failed |= waited.timed_out();
         }
-        held
+        self.known().unwrap_or(LeaseStanding::Lapsed)
     }
 
-    /// Whether a later instance has the lease. A look that fails says nothing.
-    fn replaced(&self) -> bool {
+    /// How it stands, as far as no word is needed for that.
+    fn known(&self) -> Option<LeaseStanding> {
+        if self.lost.load(Ordering::Acquire) {
+            return Some(LeaseStanding::Lost);
+        }
+        let recent = self.bus.clock().uptime().saturating_sub(self.said()) < LEASE;
+        recent.then_some(LeaseStanding::Held)
+    }
+
+    /// Says that this instance is there, then looks whether it still is the one.
+    fn confirm(&self) {
+        let now = self.bus.clock().uptime();
+        let since = |then: Duration| self.bus.clock().uptime().saturating_sub(then);
+        let asserted = self.publisher.assert_alive();
+        // It counted as gone until now, if that took long.
+        let ran_out = since(self.said()) >= LEASE;
+        let replaced = match asserted {
+            Ok(()) => self.is_replaced(ran_out),
+            Err(TransportError::Fenced { .. } | TransportError::Closed) => Ok(true),
+            Err(error) => Err(error.into()),
+        };
+        match replaced {
+            Ok(true) => self.lost.store(true, Ordering::Release),
+            // A word that took longer than a lease says nothing any more: the next does.
+            Ok(false) if since(now) < LEASE => {
+                self.lapses.fetch_add(u64::from(ran_out), Ordering::AcqRel);
+                self.said.store(nanos(now), Ordering::Release);
+            }
+            Ok(false) | Err(_) => {}
+        }
+        *self.trial() = Trial { failed: replaced.is_err(), cause: replaced.err() };
+        self.tried.notify_all();
+    }
+
+    /// Why it is not known who has the lease.
+    fn outage(&self) -> TransportError {
+        let cause = match &self.trial().cause {
+            None => "the bus takes too long".to_owned(),
+            Some(TopicError::Transport(TransportError::Outage { cause, .. })) => cause.clone(),
+            Some(error) => error.to_string(),
+        };
+        let transport = self.bus.capabilities().transport.clone();
+        TransportError::Outage { transport, cause: format!("the lease is not confirmed: {cause}") }
+    }
+
+    fn said(&self) -> Duration {
+        Duration::from_nanos(self.said.load(Ordering::Acquire))
+    }
+
+    fn trial(&self) -> MutexGuard<'_, Trial> {
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a later instance has the lease. Who cannot look knows it as long as none could take
+    /// it.
+    fn is_replaced(&self, ran_out: bool) -> Result<bool, TopicError> {
         let own = self.publisher.producer();
-        let Ok(writers) = self.topic.writers() else { return false };
-        writers.iter().any(|writer| {
+        let writers = match self.topic.writers() {
+            Err(_) if !ran_out => return Ok(false),
+            told => told?,
+        };
+        Ok(writers.iter().any(|writer| {
             writer.producer.name == own.name && writer.producer.incarnation > own.incarnation
-        })
+        }))
     }
 }
 
@@ -294,42 +398,20 @@ impl std::fmt::Debug for Held {
     }
 }
 
-/// The leases of this process, confirmed by one thread for as long as there are any.
-static LEASES: Mutex<Leases> = Mutex::new(Leases { all: Vec::new(), running: false });
-/// Never told: the thread's pace. A wait ends by its time.
-static PACE: Condvar = Condvar::new();
-
-struct Leases {
-    all: Vec<Weak<Held>>,
-    running: bool,
-}
-
-fn confirm_for_ever(held: &Arc<Held>) -> std::io::Result<()> {
-    let mut leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
-    leases.all.push(Arc::downgrade(held));
-    if !leases.running {
-        let thread = std::thread::Builder::new().name("helio-leases".to_owned());
-        thread.spawn(confirm_all)?;
-        leases.running = true;
-    }
-    Ok(())
-}
-
-fn confirm_all() {
-    let mut leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        leases.all.retain(|held| held.strong_count() > 0);
-        if leases.all.is_empty() {
-            leases.running = false;
-            return;
-        }
-        let all: Vec<_> = leases.all.iter().filter_map(Weak::upgrade).collect();
-        drop(leases);
-        all.iter().for_each(|held| {
+/// Confirms a lease for as long as somebody has it. Each has a thread of its own: one whose bus is
+/// away holds up no other.
+fn confirm_for_ever(held: &Arc<Held>) -> std::io::Result<Thread> {
+    let weak = Arc::downgrade(held);
+    let confirm = move || {
+        loop {
+            let begun = Instant::now();
+            let Some(held) = weak.upgrade() else { return };
             held.confirm();
-        });
-        drop(all);
-        leases = LEASES.lock().unwrap_or_else(PoisonError::into_inner);
-        leases = PACE.wait_timeout(leases, EVERY).unwrap_or_else(PoisonError::into_inner).0;
-    }
+            drop(held);
+            // After one that took long the next is due at once, and where somebody waits for it.
+            std::thread::park_timeout(EVERY.saturating_sub(begun.elapsed()));
+        }
+    };
+    let thread = std::thread::Builder::new().name("helio-lease".to_owned()).spawn(confirm)?;
+    Ok(thread.thread().clone())
 }

@@ -69,7 +69,7 @@ pub use component::{
 pub use fields::{FieldError, Fields};
 pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
-pub use lease::{Lease, LeaseError, LeaseOptions};
+pub use lease::{Lease, LeaseError, LeaseOptions, LeaseStanding};
 pub use losses::{Loss, Losses};
 pub use making::make_topics;
 pub use mock::{

@@ -213,9 +213,12 @@ impl ReadTopic {
         waited.map(drop).map_err(|source| bus_failed(&self.shape, source))
     }
 
-    /// Whether a producer, of that incarnation, still writes the topic.
+    /// Whether a producer, of that incarnation, still writes the topic, as far as the bus knows.
     pub(crate) fn has_writer(&self, producer: &Producer) -> Result<bool, TopicReadError> {
-        let writers = self.topic.writers().map_err(|error| failed(&self.shape, &error))?;
+        let writers = match self.topic.writers() {
+            Err(error) if error.is_outage() => Ok(Vec::new()),
+            told => told.map_err(|error| failed(&self.shape, &error)),
+        }?;
         Ok(writers.iter().any(|w| w.producer == *producer && w.alive != Some(Alive::No)))
     }
 

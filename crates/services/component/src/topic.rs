@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use helio_bus::{Bus, PublishError, ReadError, Topic, TopicError, TopicSpec};
+use helio_bus::{Bus, PublishError, ReadError, Topic, TopicError, TopicSpec, TransportError};
 use helio_core::{ProducerName, TopicName};
 use thiserror::Error;
 
@@ -55,6 +55,18 @@ pub enum WriteError {
         /// What the bus says of the first of them.
         source: PublishError,
     },
+}
+
+impl WriteError {
+    /// Whether the bus cannot be reached at the moment, or does not say who has the component's
+    /// lease: it may be written later.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        let outage = |source: &PublishError| {
+            matches!(source, PublishError::Transport(TransportError::Outage { .. }))
+        };
+        matches!(self, Self::Publish { source, .. } if outage(source))
+    }
 }
 
 /// Why a topic could not be read.

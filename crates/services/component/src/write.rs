@@ -30,7 +30,7 @@ use crate::ahead::{Ahead, Held, Lost, MOST};
 use crate::fields::{FieldError, Fields, same};
 use crate::host;
 use crate::interface::{Private, Shape};
-use crate::lease::WeakLease;
+use crate::lease::{Refusal, WeakLease};
 use crate::send::{NotSent, Tried, send, send_ahead, try_send};
 use crate::sender::Sender;
 use crate::topic::{self, WriteError};
@@ -390,13 +390,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether this may be written: by a component, only while it is the one live instance.
+    /// Whether this may be written: by a component, only while it is the one live instance for
+    /// sure.
     fn live(&self) -> Result<(), WriteError> {
-        let Some(reason) = self.author.lease.as_ref().and_then(WeakLease::refusal) else {
+        let Some(refusal) = self.author.lease.as_ref().and_then(WeakLease::refusal) else {
             return Ok(());
         };
         let topic = self.shape.topic().to_string();
-        Err(WriteError::NotLive { topic, identity: self.author.identity.clone(), reason })
+        Err(match refusal {
+            Refusal::Over(reason) => {
+                WriteError::NotLive { topic, identity: self.author.identity.clone(), reason }
+            }
+            Refusal::Unsure(outage) => WriteError::Publish { topic, source: outage.into() },
+        })
     }
 
     /// Remembers values; whether the topic is to be written then.

@@ -419,7 +419,7 @@ fn a_foreign_component_is_commanded_too() {
         let publisher = foreign.join().unwrap();
         // What only components of ours understand is not sent to it.
         let error = remote.command("stop").validate().unwrap_err();
-        assert!(error.to_string().contains("has no lease"), "{error}");
+        assert!(error.to_string().contains("no lease of"), "{error}");
         // It goes: that is seen at once, without a heartbeat that does not come.
         assert_eq!(remote.presence().unwrap(), Presence::Unknown);
         drop(publisher);

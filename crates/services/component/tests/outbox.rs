@@ -6,17 +6,20 @@ mod support;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use helio_bus::transport::Opening;
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{
     Bus, Clock, Message, Start, Subscribe, Subscription, SystemClock, Tai, TestClock, TopicName,
     TopicSpec,
 };
+use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::controller::{AUDIT_LOST, AUDIT_PATIENCE};
 use helio_component::protocol::{AckCode, SummaryState};
 use helio_component::{
-    AuditPhase, AuditRecord, Builder, Command, Component, Failed, ReadTopic, Reading, Remote,
+    AuditPhase, AuditRecord, Builder, Command, Component, Failed, LEASE, Lease, LeaseOptions,
+    ReadTopic, Reading, Remote, RunError, WriteError,
 };
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName};
@@ -31,6 +34,14 @@ struct Failing {
     clock: Arc<dyn Clock>,
 }
 
+/// A bus on a site, with its cable.
+fn faulty(site: &Site, clock: &Arc<dyn Clock>) -> (Bus, Cable) {
+    let opening = Opening { url: site.url().parse().unwrap(), clock: Arc::clone(clock) };
+    let transport = FaultTransport::open(&opening, FaultPlan::default()).unwrap();
+    let cable = transport.cable();
+    (Bus::builder().clock(Arc::clone(clock)).over(transport).unwrap(), cable)
+}
+
 impl Failing {
     fn new() -> Self {
         Self::by(Arc::new(SystemClock::new()))
@@ -38,9 +49,7 @@ impl Failing {
 
     fn by(clock: Arc<dyn Clock>) -> Self {
         let site = Site::memory();
-        let transport = FaultTransport::connect(site.url(), FaultPlan::default()).unwrap();
-        let cable = transport.cable();
-        let bus = Bus::builder().clock(Arc::clone(&clock)).over(transport).unwrap();
+        let (bus, cable) = faulty(&site, &clock);
         Self { site, bus, cable, clock }
     }
 
@@ -173,6 +182,68 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     expected.push(("stop".to_owned(), AuditPhase::Finished));
     expected.extend(both("stop"));
     assert_eq!(records(&mut audit(&failing.other()), 7), expected);
+    component.stop().unwrap();
+}
+
+/// What an outage hides is not known: neither that it is gone, nor that another is there.
+#[test]
+fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
+    for replaced in [false, true] {
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let failing = Failing::by(Arc::new(clock.clone()));
+        let stop = failing.mount().inline("stop", |_: &Command| Ok(()));
+        let component = stop.start().unwrap();
+        let count = component.event("errorCount").unwrap();
+        let remote = failing.remote();
+        let mut log = remote.event("logMessage").unwrap();
+        let stop = || remote.command("stop").timeout(PATIENCE).send().wait();
+        stop().unwrap();
+        failing.cable.pull();
+        clock.advance(LEASE + Duration::from_secs(1));
+        assert_eq!(stop().unwrap_err().cause(), Some(Cause::NobodyThere));
+        // It may be written again when the bus is back.
+        let refused = count.set("late", 1).write().unwrap_err();
+        assert!(matches!(refused, WriteError::Publish { .. }), "{refused}");
+        // Who cannot look sends all the same.
+        let (blind, broken) = faulty(&failing.site, &failing.clock);
+        broken.break_topic(&name("lease/0"));
+        let blind = Remote::open(&blind, &failing.site.mount(), 0).unwrap();
+        let unsure = blind.command("stop").timeout(PATIENCE).send();
+        if replaced {
+            let (bus, mount) = (failing.other(), failing.site.mount());
+            let lease = Lease::claim(&bus, &mount, 0, LeaseOptions::default()).unwrap();
+            failing.cable.put_back();
+            assert!(matches!(component.wait(), Err(RunError::LeaseLost { .. })));
+            assert!(lease.is_held());
+            continue;
+        }
+        failing.cable.put_back();
+        log.next_where(PATIENCE, says("silent for longer than its lease")).unwrap();
+        let refused = unsure.wait().unwrap_err().to_string();
+        assert!(refused.contains("cannot be confirmed; not run"), "{refused}");
+        stop().unwrap();
+        component.stop().unwrap();
+    }
+}
+
+/// A caller who cannot look does not take who was gone for gone.
+#[test]
+fn who_was_gone_is_commanded_where_nobody_can_tell() {
+    let failing = Failing::new();
+    let caller = Remote::open(&failing.bus, &failing.site.mount(), 0).unwrap();
+    let start = || {
+        let builder = Component::builder(&failing.other(), &failing.site.mount(), 0);
+        builder.inline("stop", |_: &Command| Ok(())).start().unwrap()
+    };
+    let stop = || caller.command("stop").timeout(PATIENCE).send().wait();
+    let component = start();
+    stop().unwrap();
+    component.stop().unwrap();
+    assert_eq!(caller.presence().unwrap(), Presence::Gone);
+    let component = start();
+    failing.cable.break_topic(&name("lease/0"));
+    assert!(caller.presence().is_err());
+    stop().unwrap();
     component.stop().unwrap();
 }
 

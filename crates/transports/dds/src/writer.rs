@@ -184,6 +184,12 @@ impl Outgoing {
         }
     }
 
+    /// How long ago it last said that it lives.
+    fn silent(&self) -> Duration {
+        let said = locked(&self.life).said;
+        self.connection().clock.uptime().saturating_sub(said)
+    }
+
     /// How it is, with when it last lived.
     fn word(&self) -> (Word, Duration) {
         let Life { open, seen: (seen, at), .. } = *locked(&self.life);
@@ -695,14 +701,21 @@ impl Writer for DdsWriter {
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let shared = &self.shared;
         shared.check()?;
-        let leased = matches!(shared.topic.qos.liveliness, Liveliness::Lease(_));
+        let (leased, was_over) = match shared.topic.qos.liveliness {
+            Liveliness::Lease(lease) => (true, shared.silent() >= lease),
+            Liveliness::Automatic => (false, true),
+        };
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
             shared.lives();
             shared.say()?;
             shared.ends.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
-                let holders = shared.connection().tables.look(|s| s.holders(&shared.topic.name));
-                shared.connection().tables.ask(Some(holders), About::Nothing)?;
+                // One of them may have died just now, and never answers.
+                if was_over {
+                    let tables = &shared.connection().tables;
+                    let holders = tables.look(|state| state.holders(&shared.topic.name));
+                    tables.ask(Some(holders), About::Nothing)?;
+                }
                 shared.look();
             }
         }

@@ -43,8 +43,7 @@ use crate::topic::TopicState;
 
 /// A connection that was silent for so long is taken for dead, with its process.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
-/// How long a question about writers waits for the brokers; then the answer is what was read
-/// before.
+/// How long a question about writers waits for the brokers; then nobody knows.
 pub(crate) const GLANCE: Duration = Duration::from_millis(800);
 /// The shortest lease of an exclusive topic: its owner looks every second who owns it, and is sure
 /// for three quarters of the lease, less what the look takes.
@@ -342,7 +341,10 @@ impl Claims {
         let silence = i64::try_from(SILENCE.as_millis()).unwrap_or(i64::MAX);
         let silent = |s: &Session| heard.until - s.heard.max(heard.since);
         let runs = session.is_some_and(|s| s.open && silent(s) <= silence);
-        let said = u128::try_from(now.nanos().saturating_sub(word.seen)).unwrap_or(0);
+        // Since the brokers came back, where it could not be heard before.
+        let back = Tai::from_unix_nanos(heard.since.saturating_mul(1_000_000));
+        let since = if heard.since == 0 { word.seen } else { word.seen.max(back.nanos()) };
+        let said = u128::try_from(now.nanos().saturating_sub(since)).unwrap_or(0);
         word.open
             && runs
             && lease.is_none_or(|lease| said <= lease.as_nanos())
@@ -600,8 +602,9 @@ fn forget_former(connection: &Connection, claim: &Claim) -> Result<(), Transport
     former.into_iter().flatten().try_for_each(|key| tables::tell(connection, PRODUCERS, &key, None))
 }
 
-/// Who writes or wrote a topic. Where the brokers do not answer at once: as far as it was read.
-pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
+/// Who writes or wrote a topic, as the brokers know it now. Where they do not answer at once that
+/// is an outage: what was read before says neither who has come nor who is still there.
+pub(crate) fn writers(topic: &TopicState) -> Result<Vec<WriterInfo>, TransportError> {
     let now = Judged::now(topic);
     let list = |claims: &Claims| {
         let of_topic = claims.places.iter().filter(|((name, _), _)| *name == topic.name);
@@ -621,11 +624,15 @@ pub(crate) fn writers(topic: &TopicState) -> Vec<WriterInfo> {
     };
     let (claims, connection) = (&topic.connection.tables.claims, &topic.connection);
     if connection.health.is_lost() || connection.health.is_doubted() {
-        return claims.look(list);
+        let cause = format!("no broker has answered in time who writes {}", topic.name);
+        return Err(outage(cause));
     }
-    claims.glance(connection, GLANCE, list).unwrap_or_else(|_| {
-        connection.health.doubt(DOUBT);
-        claims.look(list)
+    claims.glance(connection, GLANCE, list).map_err(|error| match error {
+        TransportError::Closed => error,
+        error => {
+            connection.health.doubt(DOUBT);
+            outage(format!("who writes {} is not known: {error}", topic.name))
+        }
     })
 }
 
@@ -817,5 +824,21 @@ mod tests {
         assert!(!alive(later, 0));
         assert!(alive(later, later - 1_000), "it could not be heard before");
         assert!(!alive(later, later - 20_000));
+    }
+
+    #[test]
+    fn no_lease_runs_out_in_an_outage_of_the_brokers() {
+        let mut claims = Claims::default();
+        say(&mut claims, 10, ("a", "1"), word(None, 0));
+        let until = utc_millis();
+        let now = Tai::from_unix_nanos(until * 1_000_000);
+        let alive = |since| {
+            let (place, heard) = (place(&claims), Heard { since, until });
+            let now = Judged { lease: Some(Duration::from_secs(5)), now, heard };
+            place.writers.values().any(|held| claims.alive(place, held, now))
+        };
+        assert!(!alive(0), "it has said nothing since 1970");
+        assert!(alive(until - 4_000), "its word is yet to come");
+        assert!(!alive(until - 6_000));
     }
 }

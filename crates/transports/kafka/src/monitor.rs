@@ -69,7 +69,13 @@ impl Health {
     /// Since when and until when others could be heard of: nobody dies of an outage.
     pub(crate) fn heard(&self) -> Heard {
         let state = locked(&self.state);
-        if state.lost { state.heard } else { Heard { until: utc_millis(), ..state.heard } }
+        let now = utc_millis();
+        if state.lost {
+            // What is judged by this may be read when they are back.
+            Heard { since: now, ..state.heard }
+        } else {
+            Heard { until: now, ..state.heard }
+        }
     }
 
     /// Remembers what librdkafka says.

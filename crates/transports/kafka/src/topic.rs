@@ -326,7 +326,7 @@ impl TransportTopic for KafkaTopic {
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         self.0.connection.check_open()?;
-        let mut writers = claims::writers(&self.0);
+        let mut writers = claims::writers(&self.0)?;
         if self.0.wire.is_sal() {
             writers.extend(sample::unknown_writer(self.0.qos.partitions));
         }

@@ -236,7 +236,7 @@ fn who_stood_still_and_was_not_replaced_goes_on() {
 
 /// Whether a topic's writers live, by name.
 fn lives(topic: &Topic) -> Vec<(String, Option<Alive>)> {
-    let writers = topic.writers().unwrap();
+    let writers = topic.writers_within(PATIENCE).unwrap();
     writers.iter().map(|info| (info.producer.name.to_string(), info.alive)).collect()
 }
 

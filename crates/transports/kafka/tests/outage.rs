@@ -3,14 +3,15 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{Broker, admin, broker, deliver, done, make, plain, unique};
 use helio_bus::transport::Origin;
 use helio_bus::{
-    Bus, Event, GapCause, Guarantee, HeadersRef, Message, Outage, Producer, PublishError, Qos,
-    SampleRef, SchemaId, Start, Subscribe, Subscription, Tai, Topic, TopicSpec,
+    Alive, Bus, Event, GapCause, Guarantee, HeadersRef, Message, Outage, Producer, PublishError,
+    Qos, SampleRef, SchemaId, Start, Subscribe, Subscription, Tai, Topic, TopicSpec,
 };
 use helio_core::ProducerName;
 use helio_core::qos::{Liveliness, Overload, Ownership};
@@ -309,7 +310,10 @@ fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
     let seen = loop {
         // Who asks who writes does not stand behind those who wait for the broker.
         let asked = Instant::now();
-        let _ = topics[0].writers().unwrap();
+        match topics[0].writers() {
+            Err(error) => assert!(error.is_outage(), "{error}"),
+            Ok(writers) => assert_eq!(writers[0].alive, Some(Alive::Yes)),
+        }
         longest = longest.max(asked.elapsed());
         if let Some(event) = samples.next_timeout(Duration::from_millis(100)).unwrap() {
             break event;
@@ -319,6 +323,56 @@ fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
     broker.does("thaw");
     assert!(lost(&seen), "{seen:?}");
     assert!(longest < AT_ONCE, "a look at the writers took {longest:?}");
+}
+
+/// It says so as often as it can; others hear of it when the broker is back.
+#[test]
+fn nobody_is_told_that_a_lease_ran_out_in_an_outage() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let [bus, other] = ["Mount", "watcher"].map(|name| broker.bus(name));
+    let lease = Duration::from_secs(4);
+    let (ownership, liveliness) = (Ownership::Exclusive, Liveliness::Lease(lease));
+    let (name, qos) = (unique("leased"), Qos { ownership, liveliness, ..Qos::stream() });
+    let open = |bus: &Bus| bus.topic(TopicSpec::new(&name).unwrap().qos(qos.clone())).unwrap();
+    let (publisher, topic) = (open(&bus).publisher().unwrap(), open(&other));
+    let watched = Subscribe::from(Start::Latest).watch_writers();
+    let mut samples = topic.subscribe(watched).unwrap();
+    let told = |event: &Event| match event {
+        Event::Liveliness(told) => Some(told.alive),
+        _ => None,
+    };
+    let seen = until_event(&mut samples, |event| told(event).is_some());
+    assert_eq!(seen.iter().filter_map(told).collect::<Vec<_>>(), [Alive::Yes]);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // It fails while nobody answers.
+                let _ = publisher.assert_alive();
+                std::thread::sleep(lease / 8);
+            }
+        });
+        broker.does("freeze");
+        let mut seen = until_event(&mut samples, lost);
+        // Longer than the lease, whenever it was noticed.
+        let over = Instant::now() + lease * 2;
+        while let Some(left) = over.checked_duration_since(Instant::now()) {
+            seen.extend(samples.next_timeout(left).unwrap());
+        }
+        let unknown = topic.writers().unwrap_err();
+        assert!(unknown.is_outage(), "{unknown}");
+        broker.does("thaw");
+        let back = |event: &Event| matches!(event, Event::Outage(Outage::Restored));
+        seen.extend(until_event(&mut samples, back));
+        let over = Instant::now() + lease * 2;
+        while let Some(left) = over.checked_duration_since(Instant::now()) {
+            seen.extend(samples.next_timeout(left).unwrap());
+        }
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(seen.iter().find_map(told), None, "{seen:?}");
+    });
+    assert_eq!(topic.writers_within(PATIENCE).unwrap()[0].alive, Some(Alive::Yes));
 }
 
 /// What arrives while the bus is closed, and its owner is not sure any more that it still is.

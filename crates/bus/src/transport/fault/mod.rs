@@ -41,7 +41,7 @@ use helio_core::TopicName;
 
 use super::{
     Around, AroundTopic, Capabilities, Opening, Reader, ReaderRequest, Transport, TransportTopic,
-    Writer, WriterRequest,
+    Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Waiters, locked};
 use crate::error::{ConnectError, TransportError, engine};
@@ -195,6 +195,15 @@ impl Faults {
         Err(engine("fault", "use the topic's files", io::Error::from_raw_os_error(5)))
     }
 
+    /// Whether the engine answers for a topic.
+    fn reach(&self, topic: &TopicName) -> Result<(), TransportError> {
+        if self.is_cut() {
+            let cause = "the cable is pulled".to_owned();
+            return Err(TransportError::Outage { transport: "fault".to_owned(), cause });
+        }
+        self.check(topic)
+    }
+
     fn queue(&self) -> usize {
         if self.plan.queue == 0 { QUEUE } else { self.plan.queue }
     }
@@ -305,8 +314,15 @@ impl FaultTransport {
     /// [`ConnectError`].
     pub fn connect(url: &str, plan: FaultPlan) -> Result<Arc<Self>, ConnectError> {
         let clock = Arc::new(crate::clock::SystemClock::new());
-        let inner = super::open(&Opening { url: url.parse()?, clock })?;
-        Ok(Self::over(inner, plan))
+        Self::open(&Opening { url: url.parse()?, clock }, plan)
+    }
+
+    /// The same, by a clock of the caller's.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn open(opening: &Opening, plan: FaultPlan) -> Result<Arc<Self>, ConnectError> {
+        Ok(Self::over(super::open(opening)?, plan))
     }
 
     /// Its cable, to pull.
@@ -377,6 +393,11 @@ impl AroundTopic for FaultyTopic {
         self.faults.check(&self.name)?;
         let inner = self.inner.reader(request)?;
         Ok(Box::new(FaultyReader::new(inner, &self.faults, self.name.clone())))
+    }
+
+    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.faults.reach(&self.name)?;
+        self.inner.writers()
     }
 }
 

@@ -91,11 +91,7 @@ impl FaultyWriter {
     }
 
     fn check(&mut self) -> Result<(), PublishError> {
-        if self.faults.is_cut() {
-            let cause = "the cable is pulled".to_owned();
-            return Err(TransportError::Outage { transport: "fault".to_owned(), cause }.into());
-        }
-        self.faults.check(&self.topic)?;
+        self.faults.reach(&self.topic)?;
         if self.dice.throws(self.faults.plan.refuse) {
             // There is room again at once: only this attempt was refused.
             if let Some(notify) = &locked(&self.backlog).notify {
@@ -192,6 +188,7 @@ impl Writer for FaultyWriter {
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
+        self.faults.reach(&self.topic)?;
         locked(&self.backlog).inner.assert_alive()
     }
 

@@ -20,9 +20,8 @@ use super::generics::LogLevel;
 use super::listen::Source;
 use super::shell::{Shell, locked};
 use super::{Component, StartError};
-use crate::lease::Lease;
+use crate::lease::{Lease, LeaseStanding};
 use crate::protocol::SummaryState;
-use crate::protocol::controller::LeaseState;
 
 /// How long handlers are waited for when the component ends; their callers are then told.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -173,14 +172,18 @@ impl Attendance {
             self.attend(next.saturating_duration_since(Instant::now()))?;
         }
         // Who is asked to end may have been replaced before, and not have seen it yet.
-        self.held()
+        self.held().map(drop)
     }
 
-    fn held(&self) -> Result<(), RunError> {
-        if self.shell.holds() {
-            return Ok(());
+    /// Whether the lease is held for sure.
+    fn held(&self) -> Result<bool, RunError> {
+        match self.shell.look_at_lease() {
+            LeaseStanding::Held => Ok(true),
+            LeaseStanding::Lapsed => Ok(false),
+            LeaseStanding::Lost => {
+                Err(RunError::LeaseLost { identity: self.shell.identity.clone() })
+            }
         }
-        Err(RunError::LeaseLost { identity: self.shell.identity.clone() })
     }
 
     /// Waits for a sample, at most for a time, and takes it.
@@ -199,11 +202,40 @@ impl Attendance {
             shell.input(|controller, now| controller.tick(now));
         }
         // A stopped process does not know that it was: who runs now is asked before each command.
-        self.held()?;
-        if self.slept(next.is_some())? {
+        let held = self.held()?;
+        let unsure = self.shell.unsure.load(Ordering::Acquire);
+        if !unsure && self.slept(next.is_some())? {
             return Ok(());
         }
-        let Some((member, event)) = next else { return Ok(()) };
+        if let Some((member, event)) = next {
+            self.take(member, event)?;
+        }
+        if unsure && held { self.go_on() } else { Ok(()) }
+    }
+
+    /// Has commands run again. What came while nobody could tell who has the lease is answered
+    /// before, as far as there is room for it; the rest is dropped.
+    fn go_on(&mut self) -> Result<(), RunError> {
+        let members: Vec<_> = self.sources.keys().copied().collect();
+        for member in members {
+            for _ in 0..BEFORE {
+                let Some(samples) = self.set.get_mut(member) else { break };
+                match samples.try_next() {
+                    Ok(None) => break,
+                    Ok(Some(event)) => self.take(member, event)?,
+                    Err(source) => {
+                        self.unread(MemberError { member, source })?;
+                        break;
+                    }
+                }
+            }
+        }
+        self.slept(false)?;
+        self.shell.hold_again();
+        Ok(())
+    }
+
+    fn take(&mut self, member: Member, event: Event) -> Result<(), RunError> {
         match (self.sources.get(&member), event) {
             (Some(Source::Command(name)), event) => self.shell.take_command(name, event),
             (Some(Source::Control), Event::Sample(sample)) => {
@@ -370,16 +402,6 @@ impl Shell {
             }
             _ => {}
         }
-    }
-
-    /// Whether the lease is held; the controller hears when it is lost.
-    fn holds(self: &Arc<Self>) -> bool {
-        let lease = locked(&self.lease).clone();
-        let held = lease.is_some_and(|lease| lease.is_held());
-        if !held {
-            self.input(|controller, now| controller.lease(now, LeaseState::Lost));
-        }
-        held
     }
 
     /// The time that is left until an instant.

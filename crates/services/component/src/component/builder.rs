@@ -415,6 +415,7 @@ impl Builder {
             topics: Mutex::default(),
             waker: OnceLock::new(),
             stopping: AtomicBool::new(false),
+            unsure: AtomicBool::new(false),
             complaints: Mutex::default(),
             unlogged: AtomicU64::new(0),
             bus: self.bus,

@@ -18,7 +18,7 @@ use super::outbox::{Entry, Line, Missing, Refused, Then};
 use super::shell::{Shell, locked};
 use crate::fields::Fields;
 use crate::interface::Shape;
-use crate::lease::WeakLease;
+use crate::lease::{Refusal, WeakLease};
 use crate::protocol::controller::{Address, AuditEntry, Phase};
 use crate::protocol::{AckCode, AckHeaders, Acknowledgement};
 use crate::records::{AuditPhase, AuditRecord};
@@ -194,7 +194,7 @@ impl Shell {
             let reason = error.to_string();
             self.complain(what, &reason);
             // Who is replaced says nothing any more, whatever else is in the way.
-            let replaced = self.weak.refusal().is_some();
+            let replaced = matches!(self.weak.refusal(), Some(Refusal::Over(_)));
             let then = if replaced { Then::Drop } else { after(&error) };
             Refused { reason, then }
         })

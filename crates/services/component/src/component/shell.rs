@@ -17,8 +17,8 @@ use super::policy::PolicyFile;
 use super::pool::Pool;
 use super::publish::{Acks, Answer, Audit, Notice, audit_record};
 use crate::interface::{Interface, InterfaceError, Shape};
-use crate::lease::{Lease, WeakLease};
-use crate::protocol::controller::{Address, Controller, Effect};
+use crate::lease::{Lease, LeaseStanding, WeakLease};
+use crate::protocol::controller::{Address, Controller, Effect, LeaseState};
 use crate::protocol::{
     Acknowledgement, CallNumber, Checks, Done, Ending, Failure, StateCommand, StreamStats,
     SummaryState, Transition,
@@ -87,6 +87,8 @@ pub(super) struct Shell {
     pub beats: Pool,
     pub waker: OnceLock<WaitSetWaker>,
     pub stopping: AtomicBool,
+    /// The controller was told that nobody can tell who has the lease.
+    pub unsure: AtomicBool,
     /// Ends what is done each second.
     pub ended: Cancel,
     /// What was told last of each thing that cannot be published.
@@ -162,6 +164,40 @@ impl Shell {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
+    }
+
+    /// Looks how it stands with the lease. The controller hears at once where it is not held; that
+    /// it is again it hears from who reads commands ([`hold_again`](Self::hold_again)).
+    pub(super) fn look_at_lease(self: &Arc<Self>) -> LeaseStanding {
+        let lease = locked(&self.lease).clone();
+        let standing = lease.as_ref().map_or(LeaseStanding::Lost, Lease::standing);
+        match (standing, lease) {
+            (LeaseStanding::Held, _) => {}
+            (LeaseStanding::Lapsed, Some(lease)) => {
+                let told = LeaseState::Lapsed { incarnation: lease.incarnation() };
+                let news = self.input(|controller, now| {
+                    controller.lease(now, told);
+                    !self.unsure.swap(true, Ordering::AcqRel)
+                });
+                if news {
+                    // No log message gets out now.
+                    eprintln!("{}: nothing is run for now: {}", self.identity, lease.outage());
+                }
+            }
+            _ => self.input(|controller, now| controller.lease(now, LeaseState::Lost)),
+        }
+        standing
+    }
+
+    /// Tells the controller that the lease is held again, if it still is.
+    pub(super) fn hold_again(self: &Arc<Self>) {
+        let Some(lease) = locked(&self.lease).clone() else { return };
+        self.input(|controller, now| {
+            if lease.known() == Some(LeaseStanding::Held) {
+                self.unsure.store(false, Ordering::Release);
+                controller.lease(now, LeaseState::Held { incarnation: lease.incarnation() });
+            }
+        });
     }
 
     /// Gives the controller an input, executes its effects in order, publishes what it says, and
@@ -291,10 +327,12 @@ impl Shell {
     /// long, or was cancelled meanwhile, is not begun: then what else there is to do.
     fn take_up(self: &Arc<Self>, work: Work) -> Result<Arc<Taken>, VecDeque<Work>> {
         let call = work.call();
+        // It may have waited for long: for its thread, or for others of its lane.
+        self.look_at_lease();
         let mut protocol = locked(&self.protocol);
         let now = self.bus.clock().now();
-        let handler = matches!(work, Work::Run(_) | Work::Validate(_));
-        if handler && !protocol.controller.take_up(now, call) {
+        let begins = !matches!(work, Work::Change(.., Moment::End));
+        if begins && !protocol.controller.take_up(now, call) {
             protocol.taken.remove(&call);
             return Err(self.ended(protocol));
         }

@@ -74,6 +74,9 @@ pub struct MockCounts {
     pub published: u64,
     /// Bytes of them, the public fields alone.
     pub bytes: u64,
+    /// What was due and not published, as the bus could not be reached, or did not say who has the
+    /// lease.
+    pub withheld: u64,
     /// Commands of streams that were sent.
     pub commands: u64,
     /// Of these, those that were sent too late, and those that a simulated component took for late.
@@ -278,9 +281,14 @@ impl Mock {
             To::Topic(topic, values) => {
                 self.encoded.clear();
                 values.write(due.number, at, &mut self.encoded);
-                topic.write_encoded(&self.encoded, at)?;
-                self.counts.published += 1;
-                self.counts.bytes += self.encoded.len() as u64;
+                match topic.write_encoded(&self.encoded, at) {
+                    Ok(()) => {
+                        self.counts.published += 1;
+                        self.counts.bytes += self.encoded.len() as u64;
+                    }
+                    Err(error) if error.is_outage() => self.counts.withheld += 1,
+                    Err(error) => return Err(error.into()),
+                }
             }
             To::Command { pointing, name, time, .. } => {
                 self.pointing[*pointing].send((name, time), at);

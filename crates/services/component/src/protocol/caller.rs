@@ -348,7 +348,9 @@ impl Caller {
             let text = format!("nobody there: {component} is not running");
             (Cause::NobodyThere, AckCode::NoAck, text)
         } else if asked.action != Action::Run && self.presence == Presence::Unknown {
-            let text = format!("{component} has no lease, and understands plain commands only");
+            let text = format!(
+                "no lease of {component} is known: without one it understands plain commands only"
+            );
             (Cause::NotSent, AckCode::Failed, text)
         } else if self.calls.len() >= MAX_PENDING {
             let text = format!("not sent: {MAX_PENDING} commands wait for {component} already");

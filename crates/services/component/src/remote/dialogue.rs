@@ -129,11 +129,20 @@ impl Dialogue {
         talk.told.remove(&call);
     }
 
-    /// Looks at the lease now.
-    pub(super) fn look(&self) -> Result<Presence, TopicReadError> {
-        let (mut talk, presence) = self.learn(self.talk(), Watch::look);
-        self.execute(&mut talk, None);
-        presence.map_err(|error| self.unreadable("lease", &error))
+    /// Looks at the lease now; a bus that does not answer is asked again, for so long.
+    pub(super) fn look(&self, patience: Duration) -> Result<Presence, TopicReadError> {
+        let until = Instant::now() + patience;
+        loop {
+            let (mut talk, presence) = self.learn(self.talk(), Watch::look);
+            self.execute(&mut talk, None);
+            drop(talk);
+            match presence {
+                Err(error) if error.is_outage() && Instant::now() < until => {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                told => return told.map_err(|error| self.unreadable("lease", &error)),
+            }
+        }
     }
 
     /// Looks who is there, and tells the caller. What a component that went away had said counts,
@@ -147,7 +156,13 @@ impl Dialogue {
         loop {
             let presence = match look(&mut talk.watch) {
                 Ok(presence) => presence,
-                Err(error) => return (talk, Err(error)),
+                Err(error) => {
+                    // Whoever was gone may have come.
+                    if talk.caller.is_gone() {
+                        talk.caller.presence(Presence::Unknown);
+                    }
+                    return (talk, Err(error));
+                }
             };
             if self.tell_presence(&mut talk, presence) {
                 return (talk, Ok(presence));

@@ -143,7 +143,7 @@ impl Remote {
     /// # Errors
     /// [`TopicReadError`] where the lease cannot be looked at.
     pub fn presence(&self) -> Result<Presence, TopicReadError> {
-        self.dialogue.look()
+        self.dialogue.look(Duration::ZERO)
     }
 
     /// The summary state that it told last; `None` where it never told any. Where an instance is
@@ -160,7 +160,7 @@ impl Remote {
         let mut event = self.event("summaryState")?;
         let until = Instant::now() + timeout;
         loop {
-            let presence = self.presence()?;
+            let presence = self.dialogue.look(until.saturating_duration_since(Instant::now()))?;
             let told = event.newest()?.map(|told| (summary_state(told), told.producer().clone()));
             // Who is not there has told its last, and of a foreign one nobody knows.
             let is_there = matches!(presence, Presence::Here { .. });
@@ -191,7 +191,7 @@ impl Remote {
     /// or no commands lead there.
     pub fn path_to(&self, target: SummaryState) -> Result<Vec<StateCommand>, CommandError> {
         let component = || self.interface().identity(self.index());
-        if self.presence()? == Presence::Gone {
+        if self.dialogue.look(STATE_TIMEOUT)? == Presence::Gone {
             // The state that it told last is not its state any more.
             let text = format!("nobody there: {} is not running", component());
             return Err(CommandError::Ended {

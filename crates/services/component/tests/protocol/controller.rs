@@ -193,6 +193,9 @@ fn apply(
             let incarnation = number(words, "as").map_or(1, |number| number as u64);
             controller.lease(now, LeaseState::Held { incarnation });
         }
+        "lease" if word(1) == "lapsed" => {
+            controller.lease(now, LeaseState::Lapsed { incarnation: 1 });
+        }
         "lease" => controller.lease(now, LeaseState::Lost),
         "begun" => controller.begun(now, call(), outcome(words).map(|_| ())),
         "finished" => controller.finished(now, call(), outcome(words)),

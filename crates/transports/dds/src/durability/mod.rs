@@ -281,7 +281,7 @@ impl Durability {
                 qos,
                 origin: origin.clone(),
             });
-            let schemas = self.journal.topic_info(topic)?.map(|info| info.schemas);
+            let schemas = self.journal.schemas_of(topic)?;
             for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
                 let Some(text) = self.journal.schema(id)? else { continue };
                 let schema = crate::tables::hex(id);

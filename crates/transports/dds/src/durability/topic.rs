@@ -230,8 +230,8 @@ impl Keeping {
         let Opener { journal: bus, watch, errands, bell, .. } = opener;
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
         let topic = bus.topic(spec)?;
-        let info = bus.topic_info(&state.name)?;
-        let mut schemas: HashSet<_> = info.into_iter().flat_map(|info| info.schemas).collect();
+        let schemas = bus.schemas_of(&state.name)?;
+        let mut schemas: HashSet<_> = schemas.into_iter().flatten().collect();
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_stands(&topic)?;
         let reader = DdsReader::keeping(&state, &stands(&has))?;

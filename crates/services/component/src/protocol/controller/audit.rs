@@ -49,11 +49,20 @@ impl Controller {
         }
     }
 
-    /// When patience with the audit ends.
+    /// When patience with the audit ends. While nobody can tell who has the lease nothing is begun,
+    /// and there is no hurry.
     pub(super) fn audit_until(&self) -> Option<Tai> {
-        match self.audit {
-            Audit::Kept { since } => Some(span::after(since, AUDIT_PATIENCE)),
-            Audit::Written | Audit::Lost => None,
+        match (self.audit, self.lease) {
+            (Audit::Kept { .. }, LeaseState::Lapsed { .. }) => None,
+            (Audit::Kept { since }, _) => Some(span::after(since, AUDIT_PATIENCE)),
+            (Audit::Written | Audit::Lost, _) => None,
+        }
+    }
+
+    /// Patience with the audit begins anew.
+    pub(super) fn wait_for_audit(&mut self, now: Tai) {
+        if let Audit::Kept { since } = &mut self.audit {
+            *since = now;
         }
     }
 

@@ -1,8 +1,9 @@
 //! The component's side: what becomes of each command that is received.
 //!
-//! A command is judged in this order: is the lease held, and is it for this instance (else
+//! A command is judged in this order: is it for this instance, which has not lost its lease (else
 //! silence: it is another's); can the audit be written; has it
-//! expired; was it sent before under the same key; may the caller send it; has another caller
+//! expired; was it sent before under the same key; is the lease confirmed; may the caller send it;
+//! has another caller
 //! locked the component; is there such a command with a handler; is the change of state allowed
 //! (not asked yet while another change runs); is it in time for its stream; are its values right.
 //! Then it runs, or waits in its lane; before it leaves the lane, expiry, state and time are looked
@@ -206,9 +207,10 @@ impl Controller {
         self.advance_all(now);
     }
 
-    /// Whether a handler or its check is to begin; to be asked before, where it had to wait for its
-    /// turn after [`Effect::Run`] or [`Effect::Validate`]. If not, the call has ended here: it was
-    /// cancelled, has expired, or its time is over, the lease is lost, or the component goes away.
+    /// Whether a handler, its check or what comes before a change of state is to begin; to be asked
+    /// before, where it had to wait for its turn after [`Effect::Run`], [`Effect::Validate`] or
+    /// [`Effect::Begin`]. If not, the call has ended here: it was cancelled, has expired, or its
+    /// time is over, the lease is not held, or the component goes away.
     pub fn take_up(&mut self, now: Tai, call: CallNumber) -> bool {
         let Some(live) = self.board.calls.get(&call) else { return false };
         let key = live::key(&live.asked.request);
@@ -285,17 +287,29 @@ impl Controller {
         self.policy = policy;
     }
 
-    /// The lease was gained or lost. Lost: what waits is forgotten, what runs is interrupted,
-    /// nobody is told, and the lock ends. Gained: the state is told.
+    /// The lease was gained or lost, or nobody can tell. Lost: what waits is forgotten, what runs
+    /// is interrupted, nobody is told, and the lock ends. Lapsed: what waits is not run, and its
+    /// callers are told. Gained: the state is told.
     pub fn lease(&mut self, now: Tai, lease: LeaseState) {
         if self.lease == lease {
             return;
         }
         self.lease = lease;
-        if lease != LeaseState::Lost {
-            self.effects.push_back(Effect::State(self.state));
-            return;
+        match lease {
+            LeaseState::Held { .. } => {
+                self.wait_for_audit(now);
+                self.effects.push_back(Effect::State(self.state));
+            }
+            LeaseState::Lapsed { .. } => {
+                for call in self.board.calls_that(|live| live.stage == Stage::Waiting) {
+                    self.end(now, call, rules::unsure());
+                }
+            }
+            LeaseState::Lost => self.lose(now),
         }
+    }
+
+    fn lose(&mut self, now: Tai) {
         self.lock = None;
         for call in self.board.calls_that(|live| live.voice == Voice::Callers) {
             self.mute(now, call);
@@ -361,7 +375,7 @@ impl Controller {
     /// Without a lease it is nobody's. One for another instance is told by presence to have gone.
     fn is_for_this_instance(&self, request: &Request) -> bool {
         match self.lease {
-            LeaseState::Held { incarnation } => {
+            LeaseState::Held { incarnation } | LeaseState::Lapsed { incarnation } => {
                 request.instance.is_none_or(|instance| instance == incarnation)
             }
             LeaseState::Lost => false,

@@ -64,6 +64,11 @@ pub enum LeaseState {
         /// Which of the component's instances: a later one has a larger number.
         incarnation: u64,
     },
+    /// It was, and whether it still is cannot be told now: nothing is begun.
+    Lapsed {
+        /// Which of the component's instances it was.
+        incarnation: u64,
+    },
     /// Another is, or nobody: commands are not this one's.
     Lost,
 }

@@ -40,11 +40,22 @@ impl Controller {
         let judged = self.in_order(now, request).and_then(|()| match request.action {
             Action::Run => self.judge_run(now, request),
             Action::Validate => self.judge_command(now, request).map(Judged::Take),
+            // To stop what runs is always right.
             Action::Cancel { target } => self.cancel(now, request, target),
-            Action::Lock { seconds } => self.take_lock(now, request, seconds),
+            Action::Lock { seconds } => {
+                self.sure().and_then(|()| self.take_lock(now, request, seconds))
+            }
             Action::Unlock => self.release_lock(now, request),
         });
         judged.unwrap_or_else(Judged::Answer)
+    }
+
+    /// Whether nobody can have taken over, as far as known.
+    pub(super) fn sure(&self) -> Rule {
+        match self.lease {
+            LeaseState::Lapsed { .. } => Err(unsure()),
+            LeaseState::Held { .. } | LeaseState::Lost => Ok(()),
+        }
     }
 
     fn judge_run(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
@@ -61,6 +72,7 @@ impl Controller {
             return Err(failed(format!("{} does not hold its lease", self.name())));
         }
         self.open()?;
+        self.sure()?;
         let command = self.known(request)?;
         if self.board.lanes[STATE_LANE].is_open() {
             self.allowed(command)?;
@@ -69,6 +81,7 @@ impl Controller {
     }
 
     fn judge_command(&mut self, now: Tai, request: &Request) -> Rule<usize> {
+        self.sure()?;
         self.authorized(request, &request.command)?;
         self.unlocked(now, request)?;
         let command = self.known(request)?;
@@ -319,6 +332,11 @@ pub(super) fn unexpired(now: Tai, request: &Request) -> Rule {
         }
         _ => Ok(()),
     }
+}
+
+/// What is told of what is not begun while nobody knows who has the lease.
+pub(super) fn unsure() -> Acknowledgement {
+    failed("the lease has run out, and cannot be confirmed; not run".to_owned())
 }
 
 pub(super) fn failed(text: String) -> Acknowledgement {

@@ -140,6 +140,7 @@ impl Controller {
         if self.closing {
             return Err(self.gone());
         }
+        self.sure()?;
         rules::unexpired(now, &live.asked.request)?;
         let known = &self.board.commands[live.command];
         if known.spec.stream.is_none() {
