@@ -65,7 +65,8 @@ def test_the_certificate_is_the_authoritys_and_the_other_one_has_expired(kafka: 
     assert certificate_error(kafka, good) is None
     assert certificate_error(kafka, expired) == "certificate has expired"
     refused = first_error(**kafka.client(**{"bootstrap.servers": address(expired)}))
-    assert refused.code() == KafkaError._SSL
+    # Mostly an error of TLS to librdkafka, at times one of the transport.
+    assert "certificate verify failed" in refused.str()
 
 
 def address(url: str) -> str:

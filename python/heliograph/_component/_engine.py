@@ -385,20 +385,22 @@ class Engine:
         if not self.look_at_lease():
             return False
         lapses = self._lapses if self.lease is None else self.lease.lapses
-        if self._unsure:
+        regained = self._unsure
+        if regained:
             if at_hand or not self._holds():
                 return True
             self._pumps.look()
-            self._drain()
+        slept = lapses != self._lapses
+        if slept:
+            self._lapses = lapses
+            dropped = self._pumps.skip() + at_hand
+            self.component.log.warning(
+                "was silent for longer than its lease; %d requests are dropped", dropped
+            )
+        if regained:
             self._unsure = False
-        if lapses == self._lapses:
-            return True
-        self._lapses = lapses
-        dropped = self._pumps.skip() + at_hand
-        self.component.log.warning(
-            "was silent for longer than its lease; %d requests are dropped", dropped
-        )
-        return False
+            self.begin()
+        return not slept
 
     def _holds(self) -> bool:
         return self.lease is not None and self.lease.standing()[0] == "held"

@@ -175,7 +175,8 @@ class _Item:
     def is_lost(self, error: HelioError) -> bool:
         """Whether that error would come again, however often it is tried."""
         if isinstance(error, Fenced):
-            return not self._owns()
+            # While nobody can tell who has the lease, it may be the component's yet.
+            return self.terms.refusal is None or isinstance(self.terms.refusal(), NotLive)
         if type(error) is PublishError:
             # It may have arrived, and is better said twice than never; or it is too large.
             return self.doubted

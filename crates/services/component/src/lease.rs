@@ -39,6 +39,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// ... and by who wants to know how it stands, while another says that it is there.
 const SOON: Duration = Duration::from_secs(1);
+/// When a new lease that took long to open is confirmed again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Why a component may not run.
 #[derive(Debug, Clone, Error)]
@@ -163,6 +165,13 @@ impl Lease {
         let (trial, tried, confirms) = (Mutex::default(), Condvar::new(), OnceLock::new());
         let held =
             Held { bus, topic, publisher, record, said, lapses, lost, trial, tried, confirms };
+        // Opening may have taken as long as a lease; it has not lapsed before it began.
+        let until = Instant::now() + PATIENCE;
+        while held.known().is_none() && Instant::now() < until {
+            held.confirm();
+            std::thread::sleep(AGAIN);
+        }
+        held.lapses.store(0, Ordering::Release);
         let held = Arc::new(held);
         let thread = confirm_for_ever(&held).map_err(|error| failed(&error))?;
         let _ = held.confirms.set(thread);

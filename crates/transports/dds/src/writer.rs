@@ -19,7 +19,7 @@ use crate::entity::Refused;
 use crate::envelope::{BASE, BEGINS, Header};
 use crate::error::{engine, failed, unsupported};
 use crate::kept::{Kept, Mark};
-use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
+use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, PATIENCE};
 use crate::post::{Stored, Verdict};
 use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
 use crate::topic::{Claiming, TopicState, no_service};
@@ -55,6 +55,8 @@ pub(crate) struct Outgoing {
     life: Mutex<Life>,
     /// Held while a word of it is said, so that an older one is not said behind a newer one.
     saying: Mutex<()>,
+    /// Its lease may have run out, and it has not asked since whether another has it.
+    unasked: AtomicBool,
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -184,10 +186,21 @@ impl Outgoing {
         }
     }
 
-    /// How long ago it last said that it lives.
-    fn silent(&self) -> Duration {
-        let said = locked(&self.life).said;
-        self.connection().clock.uptime().saturating_sub(said)
+    /// Asks those who have the topic open, one of whom may have taken over; not for longer than
+    /// half a lease, for one that has died just now never answers.
+    fn ask_where_it_may_be_over(&self) -> Result<(), TransportError> {
+        let patience = match self.topic.qos.liveliness {
+            Liveliness::Lease(_) if !self.unasked.swap(false, Ordering::AcqRel) => return Ok(()),
+            Liveliness::Lease(lease) => PATIENCE.min(lease / 2),
+            Liveliness::Automatic => PATIENCE,
+        };
+        let tables = &self.connection().tables;
+        let holders = tables.look(|state| state.holders(&self.topic.name));
+        let asked = tables.ask_within(patience, Some(holders), About::Nothing);
+        if asked.is_err() {
+            self.unasked.store(true, Ordering::Release);
+        }
+        asked.map(drop)
     }
 
     /// How it is, with when it last lived.
@@ -215,7 +228,13 @@ impl Outgoing {
         let _alone = locked(&self.saying);
         let (word, at) = self.word();
         self.connection().tables.say(word)?;
-        locked(&self.life).said = at;
+        let mut life = locked(&self.life);
+        if let Liveliness::Lease(lease) = self.topic.qos.liveliness
+            && at.saturating_sub(life.said) >= lease / 2
+        {
+            self.unasked.store(true, Ordering::Release);
+        }
+        life.said = at;
         Ok(())
     }
 
@@ -521,6 +540,7 @@ impl DdsWriter {
             strength: AtomicI32::new(strength.unwrap_or(0)),
             life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
             saying: Mutex::default(),
+            unasked: AtomicBool::new(false),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
             kept: Mutex::new(topic.is_kept().then(|| Kept::default().continues(continues))),
@@ -696,26 +716,18 @@ impl Writer for DdsWriter {
         *locked(&self.shared.room) = Some(notify);
     }
 
-    /// Says so; where the topic is exclusive and the lease was over, it waits to hear whether
-    /// another has taken over.
+    /// Says so; where the topic is exclusive and the lease may have been over, it waits to hear
+    /// whether another has taken over.
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let shared = &self.shared;
         shared.check()?;
-        let (leased, was_over) = match shared.topic.qos.liveliness {
-            Liveliness::Lease(lease) => (true, shared.silent() >= lease),
-            Liveliness::Automatic => (false, true),
-        };
+        let leased = matches!(shared.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
             shared.lives();
             shared.say()?;
             shared.ends.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
-                // One of them may have died just now, and never answers.
-                if was_over {
-                    let tables = &shared.connection().tables;
-                    let holders = tables.look(|state| state.holders(&shared.topic.name));
-                    tables.ask(Some(holders), About::Nothing)?;
-                }
+                shared.ask_where_it_may_be_over()?;
                 shared.look();
             }
         }

@@ -240,6 +240,16 @@ impl Tables {
         of: Option<Vec<String>>,
         about: About,
     ) -> Result<Vec<(String, Answer)>, TransportError> {
+        self.ask_within(PATIENCE, of, about)
+    }
+
+    /// The same with other patience.
+    pub(crate) fn ask_within(
+        &self,
+        patience: Duration,
+        of: Option<Vec<String>>,
+        about: About,
+    ) -> Result<Vec<(String, Answer)>, TransportError> {
         self.look_who_lives();
         let others: Vec<_> = match of {
             Some(of) => of,
@@ -252,7 +262,7 @@ impl Tables {
         let question = self.asking.question();
         let (slot, number) = (question.slot(), question.number());
         self.say(Word::Ask(Ask { slot, number, about }))?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         let mut state = locked(&self.state);
         loop {
             if self.closed.load(Ordering::Acquire) {
