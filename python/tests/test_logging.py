@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import subprocess
@@ -327,3 +328,18 @@ def test_nothing_is_done_at_import() -> None:
     """Names of levels are Python's to give."""
     assert "heliograph.logging" in sys.modules
     assert logging.getLevelName(ALERT) == "Level 60"
+
+
+def test_the_demo_has_producers_in_python(tmp_path: Path) -> None:
+    command = [program(), "log", "demo", "--url", f"journal:{tmp_path}", "--seconds", "2", "--json"]
+    ran = subprocess.run(
+        [*command, "--rate", "4000"],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["producers"] == "10 in Rust, 10 in Python"
+    assert [consumer["unaccounted"] for consumer in report["consumers"]] == [0, 0, 0]

@@ -1,11 +1,10 @@
 //! The component's side: what becomes of each command that is received.
 //!
 //! A command is judged in this order: is it for this instance, which has not lost its lease (else
-//! silence: it is another's); can the audit be written; has it
-//! expired; was it sent before under the same key; is the lease confirmed; may the caller send it;
-//! has another caller
-//! locked the component; is there such a command with a handler; is the change of state allowed
-//! (not asked yet while another change runs); is it in time for its stream; are its values right.
+//! silence: it is another's); can the audit be written; has it expired; was it sent before under
+//! the same key; is the lease confirmed; may the caller send it; has another caller locked the
+//! component; is there such a command with a handler; is the change of state allowed (not asked yet
+//! while another change runs); is it in time for its stream; are its values right.
 //! Then it runs, or waits in its lane; before it leaves the lane, expiry, state and time are looked
 //! at again. Whatever refuses it is its final acknowledgement.
 //!
