@@ -28,31 +28,36 @@ package_sources := Cargo.toml Cargo.lock \
   $(shell find python crates/core crates/journal crates/bus crates/transports crates/services -name tests -prune -o -type f \
     \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.pyi' \) -print)
 
-.PHONY: help demo test test-rust test-python test-engines conformance bench lint docs build python c clean
+.PHONY: help demo test test-rust test-python test-engines soak conformance bench lint docs build python package-dev c clean
 
 help: ## Say what each door does.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(venv)/.rust ## A small observatory in separate processes; ARGS='…' go to `helio demo`.
-	cargo build --locked --release --package helio-cli
-	$(CARGO_TARGET_DIR)/release/helio demo $(ARGS)
+# Without Kafka, DDS and what else the demo does not need, in a folder beside `make build`'s program.
+demo: $(venv)/.compiler ## A small observatory in separate processes; ARGS='…' go to `helio demo`.
+	cargo build --locked --profile demo --package helio-cli --no-default-features
+	$(CARGO_TARGET_DIR)/demo/helio demo $(ARGS)
 
-test: test-rust test-python test-engines ## All tests: Rust, its documentation's examples, Python.
+test: test-rust test-python test-engines ## The fast tests: Rust, its documentation's examples, Python.
 
 # The tools are for others at the other end: Eclipse Cyclone's Python package for DDS, OpenTelemetry's.
 test-rust: $(venv)/.tools
 	cargo test --locked --workspace
 
-test-python: python
-	$(bin)/pytest -q bench
+test-python: package-dev
+	$(bin)/pytest -q bench scripts
 	$(bin)/pytest --config-file python/pyproject.toml python/tests
 
-# Java is what these need; without it they are skipped and say so.
+# Those that need Java are skipped without it, and say so. The soak runs the others.
 test-engines: $(venv)/.tools
 	cd tests/engines && $(bin)/pytest -q -rs
 
+# `scripts/soak --help` lists the options, such as ARGS='--only kafka/conformance'.
+soak: package-dev ## The tests that take long, kill, or need real engines: 100 minutes at most; ARGS='…'.
+	scripts/soak $(ARGS)
+
 conformance: $(venv)/.rust ## Holds every transport to the suite; keeps the results, and docs/conformance.md.
-	HELIO_CONFORMANCE_KEEP=1 cargo test --locked --package 'helio-*' --test conformance
+	HELIO_CONFORMANCE_KEEP=1 cargo test --locked --workspace --test it --test soak -- conformance::
 	$(conformance_page)
 
 bench: build python ## The benches of bench/cases, appended to bench/results; ARGS='…' go to bench/run.
@@ -63,16 +68,19 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cargo fmt --check --manifest-path bench/compare/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --workspace --test soak -- --deny warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- --deny warnings
 	cargo xtask tidy
-	$(bin)/ruff check python $(bench_python) $(engines_python)
-	$(bin)/ruff format --check python $(bench_python) $(engines_python)
+	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps
+	$(bin)/ruff check python scripts scripts/soak $(bench_python) $(engines_python)
+	$(bin)/ruff format --check python scripts scripts/soak $(bench_python) $(engines_python)
 	cd python && $(bin)/mypy
 	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py rsyslog_speed.py otlp_speed.py
+	cd scripts && $(bin)/mypy --strict --scripts-are-modules soak reach.py
 	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio lib
 
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
-	RUSTDOCFLAGS='--deny warnings' cargo doc --locked --workspace --no-deps
+	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps
 	cargo xtask links
 	$(conformance_page) --check
 	bench/report --check docs/benchmarks.md
@@ -81,6 +89,10 @@ docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, 
 build: $(venv)/.rust ## The `helio` program, optimised.
 	cargo build --locked --release --package helio-cli
 	@echo "Built $(CARGO_TARGET_DIR)/release/helio"
+
+# For tests: the dev profile. Cargo knows what is out of date.
+package-dev: $(venv)/.tools
+	scripts/setup package-dev $(venv)
 
 python: $(venv)/.package ## The Python package, in a virtual environment of its own (.venv).
 
@@ -94,6 +106,9 @@ c: $(venv)/.rust ## The library for logging from C and C++, its header and pkg-c
 
 clean: ## Remove the virtual environment; the compiler's output is left to `cargo clean`.
 	rm -rf $(venv)
+
+$(venv)/.compiler: scripts/setup
+	scripts/setup compiler $(venv)
 
 $(venv)/.rust: scripts/setup
 	scripts/setup rust $(venv)

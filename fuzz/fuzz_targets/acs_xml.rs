@@ -2,7 +2,7 @@
 //! pieces as whole.
 #![no_main]
 
-use helio_logging::edge::acs_xml::{Reader, read, write};
+use helio_logging::formats::acs_xml::{Reader, read, write};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

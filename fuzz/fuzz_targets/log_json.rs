@@ -1,7 +1,7 @@
 //! Any bytes as a log record's JSON line: refused, or read as a record that comes back.
 #![no_main]
 
-use helio_logging::edge::json;
+use helio_logging::formats::json;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use helio_core::Tai;
-use helio_logging::edge::syslog::{Arrival, FrameError, Framer, read, write};
+use helio_logging::formats::syslog::{Arrival, FrameError, Framer, read, write};
 use libfuzzer_sys::fuzz_target;
 
 fn messages(bytes: &[u8], size: usize) -> Vec<Result<Vec<u8>, FrameError>> {

@@ -16,8 +16,9 @@
             async for s in samples:
                 print(s.time, s.value.speed, samples.stats.lost)
 
-``heliograph.sync`` has the same words without ``await``; ``heliograph.testing`` a bus in memory and
-fixtures. All errors are :class:`HelioError`; the tree is drawn in ``heliograph._errors``.
+``heliograph.sync`` is the same API without ``await``. ``heliograph.testing`` has an in-memory bus
+and pytest fixtures. All errors derive from :class:`HelioError`: see
+``heliograph._errors``.
 """
 
 from types import FunctionType

@@ -42,20 +42,19 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-_TURN = 256
-"""After so many samples without a pause a task lets others of its loop run."""
+_YIELD_AFTER_SAMPLES = 256
+"""Samples that a task handles before it yields to other tasks of its loop."""
 
-_SIGNALS_EVERY_S = 0.5
-"""How long a loop in the main thread sleeps at most: a signal (Ctrl-C) that comes between Python's
-last look and the system call of the loop's sleep is otherwise noticed at the next sample only."""
+_SIGNAL_CHECK_INTERVAL_S = 0.5
+"""The longest sleep of a loop in the main thread. A signal (Ctrl-C) between Python's last check and
+the system call of the sleep would otherwise be handled at the next sample only."""
 
 
 class _Waiter:
-    """What one task awaits: asyncio's protocol of futures, with a short way to the task.
+    """A future that one task awaits, with a direct way to wake it.
 
-    A future of asyncio has its task run in the loop's next round, after another look at all
-    descriptors. This one can run it at once, in the callback that has learnt that there is
-    something.
+    A future of asyncio runs its task in the loop's next iteration, after another poll of all
+    descriptors. This one runs it at once, in the callback that detects new samples.
     """
 
     __slots__ = (
@@ -89,7 +88,7 @@ class _Waiter:
         self.result()
 
     def _forget(self) -> None:
-        """Leave the list of those who wait, however the wait has ended."""
+        """Unregister this waiter, however the wait ended."""
         self._done = True
         if self._waiting.get(self._token) is self:
             del self._waiting[self._token]
@@ -141,8 +140,8 @@ class _Waiter:
 class Bus:
     """One connection to one transport, in the event loop that it was connected in.
 
-    Made by :func:`connect`. Closing it ends its subscriptions' iterations. A process that forks
-    opens its buses afterwards.
+    Created by :func:`connect`. Closing it ends the iterations over its subscriptions. A process
+    that forks must open its buses after the fork.
     """
 
     def __init__(self, raw: RawBus, notifier: Notifier) -> None:
@@ -152,7 +151,7 @@ class Bus:
         self._waiting: dict[int, _Waiter] = {}
         # Topics are opened by other threads too.
         self._tokens = itertools.count(1)
-        self._turn = _TURN
+        self._turn = _YIELD_AFTER_SAMPLES
         self._closed = False
         self._watched = [notifier.fileno()]
         self._loop.add_reader(notifier.fileno(), self._drain)
@@ -160,8 +159,8 @@ class Bus:
         source = notifier.source_fileno()
         if source is not None:
             self._watched.append(source)
-            self._loop.add_reader(source, self._look)
-            self._look()
+            self._loop.add_reader(source, self._poll_source)
+            self._poll_source()
         self._beat: asyncio.TimerHandle | None = None
         if threading.current_thread() is threading.main_thread():
             self._look_for_signals()
@@ -171,12 +170,12 @@ class Bus:
 
     @property
     def url(self) -> str:
-        """The URL that it is connected to."""
+        """The URL of the connection."""
         return self._raw.url
 
     @property
     def producer(self) -> str:
-        """Who publishes through it."""
+        """The producer name of this connection."""
         return self._raw.producer
 
     @overload
@@ -208,28 +207,28 @@ class Bus:
         evolution: Evolution | None = None,
         producer: str | None = None,
     ) -> Topic[Any]:
-        """Open a topic: create it, or check that it is what is asked for.
+        """Open a topic. Create it, or check that the existing one has the requested properties.
 
-        ``type`` is a record class, whatever :func:`schema` takes, ``bytes`` for samples without a
-        schema, or None for dictionaries by the schema that the topic has. Without ``qos`` the topic
-        must exist. This and :meth:`Topic.subscribe` look at files of the journal, which takes up
-        to milliseconds: open topics when a component starts, or by ``asyncio.to_thread``.
+        ``type`` is a record class, any source that :func:`schema` accepts, ``bytes`` for samples
+        without a schema, or None for dictionaries in the topic's stored schema. Without ``qos`` the
+        topic must exist. This method and :meth:`Topic.subscribe` read files of the journal, which
+        takes up to milliseconds: open topics at start-up, or through ``asyncio.to_thread``.
 
-        ``evolution`` is what must hold between this schema and those that the topic has already:
+        ``evolution`` is the required compatibility between this schema and the topic's schemas:
         ``backward`` (new readers can read old data), ``forward`` (old readers can read new data),
-        ``full`` (both) or ``none``; None refuses what cannot be resolved. Publishing and
-        subscribing raise :class:`IncompatibleSchema`, naming topic and field, where it does not.
+        ``full`` (both) or ``none``. None rejects only schemas that cannot be resolved. Publishing
+        and subscribing raise :class:`IncompatibleSchema`, which names topic and field.
 
-        ``producer`` is who publishes through this handle, if not whom the bus was opened as:
-        several components of one process share a bus so.
+        ``producer`` is the producer name of this handle, by default the bus's. Several components
+        of one process share a bus this way.
 
-        Raises :class:`QosRefused` naming the policy that the transport cannot give,
+        Raises :class:`QosRefused`, which names the unsupported policy,
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
         """
         return Topic(open_topic(self._raw, name, type, qos, evolution, producer), self)
 
     def _adopt(self, raw: RawTopic) -> Topic[Any]:
-        """Return a topic that another thread has opened."""
+        """Return a topic for a handle that another thread opened."""
         return Topic(raw, self)
 
     async def topics(self) -> list[str]:
@@ -237,14 +236,14 @@ class Bus:
         return await in_thread(self._raw.topics)
 
     async def close(self) -> None:
-        """Close the connection; tasks that iterate over subscriptions come to their ends."""
+        """Close the connection and end the iterations over its subscriptions."""
         if self._closed:
             return
         self._leave_loop()
         await in_thread(self._close)
 
     def _leave_loop(self) -> None:
-        """Have the loop know it no more; whoever waits comes to an end."""
+        """Unregister from the event loop and wake all waiting tasks."""
         self._closed = True
         if self._beat is not None:
             self._beat.cancel()
@@ -272,28 +271,28 @@ class Bus:
         await self.close()
 
     def _look_for_signals(self) -> None:
-        """Keep the loop from sleeping for long; running this is all that is needed."""
-        self._beat = self._loop.call_later(_SIGNALS_EVERY_S, self._look_for_signals)
+        """Limit the loop's sleep, so that signals are handled; the call itself suffices."""
+        self._beat = self._loop.call_later(_SIGNAL_CHECK_INTERVAL_S, self._look_for_signals)
 
     def _token(self) -> int:
         return next(self._tokens)
 
     def _drain(self) -> None:
-        """Wake whom other threads reported; the loop calls it."""
+        """Wake the tasks that other threads reported; called by the loop."""
         self._wake(self._notifier.drain())
 
-    def _look(self) -> None:
-        """Wake whose subscriptions may have something; the loop calls it."""
+    def _poll_source(self) -> None:
+        """Wake the tasks whose subscriptions may have samples; called by the loop."""
         tokens, due_s = self._notifier.turn()
         if due_s is not None or self._due is not None:
             self._call_again(due_s)
         self._wake(tokens)
 
     def _call_again(self, due_s: float | None) -> None:
-        """Look again at that time, though nothing comes."""
+        """Schedule the next poll of the event source."""
         if self._due is not None:
             self._due.cancel()
-        self._due = None if due_s is None else self._loop.call_later(due_s, self._look)
+        self._due = None if due_s is None else self._loop.call_later(due_s, self._poll_source)
 
     def _wake(self, tokens: list[int]) -> None:
         for token in tokens:
@@ -317,12 +316,12 @@ class Bus:
         return waiter
 
     async def _breathe(self) -> None:
-        """Let other tasks run: this one has gone on for a while without waiting."""
-        self._turn = _TURN
+        """Let other tasks run: this one has run for a while without waiting."""
+        self._turn = _YIELD_AFTER_SAMPLES
         await asyncio.sleep(0)
 
     async def _finish(self, pending: Pending) -> list[Receipt]:
-        """Wait for receipts that have not come yet."""
+        """Wait for pending receipts."""
         token = self._token()
         while True:
             waiter = self._waiter(token)
@@ -347,12 +346,12 @@ class Topic(TopicBase[_T]):
         self._thread: ThreadPoolExecutor | None = None
 
     async def _open_writer(self) -> None:
-        """Open the writer, which touches files, beside the loop."""
+        """Open the writer in a thread, because opening it accesses files."""
         await in_thread(self._raw.claim)
         self._claimed = True
 
     async def _in_turn(self, work: Callable[[], _R]) -> _R:
-        """Do something that may be held up in the topic's own thread, behind what waits there."""
+        """Run work that may block in the topic's own thread, in order."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="helio-publish")
         held_up = self._held_up = self._thread.submit(work)
@@ -372,28 +371,28 @@ class Topic(TopicBase[_T]):
     ) -> Receipt:
         """Publish one sample and return its receipt.
 
-        The key is made of the record's key fields, or given. ``headers`` are named values beside
-        the payload, 4096 bytes at most (names: lower-case letters, digits, ``-_.``). ``time`` is
-        now, ``guarantee`` the topic's (``DURABLE`` waits until the sample survives power loss),
-        unless given. The event loop is never blocked: a receipt that takes time is awaited, and a
-        full queue under the policy *block* too. Cancelling the wait for a receipt does not take the
-        sample back, unless it still stood in line because another process held up those before it.
+        ``key`` defaults to the record's key fields. ``headers`` are named values beside the
+        payload, at most 4096 bytes (names: lower-case letters, digits, ``-_.``). ``time`` defaults
+        to now, ``guarantee`` to the topic's; ``DURABLE`` waits until the sample survives power
+        loss. The event loop is never blocked: pending receipts are awaited, and so is a full queue
+        under the policy *block*. Cancelling the wait does not withdraw the sample, unless it is
+        still queued behind samples that another process blocks.
 
-        Raises :class:`EncodeError` naming the field, :class:`Fenced`, :class:`OverloadError`,
+        Raises :class:`EncodeError`, which names the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
         """
         if not self._claimed:
             await self._open_writer()
-        choices = self._choices(key, level, time, trace, headers, guarantee, partition)
+        options = self._publish_options(key, level, time, trace, headers, guarantee, partition)
         outcome: Receipt | Pending | None = None
         # Those that wait in the thread must not be overtaken.
         if self._held_up is None or self._held_up.done():
             outcome = (
-                self._offer(value) if choices is None else self._raw.offer_with(value, choices)
+                self._offer(value) if options is None else self._raw.offer_with(value, options)
             )
         if outcome is None:
             # A copy, for whoever gave the value may change it while it waits in line.
-            outcome = await self._in_turn(partial(self._send, copy.copy(value), choices))
+            outcome = await self._in_turn(partial(self._send, copy.copy(value), options))
         bus = self._bus
         bus._turn -= 1
         if bus._turn <= 0:
@@ -405,8 +404,8 @@ class Topic(TopicBase[_T]):
     async def publish_many(self, values: Iterable[_T]) -> list[Receipt]:
         """Publish samples in order as one batch; return the last receipt of each partition.
 
-        All values are encoded before the first is published, so an :class:`EncodeError` means that
-        none was. Any other error means that later ones of a partition were not.
+        All values are encoded before the first is published: after an :class:`EncodeError` none was
+        published. After any other error, later samples of a partition were not published.
         """
         if not self._claimed:
             await self._open_writer()
@@ -414,7 +413,7 @@ class Topic(TopicBase[_T]):
         return await self._bus._finish(pending)
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
-        """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
+        """Wait until all samples published here reach a guarantee, at most ``timeout`` s."""
         await in_thread(self._raw.flush, str(guarantee), timeout)
 
     def subscribe(
@@ -434,15 +433,15 @@ class Topic(TopicBase[_T]):
         """Open a subscription, an asynchronous iterator and context manager.
 
         ``start``: :func:`latest` (the default), :func:`earliest`, :func:`last`,
-        :func:`from_offset`, :func:`since`. ``keys``, ``key_prefix`` and ``partitions`` choose what
-        is wanted. Members of a ``group`` share the partitions and begin where it has committed.
-        ``lagging``: what happens when it falls behind, if not what the topic says; ``deadline``
-        and ``lifespan`` likewise. ``watch="writers"`` tells when writers come and go.
-        ``on_event(event)`` hears of gaps, missed deadlines and so on while samples are iterated
-        over (else they are logged; so is an error that it raises); :meth:`Subscription.events`
-        gives them in order.
+        :func:`from_offset`, :func:`since`. ``keys``, ``key_prefix`` and ``partitions`` filter
+        samples. Members of a ``group`` share the partitions and start at the committed position.
+        ``lagging`` overrides the topic's policy for a slow subscription; ``deadline`` and
+        ``lifespan`` override the topic's, too. ``watch="writers"`` reports changes of writers'
+        liveliness. ``on_event(event)`` receives gaps, missed deadlines and other events during
+        iteration. Without it they are logged; so is an error that it raises.
+        :meth:`Subscription.events` yields them in order with the samples.
 
-        Raises :class:`QosRefused` where the transport cannot start there or has no groups.
+        Raises :class:`QosRefused` if the transport does not support the start or groups.
         """
         raw = self._subscribe(
             start,
@@ -461,7 +460,7 @@ class Topic(TopicBase[_T]):
 class Subscription(SubscriptionBase[_T]):
     """A cursor of its own in a topic: ``async for sample in subscription``.
 
-    Leaving ``async with`` (or :meth:`close`) ends it. One task at a time may wait on it.
+    Leaving ``async with`` or calling :meth:`close` ends it. Only one task at a time may wait on it.
     """
 
     def __init__(
@@ -474,7 +473,7 @@ class Subscription(SubscriptionBase[_T]):
         super().__init__(raw, group, on_event)
         self._bus = bus
         self._token = bus._token()
-        self._turn = _TURN
+        self._turn = _YIELD_AFTER_SAMPLES
 
     async def __aenter__(self) -> Self:
         return self
@@ -488,7 +487,7 @@ class Subscription(SubscriptionBase[_T]):
         self.close()
 
     def close(self) -> None:
-        """End the subscription; a task that waits on it comes to the end of its iteration."""
+        """End the subscription and the iteration of a task that waits on it."""
         if not self._closed:
             self._closed = True
             self._raw.close()
@@ -520,7 +519,7 @@ class Subscription(SubscriptionBase[_T]):
     async def next(self, *, timeout: float | None = None) -> Sample[_T]:
         """Return the next sample, waiting at most ``timeout`` seconds.
 
-        Raises :class:`WaitTimeout`, and :class:`ClosedError` when it is closed meanwhile.
+        Raises :class:`WaitTimeout`, or :class:`ClosedError` if it is closed during the wait.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -533,9 +532,9 @@ class Subscription(SubscriptionBase[_T]):
             raise WaitTimeout(f"no sample within {timeout} s") from None
 
     async def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:
-        """Return what there is, up to ``max`` samples, waiting for the first one.
+        """Return the available samples, at most ``max``; wait for the first one.
 
-        An empty list means that ``timeout`` seconds went by.
+        Return an empty list after ``timeout`` seconds without a sample.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -544,7 +543,7 @@ class Subscription(SubscriptionBase[_T]):
                         await self._breathe()
                     samples, events, seen = self._raw.take_many(max)
                     for event in events:
-                        self._tell(event)
+                        self._notify(event)
                     if samples:
                         self._turn -= len(samples)
                         return samples
@@ -553,7 +552,7 @@ class Subscription(SubscriptionBase[_T]):
             return []
 
     async def events(self) -> AsyncIterator[Sample[_T] | Event]:
-        """Iterate over samples and everything else, in order."""
+        """Iterate over samples and events, in order."""
         while True:
             try:
                 self._turn -= 1
@@ -572,21 +571,21 @@ class Subscription(SubscriptionBase[_T]):
                 yield item
 
     async def _breathe(self) -> None:
-        """Let other tasks run: this one has gone on for a while without waiting."""
-        self._turn = _TURN
+        """Let other tasks run: this one has run for a while without waiting."""
+        self._turn = _YIELD_AFTER_SAMPLES
         await asyncio.sleep(0)
 
     async def _other(self, item: Any) -> None:
-        """Do what is to be done where there is no sample right now."""
+        """Handle an item that is not a sample."""
         if item is None:
             await self._arrival()
         elif item is ...:
             await asyncio.sleep(0)
         else:
-            self._tell(item)
+            self._notify(item)
 
     def _arrival(self) -> _Waiter:
-        """Return what to await until there may be something."""
+        """Return an awaitable that ends when samples may be available."""
         bus = self._bus
         before = bus._waiting.get(self._token)
         if before is not None and not before.done():
@@ -637,11 +636,11 @@ class Connecting:
 def connect(url: str | None = None, *, producer: str | None = None) -> Connecting:
     """Connect to a bus: enter it with ``async with``, or await it and close it later.
 
-    ``url`` names the transport: ``journal:/var/lib/helio``, ``memory:``, and so on. Without it the
-    environment's ``HELIO_URL`` does, else it is the journal ``heliograph/default`` in
-    ``$XDG_STATE_HOME`` (``~/.local/state``), as for the program `helio`. ``producer`` is who
-    publishes, stable over restarts: a second running process of the same name takes over from the
-    first. Without it the name is made of program, host and process.
+    ``url`` names the transport: ``journal:/var/lib/helio``, ``memory:``, and so on. It defaults to
+    the environment variable ``HELIO_URL``, then to the journal ``heliograph/default`` in
+    ``$XDG_STATE_HOME`` (``~/.local/state``), as for the program `helio`. ``producer`` is the
+    producer name, stable over restarts: a second running process of the same name fences the
+    first. It defaults to a name made of program, host and process.
 
     Raises :class:`ConnectError`, :class:`NameRefused`.
     """

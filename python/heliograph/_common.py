@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous API share: no waiting happens here."""
+"""Code shared by the asynchronous and the synchronous API. Nothing here waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
 
-    from heliograph._heliograph import Choices, ManualClock, Pending, Receipt, Time, Wishes
+    from heliograph._heliograph import (
+        ManualClock,
+        Pending,
+        PublishOptions,
+        Receipt,
+        SubscribeOptions,
+        Time,
+    )
     from heliograph._lagging import Lagging
     from heliograph._qos import Guarantee, Qos
 
@@ -32,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_bus(url: str | None, producer: str | None, clock: ManualClock | None) -> RawBus:
-    """Connect to ``url``, or to what ``HELIO_URL`` says, or to the user's own journal."""
+    """Connect to ``url``, else to ``HELIO_URL``, else to the user's own journal."""
     url = url or os.environ.get("HELIO_URL") or f"journal:{_default_folder()}"
     return RawBus(url, producer, clock)
 
@@ -46,7 +53,7 @@ def _default_folder() -> Path:
 
 
 Evolution = Literal["none", "backward", "forward", "full"]
-"""What must hold between a topic's schemas; see :meth:`heliograph.Bus.topic`."""
+"""The required compatibility of a topic's schemas; see :meth:`heliograph.Bus.topic`."""
 
 
 def open_topic(
@@ -57,7 +64,7 @@ def open_topic(
     evolution: Evolution | None = None,
     producer: str | None = None,
 ) -> RawTopic:
-    """Open a topic of a type: a record class, anything that names a schema, bytes, or None."""
+    """Open a topic of a type: a record class, a source of a schema, bytes, or None."""
     text = None if qos is None else qos.to_json()
     if kind is bytes:
         return bus.topic(name, text, None, evolution, producer)
@@ -69,7 +76,7 @@ def open_topic(
 
 
 def report(event: Event) -> None:
-    """Say in the log what a subscription without a listener would otherwise never hear."""
+    """Log an event of a subscription that has no listener."""
     if isinstance(event, Gap):
         _LOG.warning("%d samples are lost: %s", event.lost, event)
     else:
@@ -77,19 +84,19 @@ def report(event: Event) -> None:
 
 
 class Writer(NamedTuple):
-    """A producer that writes or wrote a topic: its newest incarnation."""
+    """A current or former producer of a topic, in its newest incarnation."""
 
     producer: str
     """Its name."""
     incarnation: int
-    """It grows at each of the producer's starts."""
+    """Increases at each start of the producer."""
     alive: bool | None
-    """Whether it lives now: its process does, and it published or asserted within the topic's
-    lease, where there is one. None where the transport cannot tell."""
+    """Whether it is alive: its process runs, and it published or asserted within the topic's lease,
+    if the topic has one. None if unknown to the transport."""
 
 
 class TopicBase(Generic[_T]):
-    """A topic that is open on a bus: what needs no waiting."""
+    """A topic that is open on a bus: the operations that do not wait."""
 
     def __init__(self, raw: RawTopic) -> None:
         self._raw = raw
@@ -105,16 +112,16 @@ class TopicBase(Generic[_T]):
 
     @property
     def producer(self) -> str:
-        """Who publishes through this handle."""
+        """The producer name of this handle."""
         return self._raw.producer
 
     def writers(self) -> list[Writer]:
-        """Return who writes or wrote the topic, by name; it takes microseconds."""
+        """Return current and former writers of the topic, by name; takes microseconds."""
         return [Writer(*told) for told in self._raw.writers()]
 
     @property
     def schema(self) -> Schema | None:
-        """What is written and read; None where samples are bytes."""
+        """The schema of the samples; None if samples are bytes."""
         return self._raw.schema
 
     @property
@@ -124,30 +131,30 @@ class TopicBase(Generic[_T]):
 
     @property
     def publisher_stats(self) -> dict[str, int]:
-        """What became of the samples that this bus published here.
+        """Statistics of the samples that this bus published here.
 
-        Counted are ``taken`` and ``bytes`` of these; ``refused`` and ``dropped`` because a queue
-        was full; ``failed``; ``abandoned`` by callers while they waited.
+        ``taken`` samples and their ``bytes``; ``refused`` and ``dropped`` because a queue was full;
+        ``failed``; ``abandoned`` by callers during the wait.
         """
         return self._raw.counts()
 
     def key(self, *values: Any) -> bytes:
-        """Return the key that these values of the record's key fields, in order, make."""
+        """Return the key for these values of the record's key fields, in order."""
         return (self._raw.schema or Schema("bytes")).key(*values)
 
     def claim(self) -> int:
         """Open the writer now instead of at the first publish; return its incarnation.
 
-        Raises :class:`Fenced` where the topic is exclusive and has a live writer.
+        Raises :class:`Fenced` if the topic is exclusive and has a live writer.
         """
         return self._raw.claim()
 
     def assert_alive(self) -> None:
-        """Show that this writer lives though it has nothing to say (liveliness by lease)."""
+        """Renew this writer's liveliness lease without publishing."""
         self._raw.assert_alive()
 
     @staticmethod
-    def _choices(
+    def _publish_options(
         key: bytes | str | None,
         level: int,
         time: Time | None,
@@ -155,8 +162,8 @@ class TopicBase(Generic[_T]):
         headers: Mapping[str, bytes] | None,
         guarantee: Guarantee | str | None,
         partition: int | None,
-    ) -> Choices | None:
-        """Return what is said beside a value, None where nothing is."""
+    ) -> PublishOptions | None:
+        """Return the options of a publish, None if all are defaults."""
         plain = key is None and time is None and trace is None and guarantee is None
         if plain and partition is None and level == 0 and not headers:
             return None
@@ -170,11 +177,11 @@ class TopicBase(Generic[_T]):
             "partition": partition,
         }
 
-    def _send(self, value: _T, choices: Choices | None) -> Receipt | Pending:
-        """Publish, however long it takes; other threads run meanwhile."""
-        if choices is None:
+    def _send(self, value: _T, options: PublishOptions | None) -> Receipt | Pending:
+        """Publish and wait as long as it takes; other threads run during the wait."""
+        if options is None:
             return self._publish(value)
-        return self._raw.publish_with(value, choices)
+        return self._raw.publish_with(value, options)
 
     def _subscribe(
         self,
@@ -189,7 +196,7 @@ class TopicBase(Generic[_T]):
         watch: Literal["writers"] | None,
     ) -> RawSubscription:
         start = start or latest()
-        wishes: Wishes = {
+        subscribe_options: SubscribeOptions = {
             "start": (start.kind, start.number, start.partition),
             "keys": None if keys is None else list(keys),
             "key_prefix": key_prefix,
@@ -200,11 +207,11 @@ class TopicBase(Generic[_T]):
             "lifespan": lifespan,
             "watch_writers": watch == "writers",
         }
-        return self._raw.subscribe(wishes)
+        return self._raw.subscribe(subscribe_options)
 
 
 class SubscriptionBase(Generic[_T]):
-    """A cursor of its own in a topic: what needs no waiting."""
+    """A cursor of its own in a topic: the operations that do not wait."""
 
     def __init__(
         self,
@@ -218,8 +225,8 @@ class SubscriptionBase(Generic[_T]):
         self._listener = on_event or report
         self._closed = False
 
-    def _tell(self, event: Event) -> None:
-        """Tell the listener; its error must not cost samples that were taken with the event."""
+    def _notify(self, event: Event) -> None:
+        """Call the listener; its error must not lose samples that were taken with the event."""
         try:
             self._listener(event)
         except Exception:
@@ -227,22 +234,22 @@ class SubscriptionBase(Generic[_T]):
 
     @property
     def stats(self) -> Stats:
-        """What it has counted so far: received, lost, conflated, lag and others."""
+        """The counters: received, lost, conflated, lag and others."""
         return self._raw.stats
 
     @property
     def positions(self) -> list[tuple[int, int, int]]:
-        """For each partition: its number, the next offset, the end of the log."""
+        """For each partition: its number, the next offset and the end of the log."""
         return self._raw.positions()
 
     def seek(self, offset: int, *, partition: int = 0) -> None:
-        """Go to an offset of a partition: back to read again, or forward."""
+        """Seek to an offset of a partition, backward or forward."""
         self._raw.seek(partition, offset)
 
     def commit(self, position: tuple[int, int] | None = None) -> None:
-        """Commit all that was handed out as the group's position, or ``(partition, offset)``.
+        """Commit the position after the last returned samples, or ``(partition, offset)``.
 
-        Raises :class:`SubscribeError` where the subscription is in no group.
+        Raises :class:`SubscribeError` if the subscription is in no group.
         """
         if self._group is None:
             raise SubscribeError("the subscription is in no group; name one to commit positions")

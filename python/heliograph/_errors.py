@@ -3,34 +3,34 @@
 ::
 
     HelioError
-    ├── ConnectError             a URL cannot be opened; the message says what to change
-    ├── NameRefused              a topic or producer name is not legal (also a ValueError)
-    ├── QosRefused               a transport cannot do what a topic asks for; names the policy
-    ├── UnknownTopic             a topic does not exist, and nothing says how to make it
-    ├── SchemaError              a schema is malformed, or a class cannot be made into one
+    ├── ConnectError             a URL cannot be opened; the message names the remedy
+    ├── NameRefused              invalid topic or producer name (also a ValueError)
+    ├── QosRefused               a transport does not support a policy; names the policy
+    ├── UnknownTopic             a topic does not exist, and no QoS was given to create it
+    ├── SchemaError              malformed schema, or no schema can be derived from a class
     │   └── IncompatibleSchema   a reader's and a writer's schema do not resolve; names the field
     ├── CodecError               a value and its schema, or bytes and their schema, disagree
     │   ├── EncodeError          a value does not fit its schema (also a ValueError)
-    │   └── DecodeError          bytes are no datum of their schema (also a ValueError)
-    ├── PublishError             a sample was not taken; nothing of it will be delivered
+    │   └── DecodeError          bytes are not a datum of their schema (also a ValueError)
+    ├── PublishError             a sample was rejected and will not be delivered
     │   ├── Fenced               a newer incarnation of this producer, or another owner, writes
-    │   ├── NotLive              a component's lease is lost or given back: it writes no more
-    │   ├── OverloadError        the queue is full, and the topic's policy is to refuse
+    │   ├── NotLive              a component's lease is lost or released: it must not write
+    │   ├── OverloadError        the queue is full, and the overload policy is *refuse*
     │   └── StorageError         the engine cannot store: disk full, damaged, no permission
     ├── SubscribeError           a subscription cannot be opened or has failed
-    ├── CommandError             a command did not complete; ``ack`` is what was said last
-    │   ├── NotPermitted         the caller may not send it, or another one has a lock
-    │   ├── NobodyThere          no live component took it (or it went away meanwhile)
-    │   ├── CommandFailed        it was refused, or its handler failed
+    ├── CommandError             a command did not complete; ``ack`` is the last ack
+    │   ├── NotPermitted         the caller lacks permission, or another caller has a lock
+    │   ├── NobodyThere          no live component accepted it, or it ended meanwhile
+    │   ├── CommandFailed        it was rejected, or its handler failed
     │   ├── CommandAborted       it was cancelled
-    │   └── CommandTimeout       it came too late or took too long (also a TimeoutError)
-    ├── ExpectedError            what a handler raises to fail its command without a traceback
+    │   └── CommandTimeout       it was late or took too long (also a TimeoutError)
+    ├── ExpectedError            a handler raises it to fail its command without traceback
     ├── LeaseError                another instance of this component has taken over
     ├── WaitTimeout              a bounded wait ended first (also a TimeoutError)
     └── ClosedError              the bus, topic or subscription is closed
 
-Every error that the Rust layers return becomes one of these; the message names the cause and the
-remedy. Catch ``HelioError`` to catch all of them.
+Errors of the Rust layers are converted to these classes. Each message names cause and remedy. Catch
+``HelioError`` to catch all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class HelioError(Exception):
-    """Base of everything that Heliograph raises on purpose."""
+    """Base class of all errors that Heliograph raises."""
 
 
 class ConnectError(HelioError):
@@ -50,30 +50,30 @@ class ConnectError(HelioError):
 
 
 class NameRefused(HelioError, ValueError):
-    """A topic or producer name is empty, too long or has an illegal character."""
+    """A topic or producer name is empty, too long or has an invalid character."""
 
 
 class QosRefused(HelioError):
-    """The transport cannot do what the topic asks for, or the topic exists with other terms."""
+    """The transport does not support a policy, or the topic exists with other policies."""
 
 
 class UnknownTopic(HelioError, LookupError):
-    """A topic does not exist, and no quality of service was named to create it with."""
+    """A topic does not exist, and no quality of service was given to create it."""
 
 
 class SchemaError(HelioError):
-    """A schema is malformed, or a class cannot be turned into one."""
+    """A schema is malformed, or no schema can be derived from a class."""
 
 
 class IncompatibleSchema(SchemaError):
-    """What was written cannot be read as what is asked for; the message names the field."""
+    """The writer's and the reader's schema do not resolve; the message names the field."""
 
 
 class CodecError(HelioError):
     """A value or some bytes disagree with the schema.
 
-    ``path`` is where, as ``field.inner[3]`` (empty at the top), ``expected`` what the schema asks
-    for there, and ``found`` what was there instead.
+    ``path`` is the place, such as ``field.inner[3]`` (empty at the top). ``expected`` is the
+    expectation of the schema there, and ``found`` the actual value.
     """
 
     path: str
@@ -99,7 +99,7 @@ class DecodeError(CodecError, ValueError):
 
 
 class PublishError(HelioError):
-    """A sample was not taken, and nothing of it will be delivered."""
+    """A sample was rejected and will not be delivered."""
 
 
 class Fenced(PublishError):
@@ -107,11 +107,11 @@ class Fenced(PublishError):
 
 
 class NotLive(PublishError):
-    """A component is not the one live instance of it: what it wrote would be another's word."""
+    """A component is not the live instance of its name, so it must not write."""
 
 
 class OverloadError(PublishError):
-    """The queue is full, and the topic's policy is to refuse rather than to wait or drop."""
+    """The queue is full, and the topic's overload policy is *refuse*."""
 
 
 class StorageError(PublishError):
@@ -136,15 +136,15 @@ class CommandError(HelioError):
 
 
 class NotPermitted(CommandError):
-    """The caller may not send the command, or another one has locked the component."""
+    """The caller lacks permission for the command, or another caller has locked the component."""
 
 
 class NobodyThere(CommandError):
-    """No live component took the command, or it went away while the command ran."""
+    """No live component accepted the command, or it ended while the command ran."""
 
 
 class CommandFailed(CommandError):
-    """The command was refused, or its handler failed."""
+    """The command was rejected, or its handler failed."""
 
 
 class CommandAborted(CommandError):
@@ -152,13 +152,13 @@ class CommandAborted(CommandError):
 
 
 class CommandTimeout(CommandError, TimeoutError):
-    """The command came too late, or its component did not say enough in time."""
+    """The command arrived too late, or its component did not acknowledge it in time."""
 
 
 class ExpectedError(HelioError):
     """Raised by a handler to fail its command: no traceback is logged.
 
-    ``code`` is the error code of the acknowledgement, whose meaning is the component's own.
+    ``code`` is the error code of the acknowledgement. The component defines its meaning.
     """
 
     code: int
@@ -172,11 +172,11 @@ class ExpectedError(HelioError):
 
 
 class LeaseError(HelioError):
-    """Another instance of this component is running, or has taken over while this one was not."""
+    """Another instance of this component is running, or took over from this one."""
 
 
 class WaitTimeout(HelioError, TimeoutError):
-    """A bounded wait ended before what it waited for."""
+    """A wait reached its timeout."""
 
 
 class ClosedError(HelioError):

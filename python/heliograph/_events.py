@@ -1,4 +1,4 @@
-"""What a subscription tells besides samples: losses, silences, comings and goings."""
+"""Events of a subscription besides samples: losses, missed deadlines, changes of liveliness."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a subscription, in order with its samples."""
+    """An event of a subscription, in order with its samples."""
 
 
 @dataclass(frozen=True)
 class Gap(Event):
-    """``lost`` samples that this subscription will never get.
+    """``lost`` samples that this subscription will never receive.
 
     ``cause`` is ``retention``, ``overload`` (this subscription's own policy), ``damaged`` or
-    ``sequence`` (``producer`` numbered samples that never came). ``first`` is the first offset (or
-    sequence number) that is lost, ``following`` the first that is not.
+    ``sequence`` (a hole in the sequences of ``producer``). ``first`` is the first lost offset or
+    sequence, ``following`` the first one after the gap.
     """
 
     partition: int
@@ -33,9 +33,9 @@ class Gap(Event):
 
 @dataclass(frozen=True)
 class Undecodable(Event):
-    """A sample that was passed over because its bytes or its schema cannot be read.
+    """A sample that was skipped because its bytes or its schema cannot be read.
 
-    ``sample`` is what came with it; its ``value`` raises.
+    ``sample`` has its other attributes; its ``value`` raises.
     """
 
     partition: int
@@ -47,7 +47,7 @@ class Undecodable(Event):
 
 @dataclass(frozen=True)
 class WriterFenced(Event):
-    """Samples of a replaced incarnation are dropped: a zombie writes beside its successor."""
+    """Samples of a fenced incarnation are dropped: it still writes after its successor started."""
 
     partition: int
     producer: str
@@ -57,7 +57,7 @@ class WriterFenced(Event):
 
 @dataclass(frozen=True)
 class DeadlineMissed(Event):
-    """No sample of ``key`` came within ``deadline``, ``in_a_row`` times by now."""
+    """No sample of ``key`` arrived within ``deadline``, ``in_a_row`` times in a row."""
 
     key: bytes
     deadline: timedelta
@@ -66,7 +66,7 @@ class DeadlineMissed(Event):
 
 @dataclass(frozen=True)
 class LivelinessChanged(Event):
-    """A writer came (``alive``) or went; asked for with ``watch="writers"``."""
+    """A writer became alive or gone; requires ``watch="writers"``."""
 
     producer: str
     incarnation: int
@@ -75,32 +75,32 @@ class LivelinessChanged(Event):
 
 @dataclass(frozen=True)
 class Outage(Event):
-    """The engine cannot be reached; the transport tries on."""
+    """The engine is unreachable; the transport retries."""
 
     cause: str
 
 
 @dataclass(frozen=True)
 class Restored(Event):
-    """The engine can be reached again."""
+    """The engine is reachable again."""
 
 
 @dataclass(frozen=True)
 class Assigned(Event):
-    """The partitions that this member of a group reads from now on."""
+    """The partitions that are assigned to this member of a group from now on."""
 
     partitions: list[int]
 
 
 @dataclass(frozen=True)
 class Incompatible(Event):
-    """A writer of the topic offers another ``policy``: its samples do not come."""
+    """A writer of the topic offers an incompatible ``policy``: its samples are not received."""
 
     policy: str
 
 
 @dataclass(frozen=True)
 class Unknown(Event):
-    """An event of a newer bus that this package has no class for."""
+    """An event of a newer bus without a class in this package."""
 
     text: str

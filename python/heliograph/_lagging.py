@@ -1,4 +1,4 @@
-"""What happens where a subscription falls behind: values for ``subscribe(lagging=…)``."""
+"""Policies for a subscription that falls behind: values for ``subscribe(lagging=…)``."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Lagging:
 
 
 def lossless() -> Lagging:
-    """Read everything, however late; what retention removes meanwhile is a gap."""
+    """Read all samples, however late; samples removed by retention are reported as a gap."""
     return Lagging("lossless")
 
 
 def drop_oldest(depth: int = _DEPTH) -> Lagging:
-    """Pass over the oldest samples that are more than ``depth`` behind in a partition: a gap."""
+    """Skip the oldest samples beyond ``depth`` in a partition, and report them as a gap."""
     return Lagging("drop_oldest", depth)
 
 
 def conflate() -> Lagging:
-    """Get only the newest unread sample of each key; the others are counted."""
+    """Read only the newest unread sample of each key; the others are counted as conflated."""
     return Lagging("conflate")
 
 
 def shed_by_level(depth: int = _DEPTH) -> Lagging:
-    """Pass over level 0 beyond ``depth`` samples behind, level 1 beyond twice that, and so on."""
+    """Skip level 0 beyond ``depth`` samples of lag, level 1 beyond twice that, and so on."""
     return Lagging("shed_by_level", depth)

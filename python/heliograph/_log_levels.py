@@ -1,12 +1,13 @@
-"""Levels that are set from outside, on Python's own loggers.
+"""Applies levels that are set from outside to Python's own loggers.
 
-Python's loggers decide by themselves what they hand to handlers. Where a pattern, of ``helio log
-level set`` or of a settings file, has a logger publish more than the program says, the logger is
-given that level and a filter: what is below the program's own level goes to the handlers that
-publish it, and to no others. So a console stays as it is.
+Python's loggers decide which records they pass to handlers. A pattern, of ``helio log level set``
+or of a settings file, may publish more records of a logger than the program's level admits. The
+logger then gets that level and a filter: records below the program's level go to the publishing
+handlers only. Consoles are not affected.
 
-One thread looks, four times a second, whether levels, loggers or handlers have changed. It alone
-changes loggers, and holds no lock meanwhile: who configures ``logging`` holds ``logging``'s.
+One thread polls levels, loggers and handlers four times a second. Only this thread changes loggers,
+and it holds no lock of its own meanwhile, because code that configures ``logging`` holds the lock
+of ``logging``.
 """
 
 from __future__ import annotations
@@ -23,51 +24,51 @@ if TYPE_CHECKING:
 
     from heliograph._heliograph import RawLogging
 
-_LOOKING_S = 0.25
+_POLL_INTERVAL_S = 0.25
 
 
-class Publishing(logging.Handler):
-    """A handler whose levels are also set from outside."""
+class PublishingHandler(logging.Handler):
+    """A handler whose levels can also be set from outside."""
 
     _raw: RawLogging | None = None
 
 
-class _Given(int):
+class _OverrideLevel(int):
     """A level that a logger has been given here: who saves it and sets it again sets the same."""
 
-    said: int
+    program_level: int
     """The level that the program has set."""
 
 
-def _said(logger: logging.Logger) -> int:
+def _program_level(logger: logging.Logger) -> int:
     level = logger.level
-    return level.said if isinstance(level, _Given) else level
+    return level.program_level if isinstance(level, _OverrideLevel) else level
 
 
-class _Lowered:
+class _LevelFilter:
     """A filter of a logger, which hands on what only some handlers take."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
-        self.takers: tuple[int, list[tuple[Publishing, int]]] = (0, [])
+        self.receivers: tuple[int, list[tuple[PublishingHandler, int]]] = (0, [])
         """The lowest level that goes to all handlers, and who takes from which level on."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hand a record to those who take it but would not get it otherwise."""
-        own, takers = self.takers
+        own, receivers = self.receivers
         level = self.logger.level
-        if level and not isinstance(level, _Given):
+        if level and not isinstance(level, _OverrideLevel):
             # The program has set it since.
             own = level
-        for handler, lowest in takers:
+        for handler, lowest in receivers:
             if lowest <= record.levelno < max(own, handler.level) and handler in _HANDLERS:
                 handler.handle(record)
         return record.levelno >= own
 
 
-_HANDLERS: weakref.WeakSet[Publishing] = weakref.WeakSet()
-_LOWERED: dict[logging.Logger, _Lowered] = {}
-_SOME = threading.Event()
+_HANDLERS: weakref.WeakSet[PublishingHandler] = weakref.WeakSet()
+_FILTERS: dict[logging.Logger, _LevelFilter] = {}
+_HAS_HANDLERS = threading.Event()
 _THREADS: list[threading.Thread] = []
 _LOCK = threading.Lock()
 """Of the handlers and the thread; held where nothing else is waited for."""
@@ -75,44 +76,44 @@ _LOCK = threading.Lock()
 
 def _forked() -> None:
     """What handlers have of their parent's is not their own, and its thread is not there."""
-    global _SOME, _LOCK
-    _SOME, _LOCK = threading.Event(), threading.Lock()
+    global _HAS_HANDLERS, _LOCK
+    _HAS_HANDLERS, _LOCK = threading.Event(), threading.Lock()
     _THREADS.clear()
     for handler in list(_HANDLERS):
         handler._raw = None
-    for logger, lowered in list(_LOWERED.items()):
-        logger.setLevel(_said(logger))
-        logger.removeFilter(lowered.filter)
-    _LOWERED.clear()
+    for logger, level_filter in list(_FILTERS.items()):
+        logger.setLevel(_program_level(logger))
+        logger.removeFilter(level_filter.filter)
+    _FILTERS.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
-def follow(handler: Publishing) -> None:
+def follow(handler: PublishingHandler) -> None:
     """Have loggers follow what is said to a handler, until it is let go."""
     with _LOCK:
         _HANDLERS.add(handler)
-        _SOME.set()
+        _HAS_HANDLERS.set()
         if not _THREADS:
-            thread = threading.Thread(target=_look, name="helio-log-levels", daemon=True)
+            thread = threading.Thread(target=_poll, name="helio-log-levels", daemon=True)
             thread.start()
             _THREADS.append(thread)
 
 
-def leave(handler: Publishing) -> None:
+def leave(handler: PublishingHandler) -> None:
     """Let a handler go; a moment later its loggers are as the program has them."""
     with _LOCK:
         _HANDLERS.discard(handler)
 
 
-def _look() -> None:
+def _poll() -> None:
     seen, pause = None, threading.Event()
     while True:
         with _LOCK:
             handlers = sorted(_HANDLERS, key=id)
             if not handlers:
-                _SOME.clear()
+                _HAS_HANDLERS.clear()
         # Programs change loggers and handlers meanwhile: what fails is done by the next look.
         with contextlib.suppress(Exception):
             loggers = _loggers()
@@ -124,9 +125,9 @@ def _look() -> None:
         # So that who drops a handler without closing it is not held up by this.
         del handlers
         if some:
-            pause.wait(_LOOKING_S)
+            pause.wait(_POLL_INTERVAL_S)
         else:
-            _SOME.wait()
+            _HAS_HANDLERS.wait()
 
 
 def _loggers() -> list[logging.Logger]:
@@ -139,56 +140,65 @@ def _loggers() -> list[logging.Logger]:
 def _state(loggers: list[logging.Logger]) -> object:
     """What decides of a logger's records besides what is said from outside."""
     return [
-        (one.level, _said(one), one.propagate, [*map(id, one.handlers)], [*map(id, one.filters)])
+        (
+            one.level,
+            _program_level(one),
+            one.propagate,
+            [*map(id, one.handlers)],
+            [*map(id, one.filters)],
+        )
         for one in loggers
     ]
 
 
-def _changes(handler: Publishing) -> int:
+def _changes(handler: PublishingHandler) -> int:
     # A handler may be closed meanwhile.
     with contextlib.suppress(Exception):
         return handler._raw.level_changes() if handler._raw else -1
     return -1
 
 
-def _ruled(handler: Publishing, name: str) -> int | None:
+def _override_of(handler: PublishingHandler, name: str) -> int | None:
     with contextlib.suppress(Exception):
         return handler._raw.ruled_level(name) if handler._raw else None
     return None
 
 
-def _apply(loggers: list[logging.Logger], handlers: list[Publishing]) -> None:
+def _apply(loggers: list[logging.Logger], handlers: list[PublishingHandler]) -> None:
     own: dict[logging.Logger | None, int] = {}
     for logger in loggers:
-        level, said = logger.level, _said(logger)
-        own[logger] = lowest = said or own.get(logger.parent, logging.NOTSET)
-        ruled = ((handler, _ruled(handler, logger.name)) for handler in _reached(logger, handlers))
-        takers = [
+        level, program_level = logger.level, _program_level(logger)
+        own[logger] = lowest = program_level or own.get(logger.parent, logging.NOTSET)
+        ruled = (
+            (handler, _override_of(handler, logger.name))
+            for handler in _handlers_of(logger, handlers)
+        )
+        receivers = [
             (handler, from_level)
             for handler, from_level in ruled
             if from_level is not None and from_level < max(lowest, handler.level)
         ]
-        wanted = min([lowest, *(from_level for _, from_level in takers)])
+        wanted = min([lowest, *(from_level for _, from_level in receivers)])
         inherited = logger.parent.getEffectiveLevel() if logger.parent else logging.NOTSET
-        given = said
-        if wanted != (said or inherited):
-            given = _Given(wanted)
-            given.said = said
+        given = program_level
+        if wanted != (program_level or inherited):
+            given = _OverrideLevel(wanted)
+            given.program_level = program_level
         if logger.level is not level:
             # The program has set it just now: the next look's.
             continue
         # The filter is there before what it is for, and until it is over; behind all others.
-        if takers or isinstance(given, _Given):
-            lowered = _LOWERED.setdefault(logger, _Lowered(logger))
-            lowered.takers = (own[logger], takers)
-            if logger.filters[-1:] != [lowered.filter]:
-                logger.removeFilter(lowered.filter)
-                logger.addFilter(lowered.filter)
+        if receivers or isinstance(given, _OverrideLevel):
+            level_filter = _FILTERS.setdefault(logger, _LevelFilter(logger))
+            level_filter.receivers = (own[logger], receivers)
+            if logger.filters[-1:] != [level_filter.filter]:
+                logger.removeFilter(level_filter.filter)
+                logger.addFilter(level_filter.filter)
             _set(logger, given)
         else:
             # Also where a level that was given once was saved, and is set again now.
             _set(logger, given)
-            if gone := _LOWERED.pop(logger, None):
+            if gone := _FILTERS.pop(logger, None):
                 logger.removeFilter(gone.filter)
 
 
@@ -197,7 +207,9 @@ def _set(logger: logging.Logger, level: int) -> None:
         logger.setLevel(level)
 
 
-def _reached(logger: logging.Logger, handlers: list[Publishing]) -> Iterator[Publishing]:
+def _handlers_of(
+    logger: logging.Logger, handlers: list[PublishingHandler]
+) -> Iterator[PublishingHandler]:
     """The handlers that a logger's records come to."""
     at: logging.Logger | None = logger
     while at:

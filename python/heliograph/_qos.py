@@ -1,6 +1,6 @@
-"""Quality of service: what a topic needs, in DDS's words, as an immutable value.
+"""Quality of service: a topic's requirements in DDS's terms, as an immutable value.
 
-The six profiles are the ones of the Rust core, which is their only source.
+The six profiles come from the Rust core, their only source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Reliability(enum.StrEnum):
 
 
 class Durability(enum.StrEnum):
-    """What outlives what: nothing, the writers, or the power."""
+    """How long samples are available: never later, while their writer lives, or after it."""
 
     VOLATILE = "volatile"
     TRANSIENT_LOCAL = "transient_local"
@@ -31,14 +31,14 @@ class Durability(enum.StrEnum):
 
 
 class Ownership(enum.StrEnum):
-    """Who may write: any number of producers, or one live one."""
+    """The permitted writers: any number of producers, or one live producer."""
 
     SHARED = "shared"
     EXCLUSIVE = "exclusive"
 
 
 class Overload(enum.StrEnum):
-    """What happens where a queue is full; whatever is dropped is counted."""
+    """The policy for a full queue; dropped samples are counted."""
 
     BLOCK = "block"
     DROP_OLDEST = "drop_oldest"
@@ -48,7 +48,11 @@ class Overload(enum.StrEnum):
 
 
 class Guarantee(enum.StrEnum):
-    """What a publish waits for: taken, survives any process's death, survives power loss."""
+    """The receipt that a publish waits for.
+
+    ACCEPTED: the transport's queue has the sample. STORED: it survives the death of any process.
+    DURABLE: it survives power loss.
+    """
 
     ACCEPTED = "accepted"
     STORED = "stored"
@@ -57,13 +61,13 @@ class Guarantee(enum.StrEnum):
 
 @dataclass(frozen=True)
 class KeepLast:
-    """Late joiners get the newest ``depth`` (1 to 255) samples of each key."""
+    """Late joiners receive the newest ``depth`` (1 to 255) samples of each key."""
 
     depth: int = 1
 
 
 class History(enum.StrEnum):
-    """What a late joiner is promised, beside :class:`KeepLast`."""
+    """The historical data that a late joiner receives; see also :class:`KeepLast`."""
 
     NONE = "none"
     KEEP_ALL = "keep_all"
@@ -71,9 +75,9 @@ class History(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """What is kept and until when; all limits hold together, ``None`` is no limit.
+    """The limits of stored samples. All limits apply together; ``None`` is no limit.
 
-    ``bytes`` is per partition; ``last_value`` keeps the newest sample of each key for ever.
+    ``bytes`` is per partition. ``last_value`` stores the newest sample of each key without limit.
     """
 
     bytes: int | None = None
@@ -85,9 +89,9 @@ class Retention:
 class Qos:
     """A topic's quality of service. Start from a profile: ``TELEMETRY.replace(partitions=4)``.
 
-    ``deadline`` is the longest time between two samples of a key, ``lifespan`` how long a sample is
-    worth reading, ``liveliness`` a lease within which a writer must show itself (``None``: the
-    transport notices a death by itself), ``partitions`` 1 to 1,024.
+    ``deadline`` is the longest time between two samples of a key. ``lifespan`` is the time during
+    which a sample is valid. ``liveliness`` is the lease within which a writer must publish or
+    assert (``None``: the transport detects a dead writer). ``partitions`` is 1 to 1,024.
     """
 
     reliability: Reliability
@@ -108,11 +112,11 @@ class Qos:
         return from_json(json.loads(_heliograph.qos_profile(name)))
 
     def replace(self, **changes: Any) -> Qos:
-        """Return the same with the named fields changed."""
+        """Return a copy with the named fields changed."""
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> str:
-        """Return the JSON form that the Rust core and the journal keep."""
+        """Return the JSON form that the Rust core and the journal use."""
         return json.dumps(_to_json(self))
 
 
@@ -132,7 +136,7 @@ def _duration_json(value: timedelta | None) -> dict[str, int] | None:
 
 
 def from_json(raw: dict[str, Any]) -> Qos:
-    """Return the quality of service of its JSON form."""
+    """Return the quality of service of a JSON form."""
     history = raw["history"]
     live = raw["liveliness"]
     kept = raw["retention"]
@@ -180,19 +184,19 @@ def _to_json(qos: Qos) -> dict[str, Any]:
 
 
 TELEMETRY = Qos.profile("telemetry")
-"""Measured values at a regular rate: the newest of each key for late joiners, a short past."""
+"""Measured values at a regular rate: the newest of each key for late joiners, a short history."""
 
 EVENT = Qos.profile("event")
-"""Changes of state: kept by time, and the newest of each key for ever."""
+"""Changes of state: stored for a time, and the newest of each key without limit."""
 
 COMMAND = Qos.profile("command")
 """Requests to one component: nothing for late joiners, an audit copy."""
 
 STREAM = Qos.profile("stream")
-"""A sequence that is worth keeping whole, within a number of bytes."""
+"""A complete sequence within a number of bytes."""
 
 LOG = Qos.profile("log")
-"""Log records: kept whole, shed by level under overload."""
+"""Log records: stored completely, shed by level under overload."""
 
 STATE = Qos.profile("state")
-"""Key-value revisions: one owner, kept until compacted; a publish waits for *durable*."""
+"""Key-value revisions: one owner, stored until compacted; a publish waits for *durable*."""

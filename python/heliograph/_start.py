@@ -19,29 +19,29 @@ class Start:
 
 
 def latest() -> Start:
-    """Only what is published from now on."""
+    """Only samples that are published from now on."""
     return Start("latest")
 
 
 def earliest() -> Start:
-    """Everything that is still kept."""
+    """All stored samples."""
     return Start("earliest")
 
 
 def last(count: int = 1) -> Start:
-    """The newest ``count`` (1 to 255) samples of each key, then what is published from now on."""
+    """The newest ``count`` (1 to 255) samples of each key, then new samples."""
     if not 1 <= count <= 255:
         raise ValueError(f"last({count}): give 1 to 255")
     return Start("last", count)
 
 
 def from_offset(offset: int, *, partition: int = 0) -> Start:
-    """From that offset of a partition on, and from the oldest sample of the others."""
+    """From an offset of one partition, and from the oldest sample of the others."""
     if offset < 0:
         raise ValueError(f"from_offset({offset}): offsets start at 0")
     return Start("offset", offset, partition)
 
 
 def since(time: Time) -> Start:
-    """From the first sample that was published at that time or later."""
+    """From the first sample published at or after a time."""
     return Start("time", time.tai_ns)

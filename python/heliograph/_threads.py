@@ -1,6 +1,6 @@
-"""Threads for what touches files, apart from those that the event loop gives to everybody.
+"""Threads for file access, separate from the event loop's default executor.
 
-Constraints: users' blocking work (``asyncio.to_thread``) must not hold up a component's writers.
+Constraints: blocking work of users (``asyncio.to_thread``) must not block a component's writers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _R = TypeVar("_R")
 _P = ParamSpec("_P")
 
 THREADS = 16
-"""So many may be held up at once by another process; each is made when it is first needed."""
+"""The most threads; another process may block some of them. Threads start on demand."""
 
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="helio")
 

@@ -231,7 +231,7 @@ class RecordInfo:
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """What ``field()`` was told; the default stands in Avro's JSON form."""
+    """The arguments of ``field()``; the default is in Avro's JSON form."""
 
     attributes: dict[str, Any]
     key: str

@@ -9,9 +9,9 @@
     log = logging.getLogger("CONTROL.DV11.Mount")
     log.warning("axis %s is %.1f degrees off", "azimuth", 0.25, extra={"audience": "Operator"})
 
-``helio log tail`` shows it. A call that logs never waits for the bus: what there is no room for is
-dropped by level, ERROR and above last, and counted (:attr:`Handler.figures`). Records from ALERT
-on are published at once.
+``helio log tail`` shows the record. Logging calls never wait for the bus. When the queue is full,
+records are shed by level, ERROR and above last, and counted (:attr:`Handler.figures`). Records of
+ALERT and above are published at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALERT", "DELOUSE", "EMERGENCY", "NOTICE", "TRACE", "Figures", "Handler", "records"]
 
-#: Levels of ACS that Python has no name for, by numbers of Python's.
+#: Levels of ACS without a name in Python, as numbers of Python's scale.
 TRACE: Final = 5
 DELOUSE: Final = 7
 NOTICE: Final = 25
@@ -45,45 +45,46 @@ _FORMATTER = logging.Formatter()
 
 
 class Figures(NamedTuple):
-    """What became of the records of a handler: offered = published + shed + waiting."""
+    """Statistics of a handler's records: offered = published + shed + waiting."""
 
     offered: int
     published: int
     shed: int
     waiting: int
-    #: Why the bus takes nothing at the moment.
+    #: The error that blocks publishing, if any.
     trouble: str | None
 
 
-class Handler(_log_levels.Publishing):
+class Handler(_log_levels.PublishingHandler):
     """Publishes log records on a bus, one topic a level, as ``helio log`` reads them.
 
-    A logger's dots become slashes (``CONTROL.DV11`` is ``CONTROL/DV11``). A record's arguments, and
-    what ``extra`` gives it, keep their types; of ``extra``, ``audience`` (a name, several, or
-    ``"*"`` for everyone), ``context``, ``array``, ``antenna``, ``log_id``, ``uri`` and ``stack``
-    (an id and a level) are fields of ACS's. An exception comes as data with OpenTelemetry's names.
+    Dots in logger names become slashes (``CONTROL.DV11`` is ``CONTROL/DV11``). Arguments and values
+    of ``extra`` keep their types. In ``extra``, ``audience`` (a name, several, or ``"*"`` for
+    everyone), ``context``, ``array``, ``antenna``, ``log_id``, ``uri`` and ``stack`` (an id and a
+    level) are ACS's fields. Exceptions are published as data with OpenTelemetry's names.
 
-    What ``helio log level set`` and a settings file say of loggers holds for Python's own ones,
-    too: a logger that is to publish more than the program says hands it to this handler, and to no
-    others. A settings file's ``level`` is the lowest that is published of the others.
+    Levels from ``helio log level set`` and from a settings file apply to Python's loggers, too.
+    Records below the program's own level go to this handler only, not to others. A settings file's
+    ``level`` is the lowest published level of all other loggers.
 
-    A process that forks logs on in the child, over a bus of its own; the child's producer and spill
-    file have the process's number behind their names. Where the settings file names a spill file,
-    the child does without the settings.
+    After a fork the child continues to log, on its own bus. The child's producer and spill file
+    have the process ID appended to their names. If the settings file names a spill file, the child
+    ignores the settings.
 
     :param url: the bus.
-    :param producer: whose records they are, a name that no other process has; by default one is
-        made up of program, host and process.
-    :param prefix: what the topics' names begin with.
-    :param level: the lowest level that is published.
-    :param batch_age: how long, in seconds, a record waits for others at most, if it is not urgent.
-    :param spill: a file for what the bus does not take, once 16 MiB wait in memory; it outlives the
-        process. Each process needs its own.
-    :param spill_bytes: how long that may become.
-    :param settings: a settings file, which goes over all this and is watched; by default the one
-        that the environment's ``HELIO_LOG_SETTINGS`` names, if it does.
-    :raises HelioError: where the bus cannot be connected.
-    :raises ValueError: where the settings file is wrong.
+    :param producer: the producer name, unique to this process; by default made of program, host and
+        process.
+    :param prefix: the prefix of the topics' names.
+    :param level: the lowest published level.
+    :param batch_age: the longest time in seconds that a record waits for a batch, unless it is
+        urgent.
+    :param spill: a file for records that the bus does not accept, used when 16 MiB are pending in
+        memory. It outlives the process. Each process needs its own.
+    :param spill_bytes: the largest size of the spill file.
+    :param settings: a settings file, which overrides these parameters and is watched for changes;
+        by default the one in the environment variable ``HELIO_LOG_SETTINGS``, if set.
+    :raises HelioError: if the bus cannot be connected.
+    :raises ValueError: if the settings file is invalid.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Handler(_log_levels.Publishing):
         _log_levels.follow(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record; what is wrong with it goes the way of ``logging``'s own handlers."""
+        """Publish a record; errors are handled as in ``logging``'s own handlers."""
         try:
             (self._raw or self._in_child()).emit(record, _trace(record))
         except RecursionError:
@@ -120,12 +121,12 @@ class Handler(_log_levels.Publishing):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until what was logged is published, or 10 seconds are over."""
+        """Wait until all logged records are published, at most 10 seconds."""
         if not self._ended:
             (self._raw or self._in_child()).flush(10.0)
 
     def close(self) -> None:
-        """Publish what is there, and end."""
+        """Publish pending records and close the handler."""
         # At a program's end logging flushes closed handlers, too.
         self._ended = True
         _log_levels.leave(self)
@@ -135,7 +136,7 @@ class Handler(_log_levels.Publishing):
 
     @property
     def figures(self) -> Figures:
-        """What became of the records so far."""
+        """The statistics so far."""
         return Figures(*(self._raw or self._in_child()).figures())
 
     def _open(
@@ -146,7 +147,7 @@ class Handler(_log_levels.Publishing):
         return RawLogging(url, (producer, process), prefix, batch_age, spill, settings)
 
     def _in_child(self) -> RawLogging:
-        """Log on in a process that was forked; logging's own lock is held."""
+        """Reopen in a forked process; logging's own lock is held."""
         pid = os.getpid()
         producer = None if self._producer is None else f"{self._producer}-{pid}"
         spill = None
@@ -165,7 +166,7 @@ class Handler(_log_levels.Publishing):
 
 
 def _program() -> str:
-    """A program's name: its file's, or its package's."""
+    """A program's name: that of its file or of its package."""
     path = Path(sys.argv[0] if sys.argv else "")
     name = path.parent.name if path.name == "__main__.py" else path.stem
     return name if name not in ("", "-c", "-m") else "python"
@@ -183,7 +184,7 @@ def _trace(record: logging.LogRecord) -> str | None:
 def records(sample: Sample[Any]) -> list[dict[str, Any]]:
     """Read the records of a sample of a log topic, as ``helio log tail --json`` shows them.
 
-    :raises DecodeError: where the sample is no packet of log records.
+    :raises DecodeError: if the sample is not a packet of log records.
     """
     found = [json.loads(line) for line in log_records(sample.payload)]
     for record in found:

@@ -1,4 +1,4 @@
-"""The synchronous twin: the same words without ``await``.
+"""The synchronous API: the same names without ``await``.
 
 ::
 
@@ -11,8 +11,8 @@
             for s in samples:
                 print(s.time, s.value.speed, samples.stats.lost)
 
-A blocking wait lets other threads run and ends at Ctrl-C. A bus and its topics may be used from
-many threads, a subscription from one at a time.
+A blocking wait releases the interpreter lock and ends at Ctrl-C. Many threads may use a bus and its
+topics; one thread at a time may use a subscription.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Bus:
 
     @property
     def url(self) -> str:
-        """The URL that it is connected to."""
+        """The URL of the connection."""
         return self._raw.url
 
     @property
     def producer(self) -> str:
-        """Who publishes through it."""
+        """The producer name of this connection."""
         return self._raw.producer
 
     @overload
@@ -115,7 +115,7 @@ class Bus:
         return self._raw.topics()
 
     def close(self) -> None:
-        """Close the connection; iterations over its subscriptions come to their ends."""
+        """Close the connection and end the iterations over its subscriptions."""
         self._closed = True
         self._raw.close()
 
@@ -152,7 +152,7 @@ class Topic(TopicBase[_T]):
     ) -> Receipt:
         """Publish one sample and return its receipt; see :meth:`heliograph.Topic.publish`."""
         outcome = self._send(
-            value, self._choices(key, level, time, trace, headers, guarantee, partition)
+            value, self._publish_options(key, level, time, trace, headers, guarantee, partition)
         )
         return outcome if isinstance(outcome, Receipt) else outcome.wait()[0]
 
@@ -161,7 +161,7 @@ class Topic(TopicBase[_T]):
         return self._raw.publish_many(values).wait()
 
     def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
-        """Wait until all that was published here is under a guarantee, at most ``timeout`` s."""
+        """Wait until all samples published here reach a guarantee, at most ``timeout`` s."""
         self._raw.flush(str(guarantee), timeout)
 
     def subscribe(
@@ -218,7 +218,7 @@ class Subscription(SubscriptionBase[_T]):
         self.close()
 
     def close(self) -> None:
-        """End the subscription; a thread that waits on it comes to the end of its iteration."""
+        """End the subscription and the iteration of a thread that waits on it."""
         self._closed = True
         self._raw.close()
 
@@ -234,7 +234,7 @@ class Subscription(SubscriptionBase[_T]):
                 if item is None:
                     self._raw.wait()
                 elif item is not ...:
-                    self._tell(item)
+                    self._notify(item)
         except ClosedError:
             if self._closed or self._bus._closed:
                 raise StopIteration from None
@@ -243,31 +243,31 @@ class Subscription(SubscriptionBase[_T]):
     def next(self, *, timeout: float | None = None) -> Sample[_T]:
         """Return the next sample, waiting at most ``timeout`` seconds.
 
-        Raises :class:`WaitTimeout`, and :class:`ClosedError` when it is closed meanwhile.
+        Raises :class:`WaitTimeout`, or :class:`ClosedError` if it is closed during the wait.
         """
         for item in self._items(timeout):
             if type(item) is _Sample:
                 return item
-            self._tell(item)
+            self._notify(item)
         raise WaitTimeout(f"no sample within {timeout} s")
 
     def batch(self, max: int = 1000, *, timeout: float | None = None) -> list[Sample[_T]]:
-        """Return what there is, up to ``max`` samples, waiting for the first one.
+        """Return the available samples, at most ``max``; wait for the first one.
 
-        An empty list means that ``timeout`` seconds went by.
+        Return an empty list after ``timeout`` seconds without a sample.
         """
         until = None if timeout is None else _time.monotonic() + timeout
         while True:
             samples, events, seen = self._raw.take_many(max)
             for event in events:
-                self._tell(event)
+                self._notify(event)
             if samples:
                 return samples
             if not seen and not self._wait(until):
                 return []
 
     def events(self) -> Iterator[Sample[_T] | Event]:
-        """Iterate over samples and everything else, in order."""
+        """Iterate over samples and events, in order."""
         try:
             yield from self._items(None)
         except ClosedError:
@@ -275,7 +275,7 @@ class Subscription(SubscriptionBase[_T]):
                 raise
 
     def _items(self, timeout: float | None) -> Iterator[Any]:
-        """Give samples and events until the time is over."""
+        """Yield samples and events until the timeout."""
         until = None if timeout is None else _time.monotonic() + timeout
         while True:
             item = self._take()
@@ -286,7 +286,7 @@ class Subscription(SubscriptionBase[_T]):
                 yield item
 
     def _wait(self, until: float | None) -> bool:
-        """Wait until there may be something; false where the time is over."""
+        """Wait until samples may be available; return false after the timeout."""
         if until is None:
             return self._raw.wait()
         left = until - _time.monotonic()

@@ -15,39 +15,39 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString};
 
 use crate::errors;
-use crate::fork::{Maker, Owned};
-use crate::receipt::{Pending, Receipt, SIGNALS_EVERY, guarantee, seconds};
-use crate::sample::{Sample, Shared};
+use crate::fork::{Generation, Owned};
+use crate::receipt::{Pending, Receipt, SIGNAL_CHECK_INTERVAL, guarantee, seconds};
+use crate::sample::{Sample, SampleContext};
 use crate::schema::{Schema, with_scratch};
 use crate::subscription::RawSubscription;
 use crate::time::Time;
 
-/// A clock that stands still until a test turns it.
+/// A clock that stands still until a test advances it.
 #[pyclass(frozen, module = "heliograph.testing", name = "ManualClock")]
 #[derive(Debug)]
 pub(crate) struct ManualClock(TestClock);
 
 #[pymethods]
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// A clock with the initial time `now`.
     #[new]
     fn new(now: &Time) -> Self {
         Self(TestClock::new(Tai::from_nanos(now.nanos())))
     }
 
-    /// Let time pass, in seconds.
+    /// Advance the time by seconds.
     fn advance(&self, seconds: f64) -> PyResult<()> {
         let wrong = |_| PyValueError::new_err(format!("{seconds} s cannot pass"));
         self.0.advance(Duration::try_from_secs_f64(seconds).map_err(wrong)?);
         Ok(())
     }
 
-    /// Step the time of day, as an operator or NTP does; monotonic time goes on.
+    /// Step the time of day, as an operator or NTP does; monotonic time continues.
     fn set(&self, now: &Time) {
         self.0.set(Tai::from_nanos(now.nanos()));
     }
 
-    /// What it shows.
+    /// The current time.
     fn now(&self) -> Time {
         self.0.now().into()
     }
@@ -57,25 +57,25 @@ impl ManualClock {
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawBus")]
 pub(crate) struct RawBus {
     bus: Mutex<Owned<Bus>>,
-    maker: Maker,
+    generation: Generation,
 }
 
-const WHAT: &str = "bus";
+const OBJECT: &str = "bus";
 
 impl RawBus {
     pub(crate) fn bus(&self, py: Python<'_>) -> PyResult<Bus> {
-        self.lock(py)?.get(WHAT).cloned()
+        self.lock(py)?.get(OBJECT).cloned()
     }
 
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<Bus>>> {
-        self.maker.check(WHAT)?;
+        self.generation.check(OBJECT)?;
         Ok(self.bus.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
     }
 }
 
 #[pymethods]
 impl RawBus {
-    /// Connects; the interpreter runs other threads meanwhile.
+    /// Connects without the interpreter lock.
     #[new]
     #[pyo3(signature = (url, producer = None, clock = None))]
     fn new(
@@ -93,7 +93,7 @@ impl RawBus {
             builder = builder.clock(clock);
         }
         let bus = py.detach(|| builder.connect(url)).map_err(|error| errors::connect(&error))?;
-        Ok(Self { bus: Mutex::new(Owned::new(bus)), maker: Maker::this() })
+        Ok(Self { bus: Mutex::new(Owned::new(bus)), generation: Generation::current() })
     }
 
     #[getter]
@@ -106,13 +106,13 @@ impl RawBus {
         Ok(self.bus(py)?.producer().to_string())
     }
 
-    /// What its clock shows, in nanoseconds of TAI since 1970.
+    /// The time of its clock, in nanoseconds of TAI since 1970.
     fn now_ns(&self, py: Python<'_>) -> PyResult<i64> {
         Ok(self.bus(py)?.clock().now().nanos())
     }
 
-    /// What its clock shows as SAL's `private_sndStamp` and `private_efdStamp` have it: seconds of
-    /// TAI and of UTC since 1970.
+    /// The time of its clock for SAL's `private_sndStamp` and `private_efdStamp`: seconds of TAI
+    /// and of UTC since 1970.
     fn stamps(&self, py: Python<'_>) -> PyResult<(f64, f64)> {
         let now = self.bus(py)?.clock().now();
         Ok((now.seconds(), now.unix_nanos() as f64 * 1e-9))
@@ -149,7 +149,7 @@ impl RawBus {
         }
         let topic = py.detach(|| bus.topic(spec)).map_err(wrong)?;
         let name = PyString::new(py, topic.name().as_str()).unbind();
-        let opened = Opened { topic, publisher: Mutex::default() };
+        let opened = OpenTopic { topic, publisher: Mutex::default() };
         Ok(RawTopic { opened: Owned::new(opened), name, schema })
     }
 
@@ -160,8 +160,7 @@ impl RawBus {
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
-    /// The texts of the schemas that were declared for a topic, oldest first; `None` where there
-    /// is no such topic.
+    /// The texts of a topic's declared schemas, oldest first; `None` if there is no such topic.
     fn schemas(&self, py: Python<'_>, name: &str) -> PyResult<Option<Vec<String>>> {
         let bus = self.bus(py)?;
         let name = TopicName::new(name);
@@ -186,27 +185,28 @@ impl RawBus {
     }
 }
 
-/// From this payload on other threads run while it is copied: it takes longer than letting them.
-const DETACHED_BYTES: usize = 64 << 10;
+/// The smallest payload that is copied without the interpreter lock: below it, copying costs less
+/// than releasing the lock.
+const DETACH_MIN_BYTES: usize = 64 << 10;
 
-/// What becomes of a publish that would hold up the thread: another process has the partition's
-/// lock (and was stopped, perhaps), or a writer has to be opened.
+/// The policy for a publish that would block the thread: another process has the partition's lock
+/// (and may be stopped), or a writer must be opened.
 #[derive(Clone, Copy)]
-enum HeldUp {
-    /// It waits, and other threads run.
+enum WhenBlocked {
+    /// Wait without the interpreter lock.
     Wait,
-    /// It is not done.
+    /// Do not publish.
     Refuse,
 }
 
-struct Opened {
+struct OpenTopic {
     topic: Topic,
-    /// Shared by those who publish at the moment: it may be opened anew meanwhile.
+    /// SampleContext by those who publish at the moment: it may be opened anew meanwhile.
     publisher: Mutex<Option<Arc<Publisher>>>,
 }
 
-impl Opened {
-    /// Held for moments only: nothing is opened or closed meanwhile.
+impl OpenTopic {
+    /// Held briefly: nothing is opened or closed under it.
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Option<Arc<Publisher>>> {
         self.publisher.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
     }
@@ -215,14 +215,14 @@ impl Opened {
 /// A topic, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawTopic")]
 pub(crate) struct RawTopic {
-    opened: Owned<Opened>,
+    opened: Owned<OpenTopic>,
     name: Py<PyString>,
     schema: Option<Py<Schema>>,
 }
 
-/// What a publish says beside its value; `None` is the topic's own choice.
+/// The options of a publish; `None` is the topic's default.
 #[derive(FromPyObject)]
-struct Choices<'py> {
+struct PublishOptions<'py> {
     #[pyo3(item)]
     key: Option<Bound<'py, PyAny>>,
     #[pyo3(item)]
@@ -239,7 +239,7 @@ struct Choices<'py> {
     partition: Option<u32>,
 }
 
-impl<'py> Choices<'py> {
+impl<'py> PublishOptions<'py> {
     /// The headers, of a mapping of names to bytes.
     fn headers(&self) -> PyResult<Headers> {
         let mut headers = Headers::new();
@@ -292,7 +292,7 @@ fn append_key(key: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
 }
 
 impl RawTopic {
-    fn opened(&self) -> PyResult<&Opened> {
+    fn opened(&self) -> PyResult<&OpenTopic> {
         self.opened.get("topic")
     }
 
@@ -329,32 +329,34 @@ impl RawTopic {
         Ok(middle)
     }
 
-    /// Publishes at once, and otherwise as `held_up` says; `None` where it says so.
+    /// Publishes at once, and otherwise as `when_blocked` says; `None` where it says so.
     fn send(
         &self,
         value: &Bound<'_, PyAny>,
-        choices: Option<&Choices<'_>>,
-        held_up: HeldUp,
+        options: Option<&PublishOptions<'_>>,
+        when_blocked: WhenBlocked,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let key = choices.and_then(|choices| choices.key.as_ref());
+        let key = options.and_then(|options| options.key.as_ref());
         let py = value.py();
-        let headers = choices.map(Choices::headers).transpose()?.unwrap_or_default();
+        let headers = options.map(PublishOptions::headers).transpose()?.unwrap_or_default();
         let publisher = self.publisher(py)?;
         let publishing = with_scratch(|out| {
             let middle = self.encode(value, key, out)?;
             let (payload, key) = out.split_at(middle);
             let message = Message::new(payload).key(key).headers(headers.as_ref());
-            let message = match choices {
-                Some(choices) => choices.apply(message)?,
+            let message = match options {
+                Some(options) => options.apply(message)?,
                 None => message,
             };
             let at_once = match payload.len() {
-                ..DETACHED_BYTES => publisher.try_publish(message),
+                ..DETACH_MIN_BYTES => publisher.try_publish(message),
                 _ => py.detach(|| publisher.try_publish(message)),
             };
-            PyResult::Ok(match held_up {
-                HeldUp::Wait => at_once.or_else(|| Some(py.detach(|| publisher.publish(message)))),
-                HeldUp::Refuse => at_once,
+            PyResult::Ok(match when_blocked {
+                WhenBlocked::Wait => {
+                    at_once.or_else(|| Some(py.detach(|| publisher.publish(message))))
+                }
+                WhenBlocked::Refuse => at_once,
             })
         })?;
         let Some(publishing) = publishing else { return Ok(None) };
@@ -446,31 +448,31 @@ impl RawTopic {
 
     /// Publishes a value: a Receipt, or Pending where it is not there yet.
     fn publish(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        self.send(value, None, HeldUp::Wait)
+        self.send(value, None, WhenBlocked::Wait)
     }
 
     /// The same with a key, level, time and so on.
     fn publish_with(
         &self,
         value: &Bound<'_, PyAny>,
-        choices: Choices<'_>,
+        options: PublishOptions<'_>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        self.send(value, Some(&choices), HeldUp::Wait)
+        self.send(value, Some(&options), WhenBlocked::Wait)
     }
 
     /// Publishes a value, but not where it would hold up the thread: then None, and nothing was
     /// done.
     fn offer(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
-        self.send(value, None, HeldUp::Refuse)
+        self.send(value, None, WhenBlocked::Refuse)
     }
 
     /// The same with a key, level, time and so on.
     fn offer_with(
         &self,
         value: &Bound<'_, PyAny>,
-        choices: Choices<'_>,
+        options: PublishOptions<'_>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        self.send(value, Some(&choices), HeldUp::Refuse)
+        self.send(value, Some(&options), WhenBlocked::Refuse)
     }
 
     /// Publishes values as one batch; how many were taken, and the receipts to come.
@@ -503,12 +505,12 @@ impl RawTopic {
         let guarantee = guarantee(name)?;
         let until = Instant::now().checked_add(seconds(Some(timeout_s))?.unwrap_or_default());
         loop {
-            let left =
-                until.map_or(SIGNALS_EVERY, |at| at.saturating_duration_since(Instant::now()));
-            let done = py.detach(|| publisher.flush(guarantee, left.min(SIGNALS_EVERY)));
+            let left = until
+                .map_or(SIGNAL_CHECK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
+            let done = py.detach(|| publisher.flush(guarantee, left.min(SIGNAL_CHECK_INTERVAL)));
             py.check_signals()?;
             match done {
-                Err(PublishError::Timeout) if left > SIGNALS_EVERY => {}
+                Err(PublishError::Timeout) if left > SIGNAL_CHECK_INTERVAL => {}
                 done => return done.map_err(|error| errors::publish(&error)),
             }
         }
@@ -537,20 +539,24 @@ impl RawTopic {
         Ok(counts)
     }
 
-    /// Opens a subscription; `wishes` has the names of the package's `subscribe`.
-    fn subscribe(&self, py: Python<'_>, wishes: Wishes<'_>) -> PyResult<RawSubscription> {
-        let options = wishes.options()?;
+    /// Opens a subscription; `options` has the names of the package's `subscribe`.
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        options: SubscribeOptions<'_>,
+    ) -> PyResult<RawSubscription> {
+        let options = options.options()?;
         let topic = &self.opened()?.topic;
         let opened = py.detach(|| topic.subscribe(options));
         let opened = opened.map_err(|error| errors::topic(&error, "SubscribeError"))?;
         let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
-        Ok(RawSubscription::new(opened, Shared::new(self.name.clone_ref(py), schema)))
+        Ok(RawSubscription::new(opened, SampleContext::new(self.name.clone_ref(py), schema)))
     }
 }
 
 /// What a subscription is to be.
 #[derive(FromPyObject)]
-struct Wishes<'py> {
+struct SubscribeOptions<'py> {
     #[pyo3(item)]
     start: (String, i64, u32),
     #[pyo3(item)]
@@ -571,7 +577,7 @@ struct Wishes<'py> {
     watch_writers: bool,
 }
 
-impl Wishes<'_> {
+impl SubscribeOptions<'_> {
     fn options(self) -> PyResult<Subscribe> {
         let mut options = Subscribe::from(start(&self.start)?);
         if let Some(keys) = &self.keys {

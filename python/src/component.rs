@@ -33,7 +33,7 @@ use crate::sample::Sample;
 use crate::schema::Schema;
 use crate::time::Time;
 
-/// The right to be a component; held until it is released, lost, or forgotten.
+/// The lease of a component; held until it is released, lost or dropped.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Lease")]
 pub(crate) struct Lease(Mutex<Option<helio_component::Lease>>);
 
@@ -56,12 +56,12 @@ impl Lease {
         Ok(Self(Mutex::new(Some(lease))))
     }
 
-    /// How it stands now: held, lapsed or lost; and the instance that this is.
+    /// Its state: held, lapsed or lost; and this instance's incarnation.
     fn standing(&self, py: Python<'_>) -> (&'static str, u64) {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(lease) = lease else { return ("lost", 0) };
-        // Mostly a look at the clock, for which other threads need not run meanwhile: they would
-        // keep this one from going on.
+        // Usually this only reads the clock. Releasing the interpreter lock for it would let other
+        // threads delay this one.
         let known = lease.known().unwrap_or_else(|| py.detach(|| lease.standing()));
         let standing = match known {
             LeaseStanding::Held => "held",
@@ -71,20 +71,20 @@ impl Lease {
         (standing, lease.incarnation())
     }
 
-    /// Why it is not known who has it, while it is lapsed.
+    /// Why the holder is unknown, while the lease is lapsed.
     fn outage(&self) -> String {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lease.as_ref().map_or_else(String::new, |lease| lease.outage().to_string())
     }
 
-    /// How often it had run out, and nobody took it.
+    /// How often it expired without being taken.
     #[getter]
     fn lapses(&self) -> u64 {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lease.as_ref().map_or(0, helio_component::Lease::lapses)
     }
 
-    /// Gives it back: another instance may run at once.
+    /// Releases it: another instance may run at once.
     fn release(&self, py: Python<'_>) {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(lease));
@@ -93,7 +93,7 @@ impl Lease {
 
 /// Looks whether a component is there.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Watch")]
-pub(crate) struct Watch(Mutex<helio_component::Watch>);
+pub(crate) struct Watch(Mutex<helio_component::PresenceProbe>);
 
 #[pymethods]
 impl Watch {
@@ -106,30 +106,30 @@ impl Watch {
         index: i32,
     ) -> PyResult<Self> {
         let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
-        Ok(Self(Mutex::new(helio_component::Watch::new(&bus, &interface, index))))
+        Ok(Self(Mutex::new(helio_component::PresenceProbe::new(&bus, &interface, index))))
     }
 
     /// Whether it is there now: here, gone or unknown, and which instance; away where the bus does
     /// not answer, and nobody knows.
     fn look(&self) -> PyResult<(&'static str, u64)> {
-        self.see(helio_component::Watch::look)
+        self.see(helio_component::PresenceProbe::query)
     }
 
     /// The same, as of a few milliseconds ago.
     fn recent(&self) -> PyResult<(&'static str, u64)> {
-        self.see(helio_component::Watch::recent)
+        self.see(helio_component::PresenceProbe::cached)
     }
 
     /// Why the instance that is there cannot run a command; None where it can.
     fn lacks(&self, command: &str) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).lacks(command)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).missing_command(command)
     }
 }
 
 impl Watch {
     fn see(
         &self,
-        look: fn(&mut helio_component::Watch) -> Result<Presence, TopicError>,
+        look: fn(&mut helio_component::PresenceProbe) -> Result<Presence, TopicError>,
     ) -> PyResult<(&'static str, u64)> {
         let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = match look(&mut watch) {
@@ -146,7 +146,7 @@ impl Watch {
 
 /// A command's name, whether it has a handler, whether it may run beside itself, and a stream's
 /// margin in seconds.
-type Spec = (String, bool, bool, Option<f64>);
+type CommandRow = (String, bool, bool, Option<f64>);
 
 /// The component's side of the protocol.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Controller")]
@@ -174,7 +174,7 @@ impl RawController {
 }
 
 /// What a sample says beside its values, and who sent it: `private_seqNum`, identity, origin.
-struct Heard<'a> {
+struct ReceivedRequest<'a> {
     sample: &'a Sample,
     head: (i32, String, i32),
     time: Option<i64>,
@@ -182,7 +182,7 @@ struct Heard<'a> {
     arguments: String,
 }
 
-impl Heard<'_> {
+impl ReceivedRequest<'_> {
     fn request(self, action: Action, command: String) -> Request {
         let (headers, unread) = match self.sample.call_headers() {
             Ok(headers) => (headers, None),
@@ -210,8 +210,8 @@ impl Heard<'_> {
 #[pymethods]
 impl RawController {
     #[new]
-    fn new(component: String, index: i32, commands: Vec<Spec>, state: i32) -> PyResult<Self> {
-        let spec = |(name, has_handler, concurrent, margin): Spec| {
+    fn new(component: String, index: i32, commands: Vec<CommandRow>, state: i32) -> PyResult<Self> {
+        let spec = |(name, has_handler, concurrent, margin): CommandRow| {
             let lane = if concurrent { Lane::Concurrent } else { Lane::Serial };
             let margin = margin.map(Duration::try_from_secs_f64).transpose();
             let margin = margin.map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -238,8 +238,8 @@ impl RawController {
         refusal: Option<String>,
         arguments: String,
     ) -> u64 {
-        let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
-        self.controller().received(tai(now), heard.request(Action::Run, command)).0
+        let received = ReceivedRequest { sample: sample.get(), head, time, refusal, arguments };
+        self.controller().received(tai(now), received.request(Action::Run, command)).0
     }
 
     /// Something came on the topic `control`; `asked` has its fields.
@@ -262,8 +262,8 @@ impl RawController {
         };
         let head =
             (get("seqNum")?.extract()?, get("identity")?.extract()?, get("origin")?.extract()?);
-        let heard = Heard { sample: sample.get(), head, time, refusal, arguments };
-        let request = heard.request(action, get("command")?.extract()?);
+        let received = ReceivedRequest { sample: sample.get(), head, time, refusal, arguments };
+        let request = received.request(action, get("command")?.extract()?);
         Ok(self.controller().received(tai(now), request).0)
     }
 
@@ -295,13 +295,13 @@ impl RawController {
         Ok(())
     }
 
-    /// A handler has done its work.
+    /// A handler has succeeded.
     #[pyo3(signature = (now, call, result, typed))]
     fn done(&self, now: i64, call: u64, result: String, typed: Option<String>) {
         self.controller().finished(tai(now), CallNumber(call), Ok(Done { result, typed }));
     }
 
-    /// A handler has not done its work.
+    /// A handler has failed.
     fn failed(
         &self,
         now: i64,
@@ -315,7 +315,7 @@ impl RawController {
         Ok(())
     }
 
-    /// A handler says how it gets on.
+    /// A handler reports its progress.
     #[pyo3(signature = (now, call, timeout_s, result, progress, typed))]
     fn progress(
         &self,
@@ -326,11 +326,11 @@ impl RawController {
         progress: Option<f64>,
         typed: Option<String>,
     ) {
-        let told = Progress { timeout_s, result, progress, typed };
-        self.controller().in_progress(tai(now), CallNumber(call), told);
+        let progress = Progress { timeout_s, result, progress, typed };
+        self.controller().in_progress(tai(now), CallNumber(call), progress);
     }
 
-    /// Something went wrong that needs a person.
+    /// Reports an error that needs an operator.
     fn fault(&self, now: i64, error: i32, report: &str) {
         self.controller().fault(tai(now), error, report);
     }
@@ -345,7 +345,7 @@ impl RawController {
         self.controller().lease(tai(now), state);
     }
 
-    /// Another authorization holds from now on: the text of its file. Raises ValueError.
+    /// Applies another authorization, the text of its file. Raises ValueError.
     fn set_policy(&self, text: &str) -> PyResult<()> {
         let policy = Policy::parse(text).map_err(|e| PyValueError::new_err(e.to_string()))?;
         self.controller().set_policy(policy);
@@ -367,12 +367,12 @@ impl RawController {
         self.controller().wake_at().map(Tai::nanos)
     }
 
-    /// Nothing more is taken.
+    /// Accepts no more commands.
     fn close(&self, now: i64) {
         self.controller().close(tai(now));
     }
 
-    /// What still runs is told to be aborted.
+    /// Aborts the commands that still run.
     fn give_up(&self, now: i64) {
         self.controller().give_up(tai(now));
     }
@@ -395,14 +395,14 @@ impl RawController {
         Some((of.received, of.late, of.lost, of.missing, of.most_missing))
     }
 
-    /// What is to be done, in order: tuples that begin with a name.
+    /// The pending effects, in order: tuples that begin with a name.
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let effects: Vec<Effect> = self.controller().effects().collect();
-        effects.into_iter().map(|effect| tuple(py, effect)).collect()
+        effects.into_iter().map(|effect| controller_effect(py, effect)).collect()
     }
 }
 
-fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
+fn controller_effect(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
     let change = |name: &str, call: CallNumber, t: Transition| {
         (name, call.0, t.command.name(), t.from.number(), t.to.number()).into_pyobject(py)
     };
@@ -417,7 +417,7 @@ fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
             ("answer", call.0, ack.code.number(), ack.result).into_pyobject(py)
         }
         Effect::Acknowledge { address, ack } => {
-            ("ack", to_whom(py, address), said(py, ack)?).into_pyobject(py)
+            ("ack", address_row(py, address), outgoing_ack_row(py, ack)?).into_pyobject(py)
         }
         Effect::Error { code, report } => ("error", code, report).into_pyobject(py),
         Effect::State(state) => ("state", state.number()).into_pyobject(py),
@@ -427,16 +427,16 @@ fn tuple(py: Python<'_>, effect: Effect) -> PyResult<Bound<'_, PyTuple>> {
     }
 }
 
-type ToWhom<'py> = (i32, String, i32, Option<Bound<'py, PyBytes>>, Option<String>);
+type AddressRow<'py> = (i32, String, i32, Option<Bound<'py, PyBytes>>, Option<String>);
 
-fn to_whom(py: Python<'_>, of: Address) -> ToWhom<'_> {
+fn address_row(py: Python<'_>, of: Address) -> AddressRow<'_> {
     let trace = of.trace.map(|trace| PyBytes::new(py, &trace.0));
     (of.seq_num, of.identity, of.origin, trace, of.command)
 }
 
-type Said<'py> = (i32, i32, String, f64, Option<Bound<'py, PyDict>>);
+type OutgoingAckRow<'py> = (i32, i32, String, f64, Option<Bound<'py, PyDict>>);
 
-fn said(py: Python<'_>, ack: Acknowledgement) -> PyResult<Said<'_>> {
+fn outgoing_ack_row(py: Python<'_>, ack: Acknowledgement) -> PyResult<OutgoingAckRow<'_>> {
     let headers = AckHeaders { progress: ack.progress, typed: ack.typed };
     let encoded = headers.encode().unwrap_or_default();
     let headers = if encoded.is_empty() {
@@ -501,7 +501,7 @@ pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str
 /// The schema and the quality of service, as JSON both, of a topic of ours beside a component's:
 /// `control` or `audit`.
 #[pyfunction]
-pub(crate) fn own_topic(kind: &str) -> PyResult<(String, String)> {
+pub(crate) fn service_topic(kind: &str) -> PyResult<(String, String)> {
     let (schema, qos) = match kind {
         "control" => (ControlRecord::schema(), ControlRecord::qos()),
         "audit" => (AuditRecord::schema(), AuditRecord::qos()),
@@ -524,7 +524,7 @@ pub(crate) fn make_topics(
     index: i32,
 ) -> PyResult<()> {
     let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
-    let made = py.detach(|| helio_component::make_topics(&bus, [(&interface, index)], |_, _| {}));
+    let made = py.detach(|| helio_component::create_topics(&bus, [(&interface, index)], |_, _| {}));
     made.map_err(|error| errors::topic(&error, "StorageError"))
 }
 
@@ -544,13 +544,13 @@ pub(crate) struct RawChecks {
 }
 
 /// A field, its smallest and its largest value, and whether NaN is refused.
-type Limit = (String, Option<f64>, Option<f64>, bool);
+type LimitRow = (String, Option<f64>, Option<f64>, bool);
 
 #[pymethods]
 impl RawChecks {
     /// Raises ValueError for a limit that cannot be set.
     #[new]
-    fn new(schema: &Schema, limits: Vec<Limit>) -> PyResult<Self> {
+    fn new(schema: &Schema, limits: Vec<LimitRow>) -> PyResult<Self> {
         let mut checks = Checks::new(schema.schema());
         for (field, min, max, refuse_nan) in limits {
             let nan = if refuse_nan { Nan::Refused } else { Nan::Allowed };
@@ -691,7 +691,7 @@ impl RawCaller {
         Ok(self.caller().send(tai(now), call).0)
     }
 
-    /// An acknowledgement came, of whomever's command.
+    /// An acknowledgement arrived, of any caller's command.
     fn acknowledged(
         &self,
         now: i64,
@@ -712,18 +712,18 @@ impl RawCaller {
             progress: headers.progress,
             typed: headers.typed,
         };
-        let heard = AckSample {
+        let received = AckSample {
             trace: sample.trace_id(),
             identity: value.getattr("identity")?.extract()?,
             origin: value.getattr("origin")?.extract()?,
             seq_num: value.getattr("private_seqNum")?.extract()?,
             ack,
         };
-        self.caller().acknowledged(tai(now), heard);
+        self.caller().acknowledged(tai(now), received);
         Ok(())
     }
 
-    /// What is known of the component: which instance is there, that it is gone, or nothing.
+    /// The component's presence: here with its incarnation, gone, or unknown.
     #[pyo3(signature = (known, instance))]
     fn presence(&self, known: &str, instance: u64) {
         self.caller().presence(match known {
@@ -738,12 +738,12 @@ impl RawCaller {
         self.caller().publish_failed(CallNumber(call), why);
     }
 
-    /// Acknowledgements can be read no more: all calls end, and nobody knows how they did.
+    /// Acknowledgements can no longer be read: all calls end with an unknown outcome.
     fn unheard(&self, why: &str) {
         self.caller().unheard(why);
     }
 
-    /// Nobody waits for a call any more.
+    /// The caller no longer waits for a call.
     fn abandon(&self, call: u64) {
         self.caller().abandon(CallNumber(call));
     }
@@ -781,14 +781,14 @@ impl RawCaller {
         self.caller().late_sent()
     }
 
-    /// What is to be done, in order: tuples that begin with a name.
+    /// The pending effects, in order: tuples that begin with a name.
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let effects: Vec<caller::Effect> = self.caller().effects().collect();
-        effects.into_iter().map(|effect| call_tuple(py, effect)).collect()
+        effects.into_iter().map(|effect| caller_effect(py, effect)).collect()
     }
 }
 
-fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTuple>> {
+fn caller_effect(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTuple>> {
     match effect {
         caller::Effect::Publish { call, action, seq_num, trace, headers } => {
             let (name, number) = match action {
@@ -808,7 +808,7 @@ fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTu
             ("publish", call.0, name, number, seq_num, trace, made).into_pyobject(py)
         }
         caller::Effect::Progress { call, ack } => {
-            ("progress", call.0, heard(ack)).into_pyobject(py)
+            ("progress", call.0, ack_row(ack)).into_pyobject(py)
         }
         caller::Effect::Done { call, ack, cause } => {
             let cause = match cause {
@@ -819,7 +819,7 @@ fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTu
                 Cause::Unheard => "unheard",
                 Cause::NotSent => "not sent",
             };
-            ("done", call.0, heard(ack), cause).into_pyobject(py)
+            ("done", call.0, ack_row(ack), cause).into_pyobject(py)
         }
         caller::Effect::Warn(text) => ("warn", text).into_pyobject(py),
     }
@@ -828,6 +828,6 @@ fn call_tuple(py: Python<'_>, effect: caller::Effect) -> PyResult<Bound<'_, PyTu
 /// An acknowledgement: code, error, result, timeout, progress, typed result.
 type AckRow = (i32, i32, String, f64, Option<f64>, Option<String>);
 
-fn heard(ack: Acknowledgement) -> AckRow {
+fn ack_row(ack: Acknowledgement) -> AckRow {
     (ack.code.number(), ack.error, ack.result, ack.timeout_s, ack.progress, ack.typed)
 }

@@ -1,8 +1,7 @@
-//! What must not be used, or tidied up, in a child that was forked.
+//! Guards objects of a parent process in a forked child.
 //!
-//! A forked child has its parent's memory but not its threads: closing the parent's writers, groups
-//! and bells from there would harm the parent. So the child forgets them, and whoever uses them is
-//! told.
+//! A forked child has its parent's memory but not its threads. Closing the parent's writers, groups
+//! and bells in the child would harm the parent. So the child leaks them; using them is an error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::errors;
 
-/// How many forks lie between the first process and this one.
+/// The number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// Called by Python in a child that was forked.
@@ -19,23 +18,23 @@ pub(crate) fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Which process made something: to be asked before a lock, which a thread of the parent may have
-/// held when the child was forked.
+/// The process that created an object. Check it before a lock: a thread of the parent may have held
+/// the lock at the fork.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Maker(u64);
+pub(crate) struct Generation(u64);
 
-impl Maker {
-    pub(crate) fn this() -> Self {
+impl Generation {
+    pub(crate) fn current() -> Self {
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn is_this(self) -> bool {
+    pub(crate) fn is_current(self) -> bool {
         self.0 == GENERATION.load(Ordering::Relaxed)
     }
 
-    /// Refuses what a parent made.
+    /// Rejects an object of a parent.
     pub(crate) fn check(self, what: &str) -> PyResult<()> {
-        if self.is_this() {
+        if self.is_current() {
             return Ok(());
         }
         let message = format!("the {what} was opened before a fork; open one in the child");
@@ -43,39 +42,39 @@ impl Maker {
     }
 }
 
-/// Something that belongs to the process that made it.
+/// An object that belongs to the process that created it.
 #[derive(Debug)]
 pub(crate) struct Owned<T> {
     inner: Option<T>,
-    maker: Maker,
+    generation: Generation,
 }
 
 impl<T> Owned<T> {
     pub(crate) fn new(inner: T) -> Self {
-        Self { inner: Some(inner), maker: Maker::this() }
+        Self { inner: Some(inner), generation: Generation::current() }
     }
 
-    /// The thing, where it is open and ours.
+    /// The object, if it is open and of this process.
     pub(crate) fn get(&self, what: &str) -> PyResult<&T> {
-        self.maker.check(what)?;
+        self.generation.check(what)?;
         self.inner.as_ref().ok_or_else(|| closed(what))
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn get_mut(&mut self, what: &str) -> PyResult<&mut T> {
-        self.maker.check(what)?;
+        self.generation.check(what)?;
         self.inner.as_mut().ok_or_else(|| closed(what))
     }
 
-    /// Takes the thing out, if it is ours; whoever comes later is told that it is closed.
+    /// Takes the object if it is of this process; later uses report that it is closed.
     pub(crate) fn take(&mut self) -> Option<T> {
-        if self.maker.is_this() { self.inner.take() } else { None }
+        if self.generation.is_current() { self.inner.take() } else { None }
     }
 }
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if !self.maker.is_this() {
+        if !self.generation.is_current() {
             std::mem::forget(self.inner.take());
         }
     }

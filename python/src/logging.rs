@@ -8,7 +8,7 @@ use std::time::Duration;
 use helio_bus::{Bus, Tai};
 use helio_logging::{
     Audiences, Body, Lanes, Level, LogError, LogOptions, Logger, Logging, Packet, Site, SiteNumber,
-    Spill, Stack, Style, Value, edge,
+    Spill, Stack, Style, Value, formats,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -17,12 +17,12 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::errors;
-use crate::fork::{Maker, Owned};
+use crate::fork::{Generation, Owned};
 use crate::receipt::seconds;
 
-const WHAT: &str = "log handler";
+const OBJECT: &str = "log handler";
 /// The most loggers and call sites that are remembered here; the others are looked up each time.
-const MAX_REMEMBERED: usize = 65_536;
+const CACHE_MAX: usize = 65_536;
 
 /// Python's levels from which on a record has each of ACS's, the highest first.
 const LEVELS: [(i64, Level); 10] = [
@@ -50,7 +50,7 @@ fn python_level(level: Level) -> i64 {
 }
 
 /// What Python's records have by themselves; what else is in one came by `extra`.
-const OWN: [&str; 24] = [
+const STANDARD_ATTRIBUTES: [&str; 24] = [
     "name",
     "msg",
     "args",
@@ -80,11 +80,11 @@ const OWN: [&str; 24] = [
 /// The way of a process's log records to a bus, driven by `heliograph.logging.Handler`.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawLogging")]
 pub(crate) struct RawLogging {
-    logging: Mutex<Owned<Open>>,
-    maker: Maker,
+    logging: Mutex<Owned<OpenLogging>>,
+    generation: Generation,
 }
 
-struct Open {
+struct OpenLogging {
     logging: Arc<Logging>,
     loggers: HashMap<String, Logger>,
     sites: HashMap<(String, i64), (String, SiteNumber)>,
@@ -133,13 +133,13 @@ impl RawLogging {
         let started = py.detach(|| Logging::start(builder.connect(url)?, options));
         let logging = started.map_err(|error| refused(&error))?;
         let logging = Arc::new(logging);
-        let open = Open { logging, loggers: HashMap::new(), sites: HashMap::new() };
-        Ok(Self { logging: Mutex::new(Owned::new(open)), maker: Maker::this() })
+        let open = OpenLogging { logging, loggers: HashMap::new(), sites: HashMap::new() };
+        Ok(Self { logging: Mutex::new(Owned::new(open)), generation: Generation::current() })
     }
 
     /// Takes a record of Python's, whose message was made already if it has arguments.
     fn emit(&self, py: Python<'_>, record: &Bound<'_, PyAny>, trace: Option<&str>) -> PyResult<()> {
-        self.maker.check(WHAT)?;
+        self.generation.check(OBJECT)?;
         let fields = record.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
         let name = fields.get_item(intern!(py, "name"))?;
         let name = name.as_ref().map_or(Ok("root"), |name| name.extract())?;
@@ -173,7 +173,7 @@ impl RawLogging {
         }
         // Nothing of Python's runs from here on: it could log.
         let mut guard = self.lock(py);
-        let open = guard.get_mut(WHAT)?;
+        let open = guard.get_mut(OBJECT)?;
         let site = open.site(py, &fields, if args.is_some() { template } else { "" })?;
         let logger = open.logger(name);
         drop(guard);
@@ -187,29 +187,29 @@ impl RawLogging {
 
     /// How often levels have been changed from outside.
     fn level_changes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.maker.check(WHAT)?;
-        Ok(self.lock(py).get(WHAT)?.logging.wait_levels(0, Duration::ZERO))
+        self.generation.check(OBJECT)?;
+        Ok(self.lock(py).get(OBJECT)?.logging.wait_levels(0, Duration::ZERO))
     }
 
     /// The lowest of Python's levels that a pattern has a logger publish; none where none says it.
     fn ruled_level(&self, py: Python<'_>, name: &str) -> PyResult<Option<i64>> {
-        self.maker.check(WHAT)?;
-        let logging = Arc::clone(&self.lock(py).get(WHAT)?.logging);
+        self.generation.check(OBJECT)?;
+        let logging = Arc::clone(&self.lock(py).get(OBJECT)?.logging);
         Ok(logging.ruled_level_of(&name.replace('.', "/")).map(python_level))
     }
 
     /// Waits until all is published or shed, at most so many seconds; whether it was.
     fn flush(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        self.maker.check(WHAT)?;
+        self.generation.check(OBJECT)?;
         let timeout = seconds(Some(timeout))?.unwrap_or_default();
-        let logging = Arc::clone(&self.lock(py).get(WHAT)?.logging);
+        let logging = Arc::clone(&self.lock(py).get(OBJECT)?.logging);
         Ok(py.detach(|| logging.flush(timeout)))
     }
 
     /// Offered, published, shed, waiting; and what is wrong with the bus.
     fn figures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64, Option<String>)> {
-        self.maker.check(WHAT)?;
-        let logging = Arc::clone(&self.lock(py).get(WHAT)?.logging);
+        self.generation.check(OBJECT)?;
+        let logging = Arc::clone(&self.lock(py).get(OBJECT)?.logging);
         let figures = logging.figures();
         let helio_logging::LogFigures { offered, published, shed, waiting, .. } = figures;
         Ok((offered, published, shed, waiting, logging.trouble()))
@@ -217,7 +217,7 @@ impl RawLogging {
 
     /// Publishes what is there, and ends.
     fn close(&self, py: Python<'_>) {
-        if !self.maker.is_this() {
+        if !self.generation.is_current() {
             return;
         }
         let open = self.lock(py).take();
@@ -226,19 +226,19 @@ impl RawLogging {
 }
 
 impl RawLogging {
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Owned<Open>> {
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Owned<OpenLogging>> {
         self.logging.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenLogging {
     /// The logger of a name with dots, as Python's are, or slashes.
     fn logger(&mut self, name: &str) -> Logger {
         if let Some(logger) = self.loggers.get(name) {
             return logger.clone();
         }
         let logger = self.logging.logger(&name.replace('.', "/"));
-        if self.loggers.len() < MAX_REMEMBERED {
+        if self.loggers.len() < CACHE_MAX {
             self.loggers.insert(name.to_owned(), logger.clone());
         }
         logger
@@ -271,7 +271,7 @@ impl Open {
             line: u32::try_from(line).unwrap_or(0),
             routine: routine.to_owned(),
         });
-        if self.sites.len() < MAX_REMEMBERED || self.sites.contains_key(&key) {
+        if self.sites.len() < CACHE_MAX || self.sites.contains_key(&key) {
             self.sites.insert(key, (template.to_owned(), number));
         }
         Ok(number)
@@ -308,7 +308,7 @@ fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
     }
     for (name, given) in fields.iter() {
         let name: &str = name.extract()?;
-        if OWN.contains(&name) {
+        if STANDARD_ATTRIBUTES.contains(&name) {
             continue;
         }
         let text = || given.str();
@@ -393,7 +393,7 @@ pub(crate) fn log_records(payload: &[u8]) -> PyResult<Vec<String>> {
     let line = |record: helio_logging::RecordRef<'_>| {
         let record = record.to_record().map_err(|error| wrong(&error))?;
         let mut line = Vec::new();
-        edge::json::write(&record, &mut line);
+        formats::json::write(&record, &mut line);
         String::from_utf8(line).map_err(|error| wrong(&error))
     };
     packet.records().map(line).collect()

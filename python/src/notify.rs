@@ -1,10 +1,9 @@
-//! From wakers to an event loop: two file descriptors a bus at most, however many tasks wait.
+//! Connects wakers to an event loop with at most two file descriptors per bus.
 //!
-//! A waker is a token. What is woken by another thread (receipts; samples, where the bus has a
-//! thread that waits for them) puts its token in a list and, if the list was empty, makes a
-//! descriptor readable; the loop's callback drains the list. So many wake-ups cost one system call.
-//! Where the bus has an event source, samples make that readable instead, and no thread stands in
-//! between.
+//! A waker is a token. Another thread that wakes it (for receipts, or for samples if the bus has a
+//! waiting thread) appends the token to a list. If the list was empty, a descriptor becomes
+//! readable, and the loop's callback drains the list. So many wake-ups cost one system call. If the
+//! bus has an event source, samples make that readable instead, without a thread in between.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,50 +20,50 @@ use crate::errors;
 use crate::fork::Owned;
 
 #[derive(Debug)]
-struct Shared {
+struct WakeQueue {
     event: OwnedFd,
-    woken: Mutex<Woken>,
+    woken: Mutex<WokenTokens>,
 }
 
 #[derive(Debug, Default)]
-struct Woken {
+struct WokenTokens {
     tokens: Vec<u64>,
-    /// The loop takes the tokens without being told: it is about to.
-    turning: bool,
+    /// The loop is about to take the tokens, so no wake-up is needed.
+    polling: bool,
 }
 
-impl Shared {
-    fn woken(&self) -> MutexGuard<'_, Woken> {
+impl WakeQueue {
+    fn woken(&self) -> MutexGuard<'_, WokenTokens> {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The event loop's end of all the wakers of one bus.
+/// The event loop's side of all wakers of one bus.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Notifier")]
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    shared: Arc<Shared>,
+    queue: Arc<WakeQueue>,
     source: Option<Mutex<Owned<EventSource>>>,
 }
 
-struct Token {
+struct TokenWaker {
     token: u64,
-    shared: Arc<Shared>,
+    queue: Arc<WakeQueue>,
 }
 
-impl Wake for Token {
+impl Wake for TokenWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut woken = self.shared.woken();
-        let tell = woken.tokens.is_empty() && !woken.turning;
+        let mut woken = self.queue.woken();
+        let tell = woken.tokens.is_empty() && !woken.polling;
         woken.tokens.push(self.token);
         drop(woken);
         if tell {
             // It can only fail where the counter is full, and then the loop is woken anyway.
-            let _ = rustix::io::write(&self.shared.event, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.queue.event, &1_u64.to_ne_bytes());
         }
     }
 }
@@ -72,7 +71,7 @@ impl Wake for Token {
 impl Notifier {
     /// A waker that reports `token`.
     pub(crate) fn waker(&self, token: u64) -> Waker {
-        Arc::new(Token { token, shared: Arc::clone(&self.shared) }).into()
+        Arc::new(TokenWaker { token, queue: Arc::clone(&self.queue) }).into()
     }
 }
 
@@ -84,13 +83,13 @@ impl Notifier {
         let source = py.detach(|| bus.event_source()).map_err(|error| errors::transport(&error))?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let shared = Arc::new(Shared { event, woken: Mutex::default() });
-        Ok(Self { shared, source: source.map(|source| Mutex::new(Owned::new(source))) })
+        let queue = Arc::new(WakeQueue { event, woken: Mutex::default() });
+        Ok(Self { queue, source: source.map(|source| Mutex::new(Owned::new(source))) })
     }
 
     /// The descriptor that is readable while something is woken: call `drain` then.
     fn fileno(&self) -> i32 {
-        self.shared.event.as_raw_fd()
+        self.queue.event.as_raw_fd()
     }
 
     /// The descriptor that is readable when samples may have come: call `turn` then, and once at
@@ -105,8 +104,8 @@ impl Notifier {
     fn drain(&self) -> Vec<u64> {
         // First the descriptor, then the list: what is woken in between makes it readable again
         // only if the list is empty by then, and otherwise is in what is taken here.
-        let _ = rustix::io::read(&self.shared.event, &mut [0_u8; 8]);
-        std::mem::take(&mut self.shared.woken().tokens)
+        let _ = rustix::io::read(&self.queue.event, &mut [0_u8; 8]);
+        std::mem::take(&mut self.queue.woken().tokens)
     }
 
     /// The tokens whose subscriptions may have something, and after how many seconds at the latest
@@ -115,15 +114,15 @@ impl Notifier {
         let Some(source) = &self.source else { return Ok((self.drain(), None)) };
         let source = source.lock().unwrap_or_else(PoisonError::into_inner);
         let source = source.get("bus")?;
-        self.shared.woken().turning = true;
+        self.queue.woken().polling = true;
         let due = source.turn();
-        let mut woken = self.shared.woken();
-        woken.turning = false;
+        let mut woken = self.queue.woken();
+        woken.polling = false;
         let left = due.map(|due| due.saturating_duration_since(Instant::now()).as_secs_f64());
         Ok((std::mem::take(&mut woken.tokens), left))
     }
 
-    /// Lets go of the bus.
+    /// Releases the bus.
     fn close(&self, py: Python<'_>) {
         let Some(source) = &self.source else { return };
         let taken = source.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! Receipts of what was published, now or later.
+//! Receipts of published samples, complete or pending.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,22 +7,22 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Batching, Guarantee, PublishError, Publishing};
+use helio_bus::{Batching, Guarantee, PendingPublish, PublishError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::errors;
 use crate::notify::Notifier;
 
-/// How long a thread waits before it looks whether a signal (Ctrl-C) has come: Rust's waits go on
-/// after a signal by themselves.
-pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+/// The interval of a waiting thread's checks for signals (Ctrl-C): Rust's waits resume after a
+/// signal by themselves.
+pub(crate) const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a publish was acknowledged with.
+/// The result of a publish.
 ///
-/// ``offset`` is the place in the partition (``None`` where the engine has no places), ``sequence``
-/// the number among the producer's samples there, ``guarantee`` what holds: accepted, stored or
-/// durable.
+/// ``offset`` is the position in the partition (``None`` if the engine has no offsets).
+/// ``sequence`` is the producer's number of the sample there. ``guarantee`` is the reached one:
+/// accepted, stored or durable.
 #[pyclass(frozen, module = "heliograph", name = "Receipt")]
 #[derive(Debug, Clone)]
 pub(crate) struct Receipt(helio_bus::Receipt);
@@ -89,42 +89,42 @@ impl Receipt {
 }
 
 type Outcome = Result<Vec<helio_bus::Receipt>, PublishError>;
-type Waiting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type ReceiptsFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-enum State {
-    Waiting(Waiting),
+enum ReceiptState {
+    InFlight(ReceiptsFuture),
     Done(Outcome),
 }
 
-/// Receipts that have not come yet: of one sample, or of a batch (the last of each partition).
+/// Pending receipts: of one sample, or of a batch (the last receipt of each partition).
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Pending")]
-pub(crate) struct Pending(Mutex<State>);
+pub(crate) struct Pending(Mutex<ReceiptState>);
 
 impl Pending {
-    pub(crate) fn one(publishing: Publishing) -> Self {
+    pub(crate) fn one(publishing: PendingPublish) -> Self {
         let one = async move { publishing.await.map(|receipt| vec![receipt]) };
-        Self(Mutex::new(State::Waiting(Box::pin(one))))
+        Self(Mutex::new(ReceiptState::InFlight(Box::pin(one))))
     }
 
     pub(crate) fn batch(batching: Batching) -> Self {
-        Self(Mutex::new(State::Waiting(Box::pin(batching.receipts()))))
+        Self(Mutex::new(ReceiptState::InFlight(Box::pin(batching.receipts()))))
     }
 
     fn poll_with(&self, py: Python<'_>, waker: &Waker) -> Option<Outcome> {
         let mut state = self.0.lock_py_attached(py).unwrap_or_else(|e| e.into_inner());
-        if let State::Waiting(waiting) = &mut *state {
-            match waiting.as_mut().poll(&mut Context::from_waker(waker)) {
+        if let ReceiptState::InFlight(receipts) = &mut *state {
+            match receipts.as_mut().poll(&mut Context::from_waker(waker)) {
                 Poll::Pending => return None,
-                Poll::Ready(outcome) => *state = State::Done(outcome),
+                Poll::Ready(outcome) => *state = ReceiptState::Done(outcome),
             }
         }
         match &*state {
-            State::Done(outcome) => Some(outcome.clone()),
-            State::Waiting(_) => None,
+            ReceiptState::Done(outcome) => Some(outcome.clone()),
+            ReceiptState::InFlight(_) => None,
         }
     }
 
-    /// Waits in this thread, without the interpreter, and looks for signals now and then.
+    /// Waits in this thread without the interpreter lock, and checks for signals.
     pub(crate) fn block(
         &self,
         py: Python<'_>,
@@ -140,7 +140,7 @@ impl Pending {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(errors::publish(&PublishError::Timeout));
             }
-            let slice = left.unwrap_or(SIGNALS_EVERY).min(SIGNALS_EVERY);
+            let slice = left.unwrap_or(SIGNAL_CHECK_INTERVAL).min(SIGNAL_CHECK_INTERVAL);
             py.detach(|| std::thread::park_timeout(slice));
             py.check_signals()?;
         }
@@ -164,7 +164,7 @@ impl Wake for Unpark {
 
 #[pymethods]
 impl Pending {
-    /// The receipts if they have come; otherwise `token` is reported when they do.
+    /// The receipts if they are complete; otherwise `token` is reported when they are.
     fn poll(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Samples as Python objects, and everything else that a subscription tells.
+//! Samples and other events of a subscription as Python objects.
 
 use helio_bus::{Event, GapCause, Outage, SampleRef};
 use helio_component::Loss;
@@ -11,9 +11,9 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use crate::schema::Schema;
 use crate::time::Time;
 
-/// One sample: its value, and what came with it.
+/// One sample: its value and its header.
 ///
-/// ``value`` is decoded when it is first asked for: an instance of the topic's record class, a
+/// ``value`` is decoded at its first use: an instance of the topic's record class, a
 /// dictionary, or the bytes of a topic without a schema. Numeric arrays in it are read-only; large
 /// ones are views of ``payload``.
 #[pyclass(frozen, module = "heliograph", name = "Sample")]
@@ -35,19 +35,19 @@ pub(crate) struct Sample {
     value: PyOnceLock<Py<PyAny>>,
 }
 
-/// What all samples of a subscription share.
-pub(crate) struct Shared {
+/// The attributes that all samples of a subscription share.
+pub(crate) struct SampleContext {
     pub(crate) topic: Py<PyString>,
     pub(crate) schema: Option<Py<Schema>>,
     producer: Option<(helio_core::ProducerName, Py<PyString>)>,
 }
 
-impl Shared {
+impl SampleContext {
     pub(crate) fn new(topic: Py<PyString>, schema: Option<Py<Schema>>) -> Self {
         Self { topic, schema, producer: None }
     }
 
-    /// The Python object of a sample that still lies in the transport.
+    /// The Python object of a sample that is still in the transport's memory.
     pub(crate) fn sample(&mut self, py: Python<'_>, from: &SampleRef<'_>) -> Sample {
         let name = &from.producer.name;
         let producer = match &self.producer {
@@ -231,7 +231,11 @@ pub(crate) fn loss(py: Python<'_>, loss: &Loss) -> PyResult<Py<PyAny>> {
 }
 
 /// An event that is no sample, as an object of `heliograph._events`.
-pub(crate) fn event(py: Python<'_>, event: Event, shared: &mut Shared) -> PyResult<Py<PyAny>> {
+pub(crate) fn event(
+    py: Python<'_>,
+    event: Event,
+    shared: &mut SampleContext,
+) -> PyResult<Py<PyAny>> {
     let module = py.import("heliograph._events")?;
     let class = |name: &str| module.getattr(name);
     let made = match event {

@@ -12,7 +12,7 @@ use crate::codec::{self, CodecError, Plan};
 use crate::errors;
 
 /// A scratch buffer that has grown beyond this is given back to the system after its use.
-const SCRATCH_KEPT_BYTES: usize = 1 << 20;
+const SCRATCH_MAX_BYTES: usize = 1 << 20;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -24,7 +24,7 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut buffer = SCRATCH.with(RefCell::take);
     buffer.clear();
     let result = work(&mut buffer);
-    if buffer.capacity() <= SCRATCH_KEPT_BYTES {
+    if buffer.capacity() <= SCRATCH_MAX_BYTES {
         SCRATCH.with(|scratch| scratch.replace(buffer));
     }
     result

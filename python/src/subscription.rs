@@ -1,4 +1,4 @@
-//! The bus's subscription for Python: looking never blocks, waiting lets other threads run.
+//! The bus's subscription for Python: polling never blocks, waiting releases the interpreter lock.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -14,40 +14,40 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyEllipsis, PyList};
 
 use crate::errors;
-use crate::fork::{Maker, Owned};
+use crate::fork::{Generation, Owned};
 use crate::notify::Notifier;
-use crate::receipt::{SIGNALS_EVERY, seconds};
-use crate::sample::{self, Sample, Shared};
+use crate::receipt::{SIGNAL_CHECK_INTERVAL, seconds};
+use crate::sample::{self, Sample, SampleContext};
 use crate::schema::Schema;
 
-/// How many items are passed over (keys that are not wanted, say) before the caller gets its turn.
-const PASSED_MAX: usize = 1024;
+/// The most skipped items (of unwanted keys, for instance) in one call.
+const SKIPPED_MAX: usize = 1024;
 
-/// How many bytes are taken at once: a batch of large samples must not hold up an event loop.
-const AT_ONCE_BYTES: usize = 4 << 20;
+/// The most bytes of one batch: a batch of large samples must not block an event loop.
+const BATCH_MAX_BYTES: usize = 4 << 20;
 
 /// A subscription, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawSubscription")]
 pub(crate) struct RawSubscription {
-    inner: Mutex<Owned<Inner>>,
-    maker: Maker,
+    inner: Mutex<Owned<OpenSubscription>>,
+    generation: Generation,
 }
 
-struct Inner {
+struct OpenSubscription {
     subscription: Subscription,
-    shared: Shared,
-    /// What came up when the event loop's waker was set.
+    context: SampleContext,
+    /// An event that arrived while the event loop's waker was registered.
     early: Option<Event>,
-    /// Of a component's topic: what is missing by the samples' own numbers.
+    /// Losses by the samples' own numbers, of a component's topic.
     losses: Option<Losses>,
 }
 
-/// What a subscription has counted so far, in samples.
+/// The counters of a subscription, in samples.
 ///
-/// ``lost``: never to be had (retention, overload, damage, holes in a producer's numbers);
-/// ``conflated``: replaced by a newer one of their key; ``fenced``: of replaced incarnations;
+/// ``lost``: will never be received (retention, overload, damage, holes in a producer's sequences);
+/// ``conflated``: replaced by a newer sample of the key; ``fenced``: of fenced incarnations;
 /// ``duplicates``; ``expired``: older than their lifespan; ``shed``: dropped for their level;
-/// ``filtered``: of keys that are not wanted; ``undecodable``; ``lag``: ahead, unread.
+/// ``filtered``: of unwanted keys; ``undecodable``; ``lag``: stored and unread.
 #[pyclass(frozen, get_all, module = "heliograph", name = "Stats")]
 #[derive(Debug)]
 pub(crate) struct Stats {
@@ -75,65 +75,66 @@ impl Stats {
     }
 }
 
-/// What [`Inner::collect`] found.
-enum Found {
+/// What [`OpenSubscription::collect`] found.
+enum Item {
     Sample(Sample),
     Other(Event),
     Lost(Loss),
 }
 
-impl Inner {
+impl OpenSubscription {
     /// Takes up to `max` samples or other events; the number of items that the transport had.
     fn collect(
         &mut self,
         py: Python<'_>,
         max: usize,
-        sink: &mut dyn FnMut(Found),
+        sink: &mut dyn FnMut(Item),
     ) -> Result<usize, ReadError> {
         if let Some(event) = self.early.take() {
             if let Some(loss) = self.losses.as_mut().and_then(|losses| losses.event(&event)) {
-                sink(Found::Lost(loss));
+                sink(Item::Lost(loss));
             }
             match event {
                 Event::Sample(sample) => {
-                    sink(Found::Sample(self.shared.sample(py, &sample.as_ref())));
+                    sink(Item::Sample(self.context.sample(py, &sample.as_ref())));
                 }
-                other => sink(Found::Other(other)),
+                other => sink(Item::Other(other)),
             }
             return Ok(1);
         }
-        let (shared, losses) = (&mut self.shared, &mut self.losses);
+        let (context, losses) = (&mut self.context, &mut self.losses);
         let mut bytes = 0;
         self.subscription.visit(max, |event| {
             if let Some(loss) = losses.as_mut().and_then(|losses| losses.see(&event)) {
-                sink(Found::Lost(loss));
+                sink(Item::Lost(loss));
             }
             sink(match event {
                 EventRef::Sample(sample) => {
                     bytes += sample.payload.len();
-                    Found::Sample(shared.sample(py, &sample))
+                    Item::Sample(context.sample(py, &sample))
                 }
-                EventRef::Other(event) => Found::Other(event),
+                EventRef::Other(event) => Item::Other(event),
             });
-            if bytes < AT_ONCE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if bytes < BATCH_MAX_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
     }
 }
 
 impl RawSubscription {
-    pub(crate) fn new(subscription: Subscription, shared: Shared) -> Self {
+    pub(crate) fn new(subscription: Subscription, context: SampleContext) -> Self {
         let (early, losses) = (None, None);
-        let inner = Mutex::new(Owned::new(Inner { subscription, shared, early, losses }));
-        Self { inner, maker: Maker::this() }
+        let inner =
+            Mutex::new(Owned::new(OpenSubscription { subscription, context, early, losses }));
+        Self { inner, generation: Generation::current() }
     }
 
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<Inner>>> {
-        self.maker.check(WHAT)?;
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<OpenSubscription>>> {
+        self.generation.check(OBJECT)?;
         Ok(self.inner.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
     }
 }
 
-const WHAT: &str = "subscription";
+const OBJECT: &str = "subscription";
 
 #[pymethods]
 impl RawSubscription {
@@ -141,17 +142,17 @@ impl RawSubscription {
     /// passed over and there may be more.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(WHAT)?;
-        for _ in 0..PASSED_MAX {
+        let inner = guard.get_mut(OBJECT)?;
+        for _ in 0..SKIPPED_MAX {
             let mut found = None;
             let seen = inner.collect(py, 1, &mut |item| found = Some(item));
             match (found, seen.map_err(|error| errors::read(&error))?) {
-                (Some(Found::Sample(sample)), _) => return Ok(Py::new(py, sample)?.into_any()),
-                (Some(Found::Other(event)), _) => {
-                    return sample::event(py, event, &mut inner.shared);
+                (Some(Item::Sample(sample)), _) => return Ok(Py::new(py, sample)?.into_any()),
+                (Some(Item::Other(event)), _) => {
+                    return sample::event(py, event, &mut inner.context);
                 }
                 (None, 0) => return Ok(py.None()),
-                (None | Some(Found::Lost(_)), _) => {}
+                (None | Some(Item::Lost(_)), _) => {}
             }
         }
         Ok(PyEllipsis::get(py).to_owned().into_any().unbind())
@@ -165,12 +166,12 @@ impl RawSubscription {
         max: usize,
     ) -> PyResult<(Bound<'py, PyList>, Vec<Py<PyAny>>, usize)> {
         let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(WHAT)?;
+        let inner = guard.get_mut(OBJECT)?;
         let samples = PyList::empty(py);
         let mut others = Vec::new();
         let mut failed = Ok(());
         let seen = inner.collect(py, max, &mut |item| match item {
-            Found::Sample(sample) => {
+            Item::Sample(sample) => {
                 let added = Py::new(py, sample).and_then(|sample| samples.append(sample));
                 if added.is_err() {
                     failed = added;
@@ -181,25 +182,25 @@ impl RawSubscription {
         let seen = seen.map_err(|error| errors::read(&error))?;
         failed?;
         let told = others.into_iter().map(|other| match other {
-            Found::Other(event) => sample::event(py, event, &mut inner.shared),
-            Found::Lost(loss) => sample::loss(py, &loss),
-            Found::Sample(sample) => Ok(Py::new(py, sample)?.into_any()),
+            Item::Other(event) => sample::event(py, event, &mut inner.context),
+            Item::Lost(loss) => sample::loss(py, &loss),
+            Item::Sample(sample) => Ok(Py::new(py, sample)?.into_any()),
         });
         let events = told.collect::<PyResult<_>>()?;
         Ok((samples, events, seen))
     }
 
-    /// Counts from now on what is missing by the samples' own numbers, for a component's topic of
-    /// that schema: a gap tells it, and the counters have it.
+    /// Starts to count losses by the samples' own numbers, for a component's topic of that schema;
+    /// gaps and counters report them.
     fn count_losses(&self, py: Python<'_>, schema: &Schema) -> PyResult<()> {
-        self.lock(py)?.get_mut(WHAT)?.losses = Some(Losses::new(schema.schema()));
+        self.lock(py)?.get_mut(OBJECT)?.losses = Some(Losses::new(schema.schema()));
         Ok(())
     }
 
-    /// Has `token` reported when there may be something; true where there may be already.
+    /// Registers `token` to be reported when samples may be available; true if they may be already.
     fn arm(&self, py: Python<'_>, notifier: &Bound<'_, Notifier>, token: u64) -> PyResult<bool> {
         let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(WHAT)?;
+        let inner = guard.get_mut(OBJECT)?;
         if inner.early.is_some() {
             return Ok(true);
         }
@@ -215,17 +216,17 @@ impl RawSubscription {
         }
     }
 
-    /// Waits in this thread until there may be something; false where the time is over.
+    /// Waits in this thread until samples may be available; false after the timeout.
     #[pyo3(signature = (timeout_s = None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
-        self.maker.check(WHAT)?;
+        self.generation.check(OBJECT)?;
         let until = seconds(timeout_s)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let slice = Instant::now().checked_add(SIGNALS_EVERY);
+            let slice = Instant::now().checked_add(SIGNAL_CHECK_INTERVAL);
             let slice = until.into_iter().chain(slice).min();
             let waited = py.detach(|| {
                 let mut guard = self.inner.lock().unwrap_or_else(|error| error.into_inner());
-                let inner = guard.get_mut(WHAT)?;
+                let inner = guard.get_mut(OBJECT)?;
                 if inner.early.is_some() {
                     return Ok(true);
                 }
@@ -241,11 +242,11 @@ impl RawSubscription {
         }
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[getter]
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
         let guard = self.lock(py)?;
-        let inner = guard.get(WHAT)?;
+        let inner = guard.get(OBJECT)?;
         let of = inner.subscription.stats();
         let by_number = inner.losses.as_ref().map(Losses::stats).unwrap_or_default();
         Ok(Stats {
@@ -266,25 +267,25 @@ impl RawSubscription {
     /// For each partition: its number, the next offset, the end of the log.
     fn positions(&self, py: Python<'_>) -> PyResult<Vec<(u32, u64, u64)>> {
         let guard = self.lock(py)?;
-        let positions = guard.get(WHAT)?.subscription.positions();
+        let positions = guard.get(OBJECT)?.subscription.positions();
         Ok(positions.into_iter().map(|p| (p.partition, p.next, p.end)).collect())
     }
 
     /// Goes to an offset of a partition.
     fn seek(&self, py: Python<'_>, partition: u32, offset: u64) -> PyResult<()> {
         let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(WHAT)?;
+        let inner = guard.get_mut(OBJECT)?;
         if matches!(&inner.early, Some(Event::Sample(early)) if early.partition == partition) {
             inner.early = None;
         }
         inner.subscription.seek(partition, offset).map_err(|error| errors::read(&error))
     }
 
-    /// Commits a position of the group, or without one everything that was handed out.
+    /// Commits a position of the group, by default the one after the last returned sample.
     #[pyo3(signature = (position = None))]
     fn commit(&self, py: Python<'_>, position: Option<(u32, u64)>) -> PyResult<()> {
         let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(WHAT)?;
+        let inner = guard.get_mut(OBJECT)?;
         let done = match (position, &inner.early) {
             (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
             // It was not handed out yet; the other partitions wait for the next commit.
@@ -296,7 +297,7 @@ impl RawSubscription {
         done.map_err(|error| errors::read(&error))
     }
 
-    /// Closes it; whoever waits on it is let go within the time of one look for signals.
+    /// Closes it; a waiting thread returns within one interval of signal checks.
     fn close(&self, py: Python<'_>) {
         let taken = self.lock(py).ok().and_then(|mut inner| inner.take());
         py.detach(|| drop(taken.map(|inner| inner.subscription)));

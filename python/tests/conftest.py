@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import end_all
+from processes import end_all, program, started
 
 from heliograph import testing
 
@@ -49,6 +53,35 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "memory":
         return testing.memory_url()
     return f"journal:{tmp_path / 'journal'}"
+
+
+@pytest.fixture
+def dds_domain() -> Iterator[int]:
+    """A DDS domain that no other test of this machine uses: by a lock on a file.
+
+    ``crates/transports/dds/tests/support/domain.rs`` follows the same rule.
+    """
+    for domain in range(1, 231):
+        path = Path(tempfile.gettempdir()) / f"heliograph-dds-domain-{domain}"
+        # Another user's file cannot be opened, another process's cannot be locked.
+        with contextlib.suppress(OSError), path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield domain
+            return
+    pytest.fail("all DDS domains of this machine are in use")
+
+
+@pytest.fixture
+def dds_url(tmp_path: Path, dds_domain: int) -> str:
+    """A DDS domain of its own on the loopback, with a durability service."""
+    url = f"dds://{dds_domain}?interface=lo&multicast=false&service_ms=500"
+    arguments = ["dds", "durability", "--json", "--url", url, "--dir", str(tmp_path / "kept")]
+    service = started(program(), *arguments)
+    assert service.stdout is not None
+    line = service.stdout.readline()
+    assert line, service.communicate()[1]
+    assert json.loads(line)["keeps"] == url
+    return url
 
 
 @pytest.fixture(autouse=True)

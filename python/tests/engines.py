@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import secrets
 import subprocess
 import time
 import warnings
@@ -17,6 +18,7 @@ from typing import Any, Self
 import confluent_kafka
 import pytest
 from confluent_kafka.serialization import MessageField, SerializationContext
+from processes import TIMEOUT_S
 
 with warnings.catch_warnings():
     # A library of a library warns of a third one.
@@ -26,13 +28,12 @@ with warnings.catch_warnings():
 
 _PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "engines"
 _SKIPPED = 3
-PATIENCE_S = 60.0
 
 
 @functools.cache
-def engine(name: str) -> dict[str, Any] | str:
+def engine(name: str, *options: str) -> dict[str, Any] | str:
     """What an engine says of itself, or why it cannot be had."""
-    command = [str(_PROGRAMS / name), "start", "--json", "--owner", str(os.getpid())]
+    command = [str(_PROGRAMS / name), "start", "--json", "--owner", str(os.getpid()), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == _SKIPPED:
         return done.stderr.strip()
@@ -41,9 +42,14 @@ def engine(name: str) -> dict[str, Any] | str:
     return told
 
 
-def url(name: str) -> str:
+def shared_kafka() -> str:
+    """The URL of the broker that all tests of the machine share, with a prefix of its own."""
+    return f"{url('kafka', '--shared')}?prefix=p{secrets.token_hex(4)}."
+
+
+def url(name: str, *options: str) -> str:
     """An engine's URL; the test is skipped without it."""
-    told = engine(name)
+    told = engine(name, *options)
     if isinstance(told, str):
         # tidy: allow(ignored-test): the engine wants a Java that is not everywhere
         pytest.skip(told)
@@ -58,7 +64,7 @@ class Plain:
         self.servers = brokers.removeprefix("kafka://")
         # Apicurio was seen to leave a request unanswered; without a time limit the client waits for
         # ever, with one it asks again.
-        self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": PATIENCE_S})
+        self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": TIMEOUT_S})
         self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
     def __enter__(self) -> Self:
@@ -84,7 +90,7 @@ class Plain:
             key=key,
             on_delivery=lambda error, _: told.append(error),
         )
-        self.producer.flush(PATIENCE_S)
+        self.producer.flush(TIMEOUT_S)
         assert told == [None]
 
     def read(self, topic: str, count: int) -> list[tuple[bytes | None, Any]]:
@@ -104,7 +110,7 @@ class Plain:
         place = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
         consumer.assign([place])
         found: list[Any] = []
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while len(found) < count and time.monotonic() < until:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:

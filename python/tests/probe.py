@@ -8,13 +8,14 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from processes import TIMEOUT_S
+
 import heliograph as helio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
-PATIENCE_S = 30.0
 
 SUBSYSTEMS = """<SALSubsystemSet>
   <SALSubsystem><Name>Probe</Name><IndexEnumeration>no</IndexEnumeration>
@@ -230,7 +231,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), PATIENCE_S))
+        asyncio.run(asyncio.wait_for(test(**fixtures), TIMEOUT_S))
 
     run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
     return run

@@ -11,15 +11,21 @@ from typing import Any, NoReturn
 
 import pytest
 
+TIMEOUT_S = 60.0
+"""How long tests wait for what must come: only a hang reaches it."""
+
 _STARTED: list[subprocess.Popen[str]] = []
 
 
 def program() -> str:
-    """The `helio` program: HELIO, or the one that cargo has built."""
+    """The `helio` program: HELIO, or the one that cargo has built last."""
+    given = os.environ.get("HELIO")
+    if given:
+        return given
     target = os.environ.get("CARGO_TARGET_DIR", str(Path(__file__).resolve().parents[2] / "target"))
     built = [Path(target) / profile / "helio" for profile in ("release", "debug")]
-    there = [os.environ.get("HELIO"), *(str(path) for path in built if path.exists())]
-    found = next((path for path in there if path), None) or shutil.which("helio")
+    built = sorted((path for path in built if path.exists()), key=lambda path: path.stat().st_mtime)
+    found = str(built[-1]) if built else shutil.which("helio")
     if found is None:
         skipped("there is no program helio; build it (make build), or set HELIO")
     return found

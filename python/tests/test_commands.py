@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from probe import PATIENCE_S, Multi, Probe, asynchronous
+from probe import TIMEOUT_S, Multi, Probe, asynchronous
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -41,7 +41,7 @@ async def audit(bus: helio.Bus, component: str = "Probe") -> list[dict[str, Any]
 @asynchronous
 async def test_results_are_told(url: str) -> None:
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
-        ack = await remote.cmd_move.set_start(axis=1, position=3.0, timeout=PATIENCE_S)
+        ack = await remote.cmd_move.set_start(axis=1, position=3.0, timeout=TIMEOUT_S)
         assert ack == helio.Ack(AckCode.COMPLETE, result="Done")
         (command,) = probe.ran
         assert (command.position, command.axis) == (3.0, probe.enums.Axis.Azimuth)
@@ -91,7 +91,7 @@ async def test_progress_extends_the_deadline() -> None:
         heard: list[helio.Ack] = []
         call = remote.cmd_hang.set_start(name="x", timeout=0.2, progress=heard.append)
         await probe.hanging.wait()
-        first = await call.next_ack(timeout=PATIENCE_S)
+        first = await call.next_ack(timeout=TIMEOUT_S)
         assert first == helio.Ack(AckCode.IN_PROGRESS, 0, "hanging", 20.0, 0.25, {"of": 4})
         assert heard == [first]
         assert not call.done
@@ -271,8 +271,8 @@ class Broken:
         raise helio.SubscribeError("the disk is gone")
 
 
-def break_pump(pumps: Any, place: int) -> None:
-    pump = pumps._pumps[place]
+def break_pump(dispatcher: Any, place: int) -> None:
+    pump = dispatcher._sources[place]
     pump.raw = Broken(pump.raw)
 
 
@@ -281,7 +281,7 @@ async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
     async with enabled() as (probe, remote):
         call = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
-        await call.next_ack(timeout=PATIENCE_S)
+        await call.next_ack(timeout=TIMEOUT_S)
         break_pump(remote._calling._acks, 0)
         probe.release.set()
         told = "whether it ran is unknown: the disk is gone"
@@ -296,7 +296,7 @@ async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
 async def test_commands_that_cannot_be_read_are_read_again(
     times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph._component._engine.REOPEN_S", 0.01)
+    monkeypatch.setattr("heliograph._component._engine.REOPEN_INTERVAL_S", 0.01)
     async with enabled() as (probe, remote):
         engine = probe._engine
         subscribe, left = engine._subscribe, times - 1
@@ -307,7 +307,7 @@ async def test_commands_that_cannot_be_read_are_read_again(
             return subscribe(command) if left < 0 else Broken(subscribe(command))
 
         monkeypatch.setattr(engine, "_subscribe", failing)
-        break_pump(engine._pumps, place_of(engine, "move"))
+        break_pump(engine._dispatcher, place_of(engine, "move"))
         lost = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         # The others go on.
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
@@ -340,7 +340,7 @@ class Lapsed:
 
 def place_of(engine: Any, name: str | None) -> int:
     """Return the place of a command's pump, or that of the topic `control`."""
-    for place, pump in enumerate(engine._pumps._pumps):
+    for place, pump in enumerate(engine._dispatcher._sources):
         command = engine._sources[pump][0]
         if (command and command.topic.name) == name:
             return place
@@ -350,16 +350,16 @@ def place_of(engine: Any, name: str | None) -> int:
 @asynchronous
 async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
     async with enabled() as (probe, remote):
-        pumps = probe._engine._pumps
+        dispatcher = probe._engine._dispatcher
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
         # What is asked besides commands is found in one turn with what cannot be read, and looks
         # at all commands.
-        break_pump(pumps, place_of(probe._engine, "move"))
-        cancelled = hanging.cancel(timeout=PATIENCE_S)
-        count = len(pumps)
-        pumps.run([*pumps._pumps])
-        assert len(pumps) == count - 1
+        break_pump(dispatcher, place_of(probe._engine, "move"))
+        cancelled = hanging.cancel(timeout=TIMEOUT_S)
+        count = len(dispatcher)
+        dispatcher.run([*dispatcher._sources])
+        assert len(dispatcher) == count - 1
         assert (await cancelled).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandAborted):
             await hanging
@@ -367,7 +367,7 @@ async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
         probe.hanging.clear()
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
-        assert (await hanging.cancel(timeout=PATIENCE_S)).ack is AckCode.COMPLETE
+        assert (await hanging.cancel(timeout=TIMEOUT_S)).ack is AckCode.COMPLETE
 
 
 @asynchronous
@@ -383,10 +383,10 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
         dropped = remote.cmd_hang.set_start(timeout=1000.0)
         place = place_of(engine, None)
         assert place < place_of(engine, "hang")
-        pump = engine._pumps._pumps[place]
+        pump = engine._dispatcher._sources[place]
         pump.raw = Nowhere(pump.raw)
         monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
-        assert not engine.takes()
+        assert not engine.admits()
         assert "what is asked besides commands cannot be read: the disk is gone" in caplog.text
         assert "silent for longer than its lease; 1 requests are dropped" in caplog.text
         assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
@@ -416,7 +416,7 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
         refused = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         with pytest.raises(helio.StorageError, match="the lease is not confirmed"):
             await probe.evt_position.set_write(value=3.0)
-        for _ in range(int(PATIENCE_S * 100)):
+        for _ in range(int(TIMEOUT_S * 100)):
             # Its acknowledgement waits.
             if "ackcmd" in caplog.text:
                 break
@@ -425,7 +425,7 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
         # What lies in the topics when the bus is back is answered, too.
         late = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         monkeypatch.setattr(engine, "lease", Lapsed(lease))
-        assert not engine.takes()
+        assert not engine.admits()
         assert "silent for longer than its lease; 0 requests are dropped" in caplog.text
         for call in (refused, late):
             with pytest.raises(helio.CommandFailed, match="cannot be confirmed; not run"):
@@ -438,7 +438,7 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
 async def test_a_lapse_while_commands_are_subscribed_to_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("heliograph._component._engine.REOPEN_S", 0.01)
+    monkeypatch.setattr("heliograph._component._engine.REOPEN_INTERVAL_S", 0.01)
     async with enabled() as (probe, remote):
         engine, loop = probe._engine, asyncio.get_running_loop()
         resume, subscribed, go_on = engine._resume, asyncio.Event(), threading.Event()
@@ -446,15 +446,15 @@ async def test_a_lapse_while_commands_are_subscribed_to_again(
         def slow(*arguments: Any) -> Any:
             raw = resume(*arguments)
             loop.call_soon_threadsafe(subscribed.set)
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(TIMEOUT_S)
             return raw
 
         monkeypatch.setattr(engine, "_resume", slow)
-        break_pump(engine._pumps, place_of(engine, "move"))
+        break_pump(engine._dispatcher, place_of(engine, "move"))
         dropped = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         await subscribed.wait()
         monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
-        assert not engine.takes()
+        assert not engine.admits()
         go_on.set()
         async for record in remote.evt_logMessage:
             if record.message.startswith("commands move are read again"):
@@ -469,9 +469,9 @@ async def test_a_component_that_cannot_read_its_commands_ends() -> None:
     async with testing.memory_bus() as bus:
         probe = Probe(bus)
         await probe.start()
-        for place in range(len(probe._engine._pumps)):
-            break_pump(probe._engine._pumps, place)
-        probe._engine._pumps.look()
+        for place in range(len(probe._engine._dispatcher)):
+            break_pump(probe._engine._dispatcher, place)
+        probe._engine._dispatcher.poll()
         with pytest.raises(helio.SubscribeError, match="the disk is gone"):
             await probe.done_task
         async with testing.component(Probe, bus=bus):
@@ -553,7 +553,7 @@ async def test_a_running_command_is_cancelled(url: str) -> None:
         assert (await waiting.cancel()).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandAborted):
             await waiting
-        await running.cancel(timeout=PATIENCE_S)
+        await running.cancel(timeout=TIMEOUT_S)
         with pytest.raises(helio.CommandAborted):
             await running
         with pytest.raises(helio.CommandFailed, match="not running"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
-from probe import PATIENCE_S, Camera, Configured, Multi, Probe, asynchronous
+from probe import TIMEOUT_S, Camera, Configured, Multi, Probe, asynchronous
 
 import heliograph as helio
 from heliograph import State, testing
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("interfaces")
 @asynchronous
 async def test_all_states_and_what_each_refuses(url: str) -> None:
     async with helio.connect(url) as bus, testing.component(Probe, bus=bus) as (probe, remote):
-        assert await remote.evt_softwareVersions.aget(timeout=PATIENCE_S)
+        assert await remote.evt_softwareVersions.aget(timeout=TIMEOUT_S)
         await testing.check_standard_state_transitions(remote, ["move"])
         await probe.done_task
         assert probe.hooks == [
@@ -143,7 +143,7 @@ async def test_events_are_published_on_change_only(url: str) -> None:
         forced = await event.set_write(force_output=True)
         assert (forced.did_change, forced.was_written) == (False, True)
         await event.write()
-        received = [await remote.evt_position.next(timeout=PATIENCE_S) for _ in range(6)]
+        received = [await remote.evt_position.next(timeout=TIMEOUT_S) for _ in range(6)]
         assert [each.private_seqNum for each in received] == [1, 2, 3, 4, 5, 6]
         assert received[3] == received[5]
         assert received[0] == event.data.__class__(value=1.0, forces=[1, 2, 3, 4])
@@ -409,7 +409,7 @@ async def test_configuration_is_merged_and_refused_before_the_state_changes(
     )
     monkeypatch.setenv("HELIO_SITE", "summit")
     async with testing.component(Configured, config_dir=folder) as (probe, remote):
-        available = await remote.evt_configurationsAvailable.aget(timeout=PATIENCE_S)
+        available = await remote.evt_configurationsAvailable.aget(timeout=TIMEOUT_S)
         assert available.overrides == "broken.yaml,fast.yaml,kind.yaml,stranger.yaml,wrong.yaml"
         assert (available.url, available.schemaVersion) == (folder.as_uri(), "v3")
         refused = {
@@ -463,13 +463,13 @@ async def test_log_records_are_published(caplog: pytest.LogCaptureFixture) -> No
             probe.log.info("early %d", number)
         async with probe:
             # What was logged before the start is there, up to a bound, and the loss is told.
-            first = await remote.evt_logMessage.next(timeout=PATIENCE_S)
+            first = await remote.evt_logMessage.next(timeout=TIMEOUT_S)
             assert (first.level, first.message.split()[:4]) == (
                 30,
                 ["200", "log", "records", "were"],
             )
             await testing.assert_next_sample(remote.evt_logMessage, message="early 200", level=20)
-            while (await remote.evt_logMessage.next(timeout=PATIENCE_S)).message != "early 1199":
+            while (await remote.evt_logMessage.next(timeout=TIMEOUT_S)).message != "early 1199":
                 pass
             threading.Thread(target=probe.log.warning, args=("from a thread",)).start()
             await testing.assert_next_sample(remote.evt_logMessage, message="from a thread")
@@ -553,8 +553,8 @@ async def test_a_start_that_fails_lets_go(url: str) -> None:
 @asynchronous
 async def test_heartbeats_and_versions() -> None:
     async with testing.component(Probe) as (_, remote):
-        first = await remote.evt_heartbeat.next(timeout=PATIENCE_S)
-        second = await remote.evt_heartbeat.next(timeout=PATIENCE_S)
+        first = await remote.evt_heartbeat.next(timeout=TIMEOUT_S)
+        second = await remote.evt_heartbeat.next(timeout=TIMEOUT_S)
         assert second.private_seqNum == first.private_seqNum + 1
         versions = remote.evt_softwareVersions.get()
         assert versions.cscVersion == "1.2.3"

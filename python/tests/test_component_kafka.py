@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
-from engines import url
+from engines import shared_kafka
 from probe import Probe, asynchronous
 
 import heliograph as helio
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 async def test_all_topics_are_there_when_it_has_started(interfaces: Path) -> None:
     wanted = {name for name in helio.load_interfaces(interfaces) if name.startswith("Probe/")}
     assert wanted
-    address = f"{url('kafka')}?prefix=p{secrets.token_hex(4)}."
+    address = shared_kafka()
     async with (
         helio.connect(address) as bus,
         testing.component(Probe, bus=bus),

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import PATIENCE_S, Probe, asynchronous
+from probe import TIMEOUT_S, Probe, asynchronous
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -176,7 +176,7 @@ class Held(Full):
         real = getattr(self._raw, name)
 
         def publish(*arguments: Any) -> Any:
-            assert Held.go_on.wait(PATIENCE_S)
+            assert Held.go_on.wait(TIMEOUT_S)
             return real(*arguments)
 
         if name.startswith("offer"):
@@ -187,7 +187,7 @@ class Held(Full):
 @pytest.fixture
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
     """What makes a disk full for a component's machinery, until `Full.full` is false again."""
-    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+    monkeypatch.setattr(_send, "RETRY_INTERVAL_S", 0.01)
 
     def fill(probe: Probe) -> None:
         engine = probe._engine
@@ -205,7 +205,7 @@ async def audit(bus: helio.Bus, count: int = 0) -> list[tuple[str, str, int]]:
     records: list[Any] = []
     async with bus.topic("Probe/audit").subscribe(start=helio.earliest()) as samples:
         while len(records) < count:
-            records.append((await samples.next(timeout=PATIENCE_S)).value)
+            records.append((await samples.next(timeout=TIMEOUT_S)).value)
         records += [sample.value for sample in await samples.batch(timeout=0)]
     return [(record["command"], record["phase"], record["ack"]) for record in records]
 
@@ -231,8 +231,8 @@ async def test_what_cannot_be_told_is_told_later(fill_disk: Callable[[Probe], No
         Full.full = False
         for call in calls:
             assert (await call).ack is AckCode.COMPLETE
-        assert (await remote.evt_errorCode.next(timeout=PATIENCE_S)).errorCode == 3
-        assert (await remote.evt_summaryState.next(timeout=PATIENCE_S)).summaryState is State.FAULT
+        assert (await remote.evt_errorCode.next(timeout=TIMEOUT_S)).errorCode == 3
+        assert (await remote.evt_summaryState.next(timeout=TIMEOUT_S)).summaryState is State.FAULT
         probe.release.set()
         # What was only of that moment is not told: that it hangs, what was logged.
         assert [ack.ack async for ack in hanging] == [AckCode.COMPLETE]
@@ -261,22 +261,22 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(_send, "BACKLOG", 2)
+    monkeypatch.setattr(_send, "QUEUE_MAX", 2)
     async with testing.component(Counting, initial_state=State.ENABLED) as (probe, remote):
         fill_disk(probe)
         calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
         await probe.three.wait()
         await turns()
         assert not any(call.done for call in calls)
-        lines = probe._engine.sender._lines
-        records, acks = lines["Probe/audit"], lines["Probe/ackcmd"]
+        queues = probe._engine.sender._queues
+        records, acks = queues["Probe/audit"], queues["Probe/ackcmd"]
         # Of the audit the newest go, else the oldest.
-        assert [item.value["phase"] for item in records.waiting] == ["received"] * 2
-        told = [item.value["private_seqNum"] for item in acks.waiting]
+        assert [item.value["phase"] for item in records.samples] == ["received"] * 2
+        told = [item.value["private_seqNum"] for item in acks.samples]
         assert told == [call.number for call in calls[1:]]
         assert (records.shed, acks.shed) == (4, 1)
         # The end waits for it a while, then goes on.
-        monkeypatch.setattr("heliograph._component._engine.STOP_S", 0.05)
+        monkeypatch.setattr("heliograph._component._engine.STOP_TIMEOUT_S", 0.05)
         await probe.close()
         assert "2 samples were not published to Probe/ackcmd: no space left" in caplog.text
         assert acks.task is not None
@@ -287,7 +287,7 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
 async def test_a_component_without_its_audit_takes_no_commands(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+    monkeypatch.setattr(_send, "RETRY_INTERVAL_S", 0.01)
     async with (
         testing.memory_bus(clock=clock) as bus,
         testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, remote),
@@ -301,7 +301,7 @@ async def test_a_component_without_its_audit_takes_no_commands(
             clock.advance(3.0)
             probe._engine.tick()
         # By that clock it was silent for longer than its lease, too; there is nothing to drop.
-        probe._engine.takes()
+        probe._engine.admits()
         assert probe.summary_state is State.FAULT
         assert remote.evt_errorCode.get().errorCode == -1
         assert "audit of Probe cannot be written" in remote.evt_errorCode.get().errorReport
@@ -324,7 +324,7 @@ async def test_a_component_without_its_audit_takes_no_commands(
 async def test_topics_that_another_process_takes_are_taken_back(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_send, "RETRY_S", 0.01)
+    monkeypatch.setattr(_send, "RETRY_INTERVAL_S", 0.01)
     async with (
         helio.connect(url) as bus,
         helio.connect(url) as other,
@@ -339,7 +339,7 @@ async def test_topics_that_another_process_takes_are_taken_back(
         assert (await move).ack is AckCode.COMPLETE
         remote.evt_summaryState.flush()
         await remote.cmd_disable.set_start(timeout=100.0)
-        state = await remote.evt_summaryState.next(timeout=PATIENCE_S)
+        state = await remote.evt_summaryState.next(timeout=TIMEOUT_S)
         assert state.summaryState is State.DISABLED
         assert (await probe.evt_position.set_write(value=2.0)).was_written
         complete = int(AckCode.COMPLETE)
@@ -356,7 +356,7 @@ async def test_topics_that_another_process_takes_are_taken_back(
 
 @asynchronous
 async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_send, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(_send, "ORDER_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setattr(Held, "go_on", threading.Event())
     async with (
         testing.memory_bus() as bus,
@@ -368,7 +368,7 @@ async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> Non
         await probe.three.wait()
         await probe.fault(3, "oil is cold")
         assert remote.evt_summaryState.get().summaryState is State.FAULT
-        await remote.evt_heartbeat.next(timeout=PATIENCE_S)
+        await remote.evt_heartbeat.next(timeout=TIMEOUT_S)
         # But no outcome is told that the audit does not have.
         assert (await audit(bus), [call.done for call in calls]) == ([], [False] * 3)
         Held.go_on.set()
@@ -379,7 +379,7 @@ async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @asynchronous
 async def test_acknowledgements_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_send, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(_send, "ORDER_TIMEOUT_S", 0.01)
     monkeypatch.setattr(Held, "go_on", threading.Event())
     async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
         monkeypatch.setattr(probe._engine, "_audit", Held(probe._engine._audit))

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from probe import PATIENCE_S, asynchronous
+from probe import TIMEOUT_S, asynchronous
 
 import heliograph as helio
 from heliograph import State
@@ -40,11 +40,11 @@ async def test_losses_of_a_foreign_writer_are_counted_by_its_numbers(
             await bring(1, 20.0, origin=8)
             await bring(1, 30.0)
             await bring(3, 32.0)
-            read = [await event.next(timeout=PATIENCE_S) for _ in range(9)]
+            read = [await event.next(timeout=TIMEOUT_S) for _ in range(9)]
         assert [value.private_seqNum for value in read] == [5, 6, 9, 12, 10, 12, 1, 1, 3]
         assert event.lost == 2 + 1 + 1
-        assert event._feed is not None
-        assert event._feed.raw.stats.duplicates == 1
+        assert event._subscription is not None
+        assert event._subscription.raw.stats.duplicates == 1
         warned = [record.getMessage() for record in caplog.records]
         assert len(warned) == 1, warned
         assert warned[0].endswith("from Probe did not come: number 9 came where 7 was due")
@@ -73,14 +73,14 @@ async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None
         async with helio.connect(url) as died:
             first = lease_of(died), await tell(died, State.ENABLED)
             assert remote.presence() == "here"
-            assert await _current_state(remote, PATIENCE_S) is State.ENABLED
+            assert await _current_state(remote, TIMEOUT_S) is State.ENABLED
         # Gone: that is the last that is known of it.
         assert remote.presence() == "gone"
-        assert await _current_state(remote, PATIENCE_S) is State.ENABLED
+        assert await _current_state(remote, TIMEOUT_S) is State.ENABLED
         second = lease_of(bus)
         with pytest.raises(helio.WaitTimeout, match="told no state"):
             await _current_state(remote, 0.01)
-        asked = asyncio.ensure_future(_current_state(remote, PATIENCE_S))
+        asked = asyncio.ensure_future(_current_state(remote, TIMEOUT_S))
         await asyncio.sleep(0)
         writer = await tell(bus, State.STANDBY)
         assert await asked is State.STANDBY

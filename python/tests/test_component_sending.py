@@ -7,18 +7,18 @@ import threading
 from typing import Any
 
 import pytest
-from probe import PATIENCE_S, asynchronous
+from probe import TIMEOUT_S, asynchronous
 
 import heliograph as helio
 from heliograph._component import _send
-from heliograph._component._send import Line, Rank, Sender, Terms
+from heliograph._component._send import AckOrder, Sender, SendPolicy, TopicQueue
 
-KEPT, PASSING = Terms(keep=True), Terms()
+KEPT, PASSING = SendPolicy(keep=True), SendPolicy()
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_send, "RETRY_S", 0.001)
+    monkeypatch.setattr(_send, "RETRY_INTERVAL_S", 0.001)
 
 
 class Scripted:
@@ -77,20 +77,20 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def send(sender: Sender, topic: Any, value: int, terms: Terms) -> None:
-    sender.send(topic, value, terms=terms)
+def send(sender: Sender, topic: Any, value: int, policy: SendPolicy) -> None:
+    sender.send(topic, value, policy=policy)
 
 
 @asynchronous
 async def test_what_passes_goes_at_the_first_failure() -> None:
-    ended: list[Line] = []
+    ended: list[TopicQueue] = []
     sender = Sender(finish, ended.append)
     topic = Scripted(helio.StorageError("no space left"))
-    for value, terms in ((1, PASSING), (2, KEPT), (3, PASSING), (4, KEPT)):
-        send(sender, topic, value, terms)
+    for value, policy in ((1, PASSING), (2, KEPT), (3, PASSING), (4, KEPT)):
+        send(sender, topic, value, policy)
     await sender.drained()
     assert topic.said == [2, 4]
-    assert (ended[-1].passed, ended[-1].shed) == (2, 0)
+    assert (ended[-1].discarded, ended[-1].shed) == (2, 0)
 
 
 @asynchronous
@@ -99,7 +99,7 @@ async def test_what_somebody_waits_for_is_tried_and_told_one_by_one() -> None:
     topic = Scripted(helio.StorageError("no space left"))
     told: list[str] = []
     for value in (1, 2):
-        send(sender, topic, value, Terms(failed=lambda error: told.append(str(error))))
+        send(sender, topic, value, SendPolicy(failed=lambda error: told.append(str(error))))
     await sender.drained()
     assert (topic.said, told) == ([2], ["no space left"])
 
@@ -124,9 +124,9 @@ async def test_all_but_what_is_lost_is_tried_again(
 ) -> None:
     sender, topic = Sender(finish), Scripted(*failures)
     topic.free = free
-    terms = Terms(keep=True, refusal=lambda: None)
-    send(sender, topic, 1, terms)
-    send(sender, topic, 2, terms)
+    policy = SendPolicy(keep=True, refusal=lambda: None)
+    send(sender, topic, 1, policy)
+    send(sender, topic, 2, policy)
     await sender.drained()
     assert topic.said == said
     fenced = sum(isinstance(failure, helio.Fenced) for failure in failures)
@@ -140,9 +140,9 @@ async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
     sender, topic = Sender(finish), Scripted(helio.Fenced("taken"))
     topic.free = free
     replaced = helio.NotLive("another instance runs")
-    terms = Terms(keep=True, rank=Rank.AUDIT, refusal=lambda: replaced)
-    send(sender, topic, 1, terms)
-    send(sender, topic, 2, terms)
+    policy = SendPolicy(keep=True, ack_order=AckOrder.AUDIT, refusal=lambda: replaced)
+    send(sender, topic, 1, policy)
+    send(sender, topic, 2, policy)
     await sender.drained()
     # What it did until then is recorded, where the topic is anybody's.
     assert (topic.said, topic.reopened) == ([2], 0)
@@ -150,22 +150,22 @@ async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
 
 @asynchronous
 async def test_patience_begins_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_send, "PATIENCE_S", 0.01)
-    lines: list[Line] = []
+    monkeypatch.setattr(_send, "ORDER_TIMEOUT_S", 0.01)
+    lines: list[TopicQueue] = []
     sender = Sender(finish, lines.append)
     go_on = threading.Event()
 
     class Held(Scripted):
         def publish(self, value: Any) -> Any:
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(TIMEOUT_S)
             return super().publish(value)
 
     before, acks = Held(), Scripted()
     before.name, acks.free = "Probe/audit", True
-    send(sender, before, 1, Terms(keep=True, rank=Rank.AUDIT))
+    send(sender, before, 1, SendPolicy(keep=True, ack_order=AckOrder.AUDIT))
     # Nobody has waited yet; whoever comes when it is over does not begin to.
-    await lines[0].tried
-    send(sender, acks, 2, Terms(keep=True, rank=Rank.ACKS))
+    await lines[0].settled
+    send(sender, acks, 2, SendPolicy(keep=True, ack_order=AckOrder.ACKS))
     assert (before.said, acks.said) == ([], [2])
     go_on.set()
     await sender.drained()
@@ -179,13 +179,13 @@ async def test_nothing_is_done_before_its_receipt() -> None:
     drained = asyncio.ensure_future(sender.drained())
     await settle()
     assert topic.said == [1]
-    assert sender.holds(topic)  # type: ignore[arg-type]
+    assert sender.is_queued(topic)  # type: ignore[arg-type]
     assert not drained.done()
     topic.receipts.come.set_result(None)
-    await asyncio.wait_for(drained, PATIENCE_S)
+    await asyncio.wait_for(drained, TIMEOUT_S)
     # Who does not wait to hear of it does not.
     send(sender, topic, 2, PASSING)
-    assert not sender.holds(topic)  # type: ignore[arg-type]
+    assert not sender.is_queued(topic)  # type: ignore[arg-type]
 
 
 @asynchronous
@@ -194,7 +194,7 @@ async def test_what_has_no_receipt_in_the_end_is_tried_again() -> None:
     send(sender, topic, 1, KEPT)
     await settle()
     topic.receipts.come.set_exception(helio.PublishError("nobody took it in time"))
-    await asyncio.wait_for(sender.drained(), PATIENCE_S)
+    await asyncio.wait_for(sender.drained(), TIMEOUT_S)
     assert topic.said == [1, 1]
 
 
@@ -202,10 +202,10 @@ async def test_what_has_no_receipt_in_the_end_is_tried_again() -> None:
 async def test_an_acknowledgement_comes_after_the_receipt_of_the_audit() -> None:
     sender, audit, acks = Sender(finish), Late(), Scripted()
     audit.name, acks.free = "Probe/audit", True
-    send(sender, audit, 1, Terms(keep=True, rank=Rank.AUDIT))
-    send(sender, acks, 1, Terms(keep=True, rank=Rank.ACKS))
+    send(sender, audit, 1, SendPolicy(keep=True, ack_order=AckOrder.AUDIT))
+    send(sender, acks, 1, SendPolicy(keep=True, ack_order=AckOrder.ACKS))
     await settle()
     assert acks.said == []
     audit.receipts.come.set_result(None)
-    await asyncio.wait_for(sender.drained(), PATIENCE_S)
+    await asyncio.wait_for(sender.drained(), TIMEOUT_S)
     assert acks.said == [1]

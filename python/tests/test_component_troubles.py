@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import PATIENCE_S, Configured, Probe, asynchronous
+from probe import TIMEOUT_S, Configured, Probe, asynchronous
 
 import heliograph as helio
 from heliograph import State, testing
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("interfaces")
 
 async def values_of(topic: Any, count: int) -> list[tuple[int, float]]:
     """Return numbers and values of so many samples."""
-    read = [await topic.next(timeout=PATIENCE_S) for _ in range(count)]
+    read = [await topic.next(timeout=TIMEOUT_S) for _ in range(count)]
     assert topic.nqueued == 0
     return [(sample.private_seqNum, sample.value) for sample in read]
 
@@ -130,7 +130,7 @@ async def test_close_tasks_that_awaits_a_cancelled_task() -> None:
 
 @asynchronous
 async def test_close_tasks_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_engine, "STOP_S", 0.01)
+    monkeypatch.setattr(_engine, "STOP_TIMEOUT_S", 0.01)
 
     class Endless(Probe):
         async def close_tasks(self) -> None:
@@ -222,9 +222,9 @@ async def test_what_works_for_ever_survives_a_failure(
             ack = [said async for said in call][-1].ack
         broken = False
         remote.evt_heartbeat.flush()
-        await remote.evt_heartbeat.next(timeout=PATIENCE_S)
+        await remote.evt_heartbeat.next(timeout=TIMEOUT_S)
         while "bad" not in (remote.evt_configurationsAvailable.get().overrides):
-            await remote.evt_configurationsAvailable.next(timeout=PATIENCE_S)
+            await remote.evt_configurationsAvailable.next(timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), 1e12])
@@ -278,7 +278,7 @@ async def test_a_start_that_is_cancelled_lets_go_of_the_lease(
 
         def slow() -> Any:
             opening.set()
-            assert go_on.wait(PATIENCE_S)
+            assert go_on.wait(TIMEOUT_S)
             return opened()
 
         monkeypatch.setattr(probe._engine, "_open", slow)
@@ -345,7 +345,7 @@ async def test_a_callback_that_takes_itself_away_is_called_no_more() -> None:
         event.callback = once
         await turns()
         # What it has not taken is there for others.
-        assert (await event.next(timeout=PATIENCE_S)).value == 2.0
+        assert (await event.next(timeout=TIMEOUT_S)).value == 2.0
         assert seen == [1.0]
 
 
@@ -392,11 +392,11 @@ async def test_a_callback_may_close_its_remote() -> None:
 async def test_blocking_work_of_users_does_not_hold_up_writers() -> None:
     go_on = threading.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    blocking = asyncio.ensure_future(asyncio.to_thread(go_on.wait, PATIENCE_S))
+    blocking = asyncio.ensure_future(asyncio.to_thread(go_on.wait, TIMEOUT_S))
     try:
         async with testing.component(Probe) as (probe, remote):
             await probe.evt_position.set_write(value=1.0)
-            assert (await remote.evt_position.next(timeout=PATIENCE_S)).value == 1.0
+            assert (await remote.evt_position.next(timeout=TIMEOUT_S)).value == 1.0
             assert not blocking.done()
     finally:
         go_on.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import subprocess
@@ -13,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from processes import program
+from processes import TIMEOUT_S, program
 
 import heliograph as helio
 from heliograph import sync
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-PATIENCE_S = 60
 LEVELS = ["TRACE", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT"]
 
 
@@ -180,7 +178,7 @@ def test_a_child_logs_on_by_itself(tmp_path: Path) -> None:
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -328,18 +326,3 @@ def test_nothing_is_done_at_import() -> None:
     """Names of levels are Python's to give."""
     assert "heliograph.logging" in sys.modules
     assert logging.getLevelName(ALERT) == "Level 60"
-
-
-def test_the_demo_has_producers_in_python(tmp_path: Path) -> None:
-    command = [program(), "log", "demo", "--url", f"journal:{tmp_path}", "--seconds", "2", "--json"]
-    ran = subprocess.run(
-        [*command, "--rate", "4000"],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    report = json.loads(ran.stdout)
-    assert report["producers"] == "10 in Rust, 10 in Python"
-    assert [consumer["unaccounted"] for consumer in report["consumers"]] == [0, 0, 0]

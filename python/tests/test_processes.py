@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from processes import started
+from processes import TIMEOUT_S, started
 
 import heliograph as helio
 from heliograph import sync
@@ -21,7 +21,6 @@ from heliograph import sync
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PATIENCE_S = 60.0
 
 RECORD = """
 import asyncio, os, sys
@@ -77,7 +76,7 @@ def test_samples_go_from_process_to_process(journal: str) -> None:
     readers = [start(program, journal) for program in (READER, SYNC_READER)]
     for reader in readers:
         assert reader.stdout is not None
-        assert reader.stdout.readline() == "ready\n", reader.communicate(timeout=PATIENCE_S)[1]
+        assert reader.stdout.readline() == "ready\n", reader.communicate(timeout=TIMEOUT_S)[1]
     writer = start(
         """
         with sync.connect(url, producer="Writer") as bus:
@@ -89,10 +88,10 @@ def test_samples_go_from_process_to_process(journal: str) -> None:
         """,
         journal,
     )
-    assert writer.communicate(timeout=PATIENCE_S)[1] == ""
+    assert writer.communicate(timeout=TIMEOUT_S)[1] == ""
     total = float(sum(range(10_000)) * 2)
     for reader in readers:
-        out, err = reader.communicate(timeout=PATIENCE_S)
+        out, err = reader.communicate(timeout=TIMEOUT_S)
         assert err == ""
         assert out == f"{total} 20001 0\n"
 
@@ -117,9 +116,9 @@ def test_a_writer_that_is_killed_harms_nobody(journal: str) -> None:
         wind = bus.topic("wind", Wind, qos=helio.STREAM)
         with wind.subscribe(start=helio.earliest()) as samples:
             for number in range(1000):
-                assert samples.next(timeout=PATIENCE_S).value.speed == number
+                assert samples.next(timeout=TIMEOUT_S).value.speed == number
             writer.kill()
-            writer.communicate(timeout=PATIENCE_S)
+            writer.communicate(timeout=TIMEOUT_S)
             wind.publish(Wind(speed=-1.0))
             first = None
             for sample in samples:
@@ -167,10 +166,10 @@ def test_ctrl_c_ends_a_wait(scheme: str, wait: str, request: pytest.FixtureReque
         url,
     )
     assert waiter.stdout is not None
-    assert waiter.stdout.readline() == "ready\n", waiter.communicate(timeout=PATIENCE_S)[1]
+    assert waiter.stdout.readline() == "ready\n", waiter.communicate(timeout=TIMEOUT_S)[1]
     # Wherever the process is by now, the signal is remembered until it looks.
     os.kill(waiter.pid, signal.SIGINT)
-    out, err = waiter.communicate(timeout=PATIENCE_S)
+    out, err = waiter.communicate(timeout=TIMEOUT_S)
     assert (out, err, waiter.returncode) == ("interrupted\nclosed\n", "", 0)
 
 
@@ -215,12 +214,12 @@ with sync.connect(url) as bus:
                     await task
             process.communicate()
 
-    asyncio.run(asyncio.wait_for(read(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(read(), TIMEOUT_S))
 
 
 def stop_inside_lock(process: subprocess.Popen[str], control: Path) -> None:
     """Stop a process that publishes, at a moment when it has the partition's lock."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -272,4 +271,4 @@ with sync.connect(url, producer="stopped") as bus:
                 count -= 1
                 yield sample
 
-    asyncio.run(asyncio.wait_for(publish(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(publish(), TIMEOUT_S))

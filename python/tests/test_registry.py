@@ -1,43 +1,21 @@
-"""`helio registry`, by Confluent's own Python client and by the transport of ours."""
+"""`helio registry`, by Confluent's own Python client."""
 
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from engines import PATIENCE_S, Plain, registry, url
-from processes import program, started
-
-import heliograph as helio
-from heliograph import sync
+from engines import registry
+from processes import program
+from registry_server import SCHEMA, WIDER, Served, avro, level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 NOT_FOUND, CONFLICT, UNPROCESSABLE = 404, 409, 422
-SCHEMA = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "int", "default": 0}]}
-WIDER = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "double", "default": 0}]}
-
-
-class Served:
-    """A registry of its own process."""
-
-    def __init__(self, folder: Path) -> None:
-        arguments = ["registry", "--listen", "127.0.0.1:0", "--json", f"journal:{folder}"]
-        self.process = started(program(), *arguments)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.process.communicate()[1]
-        self.url: str = json.loads(line)["url"]
-
-    def kill(self) -> None:
-        """End it as power loss ends a process."""
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -49,14 +27,6 @@ def served(tmp_path: Path) -> Served:
 def client(served: Served) -> Iterator[Any]:
     with registry.SchemaRegistryClient({"url": served.url}) as made:
         yield made
-
-
-def avro(schema: Any) -> Any:
-    return registry.Schema(json.dumps(schema), "AVRO")
-
-
-def level(word: str) -> Any:
-    return registry.ServerConfig(compatibility=registry.ConfigCompatibilityLevel[word])
 
 
 def refused(status: int, call: Any, *arguments: Any, **options: Any) -> int:
@@ -107,43 +77,3 @@ def test_levels_are_held_to(client: Any) -> None:
         assert told.stdout.strip() == word
         client.clear_caches()
         assert client.get_config("s").compatibility_level == word
-
-
-def test_kill_9_takes_back_nothing(served: Served, tmp_path: Path) -> None:
-    numbers = {}
-    with registry.SchemaRegistryClient({"url": served.url}) as client:
-        for n in range(20):
-            schema = SCHEMA | {"name": f"W{n}"}
-            numbers[n] = client.register_schema(f"s{n}", avro(schema))
-        client.set_config("s3", level("FULL"))
-        served.kill()
-    again = Served(tmp_path / "journal")
-    with registry.SchemaRegistryClient({"url": again.url}) as client:
-        assert len(client.get_subjects()) == len(numbers)
-        for n, number in numbers.items():
-            assert json.loads(client.get_schema(number).schema_str)["name"] == f"W{n}"
-        assert client.get_config("s3").compatibility_level == "FULL"
-        fresh = client.register_schema("fresh", avro(SCHEMA))
-        assert fresh not in numbers.values()
-
-
-def test_our_kafka_and_confluent_s_client_meet_at_it(served: Served) -> None:
-    name = f"meet.{secrets.token_hex(4)}"
-    with (
-        Plain(url("kafka"), served.url) as plain,
-        sync.connect(f"{url('kafka')}?schema.registry.url={served.url}") as bus,
-    ):
-        schema = helio.schema(json.dumps(SCHEMA))
-        topic = bus.topic(name, schema, qos=helio.EVENT)
-        topic.publish({"a": 7}, key=b"k")
-        plain.write(name, SCHEMA, {"a": 8}, key="k")
-        assert plain.read(name, 2) == [(b"k", {"a": 7}), (b"k", {"a": 8})]
-        with topic.subscribe(start=helio.earliest()) as samples:
-            values = [samples.next(timeout=PATIENCE_S).value for _ in range(2)]
-        assert values == [{"a": 7}, {"a": 8}]
-        wider = helio.schema(json.dumps(WIDER))
-        bus.topic(name, wider, evolution="none").publish({"a": 0.5})
-        text = json.dumps(SCHEMA).replace('"int"', '"string"').replace("0", '""')
-        other = bus.topic(name, helio.schema(text), evolution="none")
-        with pytest.raises(helio.IncompatibleSchema, match="409"):
-            other.publish({"a": "x"})

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import PATIENCE_S, Probe
+from probe import TIMEOUT_S, Probe
 
 import heliograph as helio
 from heliograph import AckCode, State, sync
@@ -34,7 +34,7 @@ def probe(url: str, interfaces: Path) -> Iterator[Probe]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(PATIENCE_S)
+    assert ready.wait(TIMEOUT_S)
     yield there[0]
     there[1].call_soon_threadsafe(there[2].set)
     thread.join()
@@ -49,8 +49,8 @@ def test_commands_and_topics(url: str, probe: Probe) -> None:
         assert [each.axis for each in probe.ran] == [1, 2]
         with pytest.raises(helio.EncodeError, match="axis"):
             remote.cmd_move.set_start(axis=5)
-        assert remote.evt_summaryState.aget(timeout=PATIENCE_S).summaryState is State.ENABLED
-        assert remote.evt_summaryState.next(timeout=PATIENCE_S).summaryState is State.ENABLED
+        assert remote.evt_summaryState.aget(timeout=TIMEOUT_S).summaryState is State.ENABLED
+        assert remote.evt_summaryState.next(timeout=TIMEOUT_S).summaryState is State.ENABLED
         assert remote.evt_summaryState.get_oldest() is None
         with pytest.raises(helio.WaitTimeout):
             remote.evt_summaryState.next(timeout=0.01)
@@ -61,7 +61,7 @@ def test_commands_and_topics(url: str, probe: Probe) -> None:
         assert states == [State.ENABLED, State.DISABLED, State.STANDBY]
         seen = [value.summaryState for _, value in zip("12", remote.evt_summaryState, strict=False)]
         assert seen == [State.DISABLED, State.STANDBY]
-        assert told.wait(PATIENCE_S)
+        assert told.wait(TIMEOUT_S)
         assert heard == [0]
         assert remote.evt_summaryState.nqueued == remote.evt_summaryState.lost == 0
     with pytest.raises(helio.ClosedError):
@@ -72,7 +72,7 @@ def test_commands_and_topics(url: str, probe: Probe) -> None:
 def test_calls_that_go_on(url: str, probe: Probe) -> None:
     with sync.connect(url) as bus, sync.Remote(bus, "Probe", caller="alice") as remote:
         call = remote.cmd_hang.send(name="x")
-        assert call.next_ack(timeout=PATIENCE_S).progress == 0.25
+        assert call.next_ack(timeout=TIMEOUT_S).progress == 0.25
         assert not call.done
         assert call.cancel().ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandAborted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -120,6 +122,41 @@ def skip_where_it_cannot_run(returned: int, errors: str) -> None:
     if returned == SKIPPED:
         # tidy: allow(ignored-test): this machine has no Java, and the tests bring none.
         pytest.skip(errors.strip())
+
+
+@contextmanager
+def owner() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that lives until it is ended."""
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+        yield process
+
+
+def shared(kafka: Program, pid: int) -> subprocess.Popen[str]:
+    """Begins a start of the shared engine, for a process."""
+    return kafka.begin("start", "--json", "--shared", "--owner", str(pid))
+
+
+def started(starting: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a start has printed that succeeds."""
+    output, complaint = starting.communicate(timeout=4 * SECONDS)
+    skip_where_it_cannot_run(starting.returncode, complaint)
+    assert starting.returncode == 0, complaint
+    shown: dict[str, Any] = json.loads(output)
+    return shown
+
+
+def gone(folder: Path) -> Callable[[], object]:
+    """Whether a folder is empty."""
+    return lambda: not list(folder.iterdir())
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Waits for what nobody announces."""
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

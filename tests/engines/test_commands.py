@@ -6,13 +6,22 @@ import contextlib
 import json
 import os
 import signal
-import time
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conftest import FAILED, REFUSED, SECONDS, SKIPPED, Program, skip_where_it_cannot_run
+from conftest import (
+    FAILED,
+    REFUSED,
+    SECONDS,
+    SKIPPED,
+    Program,
+    skip_where_it_cannot_run,
+    until,
+)
+from lib.maven import Lock
 
 
 @pytest.fixture
@@ -100,17 +109,8 @@ def test_a_start_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def until(happened: Callable[[], object]) -> None:
-    """Waits for what nobody announces."""
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def killed_when(kafka: Program, folder: Path, happened: Callable[[], object]) -> None:
-    """A start that is killed where nothing of it can clean up."""
-    starting = kafka.begin("start", "--dir", str(folder))
+def killed_when(starting: subprocess.Popen[str], happened: Callable[[], object]) -> None:
+    """Kills a start where nothing of it can clean up."""
     until(lambda: happened() or starting.poll() is not None)
     starting.kill()
     _, complaint = starting.communicate(timeout=SECONDS)
@@ -120,7 +120,10 @@ def killed_when(kafka: Program, folder: Path, happened: Callable[[], object]) ->
 
 def test_what_a_killed_start_has_left_is_removed_by_stop(tmp_path: Path) -> None:
     kafka, folder = Program("kafka", {"TMPDIR": str(tmp_path)}), tmp_path / "engine"
-    killed_when(kafka, folder, lambda: (folder / "node-1").exists())
+    # A start waits for the cache, before it has written anything but its lock.
+    with Lock("kafka").cache():
+        starting = kafka.begin("start", "--dir", str(folder))
+        killed_when(starting, lambda: (folder / "begun.lock").exists())
     assert not (folder / "engine.json").exists()
     status = kafka("status", "--dir", str(folder))
     assert status.returncode == FAILED
@@ -129,7 +132,8 @@ def test_what_a_killed_start_has_left_is_removed_by_stop(tmp_path: Path) -> None
     assert not folder.exists()
     # What runs already ends, too.
     log = folder / "node-1" / "log" / "broker.log"
-    killed_when(kafka, folder, lambda: log.exists() and log.read_text())
+    starting = kafka.begin("start", "--dir", str(folder))
+    killed_when(starting, lambda: log.exists() and log.read_text())
     assert kafka("stop", "--dir", str(folder)).returncode == 0
     assert not folder.exists()
     until(lambda: not running_in(folder / "node-1"))
@@ -145,25 +149,20 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
-def made(file: Path) -> int | None:
-    """When a file was written, in nanoseconds; none where it is not there."""
-    with contextlib.suppress(FileNotFoundError):
-        return file.stat().st_mtime_ns
-    return None
-
-
 def test_one_start_at_a_time_and_none_beside_an_engine(tmp_path: Path) -> None:
     kafka, folder = Program("kafka", {"TMPDIR": str(tmp_path)}), tmp_path / "engine"
     # A start after one that was killed clears what that has left.
-    killed_when(kafka, folder, lambda: (folder / "node-1").exists())
-    written = folder / "node-1" / "server.properties"
-    left = made(written)
-    first = kafka.begin("start", "--dir", str(folder), "--json")
-    until(lambda: made(written) not in (None, left) or first.poll() is not None)
-    for command in ("start", "stop"):
-        second = kafka(command, "--dir", str(folder))
-        assert second.returncode == REFUSED, second.stderr
-        assert "somebody starts or stops" in second.stderr
+    left = folder / "node-1" / "left"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    (folder / "begun.lock").touch()
+    with Lock("kafka").cache():
+        first = kafka.begin("start", "--dir", str(folder), "--json")
+        until(lambda: not left.exists() or first.poll() is not None)
+        for command in ("start", "stop"):
+            second = kafka(command, "--dir", str(folder))
+            assert second.returncode == REFUSED, second.stderr
+            assert "somebody starts or stops" in second.stderr
     output, complaint = first.communicate(timeout=2 * SECONDS)
     assert first.returncode == 0, complaint
     brokers = json.loads(output)["brokers"]

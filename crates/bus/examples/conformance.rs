@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use helio_bus::conformance::{self, Connecting, Report};
+use helio_bus::conformance::{self, Report, UrlHarness};
 
 /// What stands around the tables in the page.
 const MARKS: (&str, &str) = ("<!-- tables -->\n", "<!-- end -->");
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     let held = |url: &String| {
         let report =
-            conformance::run(&Connecting::to(url), |check| check.name.starts_with(&prefix));
+            conformance::run(&UrlHarness::to(url), |check| check.name.starts_with(&prefix));
         (url.clone(), report)
     };
     let reports: Vec<(String, Report)> = urls.iter().map(held).collect();

@@ -8,16 +8,16 @@ use std::time::Duration;
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
 use crate::bell::{Bell, locked};
-use crate::bridge::{Bridge, EventSource};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, TopicError, TransportError};
+use crate::reactor::{EventSource, Reactor};
 use crate::topic::{SchemaText, Topic, TopicCore, TopicInfo, TopicSpec};
 use crate::transport::{self, Capabilities, Opening, Transport};
 use crate::url::BusUrl;
 use crate::waitset::WaitSet;
 
 /// How long an engine may take to tell who writes a topic, where somebody wants to know all of it.
-const INFO_PATIENCE: Duration = Duration::from_secs(10);
+const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One connection to one transport. Cloning shares it; it closes when the last clone and everything
 /// that was opened from it are gone, or by [`Bus::close`].
@@ -43,21 +43,21 @@ pub(crate) struct BusCore {
     pub(crate) producer: ProducerName,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) url: BusUrl,
-    topics: Mutex<HashMap<TopicName, Arc<Place>>>,
+    topics: Mutex<HashMap<TopicName, Arc<TopicHandles>>>,
     closed: AtomicBool,
-    bridge: Mutex<Option<Arc<Bridge>>>,
+    bridge: Mutex<Option<Arc<Reactor>>>,
     tokens: AtomicU64,
 }
 
 /// A topic's handles, by who publishes. Who opens one holds the first lock meanwhile: a transport
 /// is asked for a topic once, and nobody waits who opens another.
 #[derive(Default)]
-struct Place {
+struct TopicHandles {
     opening: Mutex<()>,
     open: Mutex<HashMap<ProducerName, Weak<TopicCore>>>,
 }
 
-impl Place {
+impl TopicHandles {
     fn is_open(&self) -> bool {
         locked(&self.open).values().any(|topic| topic.strong_count() > 0)
     }
@@ -294,7 +294,7 @@ impl Bus {
             schemas: topic.schemas()?,
             partitions: topic.partitions()?,
             carried: topic.carried()?,
-            writers: crate::watch::newest_within(&*topic, &*self.core.clock, INFO_PATIENCE)?,
+            writers: crate::status_events::newest_within(&*topic, &*self.core.clock, INFO_TIMEOUT)?,
         }))
     }
 
@@ -392,7 +392,8 @@ impl BusCore {
                 .open_topic(name)?
                 .ok_or_else(|| TopicError::NoSuchTopic(name.clone()))?,
         };
-        let core = Arc::new(TopicCore::new(key.clone(), found, Arc::clone(self)));
+        let (name, producer) = key.clone();
+        let core = Arc::new(TopicCore::new(name, producer, found, Arc::clone(self)));
         let mut open = locked(&place.open);
         open.retain(|_, topic| topic.strong_count() > 0);
         open.insert(key.1, Arc::downgrade(&core));
@@ -405,7 +406,7 @@ impl BusCore {
     }
 
     /// A topic's place. Places that nobody uses any more are forgotten.
-    fn place(&self, name: &TopicName) -> Arc<Place> {
+    fn place(&self, name: &TopicName) -> Arc<TopicHandles> {
         let mut topics = locked(&self.topics);
         if let Some(place) = topics.get(name) {
             return Arc::clone(place);
@@ -424,13 +425,13 @@ impl BusCore {
     }
 
     /// The one thread that waits for all asynchronous subscriptions, started when first needed.
-    pub(crate) fn bridge(&self) -> Result<Arc<Bridge>, TransportError> {
+    pub(crate) fn bridge(&self) -> Result<Arc<Reactor>, TransportError> {
         let mut bridge = locked(&self.bridge);
         if let Some(bridge) = &*bridge {
             return Ok(Arc::clone(bridge));
         }
         let bell: Arc<dyn Bell> = self.transport.bell()?;
-        let started = Bridge::start(bell, &self.transport.capabilities().transport)?;
+        let started = Reactor::start(bell, &self.transport.capabilities().transport)?;
         *bridge = Some(Arc::clone(&started));
         Ok(started)
     }

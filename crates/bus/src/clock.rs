@@ -23,7 +23,7 @@ pub trait Clock: Send + Sync + 'static {
 
 /// For how long a looked-up difference between TAI and UTC is trusted: leap seconds come at the end
 /// of an hour at the earliest, so the cache never reaches over one.
-const OFFSET_FOR: i64 = 3600 * 1_000_000_000;
+const UTC_OFFSET_CACHE_NANOS: i64 = 3600 * 1_000_000_000;
 
 /// The operating system's clock (`CLOCK_REALTIME`), with the leap second offset cached by the hour.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl SystemClock {
     }
 
     fn offset(&self, unix: i64) -> i64 {
-        let hour = unix.div_euclid(OFFSET_FOR);
+        let hour = unix.div_euclid(UTC_OFFSET_CACHE_NANOS);
         let cached = self.cached.load(Ordering::Relaxed);
         if cached >> OFFSET_BITS == hour {
             return (cached & ((1 << OFFSET_BITS) - 1)) * 1_000_000_000;

@@ -89,19 +89,19 @@ impl Evolution {
         let wrong: Vec<&Difference> =
             report.differences.iter().filter(|d| !allows(d.level)).collect();
         let mut reason = format!("the policy is {self}, and it differs in");
-        for (n, difference) in wrong.iter().take(MAX_TOLD).enumerate() {
+        for (n, difference) in wrong.iter().take(MAX_LISTED_DIFFERENCES).enumerate() {
             reason.push_str(if n == 0 { " " } else { ", " });
             reason.push_str(&difference.to_string());
         }
-        if wrong.len() > MAX_TOLD {
-            reason.push_str(&format!(" and {} more", wrong.len() - MAX_TOLD));
+        if wrong.len() > MAX_LISTED_DIFFERENCES {
+            reason.push_str(&format!(" and {} more", wrong.len() - MAX_LISTED_DIFFERENCES));
         }
         Err(reason)
     }
 }
 
 /// The most differences that a refusal lists: it is one line.
-const MAX_TOLD: usize = 3;
+const MAX_LISTED_DIFFERENCES: usize = 3;
 
 impl fmt::Display for Evolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,7 +120,7 @@ impl FromStr for Evolution {
 
 /// Whether a topic keeps old samples for readers that come later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum StoredHistory {
     No,
     Yes,
 }
@@ -128,7 +128,7 @@ pub(crate) enum Kept {
 /// Holds a publisher's schema against one that the topic has; the error is the reason.
 pub(crate) fn may_write(
     policy: Option<Evolution>,
-    kept: Kept,
+    kept: StoredHistory,
     old: &Schema,
     new: &Schema,
 ) -> Result<(), String> {
@@ -138,7 +138,7 @@ pub(crate) fn may_write(
     let (old_id, forward) = (old.id(), Resolution::new(new, old));
     forward
         .map_err(|error| format!("readers of the schema {old_id} could not read it: {error}"))?;
-    if kept == Kept::Yes {
+    if kept == StoredHistory::Yes {
         let backward = Resolution::new(old, new);
         backward.map_err(|error| {
             format!("its readers could not read what the schema {old_id} wrote: {error}")
@@ -164,7 +164,7 @@ pub(crate) fn may_read(
 
 /// When a schema came to a topic that a subscription meets it on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum SchemaOrder {
     /// Before the subscription's own.
     Before,
     /// After the subscription's own.
@@ -177,7 +177,7 @@ pub(crate) enum Came {
 /// be resolved is another question.
 pub(crate) fn may_meet(
     policy: Option<Evolution>,
-    came: Came,
+    came: SchemaOrder,
     written: &Schema,
     reader: &Schema,
 ) -> Result<(), String> {
@@ -185,9 +185,9 @@ pub(crate) fn may_meet(
     let as_new = || policy.told(written, reader, Level::is_backward);
     let as_old = || policy.told(reader, written, Level::is_forward);
     match (policy, came) {
-        (Evolution::Backward | Evolution::Full, Came::Before) => as_new(),
-        (Evolution::Forward | Evolution::Full, Came::After) => as_old(),
-        (Evolution::Full, Came::Meanwhile) => as_new().or_else(|_| as_old()),
+        (Evolution::Backward | Evolution::Full, SchemaOrder::Before) => as_new(),
+        (Evolution::Forward | Evolution::Full, SchemaOrder::After) => as_old(),
+        (Evolution::Full, SchemaOrder::Meanwhile) => as_new().or_else(|_| as_old()),
         _ => Ok(()),
     }
 }
@@ -215,11 +215,11 @@ mod tests {
         };
         let names = ["a", "b", "c", "d", "e"];
         let (old, new) = (of(&names, int), of(&names, double));
-        assert_eq!(may_write(Some(Evolution::Backward), Kept::Yes, &old, &new), Ok(()));
-        let told = may_write(Some(Evolution::Full), Kept::No, &old, &new).unwrap_err();
+        assert_eq!(may_write(Some(Evolution::Backward), StoredHistory::Yes, &old, &new), Ok(()));
+        let told = may_write(Some(Evolution::Full), StoredHistory::No, &old, &new).unwrap_err();
         assert!(told.contains("a: type int -> double (backward), b: "), "{told}");
         assert!(told.ends_with("and 2 more"), "{told}");
-        assert!(may_write(None, Kept::No, &old, &new).unwrap_err().contains("a: "));
+        assert!(may_write(None, StoredHistory::No, &old, &new).unwrap_err().contains("a: "));
         assert!(may_read(Some(Evolution::Backward), &new, &old).is_err());
         assert_eq!(may_read(Some(Evolution::None), &new, &old), Ok(()));
     }
@@ -233,9 +233,12 @@ mod tests {
             let refused = |came| may_meet(policy, came, &wide, &narrow).is_err();
             let before = matches!(policy, Some(Evolution::Backward | Evolution::Full));
             let after = matches!(policy, Some(Evolution::Forward | Evolution::Full));
-            assert_eq!([refused(Came::Before), refused(Came::After)], [before, after]);
-            assert_eq!(may_meet(policy, Came::Before, &narrow, &wide), Ok(()));
-            assert_eq!(may_meet(policy, Came::After, &narrow, &wide), Ok(()));
+            assert_eq!(
+                [refused(SchemaOrder::Before), refused(SchemaOrder::After)],
+                [before, after]
+            );
+            assert_eq!(may_meet(policy, SchemaOrder::Before, &narrow, &wide), Ok(()));
+            assert_eq!(may_meet(policy, SchemaOrder::After, &narrow, &wide), Ok(()));
         }
         let names = |names: &[&str]| {
             let add = |record: RecordSpec, name: &&str| record.field(name, int()).default(0);
@@ -244,9 +247,11 @@ mod tests {
         // Whoever has more fields is newer, or a reader of one that is gone.
         let (less, more) = (names(&["a"]), names(&["a", "b"]));
         let full = |came| may_meet(Some(Evolution::Full), came, &less, &more).is_ok();
-        assert!(full(Came::Before) && full(Came::Meanwhile) && !full(Came::After));
-        assert!(may_meet(Some(Evolution::Full), Came::Meanwhile, &wide, &narrow).is_err());
-        let told = may_meet(Some(Evolution::Full), Came::After, &wide, &narrow).unwrap_err();
+        assert!(
+            full(SchemaOrder::Before) && full(SchemaOrder::Meanwhile) && !full(SchemaOrder::After)
+        );
+        assert!(may_meet(Some(Evolution::Full), SchemaOrder::Meanwhile, &wide, &narrow).is_err());
+        let told = may_meet(Some(Evolution::Full), SchemaOrder::After, &wide, &narrow).unwrap_err();
         assert_eq!(told, "the policy is full, and it differs in a: type int -> double (backward)");
     }
 }

@@ -6,7 +6,7 @@ use helio_core::qos::Guarantee;
 use helio_core::{HeadersRef, Producer};
 
 use crate::error::{PublishError, TransportError};
-use crate::publishing::{PendingReceipt, Publishing};
+use crate::receipts::{PendingPublish, PendingReceipt};
 use crate::topic::TopicCore;
 use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 
@@ -64,7 +64,7 @@ impl Forwarder {
         &mut self,
         sample: &SampleRef<'_>,
         headers: HeadersRef<'_>,
-    ) -> Result<Publishing, PublishError> {
+    ) -> Result<PendingPublish, PublishError> {
         self.writer.identify(sample.producer.incarnation, sample.sequence)?;
         let record = Record {
             key: sample.key,
@@ -75,7 +75,7 @@ impl Forwarder {
             trace: sample.trace,
             headers,
         };
-        Ok(Publishing::from(Ok(self.writer.publish(&record, self.guarantee)?)))
+        Ok(PendingPublish::from(Ok(self.writer.publish(&record, self.guarantee)?)))
     }
 
     /// Publishes under another guarantee than the topic's, as far as the transport has it.

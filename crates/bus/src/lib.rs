@@ -28,9 +28,9 @@
 //! executor: one thread a bus turns the transport's bells into wake-ups, or the program's own event
 //! loop does ([`Bus::event_source`]).
 
+mod backpressure;
 mod batch;
 mod bell;
-mod bridge;
 mod bus;
 mod clock;
 pub mod conformance;
@@ -39,13 +39,14 @@ mod event;
 mod evolution;
 mod forwarder;
 mod interfaces;
-mod many;
+mod parallel;
 mod partitioner;
 mod promise;
 mod publisher;
-mod publishing;
+mod reactor;
+mod receipts;
 mod resolve;
-mod room;
+mod status_events;
 mod subscribe;
 mod subscription;
 mod topic;
@@ -54,11 +55,9 @@ pub mod transport;
 mod typed;
 mod url;
 mod waitset;
-mod watch;
 
 pub use batch::Batch;
 pub use bell::{Bell, LocalBell, Waiters};
-pub use bridge::EventSource;
 pub use bus::{Builder, Bus};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};
@@ -73,10 +72,12 @@ pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,
 };
 pub use interfaces::{InterfacesError, read_component, read_interfaces};
-pub use many::beside_each_other;
+pub use parallel::parallel_map;
 pub use partitioner::partition_of;
 pub use publisher::{Batching, Message, Publisher, PublisherStats};
-pub use publishing::{Outcome, PendingReceipt, Publishing, Ticket, pending_receipt};
+pub use reactor::EventSource;
+pub use receipts::{Outcome, PendingPublish, PendingReceipt, ReceiptSender, pending_receipt};
+pub use status_events::MAX_DEADLINE_KEYS;
 pub use subscribe::{Lagging, Start, Stats, Subscribe};
 pub use subscription::{EventRef, Next, Subscription};
 pub use topic::{SchemaText, Topic, TopicInfo, TopicSpec};
@@ -84,4 +85,3 @@ pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef, WriterInfo}
 pub use typed::{Received, TypedEvent, TypedSubscription, TypedTopic};
 pub use url::BusUrl;
 pub use waitset::{Member, MemberError, WaitSet, WaitSetWaker};
-pub use watch::MAX_DEADLINE_KEYS;

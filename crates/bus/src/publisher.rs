@@ -7,12 +7,12 @@ use std::time::Duration;
 use helio_core::qos::{Guarantee, Overload, Ownership};
 use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
+use crate::backpressure::{Counters, WriterSlot};
 use crate::clock::Clock;
 use crate::error::{PublishError, TopicError, TransportError};
 use crate::event::Incompatible;
 use crate::partitioner::partition_of;
-use crate::publishing::{PendingReceipt, Publishing};
-use crate::room::{Counters, Slot};
+use crate::receipts::{PendingPublish, PendingReceipt};
 use crate::topic::TopicCore;
 use crate::transport::{Receipt, Record, WriterRequest};
 
@@ -110,7 +110,7 @@ impl<'a> Message<'a> {
 /// The writers of one producer of one bus on one topic, one a partition, opened when first needed.
 pub(crate) struct Writers {
     topic: Arc<TopicCore>,
-    slots: Vec<OnceLock<Arc<Slot>>>,
+    slots: Vec<OnceLock<Arc<WriterSlot>>>,
     opening: std::sync::Mutex<()>,
     counters: Arc<Counters>,
 }
@@ -133,7 +133,7 @@ impl Writers {
         Ok(writers)
     }
 
-    fn slot(&self, partition: u32) -> Result<&Arc<Slot>, TransportError> {
+    fn slot(&self, partition: u32) -> Result<&Arc<WriterSlot>, TransportError> {
         let cell = &self.slots[partition as usize];
         if let Some(slot) = cell.get() {
             return Ok(slot);
@@ -146,7 +146,7 @@ impl Writers {
         let request = WriterRequest { producer: &self.topic.producer, partition };
         let transport = &bus.transport.capabilities().transport;
         let counters = Arc::clone(&self.counters);
-        let slot = Slot::open(&*self.topic.transport, &request, transport, counters)?;
+        let slot = WriterSlot::open(&*self.topic.transport, &request, transport, counters)?;
         Ok(cell.get_or_init(|| slot))
     }
 
@@ -154,7 +154,7 @@ impl Writers {
         self.open_slots().for_each(|slot| slot.close());
     }
 
-    fn open_slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    fn open_slots(&self) -> impl Iterator<Item = &Arc<WriterSlot>> {
         self.slots.iter().filter_map(OnceLock::get)
     }
 }
@@ -189,7 +189,7 @@ pub struct PublisherStats {
 /// ```
 #[derive(Clone)]
 pub struct Publisher {
-    terms: Terms,
+    terms: PublishTerms,
     writers: Arc<Writers>,
     topic: Arc<TopicCore>,
     schema: SchemaId,
@@ -199,7 +199,7 @@ pub struct Publisher {
 /// What every publish asks for, in one place: at a few samples a second each step from one object
 /// to the next costs a trip to memory.
 #[derive(Clone)]
-struct Terms {
+struct PublishTerms {
     partitions: u32,
     guarantee: Guarantee,
     overload: Overload,
@@ -207,13 +207,13 @@ struct Terms {
     offered: Guarantee,
     clock: Arc<dyn Clock>,
     /// The writer, where there is one partition only.
-    single: Option<Arc<Slot>>,
+    single: Option<Arc<WriterSlot>>,
 }
 
 impl Publisher {
     pub(crate) fn new(writers: Arc<Writers>, topic: Arc<TopicCore>, schema: SchemaId) -> Self {
         let qos = topic.transport.qos();
-        let terms = Terms {
+        let terms = PublishTerms {
             partitions: qos.partitions,
             guarantee: qos.guarantee,
             overload: qos.overload,
@@ -227,16 +227,16 @@ impl Publisher {
     /// Publishes one sample. The transport has taken it, or it is decided that it does not, when
     /// this returns; only with the policy `block` and a full queue the sample waits in what is
     /// returned.
-    pub fn publish(&self, message: Message<'_>) -> Publishing {
+    pub fn publish(&self, message: Message<'_>) -> PendingPublish {
         match self.slot(&message).and_then(|slot| Ok((slot, self.guarantee(&message)?))) {
             Ok((slot, guarantee)) => {
                 slot.publish(&self.record(&message), guarantee, self.overload())
             }
-            Err(error) => Publishing::done(Err(error)),
+            Err(error) => PendingPublish::done(Err(error)),
         }
     }
 
-    fn slot(&self, message: &Message<'_>) -> Result<&Arc<Slot>, PublishError> {
+    fn slot(&self, message: &Message<'_>) -> Result<&Arc<WriterSlot>, PublishError> {
         match &self.terms.single {
             Some(slot) if message.partition.is_none() => Ok(slot),
             _ => Ok(self.writers.slot(self.partition(message)?)?),
@@ -246,14 +246,14 @@ impl Publisher {
     /// The same for threads that must not be held up, such as an event loop's: `None` where files
     /// would have to be opened or another thread or process waited for longer than a millisecond,
     /// and then nothing was done: [`publish`](Self::publish) it from another thread.
-    pub fn try_publish(&self, message: Message<'_>) -> Option<Publishing> {
+    pub fn try_publish(&self, message: Message<'_>) -> Option<PendingPublish> {
         let found = self.partition(&message).and_then(|p| Ok((p, self.guarantee(&message)?)));
         match found {
             Ok((partition, guarantee)) => {
                 let slot = self.writers.slots[partition as usize].get()?;
                 slot.try_publish(&self.record(&message), guarantee, self.overload())
             }
-            Err(error) => Some(Publishing::done(Err(error))),
+            Err(error) => Some(PendingPublish::done(Err(error))),
         }
     }
 
@@ -273,7 +273,7 @@ impl Publisher {
     /// append a partition. Each partition's samples are taken up to the first that cannot be; the
     /// guarantee is the topic's.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
-        let Terms { partitions, guarantee, .. } = self.terms;
+        let PublishTerms { partitions, guarantee, .. } = self.terms;
         let mut batching = Batching::default();
         let asked = messages.iter().filter_map(|message| message.guarantee);
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
@@ -320,7 +320,7 @@ impl Publisher {
             Err(error) => (error.taken, error.last, Some(error.cause)),
         };
         batching.taken += taken;
-        batching.last.extend(last.map(|published| Publishing::from(Ok(published))));
+        batching.last.extend(last.map(|published| PendingPublish::from(Ok(published))));
         match cause {
             None => {}
             Some(PublishError::Full { .. }) => {
@@ -460,7 +460,7 @@ impl std::fmt::Debug for Publisher {
 #[derive(Debug, Default)]
 pub struct Batching {
     taken: usize,
-    last: Vec<Publishing>,
+    last: Vec<PendingPublish>,
     failed: Option<PublishError>,
 }
 
@@ -486,7 +486,7 @@ impl Batching {
     /// # Errors
     /// The first failure; [`Batching::taken`] tells how many samples were taken nevertheless.
     pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
-        let outcomes: Vec<_> = self.last.into_iter().map(Publishing::wait).collect();
+        let outcomes: Vec<_> = self.last.into_iter().map(PendingPublish::wait).collect();
         let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
         match self.failed {
             None => Ok(receipts),

@@ -8,13 +8,13 @@ use helio_core::qos::History;
 use helio_core::{Resolution, Schema, SchemaId, confluent};
 
 use crate::error::{TopicError, TransportError};
-use crate::evolution::{Came, Evolution, Kept, may_meet, may_read, may_write};
+use crate::evolution::{Evolution, SchemaOrder, StoredHistory, may_meet, may_read, may_write};
 use crate::topic::{SchemaText, TopicCore};
 use crate::transport::{Declared, RegisterError, Transport};
 
 /// How often a declaration is begun anew because others have declared theirs meanwhile: more
 /// processes than that do not start on one topic in one moment.
-const MAX_ROUNDS: usize = 64;
+const MAX_DECLARE_ATTEMPTS: usize = 64;
 
 /// Declares a publisher's schema for a topic, after holding it against those that the topic has.
 pub(crate) fn declare(
@@ -26,11 +26,11 @@ pub(crate) fn declare(
         return Ok(());
     }
     let kept = match topic.transport.qos().history {
-        History::None => Kept::No,
-        _ => Kept::Yes,
+        History::None => StoredHistory::No,
+        _ => StoredHistory::Yes,
     };
     let mut checked = 0;
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..MAX_DECLARE_ATTEMPTS {
         let known = topic.transport.schemas()?;
         if known.contains(&schema.id) {
             return register(topic, schema);
@@ -92,16 +92,16 @@ pub(crate) struct Resolver {
     /// The schemas that the topic had before its own when it was opened.
     before: Vec<SchemaId>,
     /// What those are that it did not have.
-    others: Came,
+    others: SchemaOrder,
     plans: HashMap<SchemaId, Plan>,
     hot: SchemaId,
     scratch: Vec<u8>,
-    telling: Telling,
+    telling: UndecodableReports,
 }
 
 /// How often a schema that cannot be read is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Telling {
+pub(crate) enum UndecodableReports {
     /// With its first sample.
     Once,
     /// With each sample: for who answers each, and therefore is not refused when it opens.
@@ -121,14 +121,14 @@ enum Plan {
 
 /// A sample that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum Unreadable {
     /// For a reason that is to be told.
     Told(String),
     /// Because of its schema, which was told before.
     Again,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Told(reason) => reason,
@@ -150,14 +150,15 @@ fn bytes_reason(payload: &[u8]) -> String {
 }
 
 /// The most schemas of one topic that a subscription keeps plans for.
-const MAX_PLANS: usize = 1024;
+const MAX_RESOLUTION_PLANS: usize = 1024;
 
 impl Resolver {
     /// A resolver to a subscription's schema, which is held to the policy.
     pub(crate) fn new(
         topic: &Arc<TopicCore>,
         schema: &SchemaText,
-        (policy, telling): (Option<Evolution>, Telling),
+        policy: Option<Evolution>,
+        telling: UndecodableReports,
     ) -> Result<Self, TopicError> {
         let target = parse(topic, schema)?;
         let mut before = topic.transport.schemas()?;
@@ -165,16 +166,16 @@ impl Resolver {
             Some(own) => {
                 // What it can read may be written again, whatever came later.
                 before.truncate(own);
-                Came::After
+                SchemaOrder::After
             }
             None => {
                 if let Some(newest) = before.last()
-                    && telling == Telling::Once
+                    && telling == UndecodableReports::Once
                 {
                     may_read(policy, &stored(topic, *newest)?, &target)
                         .map_err(|reason| incompatible(topic, schema, reason))?;
                 }
-                Came::Meanwhile
+                SchemaOrder::Meanwhile
             }
         };
         let (id, plans) = (schema.id, HashMap::from([(schema.id, Plan::Copy)]));
@@ -188,12 +189,12 @@ impl Resolver {
         transport: &dyn Transport,
         schema: SchemaId,
         payload: &'a [u8],
-    ) -> Result<(SchemaId, &'a [u8]), Unread> {
+    ) -> Result<(SchemaId, &'a [u8]), Unreadable> {
         if schema == self.id {
             return Ok((schema, payload));
         }
         if schema != self.hot {
-            self.learn(transport, schema, payload).map_err(Unread::Told)?;
+            self.learn(transport, schema, payload).map_err(Unreadable::Told)?;
             self.hot = schema;
         }
         match self.plans.get_mut(&schema) {
@@ -201,15 +202,15 @@ impl Resolver {
             Some(Plan::Rewrite(resolution)) => {
                 self.scratch.clear();
                 let rewritten = resolution.transcode(payload, &mut self.scratch);
-                rewritten.map_err(|error| Unread::Told(error.to_string()))?;
+                rewritten.map_err(|error| Unreadable::Told(error.to_string()))?;
                 Ok((self.id, &self.scratch))
             }
             Some(Plan::Impossible(reason)) => {
                 let told = match self.telling {
-                    Telling::Once => reason.take(),
-                    Telling::Each => reason.clone(),
+                    UndecodableReports::Once => reason.take(),
+                    UndecodableReports::Each => reason.clone(),
                 };
-                Err(told.map_or(Unread::Again, Unread::Told))
+                Err(told.map_or(Unreadable::Again, Unreadable::Told))
             }
             Some(Plan::Unknown { samples }) => {
                 *samples += 1;
@@ -217,12 +218,12 @@ impl Resolver {
                 if samples.is_power_of_two() {
                     self.hot = self.id;
                 }
-                if *samples > 1 && self.telling == Telling::Once {
-                    return Err(Unread::Again);
+                if *samples > 1 && self.telling == UndecodableReports::Once {
+                    return Err(Unreadable::Again);
                 }
-                Err(Unread::Told(format!("nobody has put the text of the schema {schema}")))
+                Err(Unreadable::Told(format!("nobody has put the text of the schema {schema}")))
             }
-            None => Err(Unread::Told("the schema has no plan".to_owned())),
+            None => Err(Unreadable::Told("the schema has no plan".to_owned())),
         }
     }
 
@@ -237,7 +238,7 @@ impl Resolver {
             Some(_) => return Ok(()),
             None => 0,
         };
-        if self.plans.len() >= MAX_PLANS {
+        if self.plans.len() >= MAX_RESOLUTION_PLANS {
             self.plans.retain(|id, _| *id == self.id);
         }
         let text = transport.schema(schema).map_err(|error: TransportError| error.to_string())?;
@@ -256,7 +257,7 @@ impl Resolver {
             Err(error) => return Plan::Impossible(Some(format!("its schema is damaged: {error}"))),
         };
         let before = self.before.contains(&written.id());
-        let came = if before { Came::Before } else { self.others };
+        let came = if before { SchemaOrder::Before } else { self.others };
         if let Err(reason) = may_meet(self.policy, came, &written, &self.target) {
             return Plan::Impossible(Some(format!("of its schema {}: {reason}", written.id())));
         }

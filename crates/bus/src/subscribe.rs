@@ -7,7 +7,7 @@ use bytes::Bytes;
 use helio_core::Tai;
 use helio_core::qos::Overload;
 
-use crate::resolve::Telling;
+use crate::resolve::UndecodableReports;
 use crate::transport::{Begin, Support};
 
 /// Where a subscription begins.
@@ -115,7 +115,7 @@ pub struct Subscribe {
     pub(crate) lifespan: Option<Duration>,
     pub(crate) writers: Support,
     pub(crate) as_written: Support,
-    pub(crate) undecodable: Telling,
+    pub(crate) undecodable: UndecodableReports,
 }
 
 impl Subscribe {
@@ -132,7 +132,7 @@ impl Subscribe {
             lifespan: None,
             writers: Support::No,
             as_written: Support::No,
-            undecodable: Telling::Once,
+            undecodable: UndecodableReports::Once,
         }
     }
 
@@ -206,7 +206,7 @@ impl Subscribe {
     /// topic's newest schema is.
     #[must_use]
     pub fn each_undecodable(mut self) -> Self {
-        self.undecodable = Telling::Each;
+        self.undecodable = UndecodableReports::Each;
         self
     }
 }

@@ -18,31 +18,31 @@ use helio_core::{SchemaId, TopicName};
 
 use crate::batch::Batch;
 use crate::bell::Bell;
-use crate::bridge::Bridge;
 use crate::clock::Clock;
 use crate::error::{ReadError, TopicError, TransportError};
 use crate::event::{Event, Fenced, Gap, GapCause, Sample, Undecodable};
 use crate::evolution::Evolution;
-use crate::resolve::{Resolver, Unread};
+use crate::reactor::Reactor;
+use crate::resolve::{Resolver, Unreadable};
+use crate::status_events::{Deadlines, LivelinessMonitor};
 use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
 use crate::topic::{SchemaText, TopicCore};
-use crate::tracker::{Tracker, Verdict};
+use crate::tracker::{SampleStatus, Tracker};
 use crate::transport::{
     Armed, GroupRequest, HistorySupport, Item, Origin, OwnerOrder, Position, Reader, ReaderRequest,
     SampleRef, Support, Transport, TransportTopic,
 };
-use crate::watch::{Deadlines, WriterWatch};
 
 /// Items taken from the transport at once where samples are gathered.
-const GATHER: usize = 4096;
+const CONFLATE_BATCH_ITEMS: usize = 4096;
 /// Samples that are filtered out in one look before it gives others their turn.
-const PASSES: usize = 4096;
+const MAX_SKIPPED_PER_POLL: usize = 4096;
 /// The most keys that conflation gathers before it hands out.
 const MAX_CONFLATED_KEYS: usize = 65_536;
 /// How often it is looked whether an engine has answered who owns a topic.
-const ASKED: Duration = Duration::from_millis(2);
+const OWNER_ANSWER_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// After how long it is asked again whether those are replaced owners that were taken for some.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const OWNER_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a visitor gets: samples without a copy, and everything else.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct Subscription {
     token: u64,
     in_group: Support,
     bell: Option<Arc<dyn Bell>>,
-    bridge: Option<Arc<Bridge>>,
+    bridge: Option<Arc<Reactor>>,
     ended: bool,
 }
 
@@ -83,7 +83,7 @@ struct State {
     shed_below: u16,
     lifespan: Option<Duration>,
     deadlines: Option<Deadlines>,
-    writers: Option<WriterWatch>,
+    writers: Option<LivelinessMonitor>,
     resolver: Option<Resolver>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
@@ -97,17 +97,17 @@ struct State {
     /// A sample that may be a replaced owner's, since when the engine is asked that: what lies
     /// behind it waits.
     undecided: Option<(Sample, Instant)>,
-    gathered: Gathered,
+    gathered: Conflated,
 }
 
 /// The newest sample of each key, in the order in which they were last written.
 #[derive(Default)]
-struct Gathered {
+struct Conflated {
     newest: HashMap<Bytes, usize>,
     samples: Vec<Option<Sample>>,
 }
 
-impl Gathered {
+impl Conflated {
     /// Keeps a sample; true where it replaced one of its key.
     fn keep(&mut self, sample: Sample) -> bool {
         let place = self.samples.len();
@@ -118,7 +118,7 @@ impl Gathered {
 
     /// Forgets the places of samples that were replaced, where they are many.
     fn compact(&mut self) {
-        if self.samples.len() <= 2 * self.newest.len() + GATHER {
+        if self.samples.len() <= 2 * self.newest.len() + CONFLATE_BATCH_ITEMS {
             return;
         }
         self.samples.retain(Option::is_some);
@@ -146,7 +146,7 @@ impl Subscription {
             Some((schema, policy))
                 if !options.as_written.is_yes() && schema.id != SchemaId::BYTES =>
             {
-                Some(Resolver::new(topic, schema, (policy, options.undecodable))?)
+                Some(Resolver::new(topic, schema, policy, options.undecodable)?)
             }
             _ => None,
         };
@@ -156,7 +156,7 @@ impl Subscription {
             ReaderRequest { from: options.start.begin(), partitions: &options.partitions, group };
         let reader = topic.transport.reader(&request)?;
         let qos = topic.transport.qos();
-        let watch = options.writers.is_yes().then(|| WriterWatch::new(qos.liveliness));
+        let watch = options.writers.is_yes().then(|| LivelinessMonitor::new(qos.liveliness));
         let state = State {
             name: topic.name.clone(),
             tracker: match qos.ownership {
@@ -180,7 +180,7 @@ impl Subscription {
             failed: None,
             pending: VecDeque::new(),
             undecided: None,
-            gathered: Gathered::default(),
+            gathered: Conflated::default(),
         };
         let token = topic.bus.token();
         let topic = Arc::clone(topic);
@@ -195,7 +195,7 @@ impl Subscription {
     /// [`ReadError`].
     pub fn try_next(&mut self) -> Result<Option<Event>, ReadError> {
         let Self { reader, state, topic, .. } = self;
-        for _ in 0..PASSES {
+        for _ in 0..MAX_SKIPPED_PER_POLL {
             if let Some(event) = state.pending.pop_front() {
                 return Ok(Some(event));
             }
@@ -342,7 +342,7 @@ impl Subscription {
     pub(crate) fn due(&self) -> Option<Instant> {
         let state = &self.state;
         let deadline = state.deadlines.as_ref().map(Deadlines::next);
-        let writers = state.writers.as_ref().map(WriterWatch::next);
+        let writers = state.writers.as_ref().map(LivelinessMonitor::next);
         let next = match (deadline, writers) {
             (None, None) => return None,
             (one, other) => one.unwrap_or(Duration::MAX).min(other.unwrap_or(Duration::MAX)),
@@ -352,7 +352,7 @@ impl Subscription {
 
     pub(crate) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Result<Armed, TransportError> {
         if self.state.undecided.is_some() {
-            return Ok(Armed::Recheck(ASKED));
+            return Ok(Armed::Recheck(OWNER_ANSWER_POLL_INTERVAL));
         }
         self.reader.arm(bell, self.token)
     }
@@ -570,7 +570,7 @@ impl State {
                 self.stats.lost += gap.lost;
                 sink(EventRef::Other(Event::Gap(gap)))
             }
-            Item::Anew(partition) => {
+            Item::Recreated(partition) => {
                 self.tracker.forget(partition);
                 ControlFlow::Continue(())
             }
@@ -605,11 +605,12 @@ impl State {
         &mut self,
         sample: &SampleRef<'_>,
         asked: Option<Instant>,
-    ) -> Result<Verdict, Instant> {
+    ) -> Result<SampleStatus, Instant> {
         let verdict = self.tracker.check(sample);
-        let Verdict::Outranked { told } = verdict else { return Ok(verdict) };
+        let SampleStatus::Outranked { told } = verdict else { return Ok(verdict) };
         let since = asked.unwrap_or_else(Instant::now);
-        let fresh = if told { since.checked_sub(ASK_AGAIN).unwrap_or(since) } else { since };
+        let fresh =
+            if told { since.checked_sub(OWNER_QUERY_INTERVAL).unwrap_or(since) } else { since };
         Ok(match self.owners.owners_in_order(sample.producer, fresh) {
             OwnerOrder::No => self.tracker.let_in(sample),
             OwnerOrder::Yes => self.tracker.fence(sample),
@@ -641,8 +642,8 @@ impl State {
         };
         match verdict {
             // What outranks was let in.
-            Verdict::Deliver | Verdict::Outranked { .. } => {}
-            Verdict::DeliverAfterHole { from } => {
+            SampleStatus::Deliver | SampleStatus::Outranked { .. } => {}
+            SampleStatus::DeliverAfterHole { from } => {
                 let (producer, to) = (sample.producer.clone(), sample.sequence);
                 self.stats.lost += to - from;
                 let cause = GapCause::Sequence { producer, from, to };
@@ -652,15 +653,15 @@ impl State {
                     return ControlFlow::Break(());
                 }
             }
-            Verdict::Duplicate => {
+            SampleStatus::Duplicate => {
                 self.stats.duplicates += 1;
                 return ControlFlow::Continue(());
             }
-            Verdict::Fenced => {
+            SampleStatus::Fenced => {
                 self.stats.fenced += 1;
                 return ControlFlow::Continue(());
             }
-            Verdict::FencedFirst { newer } => {
+            SampleStatus::FencedFirst { newer } => {
                 self.stats.fenced += 1;
                 let (partition, producer) = (sample.partition, sample.producer.clone());
                 let fenced = Fenced { partition, producer, newer };
@@ -678,11 +679,11 @@ impl State {
         if let Some(resolver) = &mut self.resolver {
             match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
                 Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
-                Err(Unread::Again) => {
+                Err(Unreadable::Again) => {
                     self.stats.undecodable += 1;
                     return ControlFlow::Continue(());
                 }
-                Err(Unread::Told(reason)) => {
+                Err(Unreadable::Told(reason)) => {
                     self.stats.undecodable += 1;
                     let (schema, sample) = (sample.schema, Sample::copied(&self.name, &sample));
                     let event = Event::Undecodable(Undecodable { sample, schema, reason });
@@ -742,8 +743,8 @@ impl State {
         if let Some(writers) = self.writers.as_mut().filter(|writers| writers.next() <= now) {
             match topic.transport.writers() {
                 Ok(known) => {
-                    let now = (now, self.clock.now());
-                    writers.check(&known, now, |event| pending.push_back(event));
+                    let time = self.clock.now();
+                    writers.check(&known, now, time, |event| pending.push_back(event));
                 }
                 Err(TransportError::Outage { .. }) => writers.later(now),
                 Err(error) => return Err(error.into()),
@@ -793,7 +794,7 @@ impl State {
     fn gather(
         &mut self,
         reader: &mut dyn Reader,
-        gathered: &mut Gathered,
+        gathered: &mut Conflated,
         others: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let name = self.name.clone();
@@ -801,7 +802,7 @@ impl State {
         let mut left = reader.lag().max(1);
         while gathered.newest.len() < MAX_CONFLATED_KEYS && left > 0 {
             let mut replaced = 0;
-            let taken = self.take(reader, GATHER, &mut |event| {
+            let taken = self.take(reader, CONFLATE_BATCH_ITEMS, &mut |event| {
                 match event {
                     EventRef::Other(event) => others.push(event),
                     EventRef::Sample(sample) => {
@@ -815,7 +816,7 @@ impl State {
             gathered.compact();
             let taken = taken?;
             left = left.saturating_sub(taken as u64);
-            if taken < GATHER {
+            if taken < CONFLATE_BATCH_ITEMS {
                 break;
             }
         }

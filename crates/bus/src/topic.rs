@@ -12,7 +12,7 @@ use crate::error::TopicError;
 use crate::evolution::Evolution;
 use crate::forwarder::Forwarder;
 use crate::publisher::{Publisher, Writers};
-use crate::resolve::{Resolver, Telling};
+use crate::resolve::{Resolver, UndecodableReports};
 use crate::subscribe::Subscribe;
 use crate::subscription::Subscription;
 use crate::transport::{Carried, PartitionInfo, TransportTopic, WriterInfo};
@@ -139,7 +139,8 @@ pub(crate) struct TopicCore {
 
 impl TopicCore {
     pub(crate) fn new(
-        (name, producer): (TopicName, ProducerName),
+        name: TopicName,
+        producer: ProducerName,
         transport: Arc<dyn TransportTopic>,
         bus: Arc<BusCore>,
     ) -> Self {
@@ -262,8 +263,8 @@ impl Topic {
         let Some(own) = self.schema.as_ref().filter(|own| own.id != schema) else {
             return Ok(payload.to_vec());
         };
-        let held = (self.evolution, Telling::Each);
-        let mut resolver = Resolver::new(&self.core, own, held)?;
+        let reports = UndecodableReports::Each;
+        let mut resolver = Resolver::new(&self.core, own, self.evolution, reports)?;
         match resolver.resolve(&*self.core.bus.transport, schema, payload) {
             Ok((_, payload)) => Ok(payload.to_vec()),
             Err(unread) => {
@@ -289,7 +290,7 @@ impl Topic {
     /// What the transport says; an [outage](TopicError::is_outage) where the engine does not answer
     /// at once, and nobody knows who lives.
     pub fn writers(&self) -> Result<Vec<WriterInfo>, TopicError> {
-        Ok(crate::watch::newest(&*self.core.transport, self.core.bus.clock.now())?)
+        Ok(crate::status_events::newest(&*self.core.transport, self.core.bus.clock.now())?)
     }
 
     /// The same where it may take its time: an engine that does not answer is asked again, for so
@@ -299,7 +300,7 @@ impl Topic {
     /// As [`writers`](Self::writers).
     pub fn writers_within(&self, patience: Duration) -> Result<Vec<WriterInfo>, TopicError> {
         let clock = &*self.core.bus.clock;
-        Ok(crate::watch::newest_within(&*self.core.transport, clock, patience)?)
+        Ok(crate::status_events::newest_within(&*self.core.transport, clock, patience)?)
     }
 
     /// The committed positions of a group, by partition.

@@ -13,11 +13,11 @@ use crate::transport::{Origin, SampleRef};
 
 /// The most producers remembered a partition; beyond it the half that was silent longest is
 /// forgotten.
-const MAX_PRODUCERS: usize = 16_384;
+const MAX_PRODUCERS_PER_PARTITION: usize = 16_384;
 
 /// What to do with a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SampleStatus {
     /// Hand it out.
     Deliver,
     /// Hand it out after telling that `from..` of its producer are lost.
@@ -45,7 +45,7 @@ pub(crate) struct Tracker {
 
 #[derive(Debug, Default)]
 struct Partition {
-    tracks: Vec<Track>,
+    tracks: Vec<ProducerProgress>,
     index: HashMap<ProducerName, usize>,
     hot: usize,
     /// Grows when something explains a jump in everybody's numbers.
@@ -57,7 +57,7 @@ struct Partition {
 }
 
 #[derive(Debug)]
-struct Track {
+struct ProducerProgress {
     name: ProducerName,
     incarnation: u64,
     sequence: u64,
@@ -81,7 +81,7 @@ impl Tracker {
         &mut self.partitions[at]
     }
 
-    pub(crate) fn check(&mut self, sample: &SampleRef<'_>) -> Verdict {
+    pub(crate) fn check(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         let by_rank = self.by_rank;
         let partition = self.partition(sample.partition);
         match (sample.origin, partition.in_history) {
@@ -97,7 +97,7 @@ impl Tracker {
         // Of history the newest of each key come, whoever has written them.
         if by_rank && incarnation < partition.newest && sample.origin == Origin::Log {
             let track = partition.find(&sample.producer.name);
-            return Verdict::Outranked {
+            return SampleStatus::Outranked {
                 told: track.is_some_and(|track| track.told == incarnation),
             };
         }
@@ -106,12 +106,12 @@ impl Tracker {
     }
 
     /// One that was outranked is held against its own producer's samples only: this once.
-    pub(crate) fn pass(&mut self, sample: &SampleRef<'_>) -> Verdict {
+    pub(crate) fn pass(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         self.partition(sample.partition).check(sample)
     }
 
     /// One that was outranked is fenced.
-    pub(crate) fn fence(&mut self, sample: &SampleRef<'_>) -> Verdict {
+    pub(crate) fn fence(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         let partition = self.partition(sample.partition);
         let newer = partition.newest;
         if partition.find(&sample.producer.name).is_none() {
@@ -122,7 +122,7 @@ impl Tracker {
     }
 
     /// One that was outranked is not fenced, nor is any other by its rank from now on.
-    pub(crate) fn let_in(&mut self, sample: &SampleRef<'_>) -> Verdict {
+    pub(crate) fn let_in(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         self.by_rank = false;
         self.check(sample)
     }
@@ -139,7 +139,7 @@ impl Tracker {
 }
 
 impl Partition {
-    fn check(&mut self, sample: &SampleRef<'_>) -> Verdict {
+    fn check(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         let (epoch, clock) = (self.epoch, self.clock);
         match self.find(&sample.producer.name) {
             Some(track) => {
@@ -148,12 +148,12 @@ impl Partition {
             }
             None => {
                 self.remember(sample);
-                Verdict::Deliver
+                SampleStatus::Deliver
             }
         }
     }
 
-    fn find(&mut self, name: &ProducerName) -> Option<&mut Track> {
+    fn find(&mut self, name: &ProducerName) -> Option<&mut ProducerProgress> {
         let hot = self.tracks.get(self.hot).is_some_and(|track| same(&track.name, name));
         if !hot {
             self.hot = *self.index.get(name)?;
@@ -162,15 +162,15 @@ impl Partition {
     }
 
     fn remember(&mut self, sample: &SampleRef<'_>) {
-        if self.tracks.len() >= MAX_PRODUCERS {
+        if self.tracks.len() >= MAX_PRODUCERS_PER_PARTITION {
             self.tracks.sort_unstable_by_key(|track| std::cmp::Reverse(track.seen));
-            self.tracks.truncate(MAX_PRODUCERS / 2);
+            self.tracks.truncate(MAX_PRODUCERS_PER_PARTITION / 2);
             let names = self.tracks.iter().map(|track| track.name.clone());
             self.index = names.zip(0..).collect();
         }
         self.hot = self.tracks.len();
         self.index.insert(sample.producer.name.clone(), self.hot);
-        self.tracks.push(Track {
+        self.tracks.push(ProducerProgress {
             name: sample.producer.name.clone(),
             incarnation: sample.producer.incarnation,
             sequence: sample.sequence,
@@ -186,29 +186,29 @@ fn same(one: &ProducerName, other: &ProducerName) -> bool {
     std::ptr::eq(one.as_str(), other.as_str()) || one == other
 }
 
-impl Track {
-    fn fence(&mut self, incarnation: u64, newer: u64) -> Verdict {
+impl ProducerProgress {
+    fn fence(&mut self, incarnation: u64, newer: u64) -> SampleStatus {
         let first = std::mem::replace(&mut self.told, incarnation) != incarnation;
-        if first { Verdict::FencedFirst { newer } } else { Verdict::Fenced }
+        if first { SampleStatus::FencedFirst { newer } } else { SampleStatus::Fenced }
     }
 
-    fn check(&mut self, sample: &SampleRef<'_>, epoch: u64) -> Verdict {
+    fn check(&mut self, sample: &SampleRef<'_>, epoch: u64) -> SampleStatus {
         let incarnation = sample.producer.incarnation;
         if incarnation < self.incarnation {
             return self.fence(incarnation, self.incarnation);
         }
         let before = if incarnation > self.incarnation { 0 } else { self.sequence };
         if incarnation == self.incarnation && sample.sequence <= before {
-            return Verdict::Duplicate;
+            return SampleStatus::Duplicate;
         }
         let explained = self.epoch != epoch || sample.origin == Origin::History;
         self.incarnation = incarnation;
         self.sequence = sample.sequence;
         self.epoch = epoch;
         if explained || sample.sequence == before + 1 {
-            return Verdict::Deliver;
+            return SampleStatus::Deliver;
         }
-        Verdict::DeliverAfterHole { from: before + 1 }
+        SampleStatus::DeliverAfterHole { from: before + 1 }
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use helio_core::{HeadersRef, Producer, SchemaId, Tai};
 
-    fn check(tracker: &mut Tracker, origin: Origin, at: (&str, u64, u64)) -> Verdict {
+    fn check(tracker: &mut Tracker, origin: Origin, at: (&str, u64, u64)) -> SampleStatus {
         with(at, |sample| tracker.check(&SampleRef { origin, ..*sample }))
     }
 
@@ -243,18 +243,18 @@ mod tests {
     fn numbers_tell_losses_repeats_and_zombies() {
         let mut t = Tracker::default();
         let script = [
-            (("a", 1, 5), Verdict::Deliver),
-            (("a", 1, 6), Verdict::Deliver),
-            (("b", 7, 1), Verdict::Deliver),
-            (("a", 1, 9), Verdict::DeliverAfterHole { from: 7 }),
-            (("a", 1, 8), Verdict::Duplicate),
-            (("a", 1, 9), Verdict::Duplicate),
-            (("a", 2, 1), Verdict::Deliver),
-            (("a", 1, 10), Verdict::FencedFirst { newer: 2 }),
-            (("a", 1, 11), Verdict::Fenced),
-            (("a", 3, 2), Verdict::DeliverAfterHole { from: 1 }),
-            (("a", 2, 2), Verdict::FencedFirst { newer: 3 }),
-            (("b", 7, 2), Verdict::Deliver),
+            (("a", 1, 5), SampleStatus::Deliver),
+            (("a", 1, 6), SampleStatus::Deliver),
+            (("b", 7, 1), SampleStatus::Deliver),
+            (("a", 1, 9), SampleStatus::DeliverAfterHole { from: 7 }),
+            (("a", 1, 8), SampleStatus::Duplicate),
+            (("a", 1, 9), SampleStatus::Duplicate),
+            (("a", 2, 1), SampleStatus::Deliver),
+            (("a", 1, 10), SampleStatus::FencedFirst { newer: 2 }),
+            (("a", 1, 11), SampleStatus::Fenced),
+            (("a", 3, 2), SampleStatus::DeliverAfterHole { from: 1 }),
+            (("a", 2, 2), SampleStatus::FencedFirst { newer: 3 }),
+            (("b", 7, 2), SampleStatus::Deliver),
         ];
         for (at, verdict) in script {
             assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
@@ -264,73 +264,76 @@ mod tests {
     #[test]
     fn jumps_that_were_explained_are_no_losses() {
         let mut t = Tracker::default();
-        assert_eq!(check(&mut t, Origin::History, ("a", 1, 3)), Verdict::Deliver);
-        assert_eq!(check(&mut t, Origin::History, ("a", 1, 8)), Verdict::Deliver);
-        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 20)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("a", 1, 3)), SampleStatus::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("a", 1, 8)), SampleStatus::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 20)), SampleStatus::Deliver);
         t.explain(0);
-        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 30)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 30)), SampleStatus::Deliver);
         assert_eq!(
             check(&mut t, Origin::Log, ("a", 1, 32)),
-            Verdict::DeliverAfterHole { from: 31 }
+            SampleStatus::DeliverAfterHole { from: 31 }
         );
         t.forget(0);
-        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 2)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("a", 1, 2)), SampleStatus::Deliver);
     }
 
     #[test]
     fn an_owner_outranks_those_before_it_whatever_their_names() {
         let mut t = Tracker::of_owners();
-        assert_eq!(check(&mut t, Origin::History, ("b", 8, 3)), Verdict::Deliver);
-        assert_eq!(check(&mut t, Origin::History, ("a", 5, 9)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("b", 8, 3)), SampleStatus::Deliver);
+        assert_eq!(check(&mut t, Origin::History, ("a", 5, 9)), SampleStatus::Deliver);
         for (at, verdict) in [
-            (("b", 8, 4), Verdict::Deliver),
-            (("a", 5, 10), Verdict::Outranked { told: false }),
-            (("never-seen", 4, 1), Verdict::Outranked { told: false }),
-            (("c", 9, 1), Verdict::Deliver),
-            (("b", 8, 5), Verdict::Outranked { told: false }),
+            (("b", 8, 4), SampleStatus::Deliver),
+            (("a", 5, 10), SampleStatus::Outranked { told: false }),
+            (("never-seen", 4, 1), SampleStatus::Outranked { told: false }),
+            (("c", 9, 1), SampleStatus::Deliver),
+            (("b", 8, 5), SampleStatus::Outranked { told: false }),
         ] {
             assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
         }
         t.forget(0);
-        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 5)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 5)), SampleStatus::Deliver);
     }
 
     #[test]
     fn who_is_outranked_is_fenced_and_told_of_once_or_let_in() {
         let mut t = Tracker::of_owners();
-        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), Verdict::Deliver);
-        for first in [Verdict::FencedFirst { newer: 8 }, Verdict::Fenced] {
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), SampleStatus::Deliver);
+        for first in [SampleStatus::FencedFirst { newer: 8 }, SampleStatus::Fenced] {
             assert_eq!(with(("a", 5, 9), |sample| t.fence(sample)), first);
         }
-        let told = Verdict::Outranked { told: true };
+        let told = SampleStatus::Outranked { told: true };
         assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), told);
-        assert_eq!(with(("d", 6, 3), |sample| t.let_in(sample)), Verdict::Deliver);
-        assert_eq!(check(&mut t, Origin::Log, ("c", 1, 1)), Verdict::Deliver);
+        assert_eq!(with(("d", 6, 3), |sample| t.let_in(sample)), SampleStatus::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("c", 1, 1)), SampleStatus::Deliver);
     }
 
     #[test]
     fn who_is_passed_is_held_against_its_own_samples_and_is_no_rule() {
         let mut t = Tracker::of_owners();
-        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 1)), SampleStatus::Deliver);
         let mut pass = |at| with(at, |sample| t.pass(sample));
-        assert_eq!(pass(("a", 1, 7)), Verdict::Deliver);
-        assert_eq!(pass(("a", 1, 7)), Verdict::Duplicate);
-        assert_eq!(pass(("a", 1, 9)), Verdict::DeliverAfterHole { from: 8 });
+        assert_eq!(pass(("a", 1, 7)), SampleStatus::Deliver);
+        assert_eq!(pass(("a", 1, 7)), SampleStatus::Duplicate);
+        assert_eq!(pass(("a", 1, 9)), SampleStatus::DeliverAfterHole { from: 8 });
         for at in [("a", 1, 10), ("z", 1, 1)] {
             let verdict = check(&mut t, Origin::Log, at);
-            assert_eq!(verdict, Verdict::Outranked { told: false }, "{at:?}");
+            assert_eq!(verdict, SampleStatus::Outranked { told: false }, "{at:?}");
         }
-        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 2)), Verdict::Deliver);
+        assert_eq!(check(&mut t, Origin::Log, ("b", 8, 2)), SampleStatus::Deliver);
     }
 
     #[test]
     fn memory_of_producers_is_bounded() {
         let mut t = Tracker::default();
-        for n in 0..3 * MAX_PRODUCERS {
+        for n in 0..3 * MAX_PRODUCERS_PER_PARTITION {
             check(&mut t, Origin::Log, (&format!("p{n}"), 1, 1));
-            assert_eq!(check(&mut t, Origin::Log, ("steady", 1, 1 + n as u64)), Verdict::Deliver);
+            assert_eq!(
+                check(&mut t, Origin::Log, ("steady", 1, 1 + n as u64)),
+                SampleStatus::Deliver
+            );
         }
-        assert!(t.partitions[0].tracks.len() <= MAX_PRODUCERS);
+        assert!(t.partitions[0].tracks.len() <= MAX_PRODUCERS_PER_PARTITION);
         assert_eq!(t.partitions[0].tracks.len(), t.partitions[0].index.len());
     }
 }

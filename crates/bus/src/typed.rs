@@ -16,7 +16,7 @@ use crate::bus::Bus;
 use crate::error::{PublishError, ReadError, TopicError};
 use crate::event::{Event, Sample, Undecodable};
 use crate::publisher::{Message, Publisher};
-use crate::publishing::Publishing;
+use crate::receipts::PendingPublish;
 use crate::subscribe::{Stats, Subscribe};
 use crate::subscription::Subscription;
 use crate::topic::{SchemaText, Topic, TopicSpec};
@@ -148,7 +148,7 @@ fn project<'a>(schema: &Schema, fields: &[&'a str]) -> Result<Schema, &'a str> {
 
 impl<T: Serialize> TypedTopic<T> {
     /// Publishes a value, through a publisher that lives as long as this topic's clones.
-    pub fn publish(&self, value: &T) -> Publishing {
+    pub fn publish(&self, value: &T) -> PendingPublish {
         self.publish_with(value, |message| message)
     }
 
@@ -157,20 +157,20 @@ impl<T: Serialize> TypedTopic<T> {
         &self,
         value: &T,
         with: impl FnOnce(Message<'_>) -> Message<'_>,
-    ) -> Publishing {
+    ) -> PendingPublish {
         let publisher = match self.publisher() {
             Ok(publisher) => publisher,
-            Err(error) => return Publishing::done(Err(error)),
+            Err(error) => return PendingPublish::done(Err(error)),
         };
         SCRATCH.with_borrow_mut(|(payload, key)| {
             payload.clear();
             key.clear();
             if let Err(error) = self.codec.serialize(value, payload) {
-                return Publishing::done(Err(PublishError::Encode(error.to_string())));
+                return PendingPublish::done(Err(PublishError::Encode(error.to_string())));
             }
             if let Some(Err(error)) = self.key.as_ref().map(|fields| fields.transcode(payload, key))
             {
-                return Publishing::done(Err(PublishError::Encode(error.to_string())));
+                return PendingPublish::done(Err(PublishError::Encode(error.to_string())));
             }
             publisher.publish(with(Message::new(payload).key(key)))
         })

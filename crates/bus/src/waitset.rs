@@ -46,7 +46,7 @@ pub struct WaitSet {
 }
 
 /// After how many events those who sleep are listened for, though others have more.
-const LISTEN_EVERY: u64 = 64;
+const BELL_CHECK_EVENTS: u64 = 64;
 
 /// Which subscription of a [`WaitSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,7 +158,7 @@ impl WaitSet {
     /// An event of one of those who are awake.
     fn of_awake(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         self.events += 1;
-        if self.events.is_multiple_of(LISTEN_EVERY) {
+        if self.events.is_multiple_of(BELL_CHECK_EVENTS) {
             // Those who have a backlog must not keep those who sleep from being heard.
             self.listen(Some(Duration::ZERO));
         }

@@ -75,7 +75,10 @@ impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Transport(error) => error.into(),
-            error => Self::Usage(error.to_string()),
+            error => match crate::built::remedy(&error) {
+                Some(text) => Self::Refused(text),
+                None => Self::Usage(error.to_string()),
+            },
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use helio_bus::Publishing;
+use helio_bus::PendingPublish;
 
 use crate::error::{CliError, CliResult};
 
 /// Receipts that have not come yet.
 pub(crate) struct Receipts {
     window: usize,
-    pending: VecDeque<Publishing>,
+    pending: VecDeque<PendingPublish>,
     acknowledged: u64,
 }
 
@@ -20,7 +20,7 @@ impl Receipts {
     }
 
     /// Takes one more, and waits for the oldest where there are too many.
-    pub(crate) fn take(&mut self, publishing: Publishing) -> CliResult {
+    pub(crate) fn take(&mut self, publishing: PendingPublish) -> CliResult {
         match publishing.outcome() {
             Some(Ok(_)) => self.acknowledged += 1,
             Some(Err(error)) => return Err(CliError::from(error)),

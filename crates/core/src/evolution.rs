@@ -635,4 +635,40 @@ mod tests {
         assert!(matches!(&changes["c"], TopicChange::Changed(e) if e.level == Level::Backward));
         assert_eq!(changes["d"], TopicChange::Added);
     }
+    /// `helio schema diff --json` and `helio schema check --json` print these names.
+    #[test]
+    fn the_json_of_a_change_is_golden() {
+        let levels = [Level::Full, Level::Forward, Level::Backward, Level::Breaking];
+        let text = r#"["full","forward","backward","breaking"]"#;
+        assert_eq!(serde_json::to_string(&levels).unwrap(), text);
+        let changes = [
+            Change::FieldAdded,
+            Change::FieldRemoved,
+            Change::FieldRenamed,
+            Change::Default,
+            Change::Type,
+            Change::Name,
+            Change::Size,
+            Change::Length,
+            Change::Units,
+            Change::Enumeration,
+            Change::Branch,
+            Change::Logical,
+            Change::SalType,
+        ];
+        let text = r#"[
+            "field_added","field_removed","field_renamed","default","type","name","size",
+            "length","units","enumeration","branch","logical","sal_type"
+        ]"#;
+        let text: String = text.split_whitespace().collect();
+        assert_eq!(serde_json::to_string(&changes).unwrap(), text);
+        let (old, new) = (Schema::parse("\"int\"").unwrap(), Schema::parse("\"long\"").unwrap());
+        let changed = TopicChange::Changed(compare(&old, &new));
+        let text = r#"["added","removed",{"changed":{"level":"backward","differences":[
+            {"at":"","change":"type","old":"int","new":"long","level":"backward"}
+        ]}}]"#;
+        let text: String = text.split_whitespace().collect();
+        let changes = [TopicChange::Added, TopicChange::Removed, changed];
+        assert_eq!(serde_json::to_string(&changes).unwrap(), text);
+    }
 }

@@ -102,7 +102,11 @@ pub enum Liveliness {
 }
 
 /// A topic's quality of service.
+///
+/// In JSON that an older version wrote, a field that did not exist yet has the value of
+/// [`Qos::telemetry`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default = "Qos::telemetry")]
 pub struct Qos {
     /// Whether samples may be lost.
     pub reliability: Reliability,
@@ -233,5 +237,70 @@ mod tests {
             assert_eq!(serde_json::from_str::<Qos>(&text).unwrap(), qos, "{name}");
         }
         assert_eq!(Qos::profile("volatile"), None);
+    }
+    /// Topic descriptions on disk and on the wire hold this text: its names never change.
+    #[test]
+    fn the_json_of_a_quality_of_service_is_golden() {
+        let unlimited = r#"{
+            "reliability":"best_effort",
+            "durability":"transient_local",
+            "history":{"keep_last":3},
+            "ownership":"exclusive",
+            "overload":"shed_by_level",
+            "retention":{"bytes":null,"age":null,"last_value":true},
+            "guarantee":"durable",
+            "liveliness":{"lease":{"secs":2,"nanos":500000000}},
+            "deadline":null,
+            "lifespan":{"secs":0,"nanos":20000000},
+            "partitions":4
+        }"#;
+        let qos = Qos {
+            reliability: Reliability::BestEffort,
+            history: History::KeepLast(3),
+            ownership: Ownership::Exclusive,
+            overload: Overload::ShedByLevel,
+            retention: Retention { bytes: None, age: None, last_value: true },
+            guarantee: Guarantee::Durable,
+            liveliness: Liveliness::Lease(Duration::from_millis(2_500)),
+            lifespan: Some(Duration::from_millis(20)),
+            partitions: 4,
+            ..Qos::telemetry()
+        };
+        let limited = r#"{
+            "reliability":"reliable",
+            "durability":"persistent",
+            "history":"keep_all",
+            "ownership":"shared",
+            "overload":"drop_oldest",
+            "retention":{"bytes":4096,"age":{"secs":3600,"nanos":0},"last_value":false},
+            "guarantee":"stored",
+            "liveliness":"automatic",
+            "deadline":{"secs":1,"nanos":0},
+            "lifespan":null,
+            "partitions":1
+        }"#;
+        let with_limits = Qos {
+            durability: Durability::Persistent,
+            history: History::KeepAll,
+            retention: Retention { bytes: Some(4096), age: Some(HOUR), last_value: false },
+            deadline: Some(Duration::from_secs(1)),
+            ..Qos::telemetry()
+        };
+        for (text, qos) in [(unlimited, qos), (limited, with_limits)] {
+            let text: String = text.split_whitespace().collect();
+            assert_eq!(serde_json::to_string(&qos).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Qos>(&text).unwrap(), qos);
+        }
+        // A field that an older version did not write yet has a default.
+        let stream: serde_json::Value = serde_json::to_value(Qos::stream()).unwrap();
+        for field in stream.as_object().unwrap().keys() {
+            let mut older = stream.clone();
+            older.as_object_mut().unwrap().remove(field);
+            serde_json::from_value::<Qos>(older).unwrap();
+        }
+        let others = (Durability::Volatile, History::None, Guarantee::Accepted);
+        let others = (others, [Overload::Block, Overload::DropNewest, Overload::Refuse]);
+        let text = r#"[["volatile","none","accepted"],["block","drop_newest","refuse"]]"#;
+        assert_eq!(serde_json::to_string(&others).unwrap(), text);
     }
 }

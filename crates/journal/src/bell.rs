@@ -8,7 +8,7 @@
 //! counting the word up, and calls the kernel only where someone sleeps. A bell remembers
 //! the count up to which it has answered, so a ring between two waits is never lost. A writer that
 //! was killed between its commit and its ring, or in the middle of its ring, leaves sleepers
-//! behind: the journal's maintenance looks after them within [`SWEEP`].
+//! behind: the journal's maintenance looks after them within [`SWEEP_INTERVAL`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,13 +24,13 @@ use crate::journal::Shared;
 use crate::partition::Partition;
 use crate::pipes;
 use crate::process::Token;
-use crate::rings::{self, Hint, RungFor};
-use crate::waiters::Word;
+use crate::waiters::SharedWord;
+use crate::wake_hints::{self, Hint, WakeTargets};
 
 /// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
 pub(crate) const SLOTS: usize = 4096;
 /// How soon a reader is woken whose writer was killed before it could ring.
-pub(crate) const SWEEP: Duration = Duration::from_millis(50);
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 /// Where the slots start in the journal's file.
 pub(crate) const SLOTS_AT: usize = 4096;
 const SLOT: usize = 64;
@@ -39,7 +39,8 @@ const AWAKE: u32 = 0;
 const ON_FUTEX: u32 = 1;
 const ON_PIPE: u32 = 2;
 /// How often a reader without write access looks, at the soonest and at the latest.
-const POLL: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(5));
+const READ_ONLY_POLL_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(200), Duration::from_millis(5));
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +71,11 @@ pub(crate) struct BellInner {
     unhinted: AtomicBool,
     /// The slot's pipe, where it was asked for and could be had.
     pipe: OnceLock<Option<OwnedFd>>,
-    watched: Mutex<HashMap<u64, Watched>>,
+    watched: Mutex<HashMap<u64, ArmedTail>>,
 }
 
 /// The tail that a reader saw; others of the partition may have seen another.
-struct Watched {
+struct ArmedTail {
     reader: Weak<u64>,
     partition: Weak<Partition>,
     tail: u64,
@@ -84,7 +85,7 @@ struct Watched {
 #[derive(Default)]
 struct Flag(AtomicU64);
 
-impl Word for &Flag {
+impl SharedWord for &Flag {
     fn load(&self) -> u64 {
         self.0.load(SeqCst)
     }
@@ -135,7 +136,7 @@ impl Bell {
     /// For which partitions it was rung since this was last asked: to be asked when a wait has told
     /// of a ring, by who does not look at all its readers. Rings by [`Bell::ring`] are for none.
     #[must_use]
-    pub fn rung_for(&self) -> RungFor {
+    pub fn rung_for(&self) -> WakeTargets {
         self.inner.rung_for()
     }
 
@@ -163,7 +164,7 @@ impl Bell {
         let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let (reader, partition) = (Arc::downgrade(reader), Arc::downgrade(partition));
-            Watched { reader, partition, tail }
+            ArmedTail { reader, partition, tail }
         };
         watched.entry(**reader).or_insert_with(new).tail = tail;
     }
@@ -175,7 +176,7 @@ impl BellInner {
     }
 
     fn ring(&self) {
-        rings::poke(&&self.poked, |rung| match self.slot {
+        wake_hints::poke(&&self.poked, |rung| match self.slot {
             Some(slot) => count(&self.shared, slot, rung),
             None => {
                 self.own.fetch_add(rung, SeqCst);
@@ -185,24 +186,24 @@ impl BellInner {
     }
 
     fn rung(&self) -> bool {
-        let now = rings::answer(&&self.poked, || self.word().load(SeqCst));
+        let now = wake_hints::answer(&&self.poked, || self.word().load(SeqCst));
         let before = self.answered.swap(now, SeqCst);
-        if !rings::all_hinted(before, now) {
+        if !wake_hints::all_hinted(before, now) {
             self.unhinted.store(true, SeqCst);
         }
         before != now
     }
 
-    fn rung_for(&self) -> RungFor {
-        let Some(slot) = self.slot else { return RungFor::All };
-        let hints = rings::take(|word| self.shared.bell_hints(slot, word));
+    fn rung_for(&self) -> WakeTargets {
+        let Some(slot) = self.slot else { return WakeTargets::All };
+        let hints = wake_hints::take(|word| self.shared.bell_hints(slot, word));
         let unhinted = self.unhinted.swap(false, SeqCst);
-        if unhinted { RungFor::All } else { RungFor::Hinted(hints) }
+        if unhinted { WakeTargets::All } else { WakeTargets::Hinted(hints) }
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Wake {
         let start = Instant::now();
-        let mut nap = POLL.0;
+        let mut nap = READ_ONLY_POLL_INTERVALS.0;
         loop {
             if self.rung() {
                 return Wake::Rung;
@@ -216,7 +217,7 @@ impl BellInner {
                 None => {
                     let seen = self.answered.load(Relaxed);
                     futex::wait(&self.own, seen, Some(left.map_or(nap, |l| l.min(nap))));
-                    nap = (nap * 2).min(POLL.1);
+                    nap = (nap * 2).min(READ_ONLY_POLL_INTERVALS.1);
                     if !self.overlooked().is_empty() {
                         return Wake::Rung;
                     }
@@ -254,7 +255,7 @@ impl BellInner {
     fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moved = Vec::new();
-        watched.retain(|_, Watched { reader, partition, tail }| {
+        watched.retain(|_, ArmedTail { reader, partition, tail }| {
             let partition = partition.upgrade().filter(|_| reader.strong_count() > 0);
             let Some(partition) = partition else { return false };
             let still = partition.tail() == *tail;
@@ -297,7 +298,7 @@ impl Drop for BellInner {
 
 /// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
 pub(crate) fn ring(shared: &Shared, slot: usize, hints: impl IntoIterator<Item = Hint>) {
-    rings::ring(|word| shared.bell_hints(slot, word), hints, |rung| count(shared, slot, rung));
+    wake_hints::ring(|word| shared.bell_hints(slot, word), hints, |rung| count(shared, slot, rung));
 }
 
 fn count(shared: &Shared, slot: usize, rung: u32) {
@@ -344,7 +345,7 @@ mod tests {
     };
 
     /// The longest that a test waits before it fails.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Waits until a thread sleeps in the kernel.
     fn until_asleep(thread: &std::path::Path) {
@@ -375,7 +376,7 @@ mod tests {
         until_asleep(&thread);
         half(&inner.shared, slot);
         journal.maintain();
-        assert_eq!(hear.recv_timeout(PATIENCE).unwrap(), Ok(Wake::Rung));
+        assert_eq!(hear.recv_timeout(HANG_TIMEOUT).unwrap(), Ok(Wake::Rung));
         sleeper.join().unwrap();
     }
 
@@ -564,7 +565,7 @@ mod tests {
         two.append_and_die(1);
         let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.slot().unwrap());
         let hint = two.readers[1].watch().hint();
-        rings::ring(|word| inner.shared.bell_hints(slot, word), [hint], |_| {});
+        wake_hints::ring(|word| inner.shared.bell_hints(slot, word), [hint], |_| {});
         assert_eq!(two.rung_for(), None);
         two.journal.maintain();
         assert_eq!(two.rung_for(), Some([false, true]));

@@ -83,7 +83,7 @@ pub struct RecoveryReport {
 
 /// How often a pair of words is looked at that a writer may be changing; only damage makes it that
 /// often.
-const LOOKS: u32 = 100_000;
+const MAX_PAIR_READS: u32 = 100_000;
 
 /// Ties words together, so that a damaged one is noticed.
 #[inline]
@@ -187,7 +187,7 @@ impl Control {
     /// Tail and end offset as one.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_PAIR_READS {
             if let Some(end) = self.try_log_end() {
                 return end;
             }
@@ -211,7 +211,9 @@ impl Control {
 
     /// Whether the words about the log's end can be true.
     pub(crate) fn is_sound(&self) -> bool {
-        let Some((tail, _)) = (0..LOOKS).find_map(|_| self.try_log_end()) else { return false };
+        let Some((tail, _)) = (0..MAX_PAIR_READS).find_map(|_| self.try_log_end()) else {
+            return false;
+        };
         tail >= FIRST_POS
             && tail.is_multiple_of(8)
             && self.first_seq() >= 1

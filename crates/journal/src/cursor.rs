@@ -9,14 +9,14 @@ use helio_core::Tai;
 use crate::error::JournalError;
 use crate::frame::FrameHeader;
 use crate::partition::Partition;
-use crate::segment::{Fault, Segment};
+use crate::segment::{FrameFault, Segment};
 use crate::{Gap, GapCause};
 
 /// How far ahead of a sleeping reader pages are made present.
-const WARM: u64 = 64 << 10;
+const PREFAULT_BYTES: u64 = 64 << 10;
 
 /// What a step found.
-pub(crate) enum Step {
+pub(crate) enum CursorStep {
     /// A checked frame, at this position of the cursor's segment.
     Frame(u64, FrameHeader),
     Gap(Gap),
@@ -82,9 +82,11 @@ impl Cursor {
     /// when it is woken, someone waits for it.
     pub(crate) fn warm(&mut self) {
         let Some(segment) = &self.segment else { return };
-        if self.pos + WARM / 2 > self.warmed || self.pos + 2 * WARM < self.warmed {
-            segment.populate_read(self.pos, WARM);
-            self.warmed = self.pos + WARM;
+        if self.pos + PREFAULT_BYTES / 2 > self.warmed
+            || self.pos + 2 * PREFAULT_BYTES < self.warmed
+        {
+            segment.populate_read(self.pos, PREFAULT_BYTES);
+            self.warmed = self.pos + PREFAULT_BYTES;
         }
     }
 
@@ -176,31 +178,31 @@ impl Cursor {
         loop {
             let (pos, next) = (self.pos, self.next);
             match self.step(partition)? {
-                Step::Frame(at, header) if !skip(&header) => {
+                CursorStep::Frame(at, header) if !skip(&header) => {
                     (self.pos, self.next) = (at, header.offset);
                     return Ok(());
                 }
-                Step::Frame(..) => {}
-                Step::Gap(gap) if self.pos == pos && next == self.next => {
+                CursorStep::Frame(..) => {}
+                CursorStep::Gap(gap) if self.pos == pos && next == self.next => {
                     self.pending = Some(gap);
                     return Ok(());
                 }
-                Step::Gap(_) => {}
-                Step::Nothing => return Ok(()),
+                CursorStep::Gap(_) => {}
+                CursorStep::Nothing => return Ok(()),
             }
         }
     }
 
     /// Moves over the next frame or gap.
     #[inline]
-    pub(crate) fn step(&mut self, partition: &Partition) -> Result<Step, JournalError> {
+    pub(crate) fn step(&mut self, partition: &Partition) -> Result<CursorStep, JournalError> {
         loop {
             if let Some(gap) = self.pending.take() {
-                return Ok(Step::Gap(gap));
+                return Ok(CursorStep::Gap(gap));
             }
             if self.pos >= self.limit.0 {
                 if !self.refresh(partition)? {
-                    return Ok(Step::Nothing);
+                    return Ok(CursorStep::Nothing);
                 }
                 continue;
             }
@@ -211,11 +213,11 @@ impl Cursor {
                         let at = self.pos;
                         self.pos += header.stride() as u64;
                         self.next = header.offset + 1;
-                        return Ok(Step::Frame(at, header));
+                        return Ok(CursorStep::Frame(at, header));
                     }
                 }
-                Err(Fault::Damaged) => self.skip_damage(),
-                Err(Fault::Gone) => self.relocate(partition, 0)?,
+                Err(FrameFault::Damaged) => self.skip_damage(),
+                Err(FrameFault::Gone) => self.relocate(partition, 0)?,
             }
         }
     }
@@ -278,9 +280,9 @@ impl Cursor {
                 self.enter(partition, next)?;
             }
             Ok(None) if tail <= segment.head.end() => self.limit = (tail, end),
-            Err(Fault::Gone) => self.relocate(partition, 0)?,
+            Err(FrameFault::Gone) => self.relocate(partition, 0)?,
             // The seal is damaged or missing: the next segment tells where this one ends.
-            Ok(None) | Err(Fault::Damaged) => {
+            Ok(None) | Err(FrameFault::Damaged) => {
                 let next = segment.head.seq + 1;
                 match partition.segment(next)? {
                     Some(n) if self.pos < n.head.base_pos => {

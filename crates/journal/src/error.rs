@@ -237,16 +237,16 @@ pub enum AppendError {
 }
 
 /// Names the file in a system error.
-pub(crate) trait At<T> {
+pub(crate) trait IoContext<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, JournalError>;
 }
 
-impl<T> At<T> for io::Result<T> {
+impl<T> IoContext<T> for io::Result<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, JournalError> {
         self.map_err(|e| JournalError::io(action, path, e))
     }
 }
-impl<T> At<T> for Result<T, rustix::io::Errno> {
+impl<T> IoContext<T> for Result<T, rustix::io::Errno> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, JournalError> {
         self.map_err(|e| JournalError::io(action, path, e.into()))
     }

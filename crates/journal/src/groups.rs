@@ -24,7 +24,7 @@ use helio_core::ProducerName;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
-use crate::error::At;
+use crate::error::IoContext;
 use crate::hash::mix;
 use crate::journal::Shared;
 use crate::lock::{self, LockFailure};

@@ -12,7 +12,7 @@ use helio_core::{SchemaId, TopicName};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bell::{self, Bell, BellInner, SLOTS};
-use crate::error::At;
+use crate::error::IoContext;
 use crate::groups::GroupInner;
 use crate::hash::{mix, random};
 use crate::maintenance::{self, Signal};
@@ -25,7 +25,7 @@ use crate::topic::{self, Topic, TopicInner};
 use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
 /// How the names of files begin that are not in place yet.
-pub(crate) const TEMPORARY: &str = ".tmp-";
+pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
 pub const FORMAT_VERSION: u32 = 1;
@@ -174,7 +174,7 @@ impl Shared {
     /// A file name in a folder that nobody else uses, for what is not in place yet.
     pub(crate) fn temporary(&self, folder: &Path) -> PathBuf {
         let (token, number) = (self.token.0, self.next_number());
-        folder.join(format!("{TEMPORARY}{token:016x}-{}-{number}", self.opened))
+        folder.join(format!("{TEMPORARY_PREFIX}{token:016x}-{}-{number}", self.opened))
     }
 
     /// Removes from a folder what is not in place yet, and never will be: its maker is dead.
@@ -182,7 +182,7 @@ impl Shared {
         for entry in fs::read_dir(folder).at("list", folder)? {
             let path = entry.at("list", folder)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let maker = name.strip_prefix(TEMPORARY).and_then(|rest| rest.split_once('-'));
+            let maker = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.split_once('-'));
             let token = maker.and_then(|(token, _)| u64::from_str_radix(token, 16).ok());
             if token.is_some_and(|token| !Token(token).alive(self.boot)) {
                 let removed = match path.is_dir() {
@@ -471,7 +471,10 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
     let mut others = fs::read_dir(dir).at("list", dir)?.filter_map(Result::ok);
     let ours = |name: &std::ffi::OsStr| {
         let name = name.to_string_lossy();
-        name == "topics" || name == "schemas" || name == "journal.hj" || name.starts_with(TEMPORARY)
+        name == "topics"
+            || name == "schemas"
+            || name == "journal.hj"
+            || name.starts_with(TEMPORARY_PREFIX)
     };
     if others.any(|e| !ours(&e.file_name())) {
         return Err(JournalError::Foreign { path: dir.to_owned() });
@@ -480,7 +483,8 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
         let path = dir.join(part);
         fs::create_dir_all(&path).at("create", &path)?;
     }
-    let temporary = dir.join(format!("{TEMPORARY}{:016x}-{:x}", Token::own(boot).0, random()));
+    let temporary =
+        dir.join(format!("{TEMPORARY_PREFIX}{:016x}-{:x}", Token::own(boot).0, random()));
     let made = write_head(&temporary, seed.map_or_else(random, mix)).at("create", &temporary);
     let linked = made.and_then(|()| match fs::hard_link(&temporary, file) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),

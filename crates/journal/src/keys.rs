@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::JournalError;
-use crate::error::At;
+use crate::error::IoContext;
 use crate::hash::KeyHash;
 use crate::map::{Map, Mode, reserve};
 use crate::partition::{Guard, Partition};

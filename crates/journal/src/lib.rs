@@ -21,24 +21,24 @@ mod groups;
 mod hash;
 mod journal;
 mod keys;
+mod latest_by_key;
 mod lock;
 mod maintenance;
 mod map;
 mod options;
 mod partition;
-mod picks;
 mod pipes;
 mod process;
 mod producers;
 mod reader;
 mod recovery;
 mod retention;
-mod rings;
 mod segment;
 mod sync;
 mod syncers;
 mod topic;
 mod waiters;
+mod wake_hints;
 mod writer;
 
 pub use bell::{Bell, Wake};
@@ -51,10 +51,10 @@ pub use options::{
     Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
     Maintenance, SyncHook, SyncPolicy, TopicConfig,
 };
-pub use reader::{From, Gap, GapCause, Item, Reader, SampleRef, Watch};
-pub use rings::{Hint, Hints, RungFor};
+pub use reader::{From, Gap, GapCause, Item, Reader, ReaderWatch, SampleRef};
 pub use sync::OnDurable;
 pub use topic::{
     Lease, Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions,
 };
+pub use wake_hints::{Hint, Hints, WakeTargets};
 pub use writer::{Record, Writer};

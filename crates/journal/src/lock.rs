@@ -109,14 +109,14 @@ fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
 /// Waits in short slices: the C library's limit is wall-clock time, which may be stepped.
 #[cold]
 fn slow(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> {
-    const SLICE: Duration = Duration::from_millis(50);
+    const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
     let start = Instant::now();
     loop {
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() {
             return Err(LockFailure::TimedOut);
         }
-        let slice = i64::from(left.min(SLICE).subsec_nanos());
+        let slice = i64::from(left.min(LOCK_POLL_INTERVAL).subsec_nanos());
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the clock is written to this frame; the mutex is as in `lock`.
         let code = unsafe {

@@ -7,13 +7,13 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::bell::SWEEP;
+use crate::bell::SWEEP_INTERVAL;
 use crate::journal::Shared;
 use crate::options::SyncPolicy;
 use crate::partition::Partition;
 
 /// How often retention is looked at.
-const RETENTION: Duration = Duration::from_secs(1);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tells a thread that there is work, or that it is over.
 #[derive(Default)]
@@ -89,13 +89,13 @@ fn run_keeper(weak: &Weak<Shared>, signal: &Signal) {
         // Left-overs only take room; the next process tries again.
         folders.iter().for_each(|folder| drop(shared.remove_orphans(folder)));
     }
-    while let Some(wanted) = signal.wait(SWEEP) {
+    while let Some(wanted) = signal.wait(SWEEP_INTERVAL) {
         let Some(shared) = weak.upgrade() else { return };
         shared.sweep_bells();
         if wanted {
             each(&shared, Partition::prepare);
         }
-        if last.elapsed() >= RETENTION {
+        if last.elapsed() >= RETENTION_INTERVAL {
             each(&shared, Partition::keep);
             last = Instant::now();
         }

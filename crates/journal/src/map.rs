@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::waiters::Word;
+use crate::waiters::SharedWord;
 
 /// Bytes of a page of memory; populating and writing back work in these.
 pub(crate) const PAGE: usize = 4096;
@@ -189,7 +189,7 @@ pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
 /// A shared word by its place, for the protocols of waiters and rings.
 pub(crate) struct Bits<'a>(pub(crate) &'a Map, pub(crate) usize);
 
-impl Word for Bits<'_> {
+impl SharedWord for Bits<'_> {
     fn load(&self) -> u64 {
         self.0.u64(self.1).load(SeqCst)
     }

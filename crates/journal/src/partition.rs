@@ -19,28 +19,28 @@ use std::time::Duration;
 
 use crate::bell::{self, Bell};
 use crate::control::{self, CONTROL_BYTES, Control, LOCK};
-use crate::error::At;
+use crate::error::IoContext;
 use crate::hash::{KeyHash, mix};
 use crate::journal::Shared;
 use crate::lock::{self, Acquired, LockFailure};
 use crate::map::{Bits, Map, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
-use crate::rings::Hint;
-use crate::segment::{self, Head, Hold, Seal, Segment};
-use crate::sync::Waiting;
+use crate::segment::{self, Head, Seal, Segment, SegmentHold};
+use crate::sync::DurabilityWaiters;
 use crate::waiters;
+use crate::wake_hints::Hint;
 use crate::{JournalError, Maintenance, TopicConfig};
 
 /// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
-pub(crate) const POPULATE: u64 = 256 << 10;
+pub(crate) const POPULATE_BYTES: u64 = 256 << 10;
 
 /// Made writable again after a sync.
-const REWARM: u64 = 32 << 10;
+const REPOPULATE_BYTES: u64 = 32 << 10;
 
 /// What the next frame needs of the segment that it goes to.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Room {
+pub(crate) struct FrameDemand {
     /// Its bytes, padding included.
     pub(crate) bytes: u64,
     /// Whether it has headers, which older programs do not know.
@@ -57,7 +57,7 @@ pub(crate) struct Partition {
     pub(crate) unkeyed: KeyHash,
     hint: Hint,
     current: Mutex<Option<Arc<Segment>>>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<DurabilityWaiters>,
     /// The durable position that was last brought to the disk itself.
     pub(crate) checkpoint_saved: AtomicU64,
     /// The log's end as found by looking, in a journal that may not be recovered for want of
@@ -162,7 +162,7 @@ impl Partition {
         self.config.last_value == LastValue::Keep
     }
 
-    pub(crate) fn waiting_durable(&self) -> MutexGuard<'_, Waiting> {
+    pub(crate) fn waiting_durable(&self) -> MutexGuard<'_, DurabilityWaiters> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,7 +254,7 @@ impl Partition {
         if let Some(segment) = cached.as_ref().filter(|s| s.head.seq == seq && s.is_live()) {
             return Ok(Arc::clone(segment));
         }
-        let found = Segment::open(&self.dir, seq, Mode::Write, Hold::Loose)?;
+        let found = Segment::open(&self.dir, seq, Mode::Write, SegmentHold::Loose)?;
         let path = segment::path(&self.dir, seq);
         let found = Arc::new(found.ok_or_else(|| JournalError::damaged(&path, "missing"))?);
         *cached = Some(Arc::clone(&found));
@@ -266,7 +266,7 @@ impl Partition {
         &self,
         guard: &Guard<'_>,
         seen: &mut Option<Arc<Segment>>,
-        need: Room,
+        need: FrameDemand,
     ) -> Result<Arc<Segment>, JournalError> {
         let seq = self.control.seq();
         if seq == 0 {
@@ -299,7 +299,7 @@ impl Partition {
         &self,
         _guard: &Guard<'_>,
         current: Option<&Segment>,
-        need: Room,
+        need: FrameDemand,
     ) -> Result<Arc<Segment>, JournalError> {
         let (tail, end) = self.control.log_end();
         let seq = self.control.seq() + 1;
@@ -327,7 +327,7 @@ impl Partition {
             current.seal(Seal { end: tail, offset: end, time });
         }
         self.control.set_seq(seq);
-        next.populate(tail, POPULATE);
+        next.populate(tail, POPULATE_BYTES);
         *self.cached() = Some(Arc::clone(&next));
         self.want_keeper();
         Ok(next)
@@ -404,7 +404,7 @@ impl Partition {
 
     /// Opens a segment for reading. `None` where it is not there, or not to be believed.
     pub(crate) fn segment(&self, seq: u64) -> Result<Option<Segment>, JournalError> {
-        match Segment::open(&self.dir, seq, self.shared.mode(), Hold::Pinned) {
+        match Segment::open(&self.dir, seq, self.shared.mode(), SegmentHold::Pinned) {
             Err(JournalError::Damaged { .. }) => Ok(None),
             other => other,
         }
@@ -483,7 +483,7 @@ impl Partition {
         if let Some(segment) = current.filter(|s| s.head.seq == self.control.seq())
             && self.warmed_for.swap(durable, Relaxed) != durable
         {
-            segment.rewarm(self.tail(), REWARM);
+            segment.rewarm(self.tail(), REPOPULATE_BYTES);
         }
     }
 
@@ -496,13 +496,13 @@ impl Partition {
 
     #[cold]
     fn prefault_next(&self, segment: &Segment, pos: u64, need: u64) -> u64 {
-        segment.populate(pos, need + POPULATE);
+        segment.populate(pos, need + POPULATE_BYTES);
         let used = pos.saturating_sub(segment.head.base_pos);
         // From halfway on the next one is made ready, while there is time.
         if used >= segment.head.capacity / 2 && self.control.spare().0 == 0 {
             self.want_keeper();
         }
-        pos + need + POPULATE
+        pos + need + POPULATE_BYTES
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mknodat, open};
 
 /// The most pipes that a process keeps open to wake others; beyond it, one is opened for each ring.
-const KEPT_MAX: usize = 64;
+const MAX_CACHED_PIPES: usize = 64;
 
 /// The pipes that this process has open to wake others.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Pipes {
             poke(pipe);
         } else if let Some(pipe) = attach(dir, slot) {
             poke(&pipe);
-            if kept.len() < KEPT_MAX {
+            if kept.len() < MAX_CACHED_PIPES {
                 kept.insert(slot, pipe);
             }
         }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use helio_core::{Producer, ProducerName, Tai};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::At;
+use crate::error::IoContext;
 use crate::journal::Shared;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
@@ -57,9 +57,9 @@ const LEASE: usize = 248;
 /// Set in an incarnation whose claim was taken over by another name: its writers are fenced.
 const FENCED: u64 = 1 << 63;
 /// In the word of [`EXCLUSIVE`]: the claim is exclusive.
-const ALONE: u64 = 1;
+const EXCLUSIVE_CLAIM: u64 = 1;
 /// In the word of [`EXCLUSIVE`]: the newest incarnation was given elsewhere.
-const ELSEWHERE: u64 = 2;
+const FORWARDED_CLAIM: u64 = 2;
 
 /// The file of a topic's producers.
 pub(crate) struct Producers {
@@ -244,8 +244,8 @@ impl Producers {
             }
             // Whoever looks meanwhile finds the lease before the claim that it is for.
             lease.unwrap_or_default().store(&map, at, incarnation);
-            let alone = if ownership == Ownership::Exclusive { ALONE } else { 0 };
-            let elsewhere = if elsewhere.is_some() { ELSEWHERE } else { 0 };
+            let alone = if ownership == Ownership::Exclusive { EXCLUSIVE_CLAIM } else { 0 };
+            let elsewhere = if elsewhere.is_some() { FORWARDED_CLAIM } else { 0 };
             map.u64(at + EXCLUSIVE).store(alone | elsewhere, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
@@ -272,7 +272,7 @@ impl Producers {
         (wanted, lease): (u64, Option<Lease>),
     ) -> Result<u64, JournalError> {
         let newest = incarnation(map, id);
-        if map.u64(entry(id) + EXCLUSIVE).load(Acquire) & ELSEWHERE == 0 {
+        if map.u64(entry(id) + EXCLUSIVE).load(Acquire) & FORWARDED_CLAIM == 0 {
             let producer = || read_name(map, id).map_or_else(String::new, |name| name.to_string());
             return match wanted > newest {
                 true => Ok(wanted),
@@ -298,7 +298,7 @@ impl Producers {
     ) -> Result<Vec<u32>, JournalError> {
         let mut over = Vec::new();
         for id in 0..count(map) {
-            let exclusive = map.u64(entry(id) + EXCLUSIVE).load(Acquire) & ALONE != 0;
+            let exclusive = map.u64(entry(id) + EXCLUSIVE).load(Acquire) & EXCLUSIVE_CLAIM != 0;
             let matters = ownership == Ownership::Exclusive || exclusive;
             let Some(pid) = matters.then(|| self.holder(map, id)).flatten() else { continue };
             if lease.is_some_and(|lease| expired(map, id, lease.now)) {
@@ -393,22 +393,22 @@ fn incarnation(map: &Map, id: u32) -> u64 {
 /// Whether a claim's lease is over; one without a lease never is.
 fn expired(map: &Map, id: u32, now: Duration) -> bool {
     let word = map.u64(entry(id) + LEASE).load(Acquire);
-    let (lease, of) = (Duration::from_millis(word & HALF), word >> 32);
-    if lease.is_zero() || of != incarnation(map, id) & HALF {
+    let (lease, of) = (Duration::from_millis(word & LOWER_HALF), word >> 32);
+    if lease.is_zero() || of != incarnation(map, id) & LOWER_HALF {
         return false;
     }
     let asserted = Duration::from_nanos(map.u64(entry(id) + ASSERTED).load(Acquire));
     now.saturating_sub(asserted) > lease
 }
 
-const HALF: u64 = u32::MAX as u64;
+const LOWER_HALF: u64 = u32::MAX as u64;
 
 impl Lease {
     fn store(self, map: &Map, at: usize, incarnation: u64) {
         // Rounded up, so that none is 0; the longest are some 49 days.
-        let ms = self.time.as_nanos().div_ceil(1_000_000).min(u128::from(HALF)) as u64;
+        let ms = self.time.as_nanos().div_ceil(1_000_000).min(u128::from(LOWER_HALF)) as u64;
         map.u64(at + ASSERTED).store(nanos(self.now), Release);
-        map.u64(at + LEASE).store((incarnation & HALF) << 32 | ms, Release);
+        map.u64(at + LEASE).store((incarnation & LOWER_HALF) << 32 | ms, Release);
     }
 }
 
@@ -510,7 +510,8 @@ impl Claim {
             }
             let at = entry(self.id);
             let word = map.u64(at + LEASE).load(Acquire);
-            map.u64(at + LEASE).store((incarnation & HALF) << 32 | word & HALF, Release);
+            map.u64(at + LEASE)
+                .store((incarnation & LOWER_HALF) << 32 | word & LOWER_HALF, Release);
             self.newest.store(incarnation, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             self.producers.shared.sync_file(&self.producers.path).map(Ok)

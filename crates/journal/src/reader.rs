@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use helio_core::{Header, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 
 use crate::bell::Bell;
-use crate::cursor::{Cursor, Step};
+use crate::cursor::{Cursor, CursorStep};
 use crate::error::JournalError;
 use crate::frame::{self, Body, FrameHeader};
+use crate::latest_by_key::{LatestByKey, LatestStep};
 use crate::partition::Partition;
-use crate::picks::{Pick, Picks};
 use crate::producers::Producers;
-use crate::rings::Hint;
+use crate::wake_hints::Hint;
 
 /// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,22 +113,22 @@ impl SampleRef<'_> {
 /// Reads one partition.
 pub struct Reader {
     partition: Arc<Partition>,
-    names: Names,
+    names: ProducerNames,
     cursor: Cursor,
-    picks: Option<Picks>,
+    picks: Option<LatestByKey>,
     /// Which of this process's readers, for the bells that it is armed with.
     id: Arc<u64>,
 }
 
 /// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions
 /// that rang, so a thread with many readers arms the others again through their watches.
-pub struct Watch {
+pub struct ReaderWatch {
     partition: Arc<Partition>,
     reader: Arc<u64>,
     pos: u64,
 }
 
-impl Watch {
+impl ReaderWatch {
     /// As [`Reader::arm`], for the place where the reader was.
     #[must_use]
     pub fn arm(&self, bell: &Bell) -> bool {
@@ -142,21 +142,21 @@ impl Watch {
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for ReaderWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch").field("pos", &self.pos).finish_non_exhaustive()
+        f.debug_struct("ReaderWatch").field("pos", &self.pos).finish_non_exhaustive()
     }
 }
 
 /// Producers' names by id, looked up once each.
-struct Names {
+struct ProducerNames {
     producers: Arc<Producers>,
     known: HashMap<u32, ProducerName>,
     last: Option<(u32, ProducerName)>,
     unknown: ProducerName,
 }
 
-impl Names {
+impl ProducerNames {
     #[inline]
     fn get(&mut self, id: u32) -> &ProducerName {
         if self.last.as_ref().is_none_or(|l| l.0 != id) {
@@ -182,7 +182,7 @@ impl Reader {
         from: From,
     ) -> Result<Self, JournalError> {
         let unknown = ProducerName::new("unknown").map_err(|_| JournalError::ReadOnly)?;
-        let names = Names { producers, known: HashMap::new(), last: None, unknown };
+        let names = ProducerNames { producers, known: HashMap::new(), last: None, unknown };
         let mut cursor = Cursor::at_end(&partition);
         let mut picks = None;
         match from {
@@ -191,7 +191,7 @@ impl Reader {
             From::Offset(offset) => cursor.seek_offset(&partition, offset)?,
             From::Time(time) => cursor.seek_time(&partition, time)?,
             From::LastPerKey(n) => {
-                let found = Picks::collect(&partition, n)?;
+                let found = LatestByKey::collect(&partition, n)?;
                 cursor = Cursor::at_frame(&partition, found.upto())?;
                 picks = Some(found);
             }
@@ -241,9 +241,9 @@ impl Reader {
     /// What this reader waits for, to be looked at by whoever holds its bell. Good where
     /// [`Reader::arm`] has just found nothing.
     #[must_use]
-    pub fn watch(&self) -> Watch {
+    pub fn watch(&self) -> ReaderWatch {
         let (partition, reader) = (Arc::clone(&self.partition), Arc::clone(&self.id));
-        Watch { partition, reader, pos: self.cursor.pos }
+        ReaderWatch { partition, reader, pos: self.cursor.pos }
     }
 
     /// The next record or gap; `None` where everything has been read.
@@ -263,9 +263,9 @@ impl Reader {
     #[inline]
     fn next_live(&mut self) -> Result<Option<Item<'_>>, JournalError> {
         match self.cursor.step(&self.partition)? {
-            Step::Nothing => Ok(None),
-            Step::Gap(gap) => Ok(Some(Item::Gap(gap))),
-            Step::Frame(pos, header) => {
+            CursorStep::Nothing => Ok(None),
+            CursorStep::Gap(gap) => Ok(Some(Item::Gap(gap))),
+            CursorStep::Frame(pos, header) => {
                 let body = self.cursor.body(pos, &header);
                 Ok(Some(Item::Sample(sample(&mut self.names, &header, body))))
             }
@@ -283,12 +283,14 @@ impl Reader {
             return self.next_live();
         };
         Ok(Some(match (found, &self.picks) {
-            (Pick::Frame(pos, header), Some(picks)) => {
+            (LatestStep::Frame(pos, header), Some(picks)) => {
                 let body = picks.body(pos, &header);
                 Item::Sample(sample(&mut self.names, &header, body))
             }
-            (Pick::Gap(gap), _) => Item::Gap(gap),
-            (Pick::Frame(_, header), None) => Item::Sample(sample(&mut self.names, &header, &[])),
+            (LatestStep::Gap(gap), _) => Item::Gap(gap),
+            (LatestStep::Frame(_, header), None) => {
+                Item::Sample(sample(&mut self.names, &header, &[]))
+            }
         }))
     }
 
@@ -316,7 +318,7 @@ impl Reader {
 }
 
 #[inline]
-fn sample<'a>(names: &'a mut Names, header: &FrameHeader, body: &'a [u8]) -> SampleRef<'a> {
+fn sample<'a>(names: &'a mut ProducerNames, header: &FrameHeader, body: &'a [u8]) -> SampleRef<'a> {
     let Body { trace, headers, key, payload } = frame::split(header, body);
     SampleRef {
         offset: header.offset,

@@ -18,22 +18,22 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
 use crate::control::{Checkpoint, FIRST_POS, RecoveryReport};
-use crate::error::At;
+use crate::error::IoContext;
 use crate::groups;
-use crate::journal::TEMPORARY;
+use crate::journal::TEMPORARY_PREFIX;
 use crate::partition::{Guard, Partition};
 use crate::process::BootId;
-use crate::segment::{self, Hold, Seal, Segment};
+use crate::segment::{self, Seal, Segment, SegmentHold};
 
 /// What a segment's file is called that recovery has cut off; it stays until the next recovery.
-const CUT: &str = "cut";
+const CUT_EXTENSION: &str = "cut";
 
 /// How often a reader without write access looks before it takes a contradiction for damage.
-const RO_LOOKS: u32 = 20;
+const READ_ONLY_MAX_ATTEMPTS: u32 = 20;
 
 /// Where a scan found the log to end.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct LogEnd {
     /// The last segment; 0 where there is none.
     seq: u64,
     pos: u64,
@@ -55,7 +55,7 @@ impl Partition {
         }
         if !self.shared.writable() {
             // Without the lock, more looks tell damage from a writer that was just rolling.
-            for _ in 0..RO_LOOKS {
+            for _ in 0..READ_ONLY_MAX_ATTEMPTS {
                 if self.control.marked(mark) && self.is_consistent()? {
                     return Ok(());
                 }
@@ -118,7 +118,7 @@ impl Partition {
         }
         if found.seq != 0
             && let Some(last) =
-                Segment::open(&self.dir, found.seq, self.shared.mode(), Hold::Loose)?
+                Segment::open(&self.dir, found.seq, self.shared.mode(), SegmentHold::Loose)?
         {
             last.forget_index(found.pos);
             last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
@@ -182,13 +182,13 @@ impl Partition {
     }
 
     /// Finds the log's end without changing anything.
-    fn scan(&self) -> Result<Found, JournalError> {
+    fn scan(&self) -> Result<LogEnd, JournalError> {
         let files = self.files()?;
         let Some((mut segment, mut found)) = self.start(&files)? else {
             // No segment is left. Offsets that were durable must not be given twice.
             let c = self.control.checkpoint().unwrap_or_default();
             let (pos, time) = (c.pos.max(FIRST_POS), Tai::from_nanos(i64::MIN));
-            return Ok(Found { seq: 0, pos, end: c.end, time });
+            return Ok(LogEnd { seq: 0, pos, end: c.end, time });
         };
         loop {
             self.scan_segment(&segment, &mut found);
@@ -203,7 +203,7 @@ impl Partition {
     }
 
     /// Where to begin: at the newest checkpoint that can be true, else at the log's beginning.
-    fn start(&self, files: &[u64]) -> Result<Option<(Segment, Found)>, JournalError> {
+    fn start(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
         // Segments before a compacted one are left-overs, whatever a checkpoint says.
         let oldest = self.compacted(files);
         let mut marked = false;
@@ -222,14 +222,14 @@ impl Partition {
         Ok(start.filter(|(segment, _)| marked || segment.head.base_pos == FIRST_POS))
     }
 
-    fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, Found)>, JournalError> {
+    fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, LogEnd)>, JournalError> {
         let Some(segment) = self.segment(c.seq)? else { return Ok(None) };
         // Compaction has moved what lay there: then all of that segment is looked at.
         let moved = segment.head.compacted
             && segment.sealed().ok().flatten().is_none_or(|s| s.end != c.pos);
         let inside = !moved && (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
         let time = Tai::from_nanos(c.time);
-        let found = Found { seq: c.seq, pos: c.pos, end: c.end, time };
+        let found = LogEnd { seq: c.seq, pos: c.pos, end: c.end, time };
         Ok(inside.then_some((segment, found)))
     }
 
@@ -241,13 +241,13 @@ impl Partition {
     }
 
     /// The start of the whole log: the newest compacted segment, or the first whole one.
-    fn start_first(&self, files: &[u64]) -> Result<Option<(Segment, Found)>, JournalError> {
+    fn start_first(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
         let mut first = None;
         for seq in files.iter().rev() {
             let Some(segment) = self.segment(*seq)? else { continue };
             let head = segment.head;
             let (pos, end, time) = (head.base_pos, head.base_offset, head.base_time);
-            first = Some((segment, Found { seq: *seq, pos, end, time }));
+            first = Some((segment, LogEnd { seq: *seq, pos, end, time }));
             if head.compacted {
                 break;
             }
@@ -256,7 +256,7 @@ impl Partition {
     }
 
     /// Walks over a segment's valid frames from where `found` stands.
-    fn scan_segment(&self, segment: &Segment, found: &mut Found) {
+    fn scan_segment(&self, segment: &Segment, found: &mut LogEnd) {
         let mut scratch = Vec::new();
         let seal = segment.sealed().ok().flatten();
         let limit = segment.head.end();
@@ -288,7 +288,7 @@ impl Partition {
             let path = segment::path(&self.dir, seq);
             if seq > last {
                 // Were it damage that cut the log here, this is what someone would want to look at.
-                fs::rename(&path, path.with_extension(CUT)).at("put aside", &path)?;
+                fs::rename(&path, path.with_extension(CUT_EXTENSION)).at("put aside", &path)?;
             } else if seq < from {
                 fs::remove_file(&path).at("remove", &path)?;
             }
@@ -302,8 +302,8 @@ impl Partition {
             let entry = entry.at("list", &self.dir)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let cut = entry.path().extension().is_some_and(|e| e == CUT);
-            if cut || name.starts_with(TEMPORARY) || name.starts_with("spare.") {
+            let cut = entry.path().extension().is_some_and(|e| e == CUT_EXTENSION);
+            if cut || name.starts_with(TEMPORARY_PREFIX) || name.starts_with("spare.") {
                 fs::remove_file(entry.path()).at("remove", &entry.path())?;
             }
         }
@@ -320,7 +320,7 @@ fn unbroken(files: &[u64], last: u64) -> &[u64] {
 }
 
 /// Whether a segment begins where the log as found so far ends.
-fn follows(next: &Segment, segment: &Segment, found: &Found) -> bool {
+fn follows(next: &Segment, segment: &Segment, found: &LogEnd) -> bool {
     next.head.base_pos == found.pos
         && next.head.base_offset == found.end
         && (next.head.prev_id == segment.head.id || segment.head.compacted)

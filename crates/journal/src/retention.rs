@@ -18,21 +18,21 @@ use std::sync::{Arc, PoisonError};
 
 use helio_core::Tai;
 
-use crate::error::At;
+use crate::error::IoContext;
 use crate::frame::{self, Body, HEADER};
-use crate::partition::{Guard, Partition, Room};
-use crate::segment::{self, Head, Hold, Seal, Segment};
+use crate::partition::{FrameDemand, Guard, Partition};
+use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::{JournalError, SyncPolicy};
 
 /// How much log may lie behind the newest snapshot of the keys index: what recovery replays.
-const SNAPSHOT_BYTES: u64 = 32 << 20;
+const SNAPSHOT_INTERVAL_BYTES: u64 = 32 << 20;
 /// Segments from this size on are prepared ahead of their use; smaller ones are made at once.
-pub(crate) const PREPARE_BYTES: u64 = 1 << 20;
+pub(crate) const MIN_PREPARED_SEGMENT_BYTES: u64 = 1 << 20;
 
 /// Records that stay: their places in ascending order, the first one's offset, and the bytes that
 /// they take. Their contents are copied one by one, for there may be more than fits in memory.
 #[derive(Default)]
-struct Kept {
+struct RetainedRecords {
     places: Vec<u64>,
     offset: u64,
     bytes: u64,
@@ -55,7 +55,7 @@ impl Partition {
         }
         self.retire()?;
         let upto = self.control.keys_upto().load(Acquire);
-        if upto > self.control.snap_pos().load(Acquire).saturating_add(SNAPSHOT_BYTES) {
+        if upto > self.control.snap_pos().load(Acquire).saturating_add(SNAPSHOT_INTERVAL_BYTES) {
             self.save_keys()?;
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Partition {
         let Some(current) = self.segment(last)? else { return Ok(()) };
         let largest = self.config.largest_segment();
         let capacity = current.head.capacity.saturating_mul(2).min(largest);
-        if capacity < PREPARE_BYTES {
+        if capacity < MIN_PREPARED_SEGMENT_BYTES {
             return Ok(());
         }
         let temporary = self.temporary();
@@ -161,7 +161,7 @@ impl Partition {
     fn retire(&self) -> Result<(), JournalError> {
         self.roll_old()?;
         match self.due()? {
-            Some(last) => self.retire_upto(last, Worth::Enough),
+            Some(last) => self.retire_upto(last, CompactionPolicy::Enough),
             None => Ok(()),
         }
     }
@@ -177,9 +177,9 @@ impl Partition {
         }
         let guard = self.lock()?;
         let mut seen = None;
-        let segment = self.room(&guard, &mut seen, Room::default())?;
+        let segment = self.room(&guard, &mut seen, FrameDemand::default())?;
         if old() && self.tail() > segment.head.base_pos {
-            self.roll(&guard, Some(&segment), Room::default())?;
+            self.roll(&guard, Some(&segment), FrameDemand::default())?;
         }
         Ok(())
     }
@@ -197,20 +197,20 @@ impl Partition {
         }
         match due {
             Some((seq, head)) if !(head.compacted && seq == first) => {
-                self.retire_upto(seq, Worth::Always)
+                self.retire_upto(seq, CompactionPolicy::Always)
             }
             _ => Ok(()),
         }
     }
 
-    fn retire_upto(&self, last: u64, worth: Worth) -> Result<(), JournalError> {
+    fn retire_upto(&self, last: u64, worth: CompactionPolicy) -> Result<(), JournalError> {
         // One process at a time: the others' turn comes again.
         let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
         let first = self.control.first_seq();
         if first > last {
             return Ok(());
         }
-        let mut kept = Kept::default();
+        let mut kept = RetainedRecords::default();
         if self.keeps_last() {
             let Some(found) = self.still_last(first, last, worth)? else { return Ok(()) };
             kept = found;
@@ -251,8 +251,8 @@ impl Partition {
         &self,
         first: u64,
         last: u64,
-        worth: Worth,
-    ) -> Result<Option<Kept>, JournalError> {
+        worth: CompactionPolicy,
+    ) -> Result<Option<RetainedRecords>, JournalError> {
         let (Some(start), Some(end)) = (self.segment(first)?, self.seal_of(last)?) else {
             return Ok(None);
         };
@@ -261,7 +261,7 @@ impl Partition {
             _ => 0,
         };
         let fresh = (end.end - start.head.base_pos).saturating_sub(compacted);
-        if worth == Worth::Enough && fresh < compacted {
+        if worth == CompactionPolicy::Enough && fresh < compacted {
             return Ok(None);
         }
         let Some((places, upto)) = self.last_values()? else { return Ok(None) };
@@ -269,7 +269,7 @@ impl Partition {
             return Ok(None);
         }
         let newest: std::collections::HashMap<_, _> = places.into_iter().collect();
-        let mut kept = Kept::default();
+        let mut kept = RetainedRecords::default();
         self.walk(start.head.base_pos, end.end, |pos, header, body| {
             let hash = self.hash(frame::split(header, body).key);
             if newest.get(&hash) == Some(&pos) {
@@ -281,7 +281,13 @@ impl Partition {
         Ok(Some(kept))
     }
 
-    fn compact(&self, first: u64, last: u64, end: Seal, kept: &Kept) -> Result<(), JournalError> {
+    fn compact(
+        &self,
+        first: u64,
+        last: u64,
+        end: Seal,
+        kept: &RetainedRecords,
+    ) -> Result<(), JournalError> {
         let Some(old) = self.segment(last)? else { return Ok(()) };
         let head = Head {
             id: self.shared.random() | 1,
@@ -316,7 +322,7 @@ impl Partition {
     }
 
     /// Copies records into a compacted segment. True where all of them came.
-    fn copy(&self, kept: &Kept, end: u64, into: &Segment) -> Result<bool, JournalError> {
+    fn copy(&self, kept: &RetainedRecords, end: u64, into: &Segment) -> Result<bool, JournalError> {
         let (Some(&first), mut left) = (kept.places.first(), kept.places.iter().peekable()) else {
             return Ok(true);
         };
@@ -365,9 +371,11 @@ impl Partition {
         for seq in retired {
             let path = segment::path(&self.dir, seq);
             let mode = self.shared.mode();
-            let opened = Segment::open(&self.dir, seq, mode, Hold::Loose).ok().flatten();
+            let opened = Segment::open(&self.dir, seq, mode, SegmentHold::Loose).ok().flatten();
             let free = opened.as_ref().filter(|s| s.retire()).map(|s| s.head.capacity);
-            let fits = free.filter(|c| *c == self.config.largest_segment() && *c >= PREPARE_BYTES);
+            let fits = free.filter(|c| {
+                *c == self.config.largest_segment() && *c >= MIN_PREPARED_SEGMENT_BYTES
+            });
             let done = match fits {
                 Some(capacity) => {
                     let _guard = self.lock()?;
@@ -385,7 +393,7 @@ impl Partition {
 
 /// When to compact.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Worth {
+enum CompactionPolicy {
     /// Where as much comes off as is copied.
     Enough,
     Always,

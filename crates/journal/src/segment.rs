@@ -22,7 +22,7 @@ use std::sync::atomic::fence;
 use helio_core::Tai;
 
 use crate::JournalError;
-use crate::error::At;
+use crate::error::IoContext;
 use crate::frame::{self, Body, FrameHeader, HEADER};
 use crate::map::{Map, Mode, reserve};
 
@@ -146,7 +146,7 @@ pub(crate) struct Seal {
 
 /// Whether and how a segment is held against recycling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum SegmentHold {
     /// Pinned: its bytes below the tail stay as they are.
     Pinned,
     /// Not pinned: what is read is copied, and *live* is looked at afterwards.
@@ -155,7 +155,7 @@ pub(crate) enum Hold {
 
 /// What is wrong at a place where a frame was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum FrameFault {
     /// No valid frame.
     Damaged,
     /// The segment was recycled meanwhile.
@@ -167,7 +167,7 @@ pub(crate) enum Fault {
 pub(crate) struct Segment {
     map: Map,
     pub(crate) head: Head,
-    hold: Hold,
+    hold: SegmentHold,
 }
 
 /// The file of a segment.
@@ -206,7 +206,7 @@ impl Segment {
         map.write(SEAL_END, &[0; 32]);
         map.write(0, &head.bytes());
         map.u64(LIVE).store(head.id, Release);
-        Ok(Self { map, head, hold: Hold::Loose })
+        Ok(Self { map, head, hold: SegmentHold::Loose })
     }
 
     /// Opens the segment of that number. `None` where it is no longer there.
@@ -214,7 +214,7 @@ impl Segment {
         dir: &Path,
         seq: u64,
         mode: Mode,
-        hold: Hold,
+        hold: SegmentHold,
     ) -> Result<Option<Self>, JournalError> {
         let path = path(dir, seq);
         let file = OpenOptions::new().read(true).write(mode == Mode::Write).open(&path);
@@ -231,9 +231,14 @@ impl Segment {
         Self::attach(map, seq, hold, &path)
     }
 
-    fn attach(map: Map, seq: u64, hold: Hold, path: &Path) -> Result<Option<Self>, JournalError> {
-        let pinned = hold == Hold::Pinned && map.mode() == Mode::Write;
-        let hold = if pinned { Hold::Pinned } else { Hold::Loose };
+    fn attach(
+        map: Map,
+        seq: u64,
+        hold: SegmentHold,
+        path: &Path,
+    ) -> Result<Option<Self>, JournalError> {
+        let pinned = hold == SegmentHold::Pinned && map.mode() == Mode::Write;
+        let hold = if pinned { SegmentHold::Pinned } else { SegmentHold::Loose };
         if pinned {
             map.u32(PINS).fetch_add(1, SeqCst);
             fence(SeqCst);
@@ -322,15 +327,15 @@ impl Segment {
         pos: u64,
         limit: u64,
         scratch: &mut Vec<u8>,
-    ) -> Result<FrameHeader, Fault> {
+    ) -> Result<FrameHeader, FrameFault> {
         let limit = limit.min(self.head.end());
         let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
-        let room = room.filter(|room| *room >= HEADER as u64).ok_or(Fault::Damaged)?;
+        let room = room.filter(|room| *room >= HEADER as u64).ok_or(FrameFault::Damaged)?;
         let at = self.place(pos);
         let raw: [u8; HEADER] = self.map.array(at);
         let header = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room);
         let Some(header) = header else { return Err(self.fault()) };
-        if self.hold == Hold::Loose {
+        if self.hold == SegmentHold::Loose {
             scratch.resize(header.len as usize - HEADER, 0);
             self.map.read(at + HEADER, scratch);
         }
@@ -351,13 +356,13 @@ impl Segment {
         let len = header.len as usize - HEADER;
         match self.hold {
             // SAFETY: pinned, and below the committed tail.
-            Hold::Pinned => unsafe { self.map.stable(self.place(pos) + HEADER, len) },
-            Hold::Loose => scratch.get(..len).unwrap_or_default(),
+            SegmentHold::Pinned => unsafe { self.map.stable(self.place(pos) + HEADER, len) },
+            SegmentHold::Loose => scratch.get(..len).unwrap_or_default(),
         }
     }
 
-    fn fault(&self) -> Fault {
-        if self.is_live() { Fault::Damaged } else { Fault::Gone }
+    fn fault(&self) -> FrameFault {
+        if self.is_live() { FrameFault::Damaged } else { FrameFault::Gone }
     }
 
     /// Ends the segment; readers go on in the next one.
@@ -374,7 +379,7 @@ impl Segment {
     }
 
     /// The seal: `None` while the segment is open, an error where it is damaged.
-    pub(crate) fn sealed(&self) -> Result<Option<Seal>, Fault> {
+    pub(crate) fn sealed(&self) -> Result<Option<Seal>, FrameFault> {
         let end = self.map.u64(SEAL_END).load(Acquire);
         if end == 0 {
             return Ok(None);
@@ -466,7 +471,7 @@ fn map_len(head: &Head, path: &Path) -> Result<usize, JournalError> {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.hold == Hold::Pinned {
+        if self.hold == SegmentHold::Pinned {
             self.map.u32(PINS).fetch_sub(1, SeqCst);
         }
     }

@@ -19,14 +19,14 @@ use crate::partition::{Partition, control_path};
 use crate::segment;
 
 /// How much log may lie behind the newest checkpoint that is itself on the disk.
-const CHECKPOINT_BYTES: u64 = 32 << 20;
+const CHECKPOINT_INTERVAL_BYTES: u64 = 32 << 20;
 
 /// Called when a record is durable, or will not become so.
 pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 /// Those of a partition who wait to be called back.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct DurabilityWaiters {
     pub(crate) calls: Vec<(u64, OnDurable)>,
     /// Whether a thread is at it, or will be.
     served: bool,
@@ -142,7 +142,7 @@ impl Partition {
     pub(crate) fn save_checkpoint(&self) -> Result<(), JournalError> {
         let durable = self.control.durable().0;
         let saved = self.checkpoint_saved.load(Relaxed);
-        if durable < saved.saturating_add(CHECKPOINT_BYTES) {
+        if durable < saved.saturating_add(CHECKPOINT_INTERVAL_BYTES) {
             return Ok(());
         }
         self.shared.sync_file(&self.dir.join("control"))?;

@@ -14,19 +14,19 @@ use crate::Maintenance;
 use crate::partition::Partition;
 
 /// The most partitions that are brought to the disk at a time.
-const THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// How long a thread stays that has nothing to do: who waits next does not pay for a new one.
-const LINGER: Duration = Duration::from_secs(5);
+const IDLE_THREAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The threads, and what they are to do.
 pub(crate) struct Syncers {
     maintenance: Maintenance,
-    work: Mutex<Work>,
+    work: Mutex<SyncQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Work {
+struct SyncQueue {
     /// Partitions for which somebody waits, each once.
     asked: VecDeque<Arc<Partition>>,
     /// Those that are synced in the background.
@@ -38,7 +38,7 @@ struct Work {
     over: bool,
 }
 
-impl Work {
+impl SyncQueue {
     fn left(&self) -> usize {
         self.asked.len() + self.due.len()
     }
@@ -62,7 +62,7 @@ impl Syncers {
         Arc::new(Self { maintenance, work, changed })
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, SyncQueue> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,9 +97,9 @@ impl Syncers {
     }
 
     /// Sees that there are threads for what is to be done.
-    fn employ(self: &Arc<Self>, mut work: MutexGuard<'_, Work>) {
+    fn employ(self: &Arc<Self>, mut work: MutexGuard<'_, SyncQueue>) {
         let left = work.left();
-        let hired = left.saturating_sub(work.idle).min(THREADS - work.threads);
+        let hired = left.saturating_sub(work.idle).min(MAX_THREADS - work.threads);
         work.threads += hired;
         drop(work);
         (0..left).for_each(|_| self.changed.notify_one());
@@ -128,8 +128,8 @@ impl Syncers {
         let mut work = self.work();
         if work.left() == 0 && !work.over {
             work.idle += 1;
-            let waits = |work: &mut Work| work.left() == 0 && !work.over;
-            let waited = self.changed.wait_timeout_while(work, LINGER, waits);
+            let waits = |work: &mut SyncQueue| work.left() == 0 && !work.over;
+            let waited = self.changed.wait_timeout_while(work, IDLE_THREAD_TIMEOUT, waits);
             work = waited.unwrap_or_else(PoisonError::into_inner).0;
             work.idle -= 1;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use helio_core::{ProducerName, Tai, TopicName};
 
 use crate::control::RecoveryReport;
-use crate::error::At;
+use crate::error::IoContext;
 use crate::groups::Group;
 use crate::journal::Shared;
 use crate::partition::{self, Partition};

@@ -2,7 +2,7 @@
 //!
 //! Constraints: a waiter that sleeps is woken by the first commit after it looked; a waiter that is
 //! awake costs writers nothing. Nothing but atomics is used, so that the protocol is also run under
-//! a model checker (`tests/loom.rs` includes this file).
+//! a model checker (`tests/it/wakeups.rs` includes this file).
 //!
 //! Operation: [`arm`] sets the waiter's bit, then the summary's bit for its word, then the caller
 //! looks at the tail again. [`collect`], called after the tail was stored, takes the summary, then
@@ -10,7 +10,7 @@
 //! the other. Bits stay set until someone rings: arming again is two loads.
 
 /// What the protocol needs of a shared word; the standard library's, or a model checker's.
-pub(crate) trait Word {
+pub(crate) trait SharedWord {
     fn load(&self) -> u64;
     /// Gives what was there before.
     fn fetch_or(&self, bits: u64) -> u64;
@@ -19,7 +19,12 @@ pub(crate) trait Word {
 
 /// Announces a waiter. The caller must look at the tail after [`Fence::full`], which this ends
 /// with.
-pub(crate) fn arm<W: Word>(words: impl Fn(usize) -> W, summary: &W, slot: usize, full: impl Fn()) {
+pub(crate) fn arm<W: SharedWord>(
+    words: impl Fn(usize) -> W,
+    summary: &W,
+    slot: usize,
+    full: impl Fn(),
+) {
     let (word, bit) = (slot / 64, 1 << (slot % 64));
     let announced = words(word).load() & bit != 0 && summary.load() & 1 << word != 0;
     if !announced {
@@ -31,7 +36,7 @@ pub(crate) fn arm<W: Word>(words: impl Fn(usize) -> W, summary: &W, slot: usize,
 
 /// Takes all waiters, after the tail was stored, and gives each one's number to `ring`.
 #[inline]
-pub(crate) fn collect<W: Word>(
+pub(crate) fn collect<W: SharedWord>(
     words: impl Fn(usize) -> W,
     summary: &W,
     full: impl Fn(),

@@ -14,7 +14,7 @@ use crate::frame::{self, Body, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
 use crate::hash::KeyHash;
 use crate::keys::Keys;
 use crate::map::Map;
-use crate::partition::{Guard, POPULATE, Partition, Room};
+use crate::partition::{FrameDemand, Guard, POPULATE_BYTES, Partition};
 use crate::producers::Claim;
 use crate::segment::Segment;
 
@@ -46,7 +46,7 @@ impl<'a> Record<'a> {
 }
 
 /// A record with all that can be known of its frame before the lock is taken.
-struct Planned<'a> {
+struct PreparedFrame<'a> {
     record: Record<'a>,
     len: u32,
     flags: u8,
@@ -54,7 +54,7 @@ struct Planned<'a> {
     hash: KeyHash,
 }
 
-impl<'a> Planned<'a> {
+impl<'a> PreparedFrame<'a> {
     fn new(record: &Record<'a>, partition: &Partition) -> Result<Self, AppendError> {
         if record.key.len() > MAX_KEY_BYTES {
             return Err(AppendError::KeyTooLong(record.key.len()));
@@ -73,8 +73,8 @@ impl<'a> Planned<'a> {
         frame::stride(self.len as usize) as u64
     }
 
-    fn room(&self) -> Room {
-        Room { bytes: self.stride(), headers: !self.record.headers.is_empty() }
+    fn room(&self) -> FrameDemand {
+        FrameDemand { bytes: self.stride(), headers: !self.record.headers.is_empty() }
     }
 }
 
@@ -164,7 +164,7 @@ impl Writer {
         record: &Record<'_>,
         limit: Duration,
     ) -> Result<u64, AppendError> {
-        let planned = Planned::new(record, &self.partition)?;
+        let planned = PreparedFrame::new(record, &self.partition)?;
         let partition = Arc::clone(&self.partition);
         self.prefault(partition.control.tail(), planned.stride());
         let guard = partition.lock_within(LOCK, limit)?;
@@ -172,7 +172,7 @@ impl Writer {
         let offset = self.put(&guard, &planned)?;
         drop(guard);
         partition.ring();
-        self.prefault(self.written, POPULATE);
+        self.prefault(self.written, POPULATE_BYTES);
         Ok(offset)
     }
 
@@ -184,10 +184,10 @@ impl Writer {
     /// [`AppendError`], as [`Writer::append`].
     pub fn append_batch(&mut self, records: &[Record<'_>]) -> Result<Range<u64>, AppendError> {
         let planned: Result<Vec<_>, _> =
-            records.iter().map(|r| Planned::new(r, &self.partition)).collect();
+            records.iter().map(|r| PreparedFrame::new(r, &self.partition)).collect();
         let planned = planned?;
         let partition = Arc::clone(&self.partition);
-        self.prefault(partition.control.tail(), planned.iter().map(Planned::stride).sum());
+        self.prefault(partition.control.tail(), planned.iter().map(PreparedFrame::stride).sum());
         let guard = partition.lock()?;
         self.claim.check_fence(&self.table)?;
         let first = partition.control.log_end().1;
@@ -198,13 +198,13 @@ impl Writer {
         });
         drop(guard);
         partition.ring();
-        self.prefault(self.written, POPULATE);
+        self.prefault(self.written, POPULATE_BYTES);
         result.map(|()| first..end)
     }
 
     /// Copies a frame behind the tail and moves the tail.
     #[inline]
-    fn put(&mut self, guard: &Guard<'_>, planned: &Planned<'_>) -> Result<u64, JournalError> {
+    fn put(&mut self, guard: &Guard<'_>, planned: &PreparedFrame<'_>) -> Result<u64, JournalError> {
         let partition = guard.partition;
         let stride = planned.stride();
         let segment = partition.room(guard, &mut self.segment, planned.room())?;

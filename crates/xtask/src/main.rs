@@ -11,6 +11,7 @@
 //! ```
 
 mod allow;
+mod circles;
 mod foreign;
 mod layers;
 mod limits;
@@ -58,6 +59,8 @@ fn tidy(tree: &Tree) -> Result<Vec<Finding>, String> {
     findings.extend(layers::check(&packages));
     findings.extend(packages.iter().flat_map(|package| crate_docs(tree, package)));
     findings.extend(rust_checks::stale_unsafe_list(tree));
+    findings.extend(rust_checks::missing_paths(tree));
+    findings.extend(circles::check(tree, &packages));
     for file in &tree.files {
         findings.extend(foreign::check(file));
         findings.extend(allow::check(file));

@@ -1,4 +1,4 @@
-"""Commands that were sent: what is heard of them, and how they end."""
+"""Sent commands: their acknowledgements, and how they end."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from heliograph._errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
-    from heliograph._component._caller import Calling
+    from heliograph._component._caller import CallerEngine
 
 AckError = CommandError
-"""The name that users of SAL know."""
+"""SAL's name of the class."""
 
 AckTimeoutError = CommandTimeout
-"""The name that users of SAL know."""
+"""SAL's name of the class."""
 
 _LOG = logging.getLogger("heliograph")
 
-_KEPT = 100
-"""So many acknowledgements that nobody has read are kept of one call; the newest ones."""
+_HISTORY_MAX = 100
+"""The most unread acknowledgements that are stored for one call; the oldest are dropped."""
 
 _ERRORS: dict[AckCode, type[CommandError]] = {
     AckCode.NO_PERM: NotPermitted,
@@ -45,15 +45,15 @@ _ERRORS: dict[AckCode, type[CommandError]] = {
 
 
 class CommandCall:
-    """A command that was sent: await it for its end, iterate over what is heard of it.
+    """A sent command: await it for its end, or iterate over its acknowledgements.
 
-    ``await call`` gives the final :class:`heliograph.Ack`, or raises a :class:`CommandError` whose
-    ``ack`` it is. ``async for ack in call`` gives every acknowledgement, the final one last.
+    ``await call`` returns the final :class:`heliograph.Ack`, or raises a :class:`CommandError` with
+    it as ``ack``. ``async for ack in call`` yields every acknowledgement, the final one last.
     """
 
     def __init__(
         self,
-        calling: Calling,
+        calling: CallerEngine,
         title: str,
         until_done: bool,
         progress: Callable[[Ack], object] | None,
@@ -62,12 +62,12 @@ class CommandCall:
         self._title = title
         self._until_done = until_done
         self._progress = progress
-        self._unread: deque[Ack] = deque(maxlen=_KEPT)
+        self._unread: deque[Ack] = deque(maxlen=_HISTORY_MAX)
         self._waiting: set[asyncio.Future[None]] = set()
         self.number = 0
-        """Its ``private_seqNum``; 0 where it was not sent."""
+        """Its ``private_seqNum``; 0 if it was not sent."""
         self.ack: Ack | None = None
-        """What was heard last."""
+        """The last acknowledgement."""
 
     def __repr__(self) -> str:
         said = "sent" if self.ack is None else f"{self.ack.ack.name} {self.ack.result!r}"
@@ -94,7 +94,7 @@ class CommandCall:
             raise kind(f"{self._title}: {ack.result or ack.ack.name}", ack)
 
     async def wait(self) -> Ack:
-        """Wait for the end; raise as awaiting it does, even where the start was all one wanted."""
+        """Wait for the end, even with ``wait_done=False``; raises as awaiting the call does."""
         while not self.done:
             await self._more()
         assert self.ack is not None, "it is done"
@@ -102,7 +102,7 @@ class CommandCall:
         return self.ack
 
     async def next_ack(self, timeout: float | None = None) -> Ack:
-        """Return the next acknowledgement that was not read yet, final or not.
+        """Return the next unread acknowledgement, final or not.
 
         Raises :class:`WaitTimeout`, and RuntimeError after the final one.
         """
@@ -124,7 +124,7 @@ class CommandCall:
                 await self._more()
 
     def cancel(self, *, timeout: float | None = None) -> CommandCall:
-        """Have the component stop it; await what this returns to know that it took the request.
+        """Request the component to cancel the command; await the result for its answer.
 
         The command itself then ends as aborted.
         """
@@ -138,8 +138,8 @@ class CommandCall:
         finally:
             self._waiting.discard(waiting)
 
-    def _hear(self, row: tuple[Any, ...]) -> None:
-        """Take an acknowledgement; the engine calls this."""
+    def _on_row(self, row: tuple[Any, ...]) -> None:
+        """Process an acknowledgement; called by the caller engine."""
         code, error, result, timeout, progress, typed = row
         try:
             value = None if typed is None else json.loads(typed)

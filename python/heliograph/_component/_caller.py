@@ -1,4 +1,4 @@
-"""What sends commands to one component, and hears of them."""
+"""Sends commands to one component and receives their acknowledgements."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from heliograph._component._call import CommandCall
-from heliograph._component._feed import Pumps
-from heliograph._component._own import own_topic
-from heliograph._component._send import Sender, Terms, choices
-from heliograph._component._topics import wishes
+from heliograph._component._dispatch import Dispatcher
+from heliograph._component._send import Sender, SendPolicy, publish_options
+from heliograph._component._service_topics import service_topic
+from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
 from heliograph._heliograph import Caller, Watch
 from heliograph._start import latest
@@ -37,11 +37,11 @@ _SECONDS_MAX = 3e9
 _SCHEMA = "helio-schema"
 """The header that says in whose schema a command is that another sample holds."""
 
-LOOK_S = 0.05
+PRESENCE_POLL_INTERVAL_S = 0.05
 """How often one looks whether a component is still there while calls wait for it."""
 
 
-class Calling:
+class CallerEngine:
     """The caller's side of the protocol, driven in the event loop; one for each remote."""
 
     def __init__(
@@ -63,8 +63,8 @@ class Calling:
         self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
         self._sender = Sender(bus._finish)
         self._watch: Watch | None = None
-        self._known = "unknown"
-        self._acks: Pumps | None = None
+        self._last_presence = "unknown"
+        self._acks: Dispatcher | None = None
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
         self._calls: dict[int, tuple[CommandCall, TopicType | None, Any]] = {}
@@ -82,7 +82,7 @@ class Calling:
         self._open()
         assert self._watch is not None, "it was opened"
         known, instance = self._watch.look()
-        self._tell_presence(known, instance)
+        self._update_presence(known, instance)
         return known
 
     def send(
@@ -104,7 +104,7 @@ class Calling:
         title = f"{self.name}.{command or what[0]}"
         call = CommandCall(self, title, until_done, progress)
         assert self._watch is not None, "it was opened"
-        self._tell_presence(*self._watch.recent())
+        self._update_presence(*self._watch.recent())
         now = self._now()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
             raise ValueError(f"{expiry} s from now is no time for a command to expire")
@@ -140,10 +140,10 @@ class Calling:
             assert kind is not None, "every component has acknowledgements"
             keys = [kind.schema.key(self._index)] if interface.indexed else None
             acks = kind.open(raw)
-            wanted = wishes(latest(), keys, lagging=("lossless", 0))
-            pumps = Pumps(self._bus, self._drain, self._deaf)
-            pumps.add(acks.subscribe(wanted), self._heard)
-            self._acks = pumps
+            wanted = subscribe_options(latest(), keys, lagging=("lossless", 0))
+            dispatcher = Dispatcher(self._bus, self._drain, self._on_read_failure)
+            dispatcher.add(acks.subscribe(wanted), self._on_ack)
+            self._acks = dispatcher
 
     def _topic(self, topic: TopicType) -> RawTopic:
         found = self._topics.get(topic.name)
@@ -153,29 +153,29 @@ class Calling:
             self._topics[topic.name] = found
         return found
 
-    def _heard(self, sample: Sample[Any]) -> None:
+    def _on_ack(self, sample: Sample[Any]) -> None:
         if self._calls:
             self._caller.acknowledged(self._now(), sample, sample.value)
 
-    def _deaf(self, _pump: object, _at: object, error: HelioError) -> None:
-        """End the calls, for nobody will hear of them; the next one opens anew."""
+    def _on_read_failure(self, _source: object, _at: object, error: HelioError) -> None:
+        """End the calls, whose acknowledgements are lost; the next call reopens."""
         self._acks = None
-        self._unheard(str(error))
+        self._end_calls(str(error))
 
-    def _unheard(self, why: str) -> None:
+    def _end_calls(self, why: str) -> None:
         self._caller.unheard(why)
         self._drain()
 
-    def _tell_presence(self, known: str, instance: int) -> None:
+    def _update_presence(self, known: str, instance: int) -> None:
         if known == "away":
-            if self._known != "gone":
+            if self._last_presence != "gone":
                 return
             # Whoever was gone may have come.
             known = "unknown"
         if known != "unknown" and self._caller.pending and self._acks is not None:
             # What it has said before it went counts.
-            self._acks.look()
-        self._known = known
+            self._acks.poll()
+        self._last_presence = known
         self._caller.presence(known, instance)
 
     def _drain(self) -> None:
@@ -188,19 +188,19 @@ class Calling:
         if due is not None and not self._closed:
             after = max(0.0, (due - self._now()) * 1e-9)
             if self._caller.pending:
-                after = min(after, LOOK_S)
+                after = min(after, PRESENCE_POLL_INTERVAL_S)
             self._timer = asyncio.get_running_loop().call_later(after, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if self._bus._closed:
-            self._unheard("the bus was closed")
+            self._end_calls("the bus was closed")
             return
         if self._watch is None:
             return
         if self._caller.pending:
             try:
-                self._tell_presence(*self._watch.recent())
+                self._update_presence(*self._watch.recent())
             except HelioError as error:
                 _LOG.warning("whether %s is there cannot be seen: %s", self.name, error)
         self._caller.tick(self._now())
@@ -238,12 +238,12 @@ class Calling:
                     # What could not be sent is not valid; and the component finds the schema.
                     self._topic(topic)
                     headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
-                value = self._asked(what, argument, topic, value, sequence)
+                value = self._control_record(what, argument, topic, value, sequence)
         except HelioError as error:
             failed(error)
             return
-        beside = choices(trace=trace, headers=headers or None)
-        self._sender.send(target, value, beside, Terms(failed=failed))
+        beside = publish_options(trace=trace, headers=headers or None)
+        self._sender.send(target, value, beside, SendPolicy(failed=failed))
 
     def _stamped(self, topic: TopicType, value: TopicData, sequence: int) -> TopicData:
         sent, utc = self._bus._raw.stamps()
@@ -262,13 +262,13 @@ class Calling:
     def _control_topic(self) -> RawTopic:
         if self._control is None:
             interface = self._interface
-            self._control = own_topic(
+            self._control = service_topic(
                 self._bus._raw, "control", interface.name, interface.indexed, None
             )
             self._control.claim()
         return self._control
 
-    def _asked(
+    def _control_record(
         self, what: str, argument: float, topic: TopicType | None, value: Any, sequence: int
     ) -> dict[str, Any]:
         payload = b""
@@ -288,11 +288,11 @@ class Calling:
         }
 
     def _on_progress(self, number: int, row: tuple[Any, ...]) -> None:
-        self._calls[number][0]._hear(row)
+        self._calls[number][0]._on_row(row)
 
     def _on_done(self, number: int, row: tuple[Any, ...], _cause: str) -> None:
         call, _, _ = self._calls.pop(number)
-        call._hear(row)
+        call._on_row(row)
 
     def _on_warn(self, text: str) -> None:
         _LOG.warning("%s", text)
@@ -306,4 +306,4 @@ class Calling:
             self._timer.cancel()
         if self._acks is not None:
             self._acks.close()
-        self._unheard("the remote was closed")
+        self._end_calls("the remote was closed")

@@ -1,4 +1,4 @@
-"""Numbers that SAL gives to states and acknowledgements."""
+"""SAL's numbers of states and acknowledgements."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class State(enum.IntEnum):
 
 
 class AckCode(enum.IntEnum):
-    """What an acknowledgement says of a command; the numbers are SAL's.
+    """The code of an acknowledgement; the numbers are SAL's.
 
-    ACK, IN_PROGRESS and STALLED say that more will follow, all others are final: this is the one
-    definition of it (SAL's own languages disagree about NO_ACK and STALLED).
+    ACK, IN_PROGRESS and STALLED are followed by others; all other codes are final. This is the only
+    definition of it: SAL's own languages disagree about NO_ACK and STALLED.
     """
 
     ACK = 300
@@ -44,9 +44,9 @@ class AckCode(enum.IntEnum):
 class Ack:
     """An acknowledgement of a command.
 
-    ``error`` is a code of the component's own, ``result`` a text, ``timeout`` how many more seconds
-    the command takes (0: not said), ``progress`` how much of it is done (0 to 1, None: not said),
-    ``value`` a result that is more than a text, as JSON has it.
+    ``error`` is a code of the component, ``result`` a text. ``timeout`` is the remaining time of
+    the command in seconds (0: unknown), ``progress`` the completed fraction (0 to 1, None:
+    unknown). ``value`` is a typed result, as JSON represents it.
     """
 
     ack: AckCode

@@ -1,4 +1,4 @@
-"""What a component says of its commands beside their handlers: lanes, limits, streams."""
+"""Options of commands beside their handlers: concurrency, limits, streams."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MARK = "__helio_command__"
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of commands, each for a time: one that comes too late is ignored and counted.
+    """A stream of commands, each for a time; late commands are ignored and counted.
 
-    ``field`` has that time, in TAI seconds. A component takes a command until ``margin`` seconds
+    ``field`` has that time, in TAI seconds. A component accepts a command until ``margin`` seconds
     before it.
     """
 
@@ -27,7 +27,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """How a command is taken."""
+    """The options of a command."""
 
     concurrent: bool = False
     limits: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
@@ -42,13 +42,13 @@ def command(
     refuse_nan: Iterable[str] = (),
     stream: Stream | str | None = None,
 ) -> Callable[[_T], _T]:
-    """Say how a command is taken; a decorator of its handler.
+    """Set the options of a command; a decorator of its handler.
 
     Commands of one name run one after the other, unless they are ``concurrent``. ``limits`` are the
-    least and the greatest value (None: no limit) of fields, of every element of an array; NaN is
-    within every limit, because it often says "keep", but not where ``refuse_nan`` names the field.
-    ``stream`` names the field that has the time for which each command is, or is a
-    :class:`heliograph.Stream`. What is refused is acknowledged as failed, naming the field.
+    smallest and the largest value (None: no limit) of fields, and of every element of an array. NaN
+    is within every limit, because it often means "keep", unless ``refuse_nan`` names the field.
+    ``stream`` names the field with each command's time, or is a :class:`heliograph.Stream`. A
+    rejected command is acknowledged as failed; the result names the field.
     """
     made = CommandOptions(
         concurrent=concurrent,
@@ -65,6 +65,6 @@ def command(
 
 
 def options_of(handler: Any) -> CommandOptions:
-    """Return what was said of a handler's command."""
+    """Return the options that :func:`command` attached to a handler."""
     found = getattr(handler, _MARK, None)
     return found if isinstance(found, CommandOptions) else CommandOptions()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph._component._interface import TopicType
 
 HEARTBEAT_S = 1.0
-"""How often a component says that its event loop turns."""
+"""The heartbeat interval."""
 
 
 class Component(Hooks):
@@ -52,18 +52,20 @@ class Component(Hooks):
         if __name__ == "__main__":
             Mount.run()
 
-    ``do_<command>(command)`` runs a command: what it returns is the result (None is "Done", a text,
-    or what JSON has), :class:`ExpectedError` fails it, and so does any other exception, which is
-    logged. ``validate_<command>(command)`` is asked, too, where a caller wants to know whether a
-    command would be run. ``evt_<event>`` and ``tel_<telemetry>`` are the topics to write:
-    :class:`heliograph.WriteTopic`. What is around changes of state is in the ``begin_…``,
-    ``end_…`` and :meth:`handle_summary_state` hooks.
+    ``do_<command>(command)`` runs a command and returns its result: None for "Done", a text, or a
+    value that JSON can represent. :class:`ExpectedError` fails the command; any other exception
+    fails it, too, and is logged. ``validate_<command>(command)`` checks a command that a caller
+    wants to validate without running it. ``evt_<event>`` and ``tel_<telemetry>`` are the topics to
+    write:
+    :class:`heliograph.WriteTopic`. The hooks ``begin_…``, ``end_…`` and
+    :meth:`handle_summary_state` run around changes of state.
 
-    Use it as an asynchronous context manager, or :meth:`start` and :meth:`close` it; `done_task` is
-    done when it has ended. Keyword arguments: ``index`` of an indexed component, ``initial_state``
-    to go to, ``override`` and ``config_dir`` of the configuration, ``simulation_mode``,
-    ``authorization`` (a file, watched), ``interface`` in place of the class's, ``logger`` whose
-    records are published as logMessage (the component's own, ``log``, unless given).
+    Use it as an asynchronous context manager, or call :meth:`start` and :meth:`close`. `done_task`
+    is done when the component has ended. Keyword arguments: ``index`` of an indexed component,
+    ``initial_state`` to go to, ``override`` and ``config_dir`` of the configuration,
+    ``simulation_mode``, ``authorization`` (a file, watched), ``interface`` in place of the class's,
+    ``logger`` whose records are published as logMessage (the component's own, ``log``, unless
+    given).
     """
 
     component: ClassVar[str] = ""
@@ -76,24 +78,24 @@ class Component(Hooks):
     """The component's version, for softwareVersions."""
 
     valid_simulation_modes: ClassVar[Sequence[int]] = (0,)
-    """The values of ``simulation_mode`` that it has; 0 is the real thing."""
+    """The supported values of ``simulation_mode``; 0 is the real hardware."""
 
     evolution: ClassVar[Evolution | None] = None
-    """What must hold between its schemas and those of another release on the same topics: backward,
-    forward, full or none; None lets in all that can be resolved. See :meth:`heliograph.Bus.topic`.
+    """The required compatibility with schemas of other releases on the same topics: backward,
+    forward, full or none. None accepts all schemas that resolve. See :meth:`heliograph.Bus.topic`.
     """
 
     config_schema: ClassVar[Mapping[str, Any] | None] = None
-    """The JSON schema of its configuration; a component with one, or with a folder, has one."""
+    """The JSON schema of its configuration. With a schema or a folder the component has one."""
 
     config_folder: ClassVar[str | os.PathLike[str] | None] = None
-    """Where its configuration is, unless ``config_dir`` is given."""
+    """The folder of its configuration, unless ``config_dir`` is given."""
 
     command_options: ClassVar[Mapping[str, CommandOptions]] = {}
-    """Lanes, limits and streams by command, for those whose handlers are not decorated."""
+    """Options by command, for commands whose handlers are not decorated."""
 
     extra_commands: ClassVar[Sequence[str]] = ()
-    """Commands with handlers that the interface may not have yet."""
+    """Commands with handlers that the interface may lack."""
 
     def __init__(
         self,
@@ -134,8 +136,8 @@ class Component(Hooks):
         self._config_dir = None if folder is None else Path(folder)
         self._authorization = None if authorization is None else Path(authorization)
         self._authorization_seen: Any = None
-        self._configuration: _config.Loaded | None = None
-        self._loaded: _config.Loaded | None = None
+        self._configuration: _config.LoadedConfig | None = None
+        self._loaded: _config.LoadedConfig | None = None
         self._who = Identity(identity, os.getpid(), index, f"{identity}")
         self._engine = Engine(self, bus, self._interface, self._who)
         publish = weakref.WeakMethod(self._publish_record)
@@ -161,7 +163,7 @@ class Component(Hooks):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _writer(self, topic: TopicType) -> WriteTopic:
-        """Return the one writer of a topic, which is an attribute from then on."""
+        """Return the only writer of a topic; it becomes an attribute."""
         made = self.__dict__.get(topic.attribute)
         if made is None:
             made = WriteTopic(self.bus, self._who, topic, self._engine.refusal)
@@ -177,12 +179,12 @@ class Component(Hooks):
 
     @property
     def summary_state(self) -> State:
-        """The state now."""
+        """The current summary state."""
         return self._engine.state
 
     @property
     def simulation_mode(self) -> int:
-        """What it was started with; 0 is the real thing."""
+        """The simulation mode; 0 is the real hardware."""
         return self._simulation_mode
 
     @property
@@ -192,25 +194,25 @@ class Component(Hooks):
 
     @property
     def done_task(self) -> asyncio.Future[None]:
-        """Done when the component has ended; raises why, where it was not asked to."""
+        """Done when the component has ended; raises the reason of an unrequested end."""
         return self._engine.done
 
     @property
-    def configuration(self) -> _config.Loaded | None:
-        """What was applied last: values, files, version."""
+    def configuration(self) -> _config.LoadedConfig | None:
+        """The configuration that was applied last: values, files, version."""
         return self._configuration
 
     @property
     def locked_by(self) -> str | None:
-        """The caller that has locked the component, if one has."""
+        """The caller that holds the lock of the component, if any."""
         locked = self._engine.controller.locked
         return None if locked is None else locked[0]
 
     def stream_stats(self, command: str) -> dict[str, int]:
-        """Return what became of a stream's commands.
+        """Return the statistics of a stream's commands.
 
-        Counted are ``received``, ``late``, ``lost`` (that never came), ``missing`` (late or lost in
-        a row up to now), and ``most_missing`` in a row.
+        ``received``, ``late``, ``lost`` (never received), ``missing`` (late or lost in a row, now)
+        and ``most_missing`` (in a row, ever).
         """
         counts = self._engine.controller.stream(command)
         if counts is None:
@@ -236,16 +238,17 @@ class Component(Hooks):
         progress: float | None = None,
         result: Any = None,
     ) -> None:
-        """Tell the caller that a command runs, and for how many more seconds at most.
+        """Report to the caller that a command runs, and for how many more seconds at most.
 
-        ``progress`` is how much of it is done, 0 to 1; ``result`` a first result that JSON has.
+        ``progress`` is the completed fraction, 0 to 1. ``result`` is an early result, a value that
+        JSON can represent.
         """
         self._engine.in_progress(command, timeout, text, progress, result)
         # A handler that tells of its progress in a busy loop must not stop the component.
         await asyncio.sleep(0)
 
     async def fault(self, code: int, report: str, traceback: str = "") -> None:
-        """Go to FAULT: something went wrong that needs a person. Commands of state fail."""
+        """Go to FAULT after an error that needs an operator. Pending state commands fail."""
         engine = self._engine
         try:
             code, report, traceback = _code(code), sayable(report), sayable(traceback)
@@ -271,10 +274,10 @@ class Component(Hooks):
     # Its life.
 
     async def start(self) -> None:
-        """Take the lease, take commands from now on, and go to the state that was asked for.
+        """Take the lease, accept commands, and go to the initial state.
 
-        Raises :class:`LeaseError` where another instance runs, and :class:`ExpectedError` where a
-        change of state fails: then it runs, in the state before.
+        Raises :class:`LeaseError` if another instance runs. Raises :class:`ExpectedError` if a
+        change of state fails; the component then runs in the state before it.
         """
         if self._started:
             raise RuntimeError(f"{self!r} was started before; make another one")
@@ -288,12 +291,12 @@ class Component(Hooks):
                 engine.controller.set_policy(text)
             await engine.open()
         except (OSError, ValueError, HelioError) as error:
-            self._let_go()
+            self._release_topics()
             if isinstance(error, HelioError):
                 raise
             raise HelioError(f"the authorization {self._authorization}: {error}") from error
         except BaseException:
-            self._let_go()
+            self._release_topics()
             raise
         engine.begin()
         await self._tell_who()
@@ -307,7 +310,7 @@ class Component(Hooks):
     async def go_to(self, state: State) -> None:
         """Go to a state by the fewest commands, as if they were received.
 
-        Raises :class:`ExpectedError` where one fails.
+        Raises :class:`ExpectedError` if one fails.
         """
         commands = state_path(int(self.summary_state), int(state))
         if commands is None:
@@ -317,9 +320,9 @@ class Component(Hooks):
             await self._engine.ask(command, **fields)
 
     async def close(self, error: BaseException | None = None) -> None:
-        """End at once, in whatever state; see :meth:`go_to` for the way by OFFLINE."""
+        """End at once, in any state; use :meth:`go_to` to end through OFFLINE."""
         if not self._started or self._engine.lease is None:
-            self._let_go()
+            self._release_topics()
             return
         await asyncio.shield(self._engine.stop(error))
 
@@ -339,8 +342,8 @@ class Component(Hooks):
     ) -> None:
         await self.close()
 
-    def _let_go(self) -> None:
-        """Publish what was logged, and take the handler out of the log."""
+    def _release_topics(self) -> None:
+        """Publish pending log records, and remove the handler from the logger."""
         self._records.stop()
         self._logger.removeHandler(self._records)
 
@@ -364,7 +367,7 @@ class Component(Hooks):
         due, wrong = loop.time(), ""
         while True:
             try:
-                self._engine.takes()
+                self._engine.admits()
                 self._engine.beat()
                 wrong = ""
             except ClosedError as error:
@@ -377,7 +380,7 @@ class Component(Hooks):
             await asyncio.sleep(due - loop.time())
 
     async def _watch(self) -> None:
-        """Look for changed files of authorization and of configuration."""
+        """Poll the files of authorization and configuration for changes."""
         wrong = ["", ""]
         while True:
             await asyncio.sleep(HEARTBEAT_S)
@@ -389,7 +392,7 @@ class Component(Hooks):
                     wrong[place] = self._go_on(error, wrong[place], "looking for files failed")
 
     def _go_on(self, error: Exception, before: str, what: str) -> str:
-        """Log, once, what must not end a task that works for ever; return it."""
+        """Log, once, an error that must not end a permanent task; return it."""
         if (now := repr(error)) != before:
             self.log.error("%s, it is tried again", what, exc_info=error)
         return now
@@ -404,9 +407,9 @@ class Component(Hooks):
         return (found.st_mtime_ns, found.st_size, found.st_ino)
 
     async def reload_authorization(self) -> bool:
-        """Look whether the authorization file has changed, and go by it; say whether it has.
+        """Apply the authorization file if it has changed; return whether it has.
 
-        A file that has gone wrong is told in the log, once, and the last good one holds.
+        An invalid file is logged once, and the last valid one stays in force.
         """
         if self._authorization is None:
             return False
@@ -450,7 +453,7 @@ class Component(Hooks):
     def _configurable(self) -> bool:
         return self._config_dir is not None or type(self).config_schema is not None
 
-    async def _load_configuration(self, data: Any) -> _config.Loaded | None:
+    async def _load_configuration(self, data: Any) -> _config.LoadedConfig | None:
         override = getattr(data, "configurationOverride", "")
         if not self._configurable:
             if override:
@@ -463,7 +466,7 @@ class Component(Hooks):
         await self.configure(loaded.namespace())
         return loaded
 
-    def _tell_configuration(self, loaded: _config.Loaded) -> None:
+    def _tell_configuration(self, loaded: _config.LoadedConfig) -> None:
         assert self._config_dir is not None, "it was loaded from there"
         self._configuration = loaded
         self._engine.put(
@@ -500,7 +503,7 @@ class Component(Hooks):
 
     @classmethod
     async def amain(cls, arguments: Sequence[str] | None = None) -> None:
-        """Do as :meth:`run`, in an event loop that is running."""
+        """The same as :meth:`run`, in a running event loop."""
         from heliograph._component import _main
 
         await _main.amain(cls, arguments)

@@ -30,7 +30,7 @@ def site() -> str:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """A configuration, and where it came from."""
 
     values: dict[str, Any]
@@ -63,7 +63,7 @@ def overrides(folder: Path) -> list[str]:
         return []
 
 
-def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> Loaded:
+def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> LoadedConfig:
     """Read, merge and check the layers.
 
     Raises :class:`ExpectedError` naming the file and what is wrong there.
@@ -83,7 +83,7 @@ def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> Loade
     if schema is not None:
         values = _checked(values, schema, files)
     digest = hashlib.sha256("\0".join(text for _, text in texts).encode()).hexdigest()
-    return Loaded(values, files, digest[:16])
+    return LoadedConfig(values, files, digest[:16])
 
 
 def _read(folder: Path, name: str) -> str:

@@ -34,7 +34,7 @@ PRIVATE = (
 )
 """The fields that every topic begins with, after ``salIndex`` where there is one."""
 
-_SHOWN = 6
+_SHOWN_MAX = 6
 """So many elements of an array, and twice as many fields, are shown in a ``repr``."""
 
 
@@ -76,7 +76,7 @@ class TopicData:
         return all(same(getattr(self, name), getattr(other, name)) for name in self._public)
 
     def __repr__(self) -> str:
-        shown = [f"{name}={_short(getattr(self, name))}" for name in self._public[: 2 * _SHOWN]]
+        shown = [f"{name}={_short(getattr(self, name))}" for name in self._public[: 2 * _SHOWN_MAX]]
         more = len(self._public) - len(shown)
         return f"{self._topic}({', '.join(shown)}{f', … {more} more' if more > 0 else ''})"
 
@@ -111,7 +111,7 @@ def _short(value: Any) -> str:
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, np.ndarray):
-        if value.size <= _SHOWN:
+        if value.size <= _SHOWN_MAX:
             return str(value.tolist())
         return f"<{value.size} x {value.dtype}>"
     return repr(value)

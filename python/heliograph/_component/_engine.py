@@ -1,8 +1,8 @@
-"""The machinery of a component: the protocol's controller, driven in the event loop.
+"""The engine of a component: drives the protocol's controller in the event loop.
 
-Constraints: what a command goes through is decided by the controller in the extension, which does
-no I/O; this module decodes values, runs handlers and hooks as tasks, and publishes. Nothing here
-waits while a command is received: what cannot be published at once stands in line.
+Constraints: the controller in the extension decides each step of a command and does no I/O. This
+module decodes values, runs handlers and hooks as tasks, and publishes. Receiving a command never
+waits: samples that cannot be published at once are queued.
 
 Operation: each input is followed by :meth:`Engine._drain`, which carries out the controller's
 effects in their order and sets the timer for the next one.
@@ -24,10 +24,10 @@ import numpy as np
 from heliograph._component._codes import AckCode, State
 from heliograph._component._commands import CommandOptions, options_of
 from heliograph._component._data import sayable
-from heliograph._component._feed import Pumps
-from heliograph._component._own import own_topic
-from heliograph._component._send import Line, Rank, Sender, Terms, choices
-from heliograph._component._topics import WriteTopic, wishes
+from heliograph._component._dispatch import Dispatcher
+from heliograph._component._send import AckOrder, Sender, SendPolicy, TopicQueue, publish_options
+from heliograph._component._service_topics import service_topic
+from heliograph._component._topics import WriteTopic, subscribe_options
 from heliograph._errors import (
     DecodeError,
     ExpectedError,
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
     from heliograph._bus import Bus
     from heliograph._component._component import Component
-    from heliograph._component._feed import Feed, Positions
+    from heliograph._component._dispatch import CallbackSubscription, Positions
     from heliograph._component._interface import ComponentInterface, TopicType
     from heliograph._component._topics import Identity
     from heliograph._heliograph import RawSubscription, RawTopic, Sample
 
 _LOG = logging.getLogger("heliograph")
-_SENDING = logging.getLogger("heliograph.send")
+_SEND_LOG = logging.getLogger("heliograph.send")
 
 STATE_COMMANDS = ("start", "enable", "disable", "standby", "exitControl", "enterControl")
 """The commands that change the state."""
@@ -71,8 +71,8 @@ ENGINE_EVENTS = (
 )
 """The events that the machinery itself writes, where the interface has them."""
 
-PASSING_EVENTS = frozenset(("heartbeat", "logMessage"))
-"""Those of them that are worth nothing later."""
+DISCARDABLE_EVENTS = frozenset(("heartbeat", "logMessage"))
+"""Engine events that are discarded rather than retried."""
 
 FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
 
@@ -104,7 +104,7 @@ class _Call:
 
 
 class Engine:
-    """A component's machinery; what authors of components see is :class:`Component`."""
+    """A component's engine; the API for authors of components is :class:`Component`."""
 
     def __init__(
         self, component: Component, bus: Bus, interface: ComponentInterface, who: Identity
@@ -113,10 +113,10 @@ class Engine:
         self.bus = bus
         self.interface = interface
         self.who = who
-        self.sender = Sender(bus._finish, self._line)
+        self.sender = Sender(bus._finish, self._on_queue)
         self.lease: Lease | None = None
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Whoever does not ask for it must not be told by the garbage collector.
+        # An error that is not retrieved must not be reported by the garbage collector.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.commands = self._commands()
         self.controller = Controller(
@@ -130,21 +130,22 @@ class Engine:
         self._calls: dict[int, _Call] = {}
         self._by_value: dict[int, int] = {}
         self._waiting: dict[int, asyncio.Future[tuple[int, str]]] = {}
-        self._pumps = Pumps(bus, self._drain, self._unread)
-        self._sources: dict[Feed, tuple[_Command | None, Positions]] = {}
+        self._dispatcher = Dispatcher(bus, self._drain, self._on_read_failure)
+        self._sources: dict[CallbackSubscription, tuple[_Command | None, Positions]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._changed = False
         self._lapses = 0
-        self._unsure = False
-        """Whether the controller was told that nobody can tell who has the lease."""
+        self._is_unconfirmed = False
+        """Whether the controller knows that the lease's holder is unknown."""
         self._acks: RawTopic | None = None
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
-        self._kept, self._passing = (
-            Terms(keep=keep, rank=Rank.ACKS, refusal=self.refusal) for keep in (True, False)
+        self._final_ack_policy, self._progress_ack_policy = (
+            SendPolicy(keep=keep, ack_order=AckOrder.ACKS, refusal=self.refusal)
+            for keep in (True, False)
         )
-        self._record = Terms(keep=True, rank=Rank.AUDIT, refusal=self.refusal)
+        self._audit_policy = SendPolicy(keep=True, ack_order=AckOrder.AUDIT, refusal=self.refusal)
 
     @property
     def state(self) -> State:
@@ -172,10 +173,10 @@ class Engine:
                 checks=checks_of(topic, options),
                 number=sal_names.index(topic.info.sal_name),
             )
-        self._refuse_strangers(found)
+        self._check_handlers(found)
         return found
 
-    def _refuse_strangers(self, known: dict[str, _Command]) -> None:
+    def _check_handlers(self, known: dict[str, _Command]) -> None:
         named = {name[3:] for name in dir(type(self.component)) if name.startswith("do_")}
         named |= set(self.component.command_options)
         # The base class has a handler for it, which not every interface has.
@@ -199,9 +200,9 @@ class Engine:
     # Opening.
 
     async def open(self) -> None:
-        """Take the lease, open topics, and take commands from now on.
+        """Take the lease, open topics, and accept commands.
 
-        Raises :class:`LeaseError` where another instance runs.
+        Raises :class:`LeaseError` if another instance runs.
         """
         opening = asyncio.ensure_future(in_thread(self._open))
         try:
@@ -209,9 +210,9 @@ class Engine:
             for name, event in self.events.items():
                 event.adopt(self.bus._adopt(self._raw_events[name]))
             for command, raw in subscriptions:
-                self._pump(command, raw)
+                self._dispatch(command, raw)
         except BaseException:
-            # The thread goes on where whoever waits for it was cancelled, and then has the lease.
+            # The thread continues if its caller was cancelled, and then holds the lease.
             await asyncio.wait([opening])
             lease, self.lease = self.lease, None
             if lease is not None:
@@ -220,7 +221,7 @@ class Engine:
 
     def begin(self) -> None:
         """Be there: the state is published, and commands are answered from now on."""
-        self.look_at_lease()
+        self.check_lease()
         self._carry_out()
         self._changed = False
         self._schedule()
@@ -236,13 +237,13 @@ class Engine:
         kind = self._ack_type
         self._acks = kind.open(bus, producer=who.producer)
         self._acks.claim()
-        self._audit = own_topic(bus, "audit", interface.name, interface.indexed, who.producer)
+        self._audit = service_topic(bus, "audit", interface.name, interface.indexed, who.producer)
         self._audit.claim()
         self._raw_events: dict[str, RawTopic] = {}
         for name in ENGINE_EVENTS:
             topic = interface.get(f"evt_{name}")
             if topic is not None:
-                with self._refusals(topic):
+                with self._skip_incompatible(topic):
                     event = self.component._writer(topic)
                     self._raw_events[name] = event.open_now()
                     self.events[name] = event
@@ -251,7 +252,7 @@ class Engine:
     def _listen(self) -> list[tuple[_Command | None, RawSubscription]]:
         opened: list[tuple[_Command | None, RawSubscription]] = [(None, self._subscribe(None))]
         for command in self.commands.values():
-            with self._refusals(command.topic):
+            with self._skip_incompatible(command.topic):
                 opened.append((command, self._subscribe(command)))
         return opened
 
@@ -264,9 +265,9 @@ class Engine:
         interface, bus, kind = self.interface, self.bus._raw, self._ack_type
         assert kind is not None, "every component has acknowledgements"
         keys = [kind.schema.key(self.who.index)] if interface.indexed else None
-        wanted = wishes(latest(), keys, lagging=("lossless", 0))
+        wanted = subscribe_options(latest(), keys, lagging=("lossless", 0))
         if command is None:
-            control = own_topic(bus, "control", interface.name, interface.indexed, None)
+            control = service_topic(bus, "control", interface.name, interface.indexed, None)
             return control.subscribe(wanted)
         topic = command.topic
         command.raw = topic.open(bus)
@@ -280,7 +281,7 @@ class Engine:
             return command.raw.subscribe(wanted)
 
     @contextlib.contextmanager
-    def _refusals(self, topic: TopicType) -> Iterator[None]:
+    def _skip_incompatible(self, topic: TopicType) -> Iterator[None]:
         """Go on without a topic whose schema cannot be resolved with that of another release."""
         try:
             yield
@@ -291,41 +292,43 @@ class Engine:
         kind = type(self.component)
         return f"{kind.__module__}.{kind.__qualname__} {self.component.version}".strip()
 
-    def _pump(
+    def _dispatch(
         self, command: _Command | None, raw: RawSubscription, resumed: Positions | None = None
     ) -> None:
         handle = self._control if command is None else partial(self._received, command)
-        feed = self._pumps.add(raw, handle, partial(self._event, command))
-        self._sources[feed] = (command, resumed or [])
+        source = self._dispatcher.add(raw, handle, partial(self._event, command))
+        self._sources[source] = (command, resumed or [])
 
     # Topics that cannot be read.
 
-    def _unread(self, feed: Feed, at: Positions, error: HelioError) -> None:
+    def _on_read_failure(
+        self, source: CallbackSubscription, at: Positions, error: HelioError
+    ) -> None:
         """Go on without a topic that cannot be read, unless there is no other."""
-        command, resumed = self._sources.pop(feed)
-        if not len(self._pumps):
+        command, resumed = self._sources.pop(source)
+        if not len(self._dispatcher):
             self.stop(error)
             return
         what = _title(command)
         self.component.log.error("%s cannot be read: %s; all others are", what, error)
-        # What fails again at its place is passed over.
+        # A position that fails again is skipped.
         stuck = [place[:2] for place in resumed] == [place[:2] for place in at]
-        self.spawn(self._read_again(command, [] if stuck else at))
+        self.spawn(self._reopen(command, [] if stuck else at))
 
-    async def _read_again(self, command: _Command | None, at: Positions) -> None:
-        """Subscribe again to what could not be read, each second, to go on where that was."""
+    async def _reopen(self, command: _Command | None, at: Positions) -> None:
+        """Retry a failed subscription each second, and resume at its positions."""
         lapses = self._lapses
         while True:
-            await asyncio.sleep(REOPEN_S)
+            await asyncio.sleep(REOPEN_INTERVAL_S)
             if lapses != self._lapses:
-                # Callers were told meanwhile that nobody is there.
+                # Callers were notified meanwhile that the component is gone.
                 lapses, at = self._lapses, []
             try:
                 raw = await in_thread(self._resume, command, at)
                 if lapses != self._lapses:
                     raw.close()
                     continue
-                self._pump(command, raw, at)
+                self._dispatch(command, raw, at)
             except HelioError:
                 continue
             left = "" if at else "; what lay there is not taken"
@@ -355,17 +358,17 @@ class Engine:
             return None
         return StorageError(self.lease.outage()) if standing == "lapsed" else NotLive(_LOST)
 
-    def look_at_lease(self) -> bool:
+    def check_lease(self) -> bool:
         """Look whether this is still the one live instance, as far as known; if not, it ends.
 
         The controller hears at once where the lease is not held; that it is again it hears from
         :meth:`takes`.
         """
         standing, instance = ("lost", 0) if self.lease is None else self.lease.standing()
-        if standing == "held" and self._unsure:
+        if standing == "held" and self._is_unconfirmed:
             return True
-        if standing == "lapsed" and self.lease is not None and not self._unsure:
-            self._unsure = True
+        if standing == "lapsed" and self.lease is not None and not self._is_unconfirmed:
+            self._is_unconfirmed = True
             self.component.log.warning("nothing is run for now: %s", self.lease.outage())
         self.controller.lease(self._now(), standing, instance)
         is_lost = standing == "lost"
@@ -374,7 +377,7 @@ class Engine:
             self.stop(LeaseError(text))
         return not is_lost
 
-    def takes(self, at_hand: int = 0) -> bool:
+    def admits(self, at_hand: int = 0) -> bool:
         """Look whether what was received is this instance's to answer.
 
         Where the lease had run out and nobody took it, callers were told that the component is
@@ -382,31 +385,31 @@ class Engine:
         awake meanwhile, and could not confirm it, answers first that nothing of that is run, as
         far as there is room for it.
         """
-        if not self.look_at_lease():
+        if not self.check_lease():
             return False
         lapses = self._lapses if self.lease is None else self.lease.lapses
-        regained = self._unsure
+        regained = self._is_unconfirmed
         if regained:
-            if at_hand or not self._holds():
+            if at_hand or not self._holds_lease():
                 return True
-            self._pumps.look()
+            self._dispatcher.poll()
         slept = lapses != self._lapses
         if slept:
             self._lapses = lapses
-            dropped = self._pumps.skip() + at_hand
+            dropped = self._dispatcher.skip() + at_hand
             self.component.log.warning(
                 "was silent for longer than its lease; %d requests are dropped", dropped
             )
         if regained:
-            self._unsure = False
+            self._is_unconfirmed = False
             self.begin()
         return not slept
 
-    def _holds(self) -> bool:
+    def _holds_lease(self) -> bool:
         return self.lease is not None and self.lease.standing()[0] == "held"
 
     def _received(self, command: _Command, sample: Sample[Any]) -> None:
-        if not self.takes(1):
+        if not self.admits(1):
             return
         value, refusal, head = self._decoded(command, sample)
         time, no_time = self._stream_time(command, value)
@@ -422,9 +425,9 @@ class Engine:
         self._calls[call] = _Call(command, value)
 
     def _answer(self, command: _Command, event: Undecodable) -> None:
-        """Refuse a command that cannot be decoded: who sent it stands at its beginning."""
+        """Reject a command that cannot be decoded; its head names the sender."""
         head = self._head(command, event.payload)
-        if self.takes(1):
+        if self.admits(1):
             name, now = command.topic.name, self._now()
             call = self.controller.received(now, event.sample, name, head, None, event.reason, "")
             self._calls[call] = _Call(command, None)
@@ -434,12 +437,12 @@ class Engine:
         names = command.topic.schema.field_names
         first = command.topic.schema.decode_first(payload, names.index(_LAST) + 1)
         known = dict(zip(names, first, strict=False))
-        return known[_NUMBER], known[_WHO], known[_LAST]
+        return known[_NUMBER], known[_IDENTITY], known[_LAST]
 
     def _decoded(
         self, command: _Command, sample: Sample[Any]
     ) -> tuple[Any, str | None, tuple[int, str, int]]:
-        """Return the values, what is wrong with them, and who sent them under what number."""
+        """Return the values, the reason to reject them if any, and sender and number."""
         try:
             value = sample.value
             object.__setattr__(value, "private_rcvStamp", self.bus._raw.stamps()[0])
@@ -462,16 +465,16 @@ class Engine:
     def _control(self, sample: Sample[Any]) -> None:
         """Take what was asked on the topic `control`."""
         asked = sample.value
-        if not self.takes(1):
+        if not self.admits(1):
             return
         if asked["action"] == "cancel":
             # What is to be cancelled may lie in its own topic yet.
-            self._pumps.look()
+            self._dispatcher.poll()
         value, refusal, arguments = None, None, ""
         command = self.commands.get(asked["command"])
         if asked["action"] == "validate" and command is not None:
             try:
-                value, refusal, arguments = self._inside(command, sample, asked["payload"])
+                value, refusal, arguments = self._embedded(command, sample, asked["payload"])
             except HelioError as error:
                 refusal = str(error)
         time, no_time = (None, None) if command is None else self._stream_time(command, value)
@@ -486,7 +489,7 @@ class Engine:
         self._calls[call] = _Call(command, value)
 
     @staticmethod
-    def _inside(
+    def _embedded(
         command: _Command, sample: Sample[Any], payload: bytes
     ) -> tuple[Any, str | None, str]:
         """Return a command that came inside another sample, as this interface has it."""
@@ -521,7 +524,7 @@ class Engine:
         if self._changed:
             # Neither a hook of the command nor anything else tells of this change.
             self._changed = False
-            self.spawn(self._told())
+            self.spawn(self._notify_state())
         self._schedule()
 
     def _carry_out(self) -> None:
@@ -553,12 +556,12 @@ class Engine:
     def _begin_task(self, number: int, call: _Call, work: Any) -> None:
         self._by_value[id(call.value)] = number
         call.task = self.spawn(work)
-        call.task.add_done_callback(partial(self._ended, number))
+        call.task.add_done_callback(partial(self._on_handler_end, number))
 
     async def _taken_up(self, number: int, work: Callable[[], Awaitable[Any]]) -> Any:
         """Run a handler or a check, unless meanwhile its time is over: then it has ended."""
         # This task had to wait for the others of the loop, perhaps for long.
-        self.look_at_lease()
+        self.check_lease()
         return await work() if self.controller.take_up(self._now(), number) else None
 
     @staticmethod
@@ -577,14 +580,14 @@ class Engine:
         self._by_value[id(call.value)] = number
         work = partial(self.component._begin_state, command, call.value)
         call.task = self.spawn(self._taken_up(number, work))
-        call.task.add_done_callback(partial(self._begun, number))
+        call.task.add_done_callback(partial(self._on_begin_end, number))
 
     def _on_end(self, number: int, command: str, old: int, _new: int) -> None:
         self._changed = False
         call = self._calls[number]
         self._by_value[id(call.value)] = number
         call.task = self.spawn(self.component._end_state(command, State(old), call.value))
-        call.task.add_done_callback(partial(self._ended, number))
+        call.task.add_done_callback(partial(self._on_handler_end, number))
 
     def _on_discard(self, number: int) -> None:
         self._forget(number)
@@ -622,8 +625,10 @@ class Engine:
         if self.interface.indexed:
             value["salIndex"] = self.who.index
             key = kind.schema.key(self.who.index)
-        terms = self._kept if AckCode(code).final else self._passing
-        self.sender.send(acks, value, choices(key=key, trace=trace, headers=headers), terms)
+        policy = self._final_ack_policy if AckCode(code).final else self._progress_ack_policy
+        self.sender.send(
+            acks, value, publish_options(key=key, trace=trace, headers=headers), policy
+        )
 
     def _on_answer(self, number: int, code: int, text: str) -> None:
         waiting = self._waiting.get(number)
@@ -638,7 +643,7 @@ class Engine:
         assert self._audit is not None, "it is open"
         value = {**entry, "component": self.interface.name, "index": self.who.index}
         # Also of an instance that has lost its lease: what it did until then is recorded.
-        self.sender.send(self._audit, value, terms=self._record)
+        self.sender.send(self._audit, value, policy=self._audit_policy)
 
     def _on_error(self, code: int, report: str) -> None:
         self.put("errorCode", errorCode=code, errorReport=report, traceback="")
@@ -651,7 +656,7 @@ class Engine:
 
     # How handlers end.
 
-    def _ended(self, number: int, task: asyncio.Task[Any]) -> None:
+    def _on_handler_end(self, number: int, task: asyncio.Task[Any]) -> None:
         self._forget(number)
         failure = self._failure(task)
         if failure is None:
@@ -665,7 +670,7 @@ class Engine:
             self.controller.failed(self._now(), number, *failure)
         self._drain()
 
-    def _begun(self, number: int, task: asyncio.Task[Any]) -> None:
+    def _on_begin_end(self, number: int, task: asyncio.Task[Any]) -> None:
         self.controller.begun(self._now(), number, self._failure(task))
         self._drain()
         call = self._calls.get(number)
@@ -693,14 +698,14 @@ class Engine:
             self._by_value.pop(id(call.value), None)
 
     async def fault(self, code: int, report: str) -> None:
-        """Go to FAULT, and have the component told of it."""
+        """Go to FAULT, and notify the component."""
         self.controller.fault(self._now(), code, report)
         self._carry_out()
         self._changed = False
         self._schedule()
-        await self._told()
+        await self._notify_state()
 
-    async def _told(self) -> None:
+    async def _notify_state(self) -> None:
         try:
             await self.component.handle_summary_state()
         except Exception:
@@ -724,7 +729,7 @@ class Engine:
         topic = self.events.get(event)
         if topic is None or not topic.is_open:
             return False
-        return topic.put(self.sender, force=force, keep=event not in PASSING_EVENTS, **fields)
+        return topic.put(self.sender, force=force, keep=event not in DISCARDABLE_EVENTS, **fields)
 
     def beat(self) -> None:
         """Write the heartbeat, unless one waits already: nobody wants a late one."""
@@ -732,23 +737,23 @@ class Engine:
         if topic is not None and not topic.is_held_up(self.sender):
             self.put("heartbeat", force=True)
 
-    def _line(self, line: Line) -> None:
+    def _on_queue(self, queue: TopicQueue) -> None:
         """Hear that something cannot be published at once, or has been at last."""
-        if line.rank is Rank.AUDIT:
+        if queue.ack_order is AckOrder.AUDIT:
             # Not from within: this may come in the midst of effects.
-            asyncio.get_running_loop().call_soon(self._look_at_audit)
-        if line.passed + line.shed and not self.sender.holds(line.topic):
-            name, passed, shed = line.topic.name, line.passed, line.shed
+            asyncio.get_running_loop().call_soon(self._check_audit)
+        if queue.discarded + queue.shed and not self.sender.is_queued(queue.topic):
+            name, discarded, shed = queue.topic.name, queue.discarded, queue.shed
             text = "%s could not be published: %d passed, %d too many"
             # What is logged of the log messages' own topic must not go there.
-            log = _SENDING if line.rank is Rank.PLAIN else self.component.log
-            log.warning(text, name, passed, shed)
+            log = _SEND_LOG if queue.ack_order is AckOrder.UNORDERED else self.component.log
+            log.warning(text, name, discarded, shed)
 
-    def _look_at_audit(self) -> None:
+    def _check_audit(self) -> None:
         assert self._audit is not None, "it is open"
         if self._stopping is not None:
             return
-        if self.sender.holds(self._audit):
+        if self.sender.is_queued(self._audit):
             self.controller.audit_lost(self._now())
         else:
             self.controller.audit_back()
@@ -800,7 +805,7 @@ class Engine:
 
     async def _stop(self, error: BaseException | None) -> None:
         try:
-            for step in (self._end_calls, self._close_tasks, self._let_go):
+            for step in (self._end_calls, self._close_tasks, self._release_topics):
                 try:
                     await step()
                 except Exception:
@@ -819,7 +824,7 @@ class Engine:
                         self.done.set_exception(error)
 
     async def _end_calls(self) -> None:
-        self._pumps.close()
+        self._dispatcher.close()
         self.controller.close(self._now())
         self._carry_out()
         if self._timer is not None:
@@ -828,8 +833,8 @@ class Engine:
         for task in running:
             task.cancel()
         if running:
-            await asyncio.wait(running, timeout=STOP_S)
-            # How they ended is told by callbacks, which come after.
+            await asyncio.wait(running, timeout=STOP_TIMEOUT_S)
+            # Callbacks report how they ended, in the next iteration of the loop.
             await asyncio.sleep(0)
         self.controller.give_up(self._now())
         self._carry_out()
@@ -837,37 +842,39 @@ class Engine:
     async def _close_tasks(self) -> None:
         # A task of its own: it may end as cancelled, or not at all, and the lease must be let go.
         closing = asyncio.ensure_future(self.component.close_tasks())
-        done, _ = await asyncio.wait([closing], timeout=STOP_S)
+        done, _ = await asyncio.wait([closing], timeout=STOP_TIMEOUT_S)
         if not done:
             closing.cancel()
-            self.component.log.error("close_tasks takes more than %g s: not waited for", STOP_S)
+            self.component.log.error(
+                "close_tasks takes more than %g s: not waited for", STOP_TIMEOUT_S
+            )
         elif closing.cancelled():
             self.component.log.error("close_tasks was cancelled: it awaited a cancelled task?")
         elif (failure := closing.exception()) is not None:
             self.component.log.error("close_tasks failed", exc_info=failure)
 
-    async def _let_go(self) -> None:
-        self.component._let_go()
+    async def _release_topics(self) -> None:
+        self.component._release_topics()
         if not self.bus._closed:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.sender.drained(), STOP_S)
+                await asyncio.wait_for(self.sender.drained(), STOP_TIMEOUT_S)
         self.sender.close()
 
 
-REOPEN_S = 1.0
-"""How often a topic that could not be read is subscribed to again."""
+REOPEN_INTERVAL_S = 1.0
+"""The retry interval of a subscription that cannot be read."""
 
-STOP_S = 5.0
-"""How long an ending component waits for its tasks, then for `close_tasks`, then for its line."""
+STOP_TIMEOUT_S = 5.0
+"""The timeout of an ending component for its tasks, for `close_tasks`, and for its queues, each."""
 
 _SECONDS_MAX = 9e9
 """A little more TAI seconds than this nanoseconds in 64 bits do not hold: the year 2255."""
 
-TYPED_MAX = 3_900
+RESULT_MAX = 3_900
 """The longest typed result in bytes, of the 4096 that may stand beside an acknowledgement."""
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
-_NUMBER, _WHO, _LAST = "private_seqNum", "private_identity", "private_origin"
+_NUMBER, _IDENTITY, _LAST = "private_seqNum", "private_identity", "private_origin"
 
 _NOT_STARTED = "it has not started"
 _LOST = "its lease is lost, and another instance may run"
@@ -902,9 +909,9 @@ def _outcome(result: Any) -> tuple[str, str | None]:
     if isinstance(result, str):
         return sayable(result), None
     typed = _dump(result)
-    if len(typed) > TYPED_MAX:
+    if len(typed) > RESULT_MAX:
         return (
-            f"Done; its result of {len(typed)} bytes is not told: at most {TYPED_MAX} can be",
+            f"Done; its result of {len(typed)} bytes is not told: at most {RESULT_MAX} can be",
             None,
         )
     return "", typed

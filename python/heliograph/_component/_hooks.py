@@ -1,4 +1,4 @@
-"""What authors of components override or call: the part of a component that has no machinery."""
+"""The hooks that authors of components override."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """Called around changes of state; all do nothing until a component overrides them.
+    """Hooks around changes of state; all do nothing by default.
 
-    A ``begin_…`` that raises leaves the state as it was, an ``end_…`` that raises restores it: the
-    command fails either way. ``data`` is the command.
+    If ``begin_…`` raises, the state stays; if ``end_…`` raises, the former state is restored. The
+    command fails in both cases. ``data`` is the command.
     """
 
     async def configure(self, config: SimpleNamespace) -> None:
-        """Take a new configuration, which has passed the schema; raising refuses it."""
+        """Apply a new configuration, which has passed the schema; raise to reject it."""
 
     async def handle_summary_state(self) -> None:
-        """React to a change of the state: make or break connections, start or stop loops."""
+        """React to a change of state: open or close connections, start or stop loops."""
 
     async def begin_start(self, data: Any) -> None:
         """Before STANDBY becomes DISABLED, after :meth:`configure`."""
@@ -58,4 +58,4 @@ class Hooks:
         """After OFFLINE has become STANDBY."""
 
     async def close_tasks(self) -> None:
-        """Stop what the component has started; called once, when it ends."""
+        """Stop all tasks that the component has started; called once, at its end."""

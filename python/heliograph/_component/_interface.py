@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 KINDS = {"command": "cmd_", "event": "evt_", "telemetry": "tel_", "ackcmd": "ack_"}
 """The kinds of topics, as a topic's name has them, and what their attributes begin with."""
 
-_KEPT = 256
-"""So many components' interfaces are kept for the next one who asks: an observatory has 63."""
+_CACHE_MAX = 256
+"""The most cached interfaces of components: an observatory has 63."""
 
 
 class TopicType:
@@ -265,7 +265,7 @@ def _kept(key: _Key, raw: RawInterfaces) -> ComponentInterface:
         except KeyError:
             names = ", ".join(sorted(raw.components())[:80])
             raise SchemaError(f"the interfaces have no component {key[1]!r}: {names}") from None
-        if len(_CACHE) >= _KEPT:
+        if len(_CACHE) >= _CACHE_MAX:
             _CACHE.pop(next(iter(_CACHE)))
         _CACHE[key] = made
         return made

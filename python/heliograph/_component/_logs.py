@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEPTH = 1000
+QUEUE_MAX = 1000
 """So many records wait to be published: a start's worth, and 10 s of a busy component's."""
 
-_AT_ONCE = 100
+_BATCH_MAX = 100
 """So many records are published before other tasks of the loop get their turn."""
 
-_OWN = "heliograph"
+_OWN_LOGGER = "heliograph"
 """Whatever this package logs while a record is published is about the publishing."""
 
-_SENDING = "heliograph.send"
+_SEND_LOGGER = "heliograph.send"
 """What cannot be published is told here: publishing that would fail in turn."""
 
 TEXT_MAX = 32_768
@@ -49,8 +49,8 @@ class LogPublisher(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record for the loop; called by any thread."""
-        own = self._publishing == threading.get_ident() and record.name.split(".")[0] == _OWN
-        if own or record.name == _SENDING:
+        own = self._publishing == threading.get_ident() and record.name.split(".")[0] == _OWN_LOGGER
+        if own or record.name == _SEND_LOGGER:
             return
         try:
             fields = _fields(record)
@@ -58,7 +58,7 @@ class LogPublisher(logging.Handler):
             self.handleError(record)
             return
         with self._guard:
-            if len(self._records) >= DEPTH:
+            if len(self._records) >= QUEUE_MAX:
                 self._records.popleft()
                 self.dropped += 1
             self._records.append(fields)
@@ -78,7 +78,7 @@ class LogPublisher(logging.Handler):
 
     def drain(self) -> None:
         """Publish some of what waits."""
-        for _ in range(_AT_ONCE):
+        for _ in range(_BATCH_MAX):
             with self._guard:
                 if not self._records:
                     self._woken = False

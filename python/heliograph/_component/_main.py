@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATES = ("offline", "standby", "disabled", "enabled", "fault")
 
-LEAVE_S = 60.0
+STOP_TIMEOUT_S = 60.0
 """How long a component may take to go through its states when it is asked to end."""
 
 
@@ -168,7 +168,7 @@ async def _cancelled(work: asyncio.Future[Any]) -> None:
 
 async def _leave(component: Component) -> None:
     try:
-        async with asyncio.timeout(LEAVE_S):
+        async with asyncio.timeout(STOP_TIMEOUT_S):
             await component.go_to(State.OFFLINE)
             await component.done_task
     except (ExpectedError, TimeoutError) as error:

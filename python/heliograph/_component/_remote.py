@@ -1,4 +1,4 @@
-"""A component as others see it: its commands to send, its events and telemetry to read."""
+"""A client's handle to a component: its commands, events and telemetry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from heliograph._component._caller import Calling
+from heliograph._component._caller import CallerEngine
 from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._data import same
 from heliograph._component._interface import find_interface
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from heliograph._component._data import Enums, TopicData
     from heliograph._component._interface import TopicType
 
-LOOK_S = 0.05
-"""How often it is looked whether a component is still there while its state is waited for."""
+STATE_POLL_INTERVAL_S = 0.05
+"""How often a component's presence is checked during a wait for its state."""
 
 STATE_TIMEOUT_S = 60.0
-"""How long a change of state may take where nothing is said: configuring takes a while."""
+"""The default timeout of a change of state; configuring takes a while."""
 
 
 class RemoteCommand:
-    """A command of a component elsewhere: ``await remote.cmd_move.set_start(azimuth=10.0)``."""
+    """A command of a remote component: ``await remote.cmd_move.set_start(azimuth=10.0)``."""
 
-    def __init__(self, calling: Calling, topic: TopicType) -> None:
+    def __init__(self, calling: CallerEngine, topic: TopicType) -> None:
         self.type = topic
         self._calling = calling
         self._names = frozenset(field.name for field in topic.info.fields)
         self._stream: str | None = None
         self.data: TopicData = topic.data_type()
-        """What :meth:`start` sends: to be changed by :meth:`set` or field by field."""
+        """The value that :meth:`start` sends; change it with :meth:`set` or by its attributes."""
 
     def __repr__(self) -> str:
         return f"<{self.type.attribute} of {self._calling.name}>"
@@ -56,9 +56,9 @@ class RemoteCommand:
         return self.type.data_type
 
     def set(self, **fields: Any) -> None:
-        """Set fields of what :meth:`start` sends.
+        """Set fields of the value that :meth:`start` sends.
 
-        Raises :class:`EncodeError` naming the field that is not there, or whose value does not fit.
+        Raises :class:`EncodeError`, which names an unknown field or one whose value does not fit.
         """
         made = self._made(fields)
         for name in fields:
@@ -84,9 +84,9 @@ class RemoteCommand:
             raise kind.refused(refusal)
 
     def stream(self, field: str) -> None:
-        """Say which field has the time that each command is for, in TAI seconds.
+        """Set the field that has each command's time, in TAI seconds.
 
-        One that is sent less than 50 ms before it is warned of and counted: ``remote.late_sent``.
+        A command sent less than 50 ms before its time is logged and counted: ``remote.late_sent``.
         """
         if field not in self._names:
             raise unknown_field(self.type, field)
@@ -103,14 +103,13 @@ class RemoteCommand:
         progress: Callable[[Ack], object] | None = None,
         **fields: Any,
     ) -> CommandCall:
-        """Send the command, fields that are not given at their defaults; await what it returns.
+        """Send the command; fields that are not given have their defaults. Await the result.
 
-        ``timeout`` is how many seconds to wait for the end, or for an acknowledgement that says how
-        long it takes (10). ``expiry`` is after how many seconds it must not be run any more.
-        ``key`` is a name for what is asked: it is done once, however often it is sent under it.
-        With ``validate`` the component says whether it would run it, and does not. Without
-        ``wait_done`` awaiting ends at the first acknowledgement. ``progress(ack)`` is called for
-        each that is not final.
+        ``timeout`` is the time in seconds to wait for the end, or for an acknowledgement with its
+        own timeout (default 10). ``expiry`` is the time in seconds after which the command must not
+        run. ``key`` is an idempotency key: commands with the same key run once. With ``validate``
+        the component only checks the command. Without ``wait_done``, awaiting ends at the first
+        acknowledgement. ``progress(ack)`` is called for each acknowledgement that is not final.
 
         Raises :class:`EncodeError` naming a field that does not fit, and ValueError for times and
         keys that are none: then nothing is sent. Awaiting raises a :class:`CommandError`.
@@ -128,7 +127,7 @@ class RemoteCommand:
         wait_done: bool = True,
         progress: Callable[[Ack], object] | None = None,
     ) -> CommandCall:
-        """Send ``data``, or what was set; see :meth:`set_start`."""
+        """Send ``data``, by default the fields that were set; see :meth:`set_start`."""
         value = self.data if data is None else data
         self._check(value)
         value = value.__copy__()
@@ -162,7 +161,7 @@ class RemoteCommand:
 
 
 class Remote:
-    """A component elsewhere: ``cmd_…`` to send, ``evt_…`` and ``tel_…`` to read.
+    """A client's handle to a component: send ``cmd_…``, read ``evt_…`` and ``tel_…``.
 
     ::
 
@@ -198,7 +197,7 @@ class Remote:
             raise ValueError(f"{name} has no index {self.index}")
         self.bus = bus
         self._opened = bus._raw.now_ns()
-        self._calling = Calling(
+        self._calling = CallerEngine(
             bus, self._interface, self.index, identity or user_at_host(), caller, stream_lead
         )
 
@@ -235,7 +234,7 @@ class Remote:
 
     @property
     def late_sent(self) -> int:
-        """Number of commands of streams that were sent too short a time before their time."""
+        """Number of stream commands that were sent too late before their time."""
         return self._calling.late_sent
 
     def presence(self) -> str:
@@ -252,11 +251,11 @@ class Remote:
         return self._calling.send(None, ("lock", float(seconds)), None, timeout=timeout)
 
     def unlock(self, *, timeout: float | None = None) -> CommandCall:
-        """Have the component take commands of everybody again."""
+        """Release the lock: the component accepts commands of all callers again."""
         return self._calling.send(None, ("unlock", 0.0), None, timeout=timeout)
 
     def close(self) -> None:
-        """Let go of all topics; whoever waits is told."""
+        """Close all topics and end all waits."""
         for made in list(self.__dict__.values()):
             if isinstance(made, ReadTopic):
                 made.close()
@@ -277,13 +276,13 @@ class Remote:
 async def set_summary_state(
     remote: Remote, state: State, override: str = "", *, timeout: float = STATE_TIMEOUT_S
 ) -> list[State]:
-    """Bring a component to a state by the fewest commands; return the states it went through.
+    """Bring a component to a state by the fewest commands; return the states on the way.
 
-    ``override`` is the configuration that it starts with, ``timeout`` the seconds that each command
-    may take.
+    ``override`` is the configuration of the command start, ``timeout`` the limit of each command in
+    seconds.
 
-    Raises :class:`CommandError` where one fails or nobody is there, :class:`WaitTimeout` where the
-    component tells no state, :class:`ExpectedError` where no command leads to the state.
+    Raises :class:`CommandError` if a command fails or the component is not running,
+    :class:`WaitTimeout` if it reports no state, :class:`ExpectedError` if no command leads there.
     """
     if await _presence(remote, timeout) == "gone":
         # The state that it told last is not its state any more.
@@ -301,20 +300,20 @@ async def set_summary_state(
 
 
 async def _presence(remote: Remote, timeout: float) -> str:
-    """Look whether a component is there; a bus that does not answer is asked again, for so long."""
+    """Query a component's presence; retry until the timeout while the bus does not answer."""
     now = asyncio.get_running_loop().time
     until = now() + timeout
     while (known := remote._calling.presence()) == "away":
         if now() >= until:
             raise WaitTimeout(f"the bus has not told within {timeout} s whether {remote.name} runs")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(STATE_POLL_INTERVAL_S)
     return known
 
 
 async def _current_state(remote: Remote, timeout: float) -> State:
-    """Return the state that the instance which is there told last, waiting for its first one.
+    """Return the last state of the live instance; wait for its first one.
 
-    What one before it said last, when it died, is no state of this one's.
+    The last state of an earlier instance does not count.
     """
     topic, now = remote.evt_summaryState, asyncio.get_running_loop().time
     until = now() + timeout
@@ -324,7 +323,7 @@ async def _current_state(remote: Remote, timeout: float) -> State:
             return State(told.summaryState)
         if now() >= until:
             raise WaitTimeout(f"{remote.name} is there, and told no state within {timeout} s")
-        await topic._wait_newer(min(LOOK_S, until - now()))
+        await topic._wait_newer(min(STATE_POLL_INTERVAL_S, until - now()))
 
 
 _AFTER = {
@@ -339,7 +338,7 @@ _AFTER = {
 
 @cache
 def user_at_host() -> str:
-    """Return who runs this program, as SAL names whoever is no component."""
+    """Return the user and host of this program, SAL's identity of a caller without a component."""
     try:
         user = os.environ.get("USER") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,16 +1,16 @@
-"""Publishing from callbacks of the loop: at once where that is possible, else in order, later.
+"""Publishing from callbacks of the loop: at once if possible, otherwise later and in order.
 
-Constraints: the loop is never held up, and no topic holds up another. What would have to wait, or
-fails and is to be kept, begins a line of its topic, which all that follows on it joins. A line is
-bounded. What passes (progress, log messages) goes first, and at the first failure; then the oldest,
-but of the audit the newest: what was done counts more there than what was refused since.
+Constraints: the loop is never blocked, and no topic blocks another. A sample that would block, or
+that failed and must be retried, starts a queue of its topic; all later samples of the topic follow
+in it. A queue is bounded. Discardable samples (progress, log messages) are dropped first, and at
+the first failure. Then the oldest are dropped, but the newest of the audit: records of completed
+commands matter more than later rejections.
 
-Operation: a line has a task, which publishes what stands in it, in threads, and after a failure
-tries again each second. What the bus has taken and has no receipt for yet begins a line as well,
-unless it passes: it is published when the receipt has come. Acknowledgements alone wait for other
-topics: for what was said there before them, until that is published or has failed, or patience is
-over. A topic that another process has taken is taken back, as long as it is the component's to
-write.
+Operation: each queue has a task, which publishes its samples in threads and retries each second
+after a failure. A sample that the bus accepted without a receipt yet starts a queue, too, unless it
+is discardable; it counts as published when the receipt arrives. Only acknowledgements wait for
+other topics: for earlier samples there, until these are published or have failed, or until a
+timeout. A topic that another process has taken is taken back while the component may write it.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from heliograph._threads import in_thread
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from heliograph._heliograph import Choices, RawTopic
     from heliograph._heliograph import Pending as Receipts
+    from heliograph._heliograph import PublishOptions, RawTopic
 
     Finish = Callable[[Receipts], Awaitable[object]]
 
 _LOG = logging.getLogger("heliograph.send")
 
-BACKLOG = 10_000
-"""The most that waits for one topic: what twenty commands a second say in some minutes."""
+QUEUE_MAX = 10_000
+"""The most queued samples of one topic: some minutes of twenty commands a second."""
 
-RETRY_S = 1.0
-"""How often it is tried again."""
+RETRY_INTERVAL_S = 1.0
+"""The retry interval after a failure."""
 
-PATIENCE_S = 5.0
-"""How long acknowledgements wait for what was said before, from when that was held up: as long as a
+ORDER_TIMEOUT_S = 5.0
+"""How long acknowledgements wait for earlier samples of other topics that are blocked: as long as a
 publish waits for a lock whose holder is stopped."""
 
 
-def choices(
+def publish_options(
     *, key: bytes | None = None, trace: bytes | None = None, headers: dict[str, bytes] | None = None
-) -> Choices:
-    """Return what is said beside a value."""
+) -> PublishOptions:
+    """Return the options of a publish."""
     return {
         "key": key,
         "level": 0,
@@ -70,56 +70,56 @@ def choices(
     }
 
 
-class Rank(enum.Enum):
-    """How a topic stands to the acknowledgements of commands."""
+class AckOrder(enum.Enum):
+    """The order of a topic's samples relative to acknowledgements."""
 
-    PLAIN = enum.auto()
-    """Neither waits for the other."""
-    BEFORE = enum.auto()
-    """Acknowledgements come after what was said there before them."""
+    UNORDERED = enum.auto()
+    """No order."""
+    BEFORE_ACKS = enum.auto()
+    """Acknowledgements wait for earlier samples of the topic."""
     AUDIT = enum.auto()
-    """The same; where too much waits, the newest goes, and who is refused is recorded yet."""
+    """The same; a full queue drops its newest sample, and samples are published without a lease."""
     ACKS = enum.auto()
-    """They are acknowledgements."""
+    """The topic of acknowledgements."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What becomes of a sample that cannot be published at once.
+class SendPolicy:
+    """The policy for a sample that cannot be published at once.
 
-    ``failed`` is told of the error, else the log. ``keep`` has it tried again. ``refusal`` says why
-    the topic is not the component's to write now, if so; it is asked whenever the sample's turn
-    comes, and before the topic is taken back.
+    ``failed`` receives the error, otherwise it is logged. ``keep`` retries the sample. ``refusal``
+    returns the reason why the component must not write the topic now, if any. It is called before
+    each attempt, and before the topic is taken back.
     """
 
     failed: Callable[[HelioError], object] | None = None
     keep: bool = False
-    rank: Rank = Rank.PLAIN
+    ack_order: AckOrder = AckOrder.UNORDERED
     refusal: Callable[[], HelioError | None] | None = None
 
     @property
-    def passes(self) -> bool:
-        """Whether it is worth nothing later, and nobody waits to hear of it."""
+    def is_discardable(self) -> bool:
+        """Whether the sample may be dropped silently at the first failure."""
         return not self.keep and self.failed is None
 
 
-_NONE = Terms()
+_DEFAULT_POLICY = SendPolicy()
 
 
-def _to_come(given: Any) -> Receipts | None:
+def _pending_receipts(given: Any) -> Receipts | None:
     """Return the receipts that have not come yet, if they have not."""
     return given if hasattr(given, "poll") else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _QueuedSample:
     topic: RawTopic
     value: Any
-    beside: Choices | None
-    terms: Terms
-    doubted: bool = False
+    options: PublishOptions | None
+    policy: SendPolicy
+    maybe_published: bool = False
     """Whether it was perhaps published already."""
-    underway: Receipts | None = None
+    in_flight: Receipts | None = None
     """Its receipts to come, where the bus has taken it."""
 
     def offer(self) -> Receipts | bool:
@@ -128,21 +128,21 @@ class _Item:
         Of what somebody waits to hear of, the receipts that have not come yet are returned.
         """
         self._check()
-        topic, value, beside = self.topic, self.value, self.beside
+        topic, value, options = self.topic, self.value, self.options
         try:
-            given = topic.offer(value) if beside is None else topic.offer_with(value, beside)
+            given = topic.offer(value) if options is None else topic.offer_with(value, options)
         except Fenced:
             if not self._owns():
                 raise
             # To take the topic back takes its time.
             return False
-        to_come = None if self.terms.passes else _to_come(given)
-        return to_come or given is not None
+        receipts = None if self.policy.is_discardable else _pending_receipts(given)
+        return receipts or given is not None
 
     async def publish(self, finish: Finish) -> None:
         """Publish in a thread, until the receipt; a topic that was taken is taken back once."""
-        if self.underway is not None:
-            await finish(self.underway)
+        if self.in_flight is not None:
+            await finish(self.in_flight)
             return
         self._check()
         try:
@@ -152,91 +152,91 @@ class _Item:
                 raise
             await in_thread(self.topic.reopen)
             given = await in_thread(self._publish)
-        to_come = _to_come(given)
-        if to_come is not None:
-            await finish(to_come)
+        receipts = _pending_receipts(given)
+        if receipts is not None:
+            await finish(receipts)
 
     def _publish(self) -> Any:
-        if self.beside is None:
+        if self.options is None:
             return self.topic.publish(self.value)
-        return self.topic.publish_with(self.value, self.beside)
+        return self.topic.publish_with(self.value, self.options)
 
     def _check(self) -> None:
-        if self.terms.rank is Rank.AUDIT or self.terms.refusal is None:
+        if self.policy.ack_order is AckOrder.AUDIT or self.policy.refusal is None:
             return
-        refusal = self.terms.refusal()
+        refusal = self.policy.refusal()
         if refusal is not None:
             raise refusal
 
     def _owns(self) -> bool:
         """Whether the topic is the component's to take back."""
-        return self.terms.refusal is not None and self.terms.refusal() is None
+        return self.policy.refusal is not None and self.policy.refusal() is None
 
-    def is_lost(self, error: HelioError) -> bool:
+    def is_permanent(self, error: HelioError) -> bool:
         """Whether that error would come again, however often it is tried."""
         if isinstance(error, Fenced):
             # While nobody can tell who has the lease, it may be the component's yet.
-            return self.terms.refusal is None or isinstance(self.terms.refusal(), NotLive)
+            return self.policy.refusal is None or isinstance(self.policy.refusal(), NotLive)
         if type(error) is PublishError:
             # It may have arrived, and is better said twice than never; or it is too large.
-            return self.doubted
+            return self.maybe_published
         return isinstance(error, (CodecError, ClosedError, NotLive))
 
 
 @dataclass(slots=True, eq=False)
-class Line:
-    """What waits for a topic."""
+class TopicQueue:
+    """The queued samples of a topic."""
 
     topic: RawTopic
-    rank: Rank
-    tried: asyncio.Future[None]
+    ack_order: AckOrder
+    settled: asyncio.Future[None]
     """Done when it has failed, or patience is over: whoever comes after it waits for no more."""
-    waiting: deque[_Item] = field(default_factory=deque)
+    samples: deque[_QueuedSample] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
-    busy: int = 0
+    in_flight_count: int = 0
     """Number of samples that are being published."""
-    trouble: HelioError | None = None
+    last_error: HelioError | None = None
     """Why it was not published the last time."""
-    passed: int = 0
+    discarded: int = 0
     """Number of samples that were worth nothing later."""
     shed: int = 0
     """Number of samples that were too many."""
 
-    def push(self, item: _Item) -> None:
+    def push(self, item: _QueuedSample) -> None:
         """Put something at its end; where too much waits, something goes."""
-        if len(self.waiting) < BACKLOG:
-            self.waiting.append(item)
+        if len(self.samples) < QUEUE_MAX:
+            self.samples.append(item)
             return
-        gone = next((waiting for waiting in self.waiting if not waiting.terms.keep), None)
-        if gone is None and item.terms.keep and self.rank is not Rank.AUDIT:
-            gone = self.waiting[0]
-        if gone is None:
-            gone = item
+        removed = next((samples for samples in self.samples if not samples.policy.keep), None)
+        if removed is None and item.policy.keep and self.ack_order is not AckOrder.AUDIT:
+            removed = self.samples[0]
+        if removed is None:
+            removed = item
         else:
-            self.waiting.remove(gone)
-            self.waiting.append(item)
-        self._count(gone)
+            self.samples.remove(removed)
+            self.samples.append(item)
+        self._count(removed)
 
-    def _count(self, gone: _Item) -> None:
-        if gone.terms.keep:
+    def _count(self, removed: _QueuedSample) -> None:
+        if removed.policy.keep:
             self.shed += 1
         else:
-            self.passed += 1
-        if gone.terms.failed is not None:
-            gone.terms.failed(OverloadError(f"{BACKLOG} samples wait already"))
+            self.discarded += 1
+        if removed.policy.failed is not None:
+            removed.policy.failed(OverloadError(f"{QUEUE_MAX} samples wait already"))
 
-    def fail(self, item: _Item, error: HelioError) -> None:
+    def requeue(self, item: _QueuedSample, error: HelioError) -> None:
         """Note that something failed which is to be tried again, and let go what passes."""
-        self.trouble = error
-        held = [item, *self.waiting]
-        self.waiting = deque(waiting for waiting in held if not waiting.terms.passes)
-        self.passed += len(held) - len(self.waiting)
+        self.last_error = error
+        queued = [item, *self.samples]
+        self.samples = deque(samples for samples in queued if not samples.policy.is_discardable)
+        self.discarded += len(queued) - len(self.samples)
         self.settle()
 
     def settle(self) -> None:
         """Let those go on who wait for it."""
-        if not self.tried.done():
-            self.tried.set_result(None)
+        if not self.settled.done():
+            self.settled.set_result(None)
 
 
 class Sender:
@@ -246,132 +246,140 @@ class Sender:
     and when it ends.
     """
 
-    def __init__(self, finish: Finish, on_line: Callable[[Line], object] | None = None) -> None:
+    def __init__(
+        self, finish: Finish, on_queue: Callable[[TopicQueue], object] | None = None
+    ) -> None:
         self._finish = finish
-        self._lines: dict[str, Line] = {}
-        self._on_line = on_line
-        self._told: dict[str, str] = {}
+        self._queues: dict[str, TopicQueue] = {}
+        self._on_queue = on_queue
+        self._reported: dict[str, str] = {}
         self._closed = False
 
     def send(
         self,
         topic: RawTopic,
         value: Any,
-        beside: Choices | None = None,
-        terms: Terms = _NONE,
+        options: PublishOptions | None = None,
+        policy: SendPolicy = _DEFAULT_POLICY,
     ) -> None:
         """Publish a value, or put it in line."""
-        item = _Item(topic, value, beside, terms)
-        line = self._lines.get(topic.name)
-        trouble: HelioError | None = None
-        underway: Receipts | None = None
-        if line is None and not (terms.rank is Rank.ACKS and self._before()):
+        item = _QueuedSample(topic, value, options, policy)
+        queue = self._queues.get(topic.name)
+        last_error: HelioError | None = None
+        in_flight: Receipts | None = None
+        if queue is None and not (policy.ack_order is AckOrder.ACKS and self._order_barriers()):
             try:
                 offered = item.offer()
                 if offered is True:
                     return
-                underway = offered or None
+                in_flight = offered or None
             except HelioError as error:
-                if not terms.keep or item.is_lost(error):
-                    self._tell(item, error)
+                if not policy.keep or item.is_permanent(error):
+                    self._report(item, error)
                     return
-                trouble = error
-        if self._closed and underway is None:
-            self._tell(item, trouble or OverloadError("nothing is kept any more"))
+                last_error = error
+        if self._closed and in_flight is None:
+            self._report(item, last_error or OverloadError("nothing is kept any more"))
             return
-        later = _Item(topic, copy.copy(value), beside, terms, underway=underway)
-        if line is None:
-            self._begin(later, trouble)
+        later = _QueuedSample(topic, copy.copy(value), options, policy, in_flight=in_flight)
+        if queue is None:
+            self._start_queue(later, last_error)
         else:
-            line.push(later)
+            queue.push(later)
 
-    def holds(self, topic: RawTopic) -> bool:
+    def is_queued(self, topic: RawTopic) -> bool:
         """Whether something waits for a topic."""
-        return topic.name in self._lines
+        return topic.name in self._queues
 
-    def _before(self) -> list[asyncio.Future[None]]:
+    def _order_barriers(self) -> list[asyncio.Future[None]]:
         """Return what acknowledgements wait for."""
-        ranks = (Rank.BEFORE, Rank.AUDIT)
-        lines = self._lines.values()
-        return [line.tried for line in lines if line.rank in ranks and not line.tried.done()]
+        ranks = (AckOrder.BEFORE_ACKS, AckOrder.AUDIT)
+        queues = self._queues.values()
+        return [
+            queue.settled
+            for queue in queues
+            if queue.ack_order in ranks and not queue.settled.done()
+        ]
 
-    def _begin(self, item: _Item, trouble: HelioError | None) -> None:
+    def _start_queue(self, item: _QueuedSample, last_error: HelioError | None) -> None:
         loop = asyncio.get_running_loop()
-        line = Line(item.topic, item.terms.rank, loop.create_future())
-        self._lines[item.topic.name] = line
-        if trouble is None:
-            line.push(item)
+        queue = TopicQueue(item.topic, item.policy.ack_order, loop.create_future())
+        self._queues[item.topic.name] = queue
+        if last_error is None:
+            queue.push(item)
         else:
-            self._trouble(line, item, trouble)
-        patience = loop.call_later(PATIENCE_S, line.settle)
-        line.tried.add_done_callback(lambda _: patience.cancel())
-        line.task = loop.create_task(self._catch_up(line))
-        if self._on_line is not None:
-            self._on_line(line)
+            self._retry_later(queue, item, last_error)
+        timeout = loop.call_later(ORDER_TIMEOUT_S, queue.settle)
+        queue.settled.add_done_callback(lambda _: timeout.cancel())
+        queue.task = loop.create_task(self._publish_queue(queue))
+        if self._on_queue is not None:
+            self._on_queue(queue)
 
-    def _trouble(self, line: Line, item: _Item, error: HelioError) -> None:
+    def _retry_later(self, queue: TopicQueue, item: _QueuedSample, error: HelioError) -> None:
         """Note that something failed which may not for ever."""
-        if item.terms.passes:
-            self._tell(item, error)
-        elif line.trouble is None:
-            _LOG.error("what goes to %s is kept: %s", line.topic.name, error)
-        doubted = type(error) is PublishError or item.doubted
-        line.fail(replace(item, doubted=doubted, underway=None), error)
+        if item.policy.is_discardable:
+            self._report(item, error)
+        elif queue.last_error is None:
+            _LOG.error("what goes to %s is kept: %s", queue.topic.name, error)
+        maybe_published = type(error) is PublishError or item.maybe_published
+        queue.requeue(replace(item, maybe_published=maybe_published, in_flight=None), error)
 
-    def _tell(self, item: _Item, error: HelioError) -> None:
+    def _report(self, item: _QueuedSample, error: HelioError) -> None:
         """Say that something is not published; in the log once for each reason."""
         name, reason = item.topic.name, str(error)
-        if item.terms.failed is not None:
-            item.terms.failed(error)
-        elif not isinstance(error, NotLive) and self._told.get(name) != reason:
-            self._told[name] = reason
+        if item.policy.failed is not None:
+            item.policy.failed(error)
+        elif not isinstance(error, NotLive) and self._reported.get(name) != reason:
+            self._reported[name] = reason
             _LOG.error("nothing was published to %s: %s", name, reason)
 
-    async def _catch_up(self, line: Line) -> None:
+    async def _publish_queue(self, queue: TopicQueue) -> None:
         try:
-            while line.waiting:
-                await self._turn(line)
-                if not line.waiting:
+            while queue.samples:
+                await self._wait_for_turn(queue)
+                if not queue.samples:
                     break
-                item = line.waiting.popleft()
+                item = queue.samples.popleft()
                 try:
-                    line.busy = 1
+                    queue.in_flight_count = 1
                     await item.publish(self._finish)
-                    line.busy = 0
+                    queue.in_flight_count = 0
                 except HelioError as error:
-                    line.busy = 0
-                    if (item.terms.keep or item.terms.passes) and not item.is_lost(error):
-                        self._trouble(line, item, error)
+                    queue.in_flight_count = 0
+                    if (item.policy.keep or item.policy.is_discardable) and not item.is_permanent(
+                        error
+                    ):
+                        self._retry_later(queue, item, error)
                         continue
-                    self._tell(item, error)
-                line.trouble = None
+                    self._report(item, error)
+                queue.last_error = None
         finally:
-            line.settle()
-            del self._lines[line.topic.name]
-            if self._on_line is not None:
-                self._on_line(line)
+            queue.settle()
+            del self._queues[queue.topic.name]
+            if self._on_queue is not None:
+                self._on_queue(queue)
 
-    async def _turn(self, line: Line) -> None:
+    async def _wait_for_turn(self, queue: TopicQueue) -> None:
         """Wait until the first of a line may be tried."""
-        if line.trouble is not None:
-            await asyncio.sleep(RETRY_S)
-        if line.rank is not Rank.ACKS:
+        if queue.last_error is not None:
+            await asyncio.sleep(RETRY_INTERVAL_S)
+        if queue.ack_order is not AckOrder.ACKS:
             return
-        before = self._before()
-        if before:
-            await asyncio.wait(before)
+        barriers = self._order_barriers()
+        if barriers:
+            await asyncio.wait(barriers)
 
     async def drained(self) -> None:
         """Wait until nothing is in line."""
-        while tasks := [line.task for line in self._lines.values() if line.task is not None]:
+        while tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
         """Give up what is in line, and keep nothing more."""
         self._closed = True
-        for line in self._lines.values():
-            if line.task is not None:
-                line.task.cancel()
-            reason = line.trouble or "held up"
-            left = len(line.waiting) + line.busy
-            _LOG.error("%d samples were not published to %s: %s", left, line.topic.name, reason)
+        for queue in self._queues.values():
+            if queue.task is not None:
+                queue.task.cancel()
+            reason = queue.last_error or "held up"
+            left = len(queue.samples) + queue.in_flight_count
+            _LOG.error("%d samples were not published to %s: %s", left, queue.topic.name, reason)

@@ -1,7 +1,7 @@
-"""The synchronous twin of remotes: the same words without ``await``.
+"""The synchronous API of remotes: the same names without ``await``.
 
-A remote has a thread with an event loop of its own, in which the asynchronous one lives; each call
-here waits for what it does there. Callbacks are called in that thread.
+Each remote has a thread with an event loop, which runs the asynchronous remote. Calls here wait for
+it. Callbacks run in that thread.
 """
 
 from __future__ import annotations
@@ -81,33 +81,33 @@ class ReadTopic:
 
     @property
     def has_data(self) -> bool:
-        """Whether there is any value."""
+        """Whether any value is available."""
         return self.get() is not None
 
     @property
     def nqueued(self) -> int:
-        """How many values :meth:`next` has at once."""
+        """How many values :meth:`next` returns without waiting."""
         return self._loop.call(lambda: self._topic.nqueued)
 
     @property
     def lost(self) -> int:
-        """How many values :meth:`next` will never give."""
+        """How many values :meth:`next` will never return."""
         return self._loop.call(lambda: self._topic.lost)
 
     def get(self) -> Any:
-        """Return the newest value at once; None where there is none."""
+        """Return the newest value without waiting; None if there is none."""
         return self._loop.call(self._topic.get)
 
     def aget(self, timeout: float | None = None) -> Any:
-        """Return the newest value, waiting at most ``timeout`` seconds for a first one."""
+        """Return the newest value; wait at most ``timeout`` seconds for a first one."""
         return self._loop.run(self._topic.aget(timeout))
 
     def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
-        """Return the oldest value that was not given yet, waiting at most ``timeout`` seconds."""
+        """Return the oldest unread value; wait at most ``timeout`` seconds."""
         return self._loop.run(self._topic.next(flush=flush, timeout=timeout))
 
     def get_oldest(self) -> Any:
-        """Return the oldest value that was not given yet, at once; None where there is none."""
+        """Return the oldest unread value without waiting; None if there is none."""
         return self._loop.call(self._topic.get_oldest)
 
     def flush(self) -> None:

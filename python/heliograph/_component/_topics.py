@@ -1,7 +1,7 @@
-"""A component's topics as attributes: events and telemetry, written here or read there.
+"""A component's topics as attributes: events and telemetry, to write or to read.
 
-Constraints: a topic is opened when it is first used; nothing is decoded that nobody asks for; what
-is read late lies in the transport's log, so the queues here are short and bounded.
+Constraints: a topic is opened at its first use. Values are decoded on demand. Queues here are short
+and bounded, because the transport's log stores unread samples.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heliograph._component._data import same
-from heliograph._component._feed import Feed
-from heliograph._component._send import Rank, Terms
+from heliograph._component._dispatch import CallbackSubscription
+from heliograph._component._send import AckOrder, SendPolicy
 from heliograph._errors import (
     ClosedError,
     EncodeError,
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("heliograph")
 
 QUEUE_DEPTH = 1000
-"""So many unread samples of a topic are kept for `next`: 20 s of the fastest telemetry."""
+"""The most unread samples of a topic stored for `next`: 20 s of the fastest telemetry."""
 
-_TURN = 256
-"""After so many values without a pause a task lets others of its loop run."""
+_YIELD_AFTER_SAMPLES = 256
+"""Values that a task handles before it yields to other tasks of its loop."""
 
 SEQUENCE_MAX = 2**31 - 1
-"""The last number of a writer; 1 comes after it."""
+"""The last sequence number of a writer; 1 follows it."""
 
 
 class SetWriteResult(NamedTuple):
-    """What :meth:`WriteTopic.set_write` did; ``data`` is what the topic holds as of then."""
+    """The result of :meth:`WriteTopic.set_write`; ``data`` is a copy of the topic's fields."""
 
     did_change: bool
     was_written: bool
@@ -68,7 +68,7 @@ class SetWriteResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Identity:
-    """Who writes: SAL's private fields that say so, and the name that the bus knows."""
+    """The identity of a writer: SAL's private fields, and the producer name."""
 
     identity: str
     origin: int
@@ -79,8 +79,8 @@ class Identity:
 class WriteTopic:
     """An event or telemetry topic of this component.
 
-    Events are published when a field has changed (NaN equals NaN) or when that is forced, telemetry
-    always. None as a field's value keeps what it is.
+    Events are published if a field has changed (NaN equals NaN) or if forced, telemetry always.
+    None as a field's value keeps the old value.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class WriteTopic:
         self._sequence = 0
         self._topic: Topic[Any] | None = None
         self._opening = asyncio.Lock()
-        self._kept = Terms(keep=True, rank=Rank.BEFORE, refusal=refusal)
-        self._passing = Terms(refusal=refusal)
+        self._kept = SendPolicy(keep=True, ack_order=AckOrder.BEFORE_ACKS, refusal=refusal)
+        self._passing = SendPolicy(refusal=refusal)
         if "salIndex" in topic.data_type._fields:
             self._set("salIndex", who.index)
         self._set("private_revCode", topic.revcode)
@@ -115,12 +115,12 @@ class WriteTopic:
 
     @property
     def data(self) -> TopicData:
-        """What was set or written last; to be changed by :meth:`set` or field by field."""
+        """The values set or written last; change them with :meth:`set` or as attributes."""
         return self._data
 
     @property
     def has_data(self) -> bool:
-        """Whether anything was written or set."""
+        """Whether any value was written or set."""
         return self._written is not None or self._was_set
 
     _was_set = False
@@ -131,8 +131,8 @@ class WriteTopic:
     def set(self, **fields: Any) -> bool:
         """Set fields; return whether any has changed.
 
-        Raises :class:`EncodeError` naming the field that is not there, or whose value does not fit:
-        then nothing is set.
+        Raises :class:`EncodeError`, which names an unknown field or one whose value does not fit;
+        then no field is set.
         """
         self._check(fields)
         given = {name: value for name, value in fields.items() if value is not None}
@@ -147,11 +147,11 @@ class WriteTopic:
         return changed
 
     async def set_write(self, *, force_output: bool | None = None, **fields: Any) -> SetWriteResult:
-        """Set fields and publish: an event where it has changed or that is forced.
+        """Set fields and publish; an event only if it has changed or if forced.
 
-        Raises :class:`EncodeError` naming the field, and :class:`NotLive` where the component does
-        not hold its lease: the fields then are what they were. Raises what ``Topic.publish``
-        raises: they then are set, and the next call publishes them.
+        Raises :class:`EncodeError`, which names the field, or :class:`NotLive` if the component
+        does not hold its lease; the fields then keep their old values. Raises the errors of
+        ``Topic.publish``; the fields then are set, and the next call publishes them.
         """
         self._check(fields)
         topic = self._topic or await self._open()
@@ -173,7 +173,7 @@ class WriteTopic:
             )
 
     def _snapshot(self) -> TopicData:
-        """Return what is set, apart from what is set later."""
+        """Return a copy of the current values."""
         value: TopicData = self._schema.decode(self._schema.encode(self._data))
         return value
 
@@ -205,9 +205,9 @@ class WriteTopic:
             raise
 
     async def write(self) -> TopicData:
-        """Publish the fields as they are, changed or not; return them as of then.
+        """Publish the current fields, changed or not; return a copy of them.
 
-        Raises what :meth:`set_write` raises.
+        Raises the errors of :meth:`set_write`.
         """
         topic = self._topic or await self._open()
         self._live()
@@ -262,12 +262,12 @@ class WriteTopic:
             return False
         self._stamp(self._data)
         self._written = public
-        sender.send(self._topic._raw, self._data, terms=self._kept if keep else self._passing)
+        sender.send(self._topic._raw, self._data, policy=self._kept if keep else self._passing)
         return True
 
     def is_held_up(self, sender: Sender) -> bool:
-        """Whether what was put waits yet."""
-        return self._topic is not None and sender.holds(self._topic._raw)
+        """Whether samples of :meth:`put` are still queued."""
+        return self._topic is not None and sender.is_queued(self._topic._raw)
 
     @property
     def is_open(self) -> bool:
@@ -275,7 +275,7 @@ class WriteTopic:
         return self._topic is not None
 
     def adopt(self, topic: Topic[Any]) -> None:
-        """Go on with what :meth:`open_now` has opened."""
+        """Use the topic that :meth:`open_now` has opened."""
         self._topic = topic
 
     def open_now(self) -> RawTopic:
@@ -300,7 +300,7 @@ class WriteTopic:
         topic = self.type
         raw = topic.open(self._bus._raw, producer=self._who.producer)
         keys = [topic.schema.key(self._who.index)] if topic.indexed else None
-        subscription = raw.subscribe(wishes(last(1), keys))
+        subscription = raw.subscribe(subscribe_options(last(1), keys))
         samples, _, _ = subscription.take_many(1)
         subscription.close()
         return raw, samples[0].value.private_seqNum if samples else 0
@@ -313,7 +313,7 @@ def unknown_field(topic: TopicType, name: str) -> EncodeError:
     return EncodeError(message, name, "a field of the topic", name)
 
 
-def wishes(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:
+def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:
     """Return what a raw subscription is to be."""
     return {
         "start": (start.kind, start.number, start.partition),
@@ -330,9 +330,9 @@ def wishes(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:
 
 
 class ReadTopic:
-    """An event or telemetry topic of a component elsewhere.
+    """An event or telemetry topic of a remote component.
 
-    :meth:`get` gives the newest value, :meth:`next` one value after the other: of an event
+    :meth:`get` returns the newest value, :meth:`next` one value after the other: of an event
     everything since the remote was opened, preceded by the newest from before, of telemetry the
     newest and everything since `next` (or a callback) was first used. Neither takes anything from
     the other. Of what nobody has read the newest 1000 are kept; ``lost`` counts the others.
@@ -344,8 +344,8 @@ class ReadTopic:
         self._opened = opened
         self._keys = [topic.schema.key(index)] if index else None
         self._raw: RawTopic | None = None
-        self._newest: Feed | None = None
-        self._feed: Feed | None = None
+        self._newest: CallbackSubscription | None = None
+        self._subscription: CallbackSubscription | None = None
         self._value: Sample[Any] | None = None
         self._queue: deque[Sample[Any]] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -371,43 +371,45 @@ class ReadTopic:
 
     @property
     def has_data(self) -> bool:
-        """Whether there is any value."""
-        return self._look() is not None
+        """Whether any value is available."""
+        return self._latest() is not None
 
     @property
     def nqueued(self) -> int:
-        """How many values :meth:`next` has at once."""
+        """How many values :meth:`next` returns without waiting."""
         self._fill()
         return len(self._queue)
 
     @property
     def lost(self) -> int:
-        """How many values :meth:`next` will never give.
+        """How many values :meth:`next` will never return.
 
-        They came faster than it did or, by the bus's numbers or else by ``private_seqNum``, not at
-        all; a first one of those is logged.
+        They were dropped because the reader was slow, or lost according to the bus's sequences or
+        ``private_seqNum``; the first loss is logged.
         """
-        return self._dropped + (0 if self._feed is None else self._feed.raw.stats.lost)
+        return self._dropped + (
+            0 if self._subscription is None else self._subscription.raw.stats.lost
+        )
 
     def get(self) -> Any:
-        """Return the newest value at once, each caller its own; None where there is none."""
-        sample = self._look()
+        """Return a copy of the newest value without waiting; None if there is none."""
+        sample = self._latest()
         return None if sample is None else copy.copy(self._received(sample))
 
     async def aget(self, timeout: float | None = None) -> Any:
-        """Return the newest value, waiting at most ``timeout`` seconds for a first one.
+        """Return the newest value; wait at most ``timeout`` seconds for a first one.
 
         Raises :class:`WaitTimeout`.
         """
         async with _limit(timeout, self):
-            while (sample := self._look()) is None:
+            while (sample := self._latest()) is None:
                 assert self._newest is not None, "it was opened by the look"
                 await self._arrival(self._newest)
         return copy.copy(self._received(sample))
 
     def _is_of_living(self) -> bool:
-        """Whether who wrote the newest value writes still."""
-        if (told := self._look()) is None:
+        """Whether the writer of the newest value is alive."""
+        if (told := self._latest()) is None:
             return False
         of = (told.producer, told.incarnation)
         try:
@@ -437,7 +439,7 @@ class ReadTopic:
             self.flush()
         self._fill()
         self._turn += 1
-        if self._turn % _TURN == 0:
+        if self._turn % _YIELD_AFTER_SAMPLES == 0:
             await asyncio.sleep(0)
         if self._queue:
             return self._received(self._queue.popleft())
@@ -446,8 +448,8 @@ class ReadTopic:
                 self._fill()
                 if self._queue:
                     return self._received(self._queue.popleft())
-                assert self._feed is not None, "it was opened to be filled from"
-                await self._arrival(self._feed)
+                assert self._subscription is not None, "it was opened to be filled from"
+                await self._arrival(self._subscription)
 
     def get_oldest(self) -> Any:
         """Return the oldest value that was not given yet, at once; None where there is none."""
@@ -494,8 +496,8 @@ class ReadTopic:
             try:
                 self._fill()
                 if not self._queue:
-                    assert self._feed is not None, "it was opened to be filled from"
-                    await self._arrival(self._feed)
+                    assert self._subscription is not None, "it was opened to be filled from"
+                    await self._arrival(self._subscription)
                     continue
             except ClosedError:
                 return
@@ -515,9 +517,9 @@ class ReadTopic:
         """Let go of the subscriptions; whoever waits gets :class:`ClosedError`."""
         self._closed = True
         self._stop_calling()
-        for feed in (self._newest, self._feed):
-            if feed is not None:
-                feed.close()
+        for subscription in (self._newest, self._subscription):
+            if subscription is not None:
+                subscription.close()
         self._wake()
 
     def _refuse_beside_callback(self) -> None:
@@ -531,14 +533,14 @@ class ReadTopic:
             self._raw = self.type.open(self._bus._raw)
         return self._raw
 
-    def _look(self) -> Sample[Any] | None:
+    def _latest(self) -> Sample[Any] | None:
         """Take the newest sample from the log."""
         if self._newest is None:
             lagging = conflate()
             raw = self._topic().subscribe(
-                wishes(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
+                subscribe_options(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
             )
-            self._newest = Feed(self._bus, raw, self._wake)
+            self._newest = CallbackSubscription(self._bus, raw, self._wake)
         while True:
             samples, events, seen = self._newest.raw.take_many(QUEUE_DEPTH)
             self._hear(events)
@@ -560,10 +562,10 @@ class ReadTopic:
 
     def _fill(self) -> None:
         """Move what has come from the log to the queue."""
-        if self._feed is None:
-            self._feed = Feed(self._bus, self._open_queue(), self._wake)
+        if self._subscription is None:
+            self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
         while True:
-            samples, events, seen = self._feed.raw.take_many(QUEUE_DEPTH)
+            samples, events, seen = self._subscription.raw.take_many(QUEUE_DEPTH)
             self._hear(events)
             self._queue.extend(samples)
             while len(self._queue) > QUEUE_DEPTH:
@@ -577,7 +579,7 @@ class ReadTopic:
         policy = drop_oldest(QUEUE_DEPTH)
         lagging = (policy.kind, policy.depth)
         topic = self._topic()
-        raw = topic.subscribe(wishes(last(1), self._keys, lagging=lagging))
+        raw = topic.subscribe(subscribe_options(last(1), self._keys, lagging=lagging))
         raw.count_losses(self.type.schema)
         samples, _, _ = raw.take_many(QUEUE_DEPTH)
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
@@ -586,7 +588,7 @@ class ReadTopic:
         # Events came between the remote's opening and this first use: all of those, after the
         # newest from before.
         raw.close()
-        history = topic.subscribe(wishes(last(255), self._keys))
+        history = topic.subscribe(subscribe_options(last(255), self._keys))
         newest: dict[bytes, Sample[Any]] = {}
         behind: list[Sample[Any]] = []
         while True:
@@ -597,7 +599,9 @@ class ReadTopic:
                 break
         self._queue.extend(sorted(newest.values(), key=lambda sample: sample.offset))
         try:
-            raw = topic.subscribe(wishes(since(Time(self._opened)), self._keys, lagging=lagging))
+            raw = topic.subscribe(
+                subscribe_options(since(Time(self._opened)), self._keys, lagging=lagging)
+            )
         except QosRefused:
             # There are no places (DDS): what came since then is among the newest of each key.
             self._queue.extend(behind)
@@ -607,12 +611,12 @@ class ReadTopic:
         raw.count_losses(self.type.schema)
         return raw
 
-    async def _arrival(self, feed: Feed) -> None:
+    async def _arrival(self, subscription: CallbackSubscription) -> None:
         if self._closed or self._bus._closed:
             raise ClosedError(f"the remote of {self.type.component} is closed")
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
-        feed.listen()
+        subscription.listen()
         await waiting
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""Help for the tests of applications: a bus in memory, a clock, fixtures for pytest.
+"""Support for tests of applications: an in-memory bus, a manual clock, fixtures for pytest.
 
 ::
 
@@ -12,9 +12,9 @@
                 assert (await testing.next_value(samples)).speed == 7.5
                 await testing.assert_silent(samples)
 
-``testing.memory_bus(testing.fault_url(drop=0.1, seed=1))`` loses one sample in ten, the same ones
-each time. With pytest, the fixtures ``helio_url`` (a bus in memory, one a test) and ``helio_bus``
-(its synchronous bus) are there without an import.
+``testing.memory_bus(testing.fault_url(drop=0.1, seed=1))`` drops one sample in ten, the same ones
+in each run. With pytest, the fixtures ``helio_url`` (an in-memory bus for each test) and
+``helio_bus`` (its synchronous bus) are available without an import.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ _T = TypeVar("_T")
 _NUMBERS = itertools.count(1)
 
 PATIENCE_S = 10.0
-"""How long :func:`next_sample` waits: long enough for a busy machine, short enough for a person."""
+"""The default timeout of :func:`next_sample`."""
 
 
 def memory_url() -> str:
-    """Return the URL of a bus in memory that nobody else has: for several connections to one."""
+    """Return the URL of a new in-memory bus, for several connections to it."""
     return f"memory:heliograph-testing-{next(_NUMBERS)}"
 
 
 def fault_url(url: str | None = None, /, **faults: float) -> str:
-    """Return the URL of a bus (by default a new one in memory) with faults injected.
+    """Return the URL of a bus (by default a new in-memory one) with injected faults.
 
     The ``faults`` are probabilities from 0 to 1. To readers: ``drop``, ``duplicate``, ``reorder``,
     ``delay``, ``corrupt``, ``strip`` (no headers), ``disconnect``, ``amnesia`` (an old
     incarnation). To publishers: ``refuse`` (the queue is full), ``lie`` (acknowledged, not
-    stored), ``doubt`` (stored, reported as unknown). ``seed`` makes a sequence repeatable;
-    ``pending=1`` has every receipt come late.
+    stored), ``doubt`` (stored, reported as unknown). ``seed`` makes a sequence repeatable.
+    ``pending=1`` delays every receipt.
     """
     options = "&".join(f"{name}={value:g}" for name, value in faults.items())
     return f"fault:{url or memory_url()}?{options}"
@@ -82,9 +82,9 @@ def fault_url(url: str | None = None, /, **faults: float) -> str:
 def memory_bus(
     url: str | None = None, *, producer: str | None = None, clock: ManualClock | None = None
 ) -> Connecting:
-    """Connect to a bus in this process's memory, a new one without ``url``.
+    """Connect to a bus in this process's memory, by default a new one.
 
-    With ``clock``, samples are stamped and deadlines are judged by it: see :class:`ManualClock`.
+    ``clock`` stamps samples and decides deadlines: see :class:`ManualClock`.
     """
     return Connecting(url or memory_url(), producer, clock)
 
@@ -92,7 +92,7 @@ def memory_bus(
 def sync_memory_bus(
     url: str | None = None, *, producer: str | None = None, clock: ManualClock | None = None
 ) -> sync.Bus:
-    """Do as :func:`memory_bus`, for synchronous code."""
+    """The same as :func:`memory_bus`, for synchronous code."""
     return sync.Bus(open_bus(url or memory_url(), producer, clock))
 
 
@@ -102,9 +102,9 @@ async def next_sample(
     timeout: float = PATIENCE_S,
     **wanted: Any,
 ) -> Sample[_T]:
-    """Return the next sample whose value has the ``wanted`` fields; others are passed over.
+    """Return the next sample whose value has the ``wanted`` fields; others are skipped.
 
-    Raises AssertionError naming what came instead when ``timeout`` seconds go by.
+    Raises AssertionError after ``timeout`` seconds; it names the skipped values.
     """
     passed: list[Any] = []
     while True:
@@ -128,7 +128,7 @@ async def next_value(
 
 
 async def assert_silent(samples: Subscription[Any], *, timeout: float = 0.0) -> None:
-    """Assert that there is no sample now, or within ``timeout`` seconds."""
+    """Assert that no sample is available now, or within ``timeout`` seconds."""
     found = await samples.batch(1, timeout=timeout)
     if found:
         raise AssertionError(f"there is a sample: {found[0]!r} with {found[0].value!r}")

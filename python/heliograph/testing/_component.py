@@ -50,7 +50,7 @@ async def component(
 async def assert_next_sample(
     topic: ReadTopic, *, flush: bool = False, timeout: float = PATIENCE_S, **wanted: Any
 ) -> Any:
-    """Assert that the next value of a topic has the ``wanted`` fields, and return it."""
+    """Assert that the next value of a topic has the ``wanted`` fields, and return the value."""
     try:
         value = await topic.next(flush=flush, timeout=timeout)
     except WaitTimeout:
@@ -65,7 +65,7 @@ async def assert_next_sample(
 async def assert_next_summary_state(
     remote: Remote, state: State, *, flush: bool = False, timeout: float = PATIENCE_S
 ) -> None:
-    """Assert that the next summary state that the remote hears of is this one."""
+    """Assert that the remote receives this summary state next."""
     value = await assert_next_sample(remote.evt_summaryState, flush=flush, timeout=timeout)
     found = State(value.summaryState)
     if found is not state:
@@ -79,9 +79,9 @@ async def check_standard_state_transitions(
     override: str = "",
     timeout: float = PATIENCE_S,
 ) -> None:
-    """Send a component in STANDBY through all states, and what each of them refuses.
+    """Walk a component from STANDBY through all states; check that each rejects other commands.
 
-    ``enabled_commands`` are refused, too, unless it is ENABLED.
+    ``enabled_commands`` must be rejected, too, unless the state is ENABLED.
     """
     enabled = tuple(enabled_commands)
     await assert_next_summary_state(remote, State.STANDBY, timeout=timeout)
@@ -111,7 +111,7 @@ async def check_standard_state_transitions(
 async def check_bad_commands(
     remote: Remote, commands: Iterable[str], *, timeout: float = PATIENCE_S
 ) -> None:
-    """Assert that a component refuses each of these commands as it is now."""
+    """Assert that a component rejects each of these commands in its current state."""
     for command in commands:
         sender = getattr(remote, f"cmd_{command}")
         try:
@@ -122,7 +122,7 @@ async def check_bad_commands(
 
 
 def _legal(command: RemoteCommand) -> dict[str, Any]:
-    """Return a value for each field whose default is none of its enumeration."""
+    """Return a valid value for each field whose default is not in its enumeration."""
     fields = (field for field in command.type.info.fields if field.count == 1)
     return {
         field.name: field.enumeration[1][0][1] for field in fields if field.enumeration is not None

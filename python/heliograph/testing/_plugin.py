@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def helio_url() -> str:
-    """The URL of a bus in memory, one a test."""
+    """The URL of an in-memory bus, a new one for each test."""
     from heliograph import testing
 
     return testing.memory_url()

@@ -91,7 +91,7 @@ impl CodecError {
 }
 
 /// The longest part of a value's text that a message shows, in characters.
-const SHOWN: usize = 60;
+const SHOWN_MAX_CHARS: usize = 60;
 
 /// A value's class and the beginning of its text.
 fn describe(value: &Bound<'_, PyAny>) -> String {
@@ -100,7 +100,7 @@ fn describe(value: &Bound<'_, PyAny>) -> String {
     if value.is_none() {
         return text;
     }
-    let short: String = text.chars().take(SHOWN).collect();
+    let short: String = text.chars().take(SHOWN_MAX_CHARS).collect();
     let more = if short.len() < text.len() { "…" } else { "" };
     format!("{class} {short}{more}")
 }

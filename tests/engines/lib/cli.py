@@ -14,7 +14,7 @@ from pathlib import Path
 from lib.engine import Engine
 from lib.errors import CALLER, FailureError, RefusedError, SkippedError, advice
 from lib.kind import Kind, Node
-from lib.process import Process
+from lib.shared import check_unshared, share, stop_after_owners
 
 FAILED, SKIPPED, REFUSED = 1, 3, 4
 # Where tests must not be skipped, as in CI.
@@ -61,7 +61,13 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
     start.set_defaults(run=_start)
     start.add_argument("--dir", type=Path, help="an empty folder (default: a new temporary one)")
     start.add_argument("--owner", type=int, metavar="PID", help="stop when this process has gone")
+    start.add_argument(
+        "--shared",
+        action="store_true",
+        help="the one engine of all programs that ask so; it stops after its last --owner",
+    )
     kind.options(start)
+    start.set_defaults(usual=start.parse_args([]))
     stop = commands.add_parser("stop", parents=[where], help="end an engine, remove its folder")
     stop.set_defaults(run=_stop)
     stop.add_argument("--all", action="store_true", help="all engines in the temporary folder")
@@ -86,20 +92,30 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
     update.set_defaults(run=_update)
     watch = commands.add_parser("watch", parents=[where], description="What --owner runs.")
     watch.set_defaults(run=_watch)
-    watch.add_argument("owner", type=int)
     return parser
 
 
+def _check_shared(options: argparse.Namespace) -> None:
+    """A shared engine is the same for all."""
+    for name, usual in vars(options.usual).items():
+        if name not in {"json", "owner", "shared", "run"} and getattr(options, name) != usual:
+            raise FailureError(f"--shared and --{name}: a shared engine is the same for all")
+
+
 def _start(kind: Kind, options: argparse.Namespace) -> None:
-    engine = Engine.start(kind, options)
+    if options.shared:
+        _check_shared(options)
+    engine = share(kind, options) if options.shared else Engine.start(kind, options)
     _print(engine, options)
-    if not options.json:
+    if not options.json and not options.shared:
         print(f"{advice('stop', engine.folder)} ends it")
 
 
 def _stop(kind: Kind, options: argparse.Namespace) -> None:
     engines = Engine.find_all(kind) if options.all else [_to_stop(kind, options)]
     for engine in engines:
+        if engine.file.exists():
+            check_unshared(engine)
         if options.keep:
             engine.end([node.node for node in engine.record().plan.nodes])
             continue
@@ -126,12 +142,15 @@ def _status(kind: Kind, options: argparse.Namespace) -> None:
 
 def _restart(kind: Kind, options: argparse.Namespace) -> None:
     engine = Engine.find(kind, options.dir)
+    check_unshared(engine)
     engine.restart(options.nodes)
     _print(engine, options)
 
 
 def _signal(kind: Kind, options: argparse.Namespace) -> None:
-    Engine.find(kind, options.dir).signal(options.node, options.signal)
+    engine = Engine.find(kind, options.dir)
+    check_unshared(engine)
+    engine.signal(options.node, options.signal)
 
 
 def _update(kind: Kind, _options: argparse.Namespace) -> None:
@@ -139,9 +158,8 @@ def _update(kind: Kind, _options: argparse.Namespace) -> None:
 
 
 def _watch(kind: Kind, options: argparse.Namespace) -> None:
-    """Stops an engine when its owner has gone; `stop` ends this process too."""
-    Process.of(options.owner).join()
-    Engine(kind, options.dir).stop()
+    """Stops an engine when its owners have gone; `stop` ends this process too."""
+    stop_after_owners(Engine(kind, options.dir))
 
 
 def _print(engine: Engine, options: argparse.Namespace) -> None:

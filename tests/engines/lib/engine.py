@@ -13,7 +13,7 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +37,33 @@ class Record:
     """What engine.json holds."""
 
     plan: Plan
-    # The process that stops the engine when its owner has gone.
+    # The process that stops the engine when all of its owners have gone.
     watcher: Process | None = None
+    owners: list[Process] = field(default_factory=list)
+    # Whether several programs use it, which may not hurt it.
+    is_shared: bool = False
 
     @classmethod
     def read(cls, file: Path) -> "Record":
         """Reads it back."""
         held = json.loads(file.read_text())
         nodes = [Node(**node | {"process": _process(node["process"])}) for node in held["nodes"]]
-        return cls(Plan(nodes, held["url"], held["details"]), _process(held["watcher"]))
+        plan = Plan(nodes, held["url"], held["details"])
+        # An engine that was stopped with --keep may be of a version without these.
+        owners = [Process(**owner) for owner in held.get("owners", [])]
+        return cls(plan, _process(held["watcher"]), owners, held.get("is_shared", False))
 
     def write(self, file: Path) -> None:
         """A reader finds the old file or the new one; its passwords are the owner's to read."""
         draft = file.with_suffix(".tmp")
         draft.touch(mode=0o600)
-        draft.write_text(json.dumps(asdict(self.plan) | {"watcher": _held(self.watcher)}, indent=1))
+        rest = asdict(self)
+        draft.write_text(json.dumps(rest.pop("plan") | rest, indent=1))
         draft.replace(file)
+
+    def users(self) -> list[Process]:
+        """The owners that still run."""
+        return [owner for owner in self.owners if owner.state() is not State.DEAD]
 
 
 class Engine:
@@ -99,9 +110,9 @@ class Engine:
         with engine.alone():
             engine._check_free()
             try:
-                engine._launch_somewhere(options)
+                engine.launch_somewhere(options)
                 if options.owner is not None:
-                    engine._guard(options.owner)
+                    engine.own(Process.of(options.owner))
             except BaseException:
                 engine.stop()
                 raise
@@ -126,7 +137,7 @@ class Engine:
     def _check_free(self) -> None:
         """Whether an engine may be started in the folder; clears what a killed start has left."""
         if not self.file.exists():
-            self._clear()
+            self.clear()
             return
         states = {node.state() for node in self.record().plan.nodes}
         if states == {State.DEAD}:
@@ -138,7 +149,8 @@ class Engine:
             f"there is an engine in {self.folder} already; {advice('stop', self.folder)} ends it"
         )
 
-    def _launch_somewhere(self, options: Namespace) -> None:
+    def launch_somewhere(self, options: Namespace) -> None:
+        """Starts it on free ports, and waits until it serves."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
                 self._launch(options)
@@ -146,11 +158,11 @@ class Engine:
             except PortTakenError:
                 if attempt == PORT_ATTEMPTS:
                     raise
-                self._clear()
+                self.clear()
 
     def _launch(self, options: Namespace) -> None:
         plan = self.kind.plan(self.folder, options)
-        Record(plan).write(self.file)
+        Record(plan, is_shared=options.shared).write(self.file)
         self.run([node.node for node in plan.nodes])
         self.kind.finish(plan)
 
@@ -160,6 +172,10 @@ class Engine:
             nodes = _nodes(record.plan, numbers)
             for node in nodes:
                 node.process = spawn(node.command, self._logs_anew(node).parent, CONSOLE)
+        self.wait_until_ready(nodes)
+
+    def wait_until_ready(self, nodes: list[Node]) -> None:
+        """Waits until these nodes serve."""
         until(
             lambda: self._alive(nodes) and self.kind.ready(self.folder, nodes),
             self.kind.start_seconds,
@@ -225,10 +241,10 @@ class Engine:
 
     def stop(self) -> None:
         """Ends everything at once, as all that it holds goes too, and removes the folder."""
-        self._clear()
+        self.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Ends everything, and removes all but the lock."""
         if self.file.exists():
             record = self.record()
@@ -251,11 +267,14 @@ class Engine:
             elif left.name != BEGUN:
                 left.unlink(missing_ok=True)
 
-    def _guard(self, owner: int) -> None:
+    def own(self, owner: Process) -> None:
+        """The engine is stopped when this process, and all others that own it, have gone."""
         program = [sys.executable, os.path.realpath(sys.argv[0])]
-        watch = [*program, "watch", str(owner), "--dir", str(self.folder)]
+        watch = [*program, "watch", "--dir", str(self.folder)]
         with self._change() as record:
-            record.watcher = spawn(watch, self.folder, Path("watcher.log"))
+            record.owners = [*{*record.users(), owner}]
+            if record.watcher is None or record.watcher.state() is State.DEAD:
+                record.watcher = spawn(watch, self.folder, Path("watcher.log"))
 
     def record(self) -> Record:
         """What engine.json says."""
@@ -263,12 +282,14 @@ class Engine:
 
     def described(self) -> dict[str, Any]:
         """What --json prints."""
-        plan = self.record().plan
+        record = self.record()
+        plan = record.plan
         return {
             "url": plan.url,
             self.kind.processes: [node.described() for node in plan.nodes],
             "dir": str(self.folder),
             "version": self.kind.lock.version(),
+            "shared": record.is_shared,
             **plan.details,
         }
 
@@ -316,7 +337,3 @@ def _nodes(plan: Plan, numbers: list[int]) -> list[Node]:
 
 def _process(held: dict[str, Any] | None) -> Process | None:
     return Process(**held) if held else None
-
-
-def _held(process: Process | None) -> dict[str, Any] | None:
-    return asdict(process) if process else None

@@ -12,12 +12,16 @@ class TakenError(Exception):
 
 
 @contextmanager
-def claimed(file: Path) -> Iterator[None]:
-    """Holds a lock that nobody waits for; its holder may remove the file, with all around it."""
+def claimed(file: Path, *, wait: bool = False) -> Iterator[None]:
+    """Holds a lock whose holder may remove the file, with all around it.
+
+    Where another holds it this fails at once, unless it is to wait.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
         with file.open("w") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, how)
             except BlockingIOError:
                 raise TakenError from None
             # The one before may have removed it, and another made it anew.

@@ -6,11 +6,9 @@ as the administrator; CONTROLLER is for the quorum. With TLS there is a fourth, 
 CLIENT with an expired certificate.
 """
 
-import base64
-import os
-import shlex
-import subprocess
+import shutil
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 from lib import certificates, kafka_users
 from lib.errors import FailureError
 from lib.java import find_java
+from lib.kafka_cache import STARTED, Cache, random_id, run_formatter
 from lib.kafka_users import Mechanism, User
 from lib.kafka_wire import GROUP, TOPIC, Connection
 from lib.kind import JVM, Node, Plan, make_node_folder, node_folder
@@ -27,6 +26,9 @@ from lib.process import until
 
 # Small and quick to start, at the price of speed.
 SMALL = ["-Xms192m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+# Many programs' topics, and a log's limits looked at often, so that no test waits for minutes.
+SHARED = ["-Xmx512m"]
+SHARED_BROKER = {"log.retention.check.interval.ms": "500"}
 # What lets a small heap do: 128 MB are Kafka's default.
 SMALL_BROKER = {"log.cleaner.dedupe.buffer.size": "2097152"}
 # What Kafka's own scripts give a broker.
@@ -36,7 +38,8 @@ BENCH = [
 ]
 ACL_SECONDS = 30.0
 OLDEST_JAVA = 17
-STARTED = "Kafka Server started"
+# The number of a broker that is run for the cache only.
+TRAINING = 0
 
 
 @dataclass
@@ -101,12 +104,12 @@ class Kafka:
         if options.tls:
             certificates.make(folder / "tls")
         users = kafka_users.passwords() if options.sasl else {}
-        java = self._java(options)
+        java, cache = self._java(options, folder)
         for broker in brokers:
             made = make_node_folder(folder, broker.node)
             lines = properties(broker, brokers, folder, options, users)
             (made / "server.properties").write_text(lines)
-        format_folders(java, folder, brokers, kafka_users.scram_options(options.sasl, users))
+        format_folders(cache, folder, brokers, kafka_users.scram_options(options.sasl, users))
         nodes = [
             Node(each.node, each.client, each.internal, [*java, "kafka.Kafka", "server.properties"])
             for each in brokers
@@ -115,12 +118,27 @@ class Kafka:
         client = {"java": {"program": java[0], "classpath": java[-1]}}
         return Plan(nodes, url, details(brokers, folder, options, users) | client)
 
-    def _java(self, options: Namespace) -> list[str]:
-        with self.lock.cache() as cache:
-            jars = os.pathsep.join(str(jar) for jar in self.lock.fetch(cache))
+    def _java(self, options: Namespace, folder: Path) -> tuple[list[str], Cache]:
+        """The JVM with its options and class path, and what is cached for it."""
+        flags = [*(BENCH if options.bench else SMALL), *(SHARED if options.shared else []), *JVM]
         logs = [f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}", "-Dengine.log=log/broker.log"]
-        flags = BENCH if options.bench else SMALL
-        return [find_java(OLDEST_JAVA), *flags, *JVM, *logs, "-cp", jars]
+        with self.lock.cache() as cache:
+            files = self.lock.fetch(cache)
+            made = Cache(cache, [find_java(OLDEST_JAVA), *flags, *logs], files)
+            if not made.is_filled():
+                self._fill(made, folder)
+            # A benchmark's broker is started as Kafka's own scripts do it.
+            return [*made.java, *made.classpath] if options.bench else made.command(), made
+
+    def _fill(self, cache: Cache, folder: Path) -> None:
+        """Runs a broker for what is cached; who ends this start ends that one as well."""
+        node = make_node_folder(folder, TRAINING)
+        plain = Namespace(tls=False, sasl=[], acl=False, bench=False, shared=False, set=[])
+        broker = Broker(TRAINING, *free_ports(4))
+        lines = properties(broker, [broker], folder, plain, {})
+        (node / "server.properties").write_text(lines)
+        cache.fill(node)
+        shutil.rmtree(node)
 
     def ready(self, folder: Path, nodes: list[Node]) -> bool:
         """Whether each of the brokers listens on all of its ports, and knows all of them.
@@ -216,6 +234,7 @@ def properties(
         "log.dirs": str(node_folder(folder, broker.node) / "data"),
         **replication(len(brokers)),
         **(SMALL_BROKER if not options.bench else {}),
+        **(SHARED_BROKER if options.shared else {}),
         # Tests kill brokers: others take over after this, not after the 9 s of the default.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "3000",
@@ -263,22 +282,19 @@ def security(
     return entries
 
 
-def format_folders(java: list[str], folder: Path, brokers: list[Broker], users: list[str]) -> None:
-    """Prepares the brokers' data folders, all at a time."""
-    cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-    tool = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
-    tool += ["-c", "server.properties"]
-    running = [
-        subprocess.Popen(
-            [*tool, *users],
-            cwd=node_folder(folder, broker.node),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for broker in brokers
-    ]
-    said = [process.communicate()[0] for process in running]
-    for process, text in zip(running, said, strict=True):
-        if process.returncode != 0:
-            raise FailureError(f"{shlex.join(tool[-6:])} failed:\n{text}")
+def format_folders(cache: Cache, folder: Path, brokers: list[Broker], users: list[str]) -> None:
+    """Prepares the brokers' data folders, by Kafka's own program where users are put there."""
+    cluster = random_id()
+    folders = {broker.node: node_folder(folder, broker.node) for broker in brokers}
+    if not users:
+        for number, node in folders.items():
+            cache.copy_storage(node, number, cluster)
+        return
+    with ThreadPoolExecutor() as pool:
+        formats = [
+            pool.submit(run_formatter, cache.command(), node, cluster, users)
+            for node in folders.values()
+        ]
+    failed = [complaint for format_ in formats if (complaint := format_.result())]
+    if failed:
+        raise FailureError(failed[0])

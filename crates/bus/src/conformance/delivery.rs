@@ -152,7 +152,7 @@ fn to_everybody(harness: &dyn Harness) -> Outcome {
     }
     for reader in &mut readers {
         // What the others met with is no part of the check.
-        while reader.next_timeout(harness.quiet())?.is_some() {}
+        while reader.next_timeout(harness.quiet_period())?.is_some() {}
     }
     publish_numbers(&publisher, "k", 0..50)?;
     for reader in &mut readers {
@@ -171,7 +171,7 @@ fn by_key(harness: &dyn Harness) -> Outcome {
     let mut exactly = topic.subscribe(exactly)?;
     let mut prefix = topic.subscribe(prefix)?;
     let mut all = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
-    while exactly.next_timeout(harness.quiet())?.is_some() {}
+    while exactly.next_timeout(harness.quiet_period())?.is_some() {}
     for (n, key) in ["a", "b", "camera/1", "camera/2", ""].into_iter().enumerate() {
         publish_numbers(&publisher, key, n as u64..n as u64 + 1)?;
     }
@@ -193,7 +193,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
     let latest = || Subscribe::from(Start::Latest);
     let mut batched = reading.subscribe(latest())?;
     let mut single = listening(harness, (&reading, latest()), &publisher)?;
-    while batched.next_timeout(harness.quiet())?.is_some() {}
+    while batched.next_timeout(harness.quiet_period())?.is_some() {}
     let payloads: Vec<[u8; 8]> = (0..1_000_u64).map(u64::to_le_bytes).collect();
     for part in payloads.chunks(128) {
         let messages: Vec<_> = part.iter().map(|bytes| Message::new(bytes).key(b"k")).collect();
@@ -203,7 +203,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
     let one_by_one = gather(harness, &mut single, 1_000)?;
     let mut batch = Batch::new();
     let mut count = 0;
-    while count < 1_000 && batched.next_batch(100, harness.patience(), &mut batch)? > 0 {
+    while count < 1_000 && batched.next_batch(100, harness.timeout(), &mut batch)? > 0 {
         for sample in batch.iter() {
             let expected = one_by_one.samples[count].as_ref();
             ensure!(sample.payload == expected.payload, "sample {count} of the batches differs");
@@ -280,7 +280,7 @@ fn wakes_tasks(harness: &dyn Harness) -> Outcome {
     let reading = open(&there, &name, &plain())?;
     let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
     let rounds = 200_u64;
-    let patience = harness.patience();
+    let patience = harness.timeout();
     std::thread::scope(|scope| {
         let task = scope.spawn(move || {
             let reading = async {
@@ -330,7 +330,7 @@ fn many_topics(harness: &dyn Harness) -> Outcome {
         publish_numbers(publisher, "", 0..1)?;
     }
     while !waiting.is_empty() {
-        match set.next_timeout(harness.patience())? {
+        match set.next_timeout(harness.timeout())? {
             Some((member, Event::Sample(_))) => {
                 ensure!(waiting.remove(&member), "a topic's sample came twice");
             }

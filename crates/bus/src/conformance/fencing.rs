@@ -150,7 +150,7 @@ fn producers_of_a_bus(harness: &dyn Harness) -> Outcome {
     ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
     drop((two, dome));
     for topic in [&reading, &mount] {
-        let writers = topic.writers_within(harness.patience())?;
+        let writers = topic.writers_within(harness.timeout())?;
         let told: Vec<_> = writers.iter().map(|w| (w.producer.name.as_str(), w.alive)).collect();
         let (yes, no) = (Some(Alive::Yes), Some(Alive::No));
         // An engine that cannot tell says so.

@@ -83,11 +83,11 @@ fn forward(
     forwarder: &mut Forwarder,
     sample: &Sample,
 ) -> Result<(), Failure> {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     loop {
         match forwarder.forward(&sample.as_ref(), sample.headers.as_ref()) {
             Err(PublishError::Full { .. }) if Instant::now() < until => std::thread::yield_now(),
-            other => return Ok(other?.wait_timeout(harness.patience()).map(drop)?),
+            other => return Ok(other?.wait_timeout(harness.timeout()).map(drop)?),
         }
     }
 }
@@ -154,7 +154,7 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let mut far = forwarder(&topic, FAR)?;
     forward(harness, &mut far, &sample(&topic, (FAR, 1))?)?;
     forward(harness, &mut far, &sample(&topic, (FAR + 5, 1))?)?;
-    let writers = topic.writers_within(harness.patience())?;
+    let writers = topic.writers_within(harness.timeout())?;
     let listed = writers.iter().any(|writer| {
         writer.producer.name.as_str() == "Far" && writer.producer.incarnation == FAR + 5
     });
@@ -169,7 +169,7 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let late = sample(&topic, (FAR + 5, 2))?;
     let _ = far
         .forward(&late.as_ref(), HeadersRef::EMPTY)
-        .map(|late| late.wait_timeout(harness.patience()));
+        .map(|late| late.wait_timeout(harness.timeout()));
     publish_numbers(&own, "k", 110..120)?;
     drop(far);
     let opened = topic.forwarder(&late.header.producer, 0);

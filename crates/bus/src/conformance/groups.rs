@@ -60,14 +60,14 @@ fn until_seen(
     members: &mut [&mut Subscription],
     wanted: std::ops::Range<u64>,
 ) -> Result<Vec<Vec<Sample>>, Failure> {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut by_member = vec![Vec::new(); members.len()];
     while !wanted.clone().all(|number| seen.contains(&number)) {
         let missing = wanted.clone().filter(|number| !seen.contains(number)).count();
         ensure!(Instant::now() < until, "{missing} samples never reached a member");
         for (member, samples) in members.iter_mut().zip(&mut by_member) {
-            while let Some(event) = member.next_timeout(harness.quiet())? {
+            while let Some(event) = member.next_timeout(harness.quiet_period())? {
                 if let Event::Sample(sample) = event {
                     seen.insert(number(&sample)?);
                     samples.push(sample);
@@ -80,10 +80,10 @@ fn until_seen(
 
 /// Lets members settle: each has been told its partitions, and together they have all.
 fn settle(harness: &dyn Harness, members: &mut [&mut Subscription]) -> Outcome {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     loop {
         for member in members.iter_mut() {
-            while member.next_timeout(harness.quiet())?.is_some() {}
+            while member.next_timeout(harness.quiet_period())?.is_some() {}
         }
         let counts: Vec<usize> = members.iter().map(|member| member.positions().len()).collect();
         if counts.iter().all(|count| *count > 0) && counts.iter().sum::<usize>() == 4 {
@@ -131,11 +131,11 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
         uncommitted.insert(number(sample)?);
     }
     spread(&publisher, 80..100)?;
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     let mut again = HashSet::new();
     while !uncommitted.is_subset(&again) || !(80..100).all(|number| again.contains(&number)) {
         ensure!(Instant::now() < until, "what the lost member had did not come again: {again:?}");
-        while let Some(event) = one.next_timeout(harness.quiet())? {
+        while let Some(event) = one.next_timeout(harness.quiet_period())? {
             if let Event::Sample(sample) = event {
                 again.insert(number(&sample)?);
             }

@@ -90,7 +90,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
     let messages: Vec<_> = headers.iter().map(|h| Message::new(b"x").headers(h.as_ref())).collect();
     publisher.publish_batch(&messages).wait()?;
     let (mut batch, mut count) = (Batch::new(), 0);
-    while count < 200 && samples.next_batch(64, harness.patience(), &mut batch)? > 0 {
+    while count < 200 && samples.next_batch(64, harness.timeout(), &mut batch)? > 0 {
         for sample in batch.iter() {
             ensure!(sample.headers == headers[count].as_ref(), "headers {count} differ");
             ensure!(sample.payload == b"x", "payload {count}: {:?}", sample.payload);

@@ -199,7 +199,7 @@ fn outlives(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &Qos::event())?.publisher()?;
     publish_numbers(&publisher, "a", 0..3)?;
     publish_numbers(&publisher, "b", 3..4)?;
-    publisher.flush(bus.capabilities().guarantee, harness.patience())?;
+    publisher.flush(bus.capabilities().guarantee, harness.timeout())?;
     drop(publisher);
     bus.close();
     drop(bus);
@@ -242,7 +242,7 @@ fn retention(harness: &dyn Harness) -> Outcome {
     }
     // They also do it when they get to it, and a reader may keep what it stands in: more than that
     // has to be gone.
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     while oldest(harness, &topic)? < more / 2 {
         ensure!(Instant::now() < until, "nothing was removed: the check shows nothing");
         publisher.publish(Message::new(&payload)).wait()?;

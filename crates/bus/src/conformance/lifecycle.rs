@@ -111,7 +111,7 @@ fn close(harness: &dyn Harness) -> Outcome {
     let topic = open(&bus, &unique("close"), &plain())?;
     let publisher = topic.publisher()?;
     let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
-    let patience = harness.patience();
+    let patience = harness.timeout();
     let closed = std::thread::scope(|scope| {
         let waiting = scope.spawn(move || samples.next_timeout(patience));
         bus.close();
@@ -156,8 +156,8 @@ fn reconnect(harness: &dyn Harness) -> Outcome {
     });
     engine.start();
     told?;
-    let while_down = down.wait_timeout(harness.patience());
-    let until = Instant::now() + harness.patience();
+    let while_down = down.wait_timeout(harness.timeout());
+    let until = Instant::now() + harness.timeout();
     while let Err(error) = publish_numbers(&publisher, "k", 10..11) {
         ensure!(Instant::now() < until, "the publisher did not come back: {error:?}");
         std::thread::yield_now();

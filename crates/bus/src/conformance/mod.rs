@@ -8,9 +8,9 @@
 //! That the checks can fail is proved by running them on the fault injector.
 //!
 //! ```
-//! use helio_bus::conformance::{self, Connecting};
+//! use helio_bus::conformance::{self, UrlHarness};
 //!
-//! let private = Connecting::to("memory:docs-of-conformance");
+//! let private = UrlHarness::to("memory:docs-of-conformance");
 //! let report = conformance::run(&private, |check| check.name.starts_with("start"));
 //! assert!(report.is_conformant(), "{report}");
 //! ```
@@ -31,14 +31,22 @@ mod timing;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use results::{kept, tables};
+pub use results::{compare_with_stored, tables};
 
+use crate::bell::locked;
 use crate::bus::{Builder, Bus};
 use crate::error::ConnectError;
+
+/// The default of [`Harness::jobs`].
+const DEFAULT_JOBS: usize = 4;
+
+/// Checks that stop the engine under all connections, so that no other check may run beside them.
+const RUN_ALONE: [&str; 1] = ["reconnect"];
 
 /// What the suite needs of a transport.
 pub trait Harness: Sync {
@@ -52,16 +60,21 @@ pub trait Harness: Sync {
         None
     }
     /// How long a check waits for what must come before it counts as lost.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
     /// How long a check waits for what must not come, where the transport cannot be asked.
-    fn quiet(&self) -> Duration {
+    fn quiet_period(&self) -> Duration {
         Duration::from_millis(50)
     }
     /// By how much the work is multiplied: 1 for every commit.
     fn scale(&self) -> usize {
         1
+    }
+    /// How many checks run at a time, at least 1. Most of a check is waiting. The one that stops
+    /// the engine always runs alone, after the others.
+    fn jobs(&self) -> usize {
+        DEFAULT_JOBS
     }
 }
 
@@ -75,11 +88,11 @@ pub trait Engine: Sync {
 
 /// The harness of transports that need no more than a URL.
 #[derive(Debug, Clone)]
-pub struct Connecting {
+pub struct UrlHarness {
     url: String,
 }
 
-impl Connecting {
+impl UrlHarness {
     /// Every connection goes to this URL.
     #[must_use]
     pub fn to(url: &str) -> Self {
@@ -87,7 +100,7 @@ impl Connecting {
     }
 }
 
-impl Harness for Connecting {
+impl Harness for UrlHarness {
     fn connect(&self, builder: Builder) -> Result<Bus, ConnectError> {
         builder.connect(&self.url)
     }
@@ -129,7 +142,7 @@ pub enum Verdict {
 
 /// One line of a report.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
+pub struct CheckResult {
     /// The check's name.
     pub check: &'static str,
     /// Its promise.
@@ -143,7 +156,7 @@ pub struct Line {
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// One line a check.
-    pub lines: Vec<Line>,
+    pub lines: Vec<CheckResult>,
 }
 
 impl Report {
@@ -155,7 +168,7 @@ impl Report {
 
     /// The names of the checks whose promise is broken.
     pub fn broken(&self) -> impl Iterator<Item = &'static str> {
-        let broken = |line: &&Line| matches!(line.verdict, Verdict::Broken(_));
+        let broken = |line: &&CheckResult| matches!(line.verdict, Verdict::Broken(_));
         self.lines.iter().filter(broken).map(|line| line.check)
     }
 }
@@ -197,10 +210,30 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// Runs the checks that are wanted, one after the other.
+/// Runs the checks that are wanted, [`Harness::jobs`] at a time. The report has the order of the
+/// documentation.
 pub fn run(harness: &dyn Harness, wanted: impl Fn(&Check) -> bool) -> Report {
-    let lines = checks().filter(|check| wanted(check)).map(|check| check.hold(harness));
-    Report { lines: lines.collect() }
+    let wanted: Vec<&Check> = checks().filter(|check| wanted(check)).collect();
+    let lines: Vec<OnceLock<CheckResult>> = wanted.iter().map(|_| OnceLock::new()).collect();
+    let pairs = || wanted.iter().zip(&lines);
+    let runs_alone = |check: &Check| RUN_ALONE.contains(&check.name);
+    let queue = Mutex::new(pairs().filter(|(check, _)| !runs_alone(check)));
+    let work = || {
+        // The lock is released before the check runs.
+        let next = || locked(&queue).next();
+        while let Some((check, line)) = next() {
+            line.get_or_init(|| check.hold(harness));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..harness.jobs().clamp(1, wanted.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    for (check, line) in pairs().filter(|(check, _)| runs_alone(check)) {
+        line.get_or_init(|| check.hold(harness));
+    }
+    Report { lines: lines.into_iter().filter_map(OnceLock::into_inner).collect() }
 }
 
 /// Runs all checks.
@@ -209,7 +242,7 @@ pub fn run_all(harness: &dyn Harness) -> Report {
 }
 
 impl Check {
-    fn hold(&self, harness: &dyn Harness) -> Line {
+    fn hold(&self, harness: &dyn Harness) -> CheckResult {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.run)(harness)));
         let verdict = match outcome {
             Ok(Ok(())) => Verdict::Passed,
@@ -218,7 +251,7 @@ impl Check {
             Ok(Err(Failure::Broken(why))) => Verdict::Broken(why),
             Err(panic) => Verdict::Broken(format!("panicked: {}", message(&*panic))),
         };
-        Line { check: self.name, promise: self.promise, verdict }
+        CheckResult { check: self.name, promise: self.promise, verdict }
     }
 }
 

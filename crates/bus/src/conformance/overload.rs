@@ -1,5 +1,7 @@
 //! Overload is a decision: every policy keeps its accounts.
 
+use std::time::Instant;
+
 use helio_core::Qos;
 use helio_core::qos::Overload;
 
@@ -57,7 +59,7 @@ fn publisher_accounts(harness: &dyn Harness) -> Outcome {
             (0..tried).map(|_| publisher.publish(Message::new(&payload))).collect();
         let mut taken = 0;
         for publishing in publishing {
-            match publishing.wait_timeout(harness.patience()) {
+            match publishing.wait_timeout(harness.timeout()) {
                 Ok(_) => taken += 1,
                 Err(PublishError::Full { .. }) if overload == Overload::Refuse => {}
                 Err(PublishError::Dropped { .. }) if overload != Overload::Block => {}
@@ -113,10 +115,17 @@ fn conflate(harness: &dyn Harness) -> Outcome {
     // Whether the reader sees all at once or in parts, the last one of each key is the newest.
     let mut newest = std::collections::HashMap::new();
     let mut came = 0;
-    while let Some(event) = slow.next_timeout(harness.quiet())? {
-        if let Some(sample) = event.into_sample() {
-            came += 1;
-            newest.insert(sample.key.to_vec(), super::support::number(&sample)?);
+    let until = Instant::now() + harness.timeout();
+    loop {
+        while let Some(event) = slow.next_timeout(harness.quiet_period())? {
+            if let Some(sample) = event.into_sample() {
+                came += 1;
+                newest.insert(sample.key.to_vec(), super::support::number(&sample)?);
+            }
+        }
+        let conflated = slow.stats().conflated - before.conflated;
+        if came + conflated >= 300 || Instant::now() >= until {
+            break;
         }
     }
     let mut newest: Vec<u64> = newest.into_values().collect();
@@ -144,9 +153,15 @@ fn shed(harness: &dyn Harness) -> Outcome {
     }
     let mut high = 0;
     let mut low = 0;
-    while let Some(event) = slow.next_timeout(harness.quiet())? {
-        let Some(sample) = event.into_sample() else { continue };
-        if sample.header.level > 4 { high += 1 } else { low += 1 }
+    let until = Instant::now() + harness.timeout();
+    loop {
+        while let Some(event) = slow.next_timeout(harness.quiet_period())? {
+            let Some(sample) = event.into_sample() else { continue };
+            if sample.header.level > 4 { high += 1 } else { low += 1 }
+        }
+        if high + low + slow.stats().shed >= 500 || Instant::now() >= until {
+            break;
+        }
     }
     let stats = slow.stats();
     ensure!(high == 250, "{high} of 250 samples of high level came");

@@ -1,5 +1,8 @@
 //! Receipts say what holds, and nothing more.
 
+use std::collections::HashMap;
+use std::time::Instant;
+
 use helio_core::qos::Guarantee;
 use helio_core::{Producer, Qos};
 
@@ -56,20 +59,20 @@ fn each_guarantee(harness: &dyn Harness) -> Outcome {
     let offered = bus.capabilities().guarantee;
     for guarantee in ALL.into_iter().filter(|guarantee| *guarantee <= offered) {
         let message = Message::new(b"x").guarantee(guarantee);
-        let waited = publisher.publish(message).wait_timeout(harness.patience())?;
-        let awaited = block_on(publisher.publish(message), harness.patience())??;
+        let waited = publisher.publish(message).wait_timeout(harness.timeout())?;
+        let awaited = block_on(publisher.publish(message), harness.timeout())??;
         for receipt in [waited, awaited] {
             ensure!(receipt.guarantee >= guarantee, "asked {guarantee:?}, got {receipt:?}");
         }
         ensure!(awaited.sequence == waited.sequence + 1, "{waited:?}, then {awaited:?}");
         // What was published with less may stay so: then it is refused, and not called more.
-        match publisher.flush(guarantee, harness.patience()) {
+        match publisher.flush(guarantee, harness.timeout()) {
             Ok(()) | Err(PublishError::Transport(TransportError::Unsupported { .. })) => {}
             Err(error) => return Err(error.into()),
         }
         let own = open(&bus, &unique("guarantee"), &plain())?.publisher()?;
-        own.publish(message).wait_timeout(harness.patience())?;
-        own.flush(guarantee, harness.patience())?;
+        own.publish(message).wait_timeout(harness.timeout())?;
+        own.flush(guarantee, harness.timeout())?;
     }
     let stats = publisher.stats();
     ensure!(stats.failed == 0 && stats.taken >= 2, "{stats:?}");
@@ -121,7 +124,7 @@ fn is_true(harness: &dyn Harness) -> Outcome {
     let mut held = Vec::new();
     for number in 0..500_u64 {
         match publisher.publish(Message::new(&number.to_le_bytes())).wait() {
-            Ok(receipt) => held.push((receipt.offset, receipt.sequence, number)),
+            Ok(receipt) => held.push(((receipt.offset, receipt.sequence), number)),
             Err(PublishError::Full { .. } | PublishError::Unknown { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -129,17 +132,20 @@ fn is_true(harness: &dyn Harness) -> Outcome {
     let reading = open(&other, &name, &Qos::stream())?;
     let places = topic_has_places(&reading)?;
     let mut samples = reading.subscribe(Subscribe::from(Start::Earliest))?;
-    let mut got = std::collections::HashMap::new();
-    while let Some(event) = samples.next_timeout(harness.quiet())? {
-        if let Some(sample) = event.into_sample() {
-            let offset = places.then_some(sample.offset);
-            got.insert((offset, sample.header.sequence), super::support::number(&sample)?);
+    let mut got = HashMap::new();
+    let until = Instant::now() + harness.timeout();
+    let missing = loop {
+        while let Some(event) = samples.next_timeout(harness.quiet_period())? {
+            if let Some(sample) = event.into_sample() {
+                let offset = places.then_some(sample.offset);
+                got.insert((offset, sample.header.sequence), super::support::number(&sample)?);
+            }
         }
-    }
-    let is_missing = |(offset, sequence, number): &&(Option<u64>, u64, u64)| {
-        got.get(&(*offset, *sequence)) != Some(number)
+        let missing = held.iter().filter(|(at, number)| got.get(at) != Some(number)).count();
+        if missing == 0 || Instant::now() >= until {
+            break missing;
+        }
     };
-    let missing = held.iter().filter(is_missing).count();
     ensure!(missing == 0, "{missing} of {} acknowledged samples are not there", held.len());
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
-use super::{Line, Report, Verdict, checks};
+use super::{CheckResult, Report, Verdict, checks};
 
-/// Set to anything, it has [`kept`] write what it is given.
+/// Set to anything, it has [`compare_with_stored`] write what it is given.
 const KEEP: &str = "HELIO_CONFORMANCE_KEEP";
 
 /// What became of each check.
@@ -19,10 +19,10 @@ type Verdicts = BTreeMap<String, Verdict>;
 ///
 /// # Errors
 /// What differs, or why the file cannot be read or written.
-pub fn kept(folder: &Path, name: &str, report: &Report) -> Result<(), String> {
+pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result<(), String> {
     let path = folder.join(format!("{name}.json"));
     let failed = |error: io::Error| format!("{}: {error}", path.display());
-    let verdict = |line: &Line| (line.check.to_owned(), lasting(&line.verdict));
+    let verdict = |line: &CheckResult| (line.check.to_owned(), lasting(&line.verdict));
     let now: Verdicts = report.lines.iter().map(verdict).collect();
     if std::env::var_os(KEEP).is_some() {
         let text = serde_json::to_string_pretty(&now).map_err(|error| error.to_string())? + "\n";
@@ -114,4 +114,40 @@ fn reasons(name: &str, verdicts: &Verdicts) -> String {
         text += &format!("| {} | {} |\n", why.replace('\n', " "), promises.join("; "));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of `docs/conformance` and what `--json` of the example prints.
+    #[test]
+    fn the_json_of_results_is_golden() {
+        let verdicts = [
+            Verdict::Passed,
+            Verdict::Refused("a".to_owned()),
+            Verdict::Skipped("b".to_owned()),
+            Verdict::Broken("c".to_owned()),
+        ];
+        let text = r#"[
+            {"verdict":"passed"},
+            {"verdict":"refused","why":"a"},
+            {"verdict":"skipped","why":"b"},
+            {"verdict":"broken","why":"c"}
+        ]"#;
+        let text: String = text.split_whitespace().collect();
+        assert_eq!(serde_json::to_string(&verdicts).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Vec<Verdict>>(&text).unwrap(), verdicts);
+        let line = CheckResult { check: "x", promise: "y", verdict: Verdict::Passed };
+        let text = r#"{"lines":[{"check":"x","promise":"y","verdict":"passed"}]}"#;
+        assert_eq!(serde_json::to_string(&Report { lines: vec![line] }).unwrap(), text);
+    }
+
+    #[test]
+    fn the_names_of_checks_are_golden() {
+        let mut names: Vec<&str> = checks().map(|check| check.name).collect();
+        names.sort_unstable();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance/memory.json");
+        assert!(names.into_iter().eq(read(&file).unwrap().keys()));
+    }
 }

@@ -143,7 +143,7 @@ fn every_type(harness: &dyn Harness) -> Outcome {
     }
     for expected in values() {
         loop {
-            match samples.next_timeout(harness.patience())? {
+            match samples.next_timeout(harness.timeout())? {
                 Some(TypedEvent::Value(got)) => {
                     ensure!(got.value == expected, "{:?} came for {expected:?}", got.value);
                     break;
@@ -155,7 +155,7 @@ fn every_type(harness: &dyn Harness) -> Outcome {
     }
     publisher.publish(Message::new(b"no such value")).wait()?;
     loop {
-        match samples.next_timeout(harness.patience())? {
+        match samples.next_timeout(harness.timeout())? {
             Some(TypedEvent::Other(Event::Undecodable(told))) => {
                 ensure!(!told.reason.is_empty(), "no reason is told");
                 return Ok(());
@@ -202,7 +202,7 @@ fn evolves(harness: &dyn Harness) -> Outcome {
     let new_writer = new_topic.publisher()?;
     let mut new_reader = listening(harness, (&new_topic, latest()), &new_writer)?;
     let mut raw = new_topic.subscribe(latest().as_written())?;
-    while old_reader.next_timeout(harness.quiet())?.is_some() {}
+    while old_reader.next_timeout(harness.quiet_period())?.is_some() {}
     let by_old = encoded(&old, serde_json::json!({"speed": 7}))?;
     let by_new = encoded(&new, serde_json::json!({"gust": null, "speed": 8}))?;
     old_writer.publish(Message::new(&by_old)).wait()?;
@@ -299,7 +299,7 @@ fn told_once(harness: &dyn Harness) -> Outcome {
     let each = Subscribe::from(Start::Latest).each_undecodable();
     // Open although the newest schema cannot be read.
     let mut all = listening(harness, (&topic, each), &publisher)?;
-    while samples.next_timeout(harness.quiet())?.is_some() {}
+    while samples.next_timeout(harness.quiet_period())?.is_some() {}
     let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
     for _ in 0..3 {
         newer.publish(Message::new(&value)).wait()?;
@@ -308,7 +308,7 @@ fn told_once(harness: &dyn Harness) -> Outcome {
     for (subscription, expected) in [(&mut samples, 1), (&mut all, 3)] {
         let mut told = 0;
         loop {
-            match subscription.next_timeout(harness.patience())? {
+            match subscription.next_timeout(harness.timeout())? {
                 Some(Event::Undecodable(of)) if of.schema == new.id() => {
                     told += 1;
                     let named = of.reason.contains("speed") && of.reason.contains("km/h");
@@ -347,7 +347,7 @@ fn held(harness: &dyn Harness) -> Outcome {
         let anybody = bus.topic(TopicSpec::new(&name)?)?.publisher()?;
         let latest = Subscribe::from(Start::Latest);
         let mut samples = listening(harness, (&topic, latest), &anybody)?;
-        while samples.next_timeout(harness.quiet())?.is_some() {}
+        while samples.next_timeout(harness.quiet_period())?.is_some() {}
         let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
         let value = encoded(&new, serde_json::json!({"speed": 7}))?;
         newer.publish(Message::new(&value)).wait()?;
@@ -472,4 +472,33 @@ fn is_kept(harness: &dyn Harness) -> Outcome {
     let none = other.schema(SchemaId(1))?;
     ensure!(none.is_none(), "a schema that nobody put is there: {none:?}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use helio_core::schema::HasSchema;
+
+    use super::*;
+
+    /// `has_schema!` makes field names on the wire of Rust's.
+    #[test]
+    fn the_schema_of_every_type_is_golden() {
+        let text = r#"{"name":"conformance.Everything","type":"record","fields":[
+            {"name":"flag","type":"boolean"},
+            {"name":"small","type":"int"},
+            {"name":"large","type":"long"},
+            {"name":"single","type":"float"},
+            {"name":"double","type":"double"},
+            {"name":"text","type":"string"},
+            {"name":"maybe","type":["null","double"]},
+            {"name":"numbers","type":{"type":"array","items":"float"}},
+            {"name":"names","type":{"type":"array","items":"string"}},
+            {"name":"table","type":{"type":"map","values":"long"}},
+            {"name":"nested","type":{"type":"array","items":
+                {"name":"conformance.Inner","type":"record","fields":[
+                    {"name":"index","type":"int"},
+                    {"name":"value","type":["null","string"]}]}}}]}"#;
+        let text: String = text.split_whitespace().collect();
+        assert_eq!(Everything::schema().unwrap().canonical_form(), text);
+    }
 }

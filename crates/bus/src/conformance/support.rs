@@ -105,11 +105,24 @@ pub(super) fn listening(
     if topic_has_places(topic)? {
         return Ok(subscription);
     }
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
+    let mut probes = 0;
     while Instant::now() < until {
-        publisher.publish(Message::new(b"are you there?")).wait()?;
-        if subscription.next_timeout(harness.quiet())?.is_some() {
-            while subscription.next_timeout(harness.quiet())?.is_some() {}
+        probes += 1;
+        let probe = format!("are you there? {probes}");
+        publisher.publish(Message::new(probe.as_bytes())).wait()?;
+        let (mut met, mut left) = (false, harness.quiet_period());
+        while let Some(event) = subscription.next_timeout(left)? {
+            met = true;
+            if let Some(sample) = event.into_sample() {
+                if sample.payload == probe.as_bytes() {
+                    return Ok(subscription);
+                }
+                // They have met, so the newest comes, however late: none is left for the check.
+                left = harness.timeout();
+            }
+        }
+        if met {
             return Ok(subscription);
         }
     }
@@ -182,7 +195,7 @@ pub(super) fn gather(
 ) -> Result<Gathered, Failure> {
     let gathered = gather_at_least(harness, subscription, expected)?;
     let mut gathered = gathered;
-    while let Some(event) = subscription.next_timeout(harness.quiet())? {
+    while let Some(event) = subscription.next_timeout(harness.quiet_period())? {
         gathered.add(event);
     }
     let came = gathered.samples.len();
@@ -196,7 +209,7 @@ pub(super) fn gather_at_least(
     subscription: &mut Subscription,
     expected: usize,
 ) -> Result<Gathered, Failure> {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     let mut gathered = Gathered::default();
     while gathered.samples.len() < expected {
         let left = until.saturating_duration_since(Instant::now());
@@ -222,7 +235,7 @@ pub(super) fn await_event<T>(
     what: &str,
     mut wanted: impl FnMut(&Event) -> Option<T>,
 ) -> Result<T, Failure> {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match subscription.next_timeout(left)? {

@@ -184,7 +184,7 @@ fn await_silence<T>(
     watching: &mut Subscription,
     mut change: impl FnMut(&Event) -> Option<T>,
 ) -> Result<T, Failure> {
-    let until = Instant::now() + harness.patience();
+    let until = Instant::now() + harness.timeout();
     while Instant::now() < until {
         clock.advance(step);
         while let Some(event) = watching.next_timeout(Duration::from_secs(1))? {
@@ -206,7 +206,7 @@ fn leased() -> Qos {
 /// A topic's writers, by name, where the engine can tell whether they live.
 fn writers(harness: &dyn Harness, topic: &Topic) -> Result<Vec<(String, Option<Alive>)>, Failure> {
     let told = |w: WriterInfo| (w.producer.name.to_string(), w.alive);
-    Ok(topic.writers_within(harness.patience())?.into_iter().map(told).collect())
+    Ok(topic.writers_within(harness.timeout())?.into_iter().map(told).collect())
 }
 
 fn refused_by(outcome: &Result<Publisher, TopicError>, name: &str) -> bool {
@@ -276,7 +276,7 @@ fn taken_over(harness: &dyn Harness) -> Outcome {
         clock.advance(LEASE / 5);
         let refused = topics[0].publisher();
         ensure!(refused_by(&refused, successor), "the first one then got {refused:?}");
-        while let Some(event) = watching.next_timeout(harness.quiet())? {
+        while let Some(event) = watching.next_timeout(harness.quiet_period())? {
             ensure!(change(&event).is_none(), "told of nobody: {event:?}");
         }
     }

@@ -105,7 +105,7 @@ impl Capabilities {
     /// # Errors
     /// [`Refusal`].
     pub fn check(&self, topic: &TopicName, qos: &Qos) -> Result<(), Box<Refusal>> {
-        let ask = Ask { capabilities: self, topic };
+        let ask = QosCheck { capabilities: self, topic };
         ask.at_most("reliability", qos.reliability, self.reliability)?;
         ask.at_most("durability", qos.durability, self.durability)?;
         ask.at_most("guarantee", qos.guarantee, self.guarantee)?;
@@ -141,16 +141,16 @@ impl Capabilities {
         asked: &str,
         has: Support,
     ) -> Result<(), Box<Refusal>> {
-        Ask { capabilities: self, topic }.has(policy, asked, has)
+        QosCheck { capabilities: self, topic }.has(policy, asked, has)
     }
 }
 
-struct Ask<'a> {
+struct QosCheck<'a> {
     capabilities: &'a Capabilities,
     topic: &'a TopicName,
 }
 
-impl Ask<'_> {
+impl QosCheck<'_> {
     fn at_most<T: PartialOrd + Serialize>(
         &self,
         policy: &'static str,
@@ -207,5 +207,59 @@ pub(crate) fn word<T: Serialize>(value: &T) -> String {
         }
         Ok(other) => other.to_string(),
         Err(_) => "?".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `helio bus info --json` and Python's `Bus.capabilities` have these names.
+    #[test]
+    fn the_json_of_capabilities_is_golden() {
+        let capabilities = Capabilities {
+            transport: "x".to_owned(),
+            reach: Reach::Machine,
+            reliability: Reliability::Reliable,
+            durability: Durability::Persistent,
+            history: HistorySupport::KeepLast(2),
+            exclusive: Support::Yes,
+            fencing: Fencing::RefuseAndDrop,
+            guarantee: Guarantee::Durable,
+            retention_bytes: Support::No,
+            retention_age: Support::Yes,
+            last_value: Support::Yes,
+            liveliness: Support::Yes,
+            partitions: 7,
+            groups: Support::Yes,
+            rewind: Support::No,
+            max_payload_bytes: 1,
+            max_key_bytes: 2,
+        };
+        let text = r#"{
+            "transport":"x",
+            "reach":"machine",
+            "reliability":"reliable",
+            "durability":"persistent",
+            "history":{"keep_last":2},
+            "exclusive":"yes",
+            "fencing":"refuse_and_drop",
+            "guarantee":"durable",
+            "retention_bytes":"no",
+            "retention_age":"yes",
+            "last_value":"yes",
+            "liveliness":"yes",
+            "partitions":7,
+            "groups":"yes",
+            "rewind":"no",
+            "max_payload_bytes":1,
+            "max_key_bytes":2
+        }"#;
+        let text: String = text.split_whitespace().collect();
+        assert_eq!(serde_json::to_string(&capabilities).unwrap(), text);
+        let others = ([Reach::Process, Reach::Network], Fencing::Drop);
+        let others = (others, [HistorySupport::None, HistorySupport::KeepAll]);
+        let text = r#"[[["process","network"],"drop"],["none","keep_all"]]"#;
+        assert_eq!(serde_json::to_string(&others).unwrap(), text);
     }
 }

@@ -9,8 +9,8 @@
 //! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and
 //! producer, and [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
 
-mod around;
 mod capabilities;
+mod decorator;
 pub mod fault;
 mod journal;
 pub mod memory;
@@ -25,9 +25,9 @@ use helio_core::qos::Guarantee;
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 use thiserror::Error;
 
-pub use around::{Around, AroundTopic};
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
+pub use decorator::{Decorator, TopicDecorator};
 pub use producers::{Producers, order_by_producer};
 pub(crate) use registry::open;
 pub use registry::{Connect, Opening, register, schemes};
@@ -36,7 +36,7 @@ use crate::bell::Bell;
 pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
-use crate::publishing::PendingReceipt;
+use crate::receipts::PendingReceipt;
 use crate::topic::SchemaText;
 
 /// One engine behind a URL.
@@ -495,7 +495,7 @@ pub enum Item<'a> {
     Gap(Gap),
     /// This partition's log is another one from here on: what was read of the former one says
     /// nothing of its producers and their numbers.
-    Anew(u32),
+    Recreated(u32),
     /// The partitions of this group member changed: these are its own now.
     Assigned(&'a [u32]),
     /// The engine cannot be reached, or can again.

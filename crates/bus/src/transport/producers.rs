@@ -6,7 +6,7 @@ use std::sync::Arc;
 use helio_core::{Producer, ProducerName};
 
 /// The most producers that a reader remembers the names of.
-const MAX_PRODUCERS: usize = 1024;
+const MAX_CACHED_PRODUCERS: usize = 1024;
 
 /// The producers that a reader has met, so that a sample costs no memory for its producer: for
 /// transports.
@@ -24,8 +24,8 @@ impl Producers {
             return Some(Arc::clone(&self.0[0]));
         }
         let producer = Arc::new(Producer { name: ProducerName::new(name).ok()?, incarnation });
-        if self.0.len() == MAX_PRODUCERS {
-            self.0.truncate(MAX_PRODUCERS / 2);
+        if self.0.len() == MAX_CACHED_PRODUCERS {
+            self.0.truncate(MAX_CACHED_PRODUCERS / 2);
         }
         self.0.push(Arc::clone(&producer));
         Some(producer)

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::report::{Latency, histogram, print};
 use super::work::Used;
 use crate::args::ObservatoryArgs;
+use crate::args::instances::Instances;
 use crate::clock::{cpu_s, load, peak_rss_mb};
-use crate::component::instances::Instances;
 use crate::component::simulate::{MockTask, absolute, all, counts, from_mock, shares, wait_until};
 use crate::error::{CliError, CliResult};
 use crate::out::Progress;
@@ -381,7 +381,7 @@ fn everything(bus: &Bus) -> CliResult<Vec<(TopicName, Subscription)>> {
             Ok(Some((name.clone(), topic?.subscribe(all)?)))
         }
     };
-    let all = helio_bus::beside_each_other(&bus.topics()?, subscribe);
+    let all = helio_bus::parallel_map(&bus.topics()?, subscribe);
     all.into_iter().filter_map(Result::transpose).collect()
 }
 

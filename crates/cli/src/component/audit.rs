@@ -7,9 +7,9 @@ use helio_bus::{Bus, Event, Lagging, Sample, Start, Subscribe, TopicName, WaitSe
 use helio_core::name::fits;
 use serde_json::Value;
 
-use super::args::AuditArgs;
 use super::observe::shown;
 use super::watch::LOOK_UP;
+use crate::args::component::AuditArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look};
 use crate::out::Out;

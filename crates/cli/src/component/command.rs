@@ -6,9 +6,9 @@ use helio_component::protocol::{Acknowledgement, SummaryState};
 use helio_component::{Call, CallBuilder, CommandError, Remote};
 use serde_json::{Value, json};
 
-use super::args::{AskingArgs, CommandArgs, LockArgs, SetStateArgs, UnlockArgs};
 use super::follow::follow;
 use super::target::{field, from_command, remote};
+use crate::args::component::{AskingArgs, CommandArgs, LockArgs, SetStateArgs, UnlockArgs};
 use crate::error::{CliError, CliResult};
 use crate::open::look;
 use crate::out::Out;

@@ -1,41 +1,10 @@
 //! Which instances of a component are simulated: what `--instances` says.
 
-use std::str::FromStr;
-
 use helio_core::name::fits;
 use helio_core::sal::{Component, Indexing};
 
+use crate::args::instances::Instances;
 use crate::error::{CliError, CliResult};
-
-/// The most instances of one component: each has topics, files and a lease of its own.
-const INSTANCES_MAX: u32 = 1_000;
-
-/// What is said of the instances of components.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Instances {
-    /// All that the interface has a name for.
-    Named,
-    /// The first of these.
-    One,
-    /// So many of the components that fit the pattern: those with a name first.
-    Of(String, u32),
-}
-
-impl FromStr for Instances {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.split_once('=')) {
-            ("named", _) => Ok(Self::Named),
-            ("one", _) => Ok(Self::One),
-            (_, Some((pattern, number))) if !pattern.is_empty() => match number.parse() {
-                Ok(number @ 0..=INSTANCES_MAX) => Ok(Self::Of(pattern.to_owned(), number)),
-                _ => Err(format!("{number:?} is no number of instances; 0 to {INSTANCES_MAX} are")),
-            },
-            _ => Err("write named, one, or COMPONENT=N such as ESS=4".to_owned()),
-        }
-    }
-}
 
 /// The indices of a component's instances by the last rule that fits, 0 where it is not indexed.
 pub(crate) fn indices(component: &Component, rules: &[Instances]) -> Vec<i32> {
@@ -93,16 +62,6 @@ pub(crate) fn check<'a>(
 mod tests {
     use super::*;
     use crate::sal::folder_or_own;
-
-    #[test]
-    fn rules_are_parsed() {
-        assert_eq!("named".parse(), Ok(Instances::Named));
-        assert_eq!("one".parse(), Ok(Instances::One));
-        assert_eq!("ESS=4".parse(), Ok(Instances::Of("ESS".to_owned(), 4)));
-        for bad in ["", "ESS", "ESS=", "=4", "ESS=-1", "ESS=1001", "ESS=x", "all"] {
-            assert!(bad.parse::<Instances>().is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn the_last_rule_that_fits_counts() {

@@ -7,9 +7,9 @@ use helio_core::Tai;
 use helio_core::sal::{Component, Indexing, TopicKind};
 use serde::Serialize;
 
-use super::args::ListArgs;
 use super::instances::indices;
 use super::observe::{Name, Observer, Presence, Seen, Told, shown};
+use crate::args::component::ListArgs;
 use crate::error::CliResult;
 use crate::open::look;
 use crate::out::{Out, table, text_table};

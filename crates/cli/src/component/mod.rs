@@ -1,6 +1,5 @@
 //! `helio component`: look at components, command them, simulate them.
 
-pub(crate) mod args;
 mod audit;
 mod command;
 mod follow;
@@ -17,9 +16,9 @@ pub(crate) mod watch;
 
 use helio_core::sal::{Component, Interfaces};
 
+use crate::args::component::ComponentCommand;
 use crate::error::{CliError, CliResult};
 use crate::stop::Stop;
-use args::ComponentCommand;
 
 /// Runs `helio component`.
 pub(crate) fn run(command: &ComponentCommand, url: Option<&str>, stop: &Stop) -> CliResult {

@@ -4,7 +4,7 @@ use helio_component::Rates;
 use helio_core::sal::{Component, Field, FieldType, Topic, TopicKind};
 use serde::Serialize;
 
-use super::args::ShowArgs;
+use crate::args::component::ShowArgs;
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, text_table};
 use crate::sal;

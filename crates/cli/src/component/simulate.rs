@@ -10,10 +10,11 @@ use helio_core::sal::{Component, Interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::args::{Instance, RunArgs};
 use super::command::state;
-use super::instances::{Instances, check, indices};
+use super::instances::{check, indices};
 use super::target::{from_interface, index};
+use crate::args::component::{Instance, RunArgs};
+use crate::args::instances::Instances;
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, Progress};
@@ -52,7 +53,7 @@ impl MockTask {
         let instances = self.options()?.instances(&interfaces).map_err(from_interface)?;
         let all = instances.iter().map(|(interface, index)| (interface, *index));
         let made = |made, of| progress.show(|| format!("{made} of {of} topics are there"));
-        helio_component::make_topics(bus, all, made).map_err(|e| from_mock(MockError::Topics(e)))
+        helio_component::create_topics(bus, all, made).map_err(|e| from_mock(MockError::Topics(e)))
     }
 
     /// Starts the components.
@@ -60,7 +61,7 @@ impl MockTask {
         let interfaces = sal::folder_or_own(self.interfaces.as_deref())?;
         let bus = Bus::connect(&self.url)?;
         let mock = Mock::start(&bus, &interfaces, &self.options()?).map_err(from_mock)?;
-        for refused in mock.refused() {
+        for refused in mock.skipped() {
             eprintln!("helio: {} is not simulated: {}", refused.topic, refused.reason);
         }
         match &self.rates {
@@ -230,7 +231,7 @@ pub(crate) fn counts(instances: &[(String, i32)]) -> (usize, usize) {
 }
 
 fn refused(mock: &Mock) -> Ready {
-    mock.refused().iter().map(|refused| refused.topic.clone()).collect()
+    mock.skipped().iter().map(|refused| refused.topic.clone()).collect()
 }
 
 fn told(args: &RunArgs, tasks: &[MockTask], refused: &[String]) -> CliResult {

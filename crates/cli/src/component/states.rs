@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::args::StatesArgs;
 use super::list::{age, presence_word};
 use super::observe::{Observer, Told, shown};
+use crate::args::component::StatesArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::look;
 use crate::out::{Out, text_table};

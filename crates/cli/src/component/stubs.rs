@@ -5,7 +5,7 @@ use std::path::Path;
 use helio_component::python_stub;
 use helio_core::sal::Component;
 
-use super::args::StubsArgs;
+use crate::args::component::StubsArgs;
 use crate::error::{CliError, CliResult};
 use crate::out::Out;
 use crate::sal;

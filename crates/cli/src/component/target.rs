@@ -6,7 +6,7 @@ use helio_component::{CommandError, Interface, InterfaceError, Remote, RemoteOpt
 use helio_core::sal::{Component, Indexing};
 use serde_json::Value;
 
-use super::args::{CallerArg, Instance, InterfaceArgs};
+use crate::args::component::{CallerArg, Instance, InterfaceArgs};
 use crate::error::{CliError, CliResult};
 use crate::sal;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use helio_core::Tai;
 use serde_json::{Value, json};
 
-use super::args::WatchArgs;
 use super::list::{age, presence_word};
 use super::observe::{Commanded, Name, Observer, Presence, Seen, Told, shown};
+use crate::args::component::WatchArgs;
 use crate::error::CliResult;
 use crate::open::look;
 use crate::out::{Out, is_screen, text_table};

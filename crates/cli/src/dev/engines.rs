@@ -31,6 +31,7 @@ const FILES: &[(&str, &str)] = files![
     "lib/kafka.lock",
     "lib/kafka.pom.xml",
     "lib/kafka.py",
+    "lib/kafka_cache.py",
     "lib/kafka_users.py",
     "lib/kafka_wire.py",
     "lib/kind.py",
@@ -38,6 +39,7 @@ const FILES: &[(&str, &str)] = files![
     "lib/maven.py",
     "lib/ports.py",
     "lib/process.py",
+    "lib/shared.py",
 ];
 
 /// The age at which the files of another version are removed.

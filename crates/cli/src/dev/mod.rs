@@ -5,70 +5,13 @@ mod engines;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
-
-use crate::args::Output;
+use crate::args::dev::{DevCommand, KafkaCommand, PlaceArgs, StartArgs};
 use crate::error::{CliError, CliResult};
 
 /// Exit code of an engine's program where this machine lacks what it needs.
 const LACKING: i32 = 3;
 /// Exit code of an engine's program where there is one already.
 const THERE: i32 = 4;
-
-/// The engines.
-#[derive(Debug, Subcommand)]
-pub(crate) enum DevCommand {
-    /// Apache Kafka, one broker or three, on this machine.
-    #[command(subcommand)]
-    Kafka(KafkaCommand),
-}
-
-/// What is done with Kafka. The first start downloads it (44 MB, from Maven Central or the
-/// repository that HELIO_MAVEN_URL names); it needs Java 17 and Python 3.11.
-#[derive(Debug, Subcommand)]
-pub(crate) enum KafkaCommand {
-    /// Start brokers, wait until they serve, and print their URL.
-    Start(StartArgs),
-    /// End the brokers, and remove all that they hold.
-    Stop(PlaceArgs),
-    /// Print what runs, and its URL.
-    Status(StatusArgs),
-}
-
-/// `helio dev kafka start`.
-#[derive(Debug, Args)]
-pub(crate) struct StartArgs {
-    /// How many brokers: 1, or 3 with three copies of everything.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
-    nodes: String,
-    /// Give a broker what Kafka's own scripts do (1 GB): for benches, and for a whole observatory.
-    #[arg(long)]
-    bench: bool,
-    /// A broker's property; may be repeated.
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<String>,
-    #[command(flatten)]
-    place: PlaceArgs,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Which brokers.
-#[derive(Debug, Args)]
-pub(crate) struct PlaceArgs {
-    /// Their folder; one of your own in $XDG_STATE_HOME/heliograph unless given.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    dir: Option<PathBuf>,
-}
-
-/// `helio dev kafka status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    place: PlaceArgs,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// Runs `helio dev`.
 pub(crate) fn run(command: &DevCommand) -> CliResult {

@@ -9,11 +9,10 @@ use helio_logging::Level;
 use serde::Serialize;
 use serde_json::json;
 
-use super::args::DemoArgs;
-use super::crew::words::{
-    Batch, ClientReport, ClientTask, Content, Offered, ProducerTask, Urgent, Way,
-};
+use super::crew::words::{ClientReport, ClientTask, Content, Offered, ProducerTask, Urgent, Way};
 use super::crew::{Crew, sum};
+use crate::args::batch::Batch;
+use crate::args::log::DemoArgs;
 use crate::bench::report::{Latency, histogram};
 use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};

@@ -6,7 +6,7 @@ use helio_bus::{Bus, Message, Publisher, Topic, TopicError, TopicSpec, partition
 use helio_logging::{Audiences, Lanes, Level, Numbers, PacketWriter, PushError, Record};
 use serde_json::json;
 
-use super::args::{EmitArgs, Pair};
+use crate::args::log::{EmitArgs, Pair};
 use crate::error::{CliError, CliResult};
 use crate::open::connect;
 use crate::out::Out;

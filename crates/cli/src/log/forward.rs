@@ -8,7 +8,7 @@ use helio_log_otlp::{
 use helio_logging::{Cursor, Follow, Predicate, Reader, ReaderOptions, Start, Views};
 use serde_json::json;
 
-use super::args::{ForwardArgs, From as Begin, Header};
+use crate::args::log::{ForwardArgs, From as Begin, Header};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;

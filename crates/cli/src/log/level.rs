@@ -10,8 +10,8 @@ use helio_logging::{
 };
 use serde_json::json;
 
-use super::args::{LevelClearArgs, LevelCommand, LevelListArgs, LevelSetArgs};
 use super::emit;
+use crate::args::log::{LevelClearArgs, LevelCommand, LevelListArgs, LevelSetArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, text_table};

@@ -1,19 +1,22 @@
 //! `helio log`: log records, in and out.
 
-pub(crate) mod archive;
-pub(crate) mod args;
+#[cfg(feature = "log-archive")]
+mod archive;
 pub(crate) mod crew;
 mod demo;
 mod emit;
+#[cfg(feature = "log-serve")]
 mod forward;
 mod level;
 mod line;
+#[cfg(feature = "log-serve")]
 mod otlp;
+#[cfg(feature = "log-serve")]
 mod serve;
 mod tail;
 mod watch;
 
-use args::LogCommand;
+use crate::args::log::LogCommand;
 use helio_logging::{Lanes, LevelsError, ReaderError};
 
 use crate::error::{CliError, CliResult};
@@ -27,15 +30,35 @@ pub(crate) fn run(command: &LogCommand, url: Option<&str>, stop: &Stop) -> CliRe
         LogCommand::Watch(args) => watch::run(args, url, stop),
         LogCommand::Demo(args) => demo::run(args, url, stop),
         LogCommand::Serve(args) => serve::run(args, url, stop),
+        #[cfg(feature = "log-archive")]
         LogCommand::Archive(args) => archive::archive(args, url, stop),
+        #[cfg(feature = "log-archive")]
         LogCommand::Search(args) => archive::search(args, stop),
+        #[cfg(feature = "log-archive")]
         LogCommand::Export(args) => archive::export(args, stop),
+        #[cfg(not(feature = "log-archive"))]
+        LogCommand::Archive(_) | LogCommand::Search(_) | LogCommand::Export(_) => {
+            Err(crate::built::without("log archive"))
+        }
         LogCommand::Level(command) => level::run(command, url),
+        #[cfg(feature = "log-serve")]
         LogCommand::Forward(args) => forward::run(args, url, stop),
+        #[cfg(not(feature = "log-serve"))]
+        LogCommand::Forward(_) => Err(crate::built::without("log forward")),
     }
 }
 
-impl args::LanesArgs {
+#[cfg(not(feature = "log-serve"))]
+mod serve {
+    use super::{CliResult, Stop};
+    use crate::args::log::ServeArgs;
+
+    pub(crate) fn run(_: &ServeArgs, _: Option<&str>, _: &Stop) -> CliResult {
+        Err(crate::built::without("log serve"))
+    }
+}
+
+impl crate::args::log::LanesArgs {
     fn lanes(&self) -> Lanes {
         Lanes::default().prefix(&self.prefix)
     }

@@ -8,7 +8,7 @@ use helio_log_otlp::{Listen, ServeError, Serving, Take, Taken, serve};
 use helio_log_serve::{Cause, Intake};
 use helio_logging::Record;
 
-use super::args::ServeArgs;
+use crate::args::log::ServeArgs;
 use crate::error::CliError;
 
 /// When a sender may come again for whom there is no room: the rate is one of records a second.

@@ -11,9 +11,9 @@ use helio_log_serve::{
 use helio_logging::{LogError, LogOptions, Spill};
 use serde_json::{Value, json};
 
-use super::args::{InputFormat, ServeArgs};
 use super::otlp;
 use crate::args::Output;
+use crate::args::log::{InputFormat, ServeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Tai};
-use helio_logging::edge::{acs_xml, json};
+use helio_logging::formats::{acs_xml, json};
 use helio_logging::{Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Views};
 
-use super::args::{From, TailArgs};
 use super::line::{Colours, colours, line};
+use crate::args::log::{From, TailArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;

@@ -12,16 +12,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Message, Publisher, Tai};
-use helio_logging::edge::json;
+use helio_logging::formats::json;
 use helio_logging::{
     Cursor, Follow, Lanes, Level, Next, Numbers, PacketWriter, Reader, ReaderOptions, Record,
     Records, Start, Views, Watch,
 };
 use serde_json::{Value as Json, json};
 
-use super::args::{From, WatchArgs, before};
 use super::emit::open;
 use super::line::{colours, line};
+use crate::args::log::{From, WatchArgs, before};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::Out;

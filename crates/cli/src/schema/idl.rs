@@ -1,6 +1,6 @@
 //! `helio schema idl`: the DDS types of topics, for participants of other programs.
 
-use helio_core::idl::{TopicType, document};
+use helio_core::idl::{Form, TopicType, document};
 use helio_core::sal::Interfaces;
 use helio_core::schema::Schema;
 use serde_json::json;
@@ -29,7 +29,7 @@ pub(super) fn run(args: &IdlArgs, url: Option<&str>) -> CliResult {
                 "topic": row.name,
                 "schema": row.schema.id().to_string(),
                 "type": row.of.name(),
-                "form": format!("{:?}", row.of.form()).to_lowercase(),
+                "form": form(&row.of),
                 "unsayable": row.unsayable,
                 "idl": row.of.text(),
             }))?;
@@ -43,6 +43,15 @@ pub(super) fn run(args: &IdlArgs, url: Option<&str>) -> CliResult {
         }
     }
     out.flush()
+}
+
+/// What JSON calls a type's form.
+pub(crate) fn form(of: &TopicType) -> &'static str {
+    match of.form() {
+        Form::Typed => "typed",
+        Form::Envelope => "envelope",
+        Form::Foreign => "foreign",
+    }
 }
 
 fn rows(args: &IdlArgs, url: Option<&str>) -> CliResult<Vec<Row>> {

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "kafka")]
 mod compatibility;
-mod idl;
+pub(crate) mod idl;
 mod show;
 
 use std::path::{Path, PathBuf};

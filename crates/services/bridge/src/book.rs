@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{
-    Bus, Event, Lagging, Message, Publisher, Publishing, Qos, Start, Subscribe, Topic, TopicError,
-    TopicName, TopicSpec,
+    Bus, Event, Lagging, Message, PendingPublish, Publisher, Qos, Start, Subscribe, Topic,
+    TopicError, TopicName, TopicSpec,
 };
 use helio_core::qos::{Guarantee, History, Ownership, Retention};
 use helio_core::{ProducerName, Tai};
@@ -201,7 +201,7 @@ impl Book {
         topic: &TopicName,
         partition: u32,
         entry: &Entry,
-    ) -> Option<Publishing> {
+    ) -> Option<PendingPublish> {
         match self.open.try_lock() {
             Ok(mut open) => open.as_mut().map(|open| open.publish(topic, partition, entry)),
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
@@ -210,7 +210,7 @@ impl Book {
 }
 
 impl Open {
-    fn publish(&mut self, topic: &TopicName, partition: u32, entry: &Entry) -> Publishing {
+    fn publish(&mut self, topic: &TopicName, partition: u32, entry: &Entry) -> PendingPublish {
         self.entries.insert((topic.clone(), partition), entry.clone());
         let value = serde_json::to_vec(entry).expect("numbers and names are JSON");
         let key = format!("{topic} {partition}");
@@ -219,7 +219,7 @@ impl Open {
 }
 
 /// Waits until all have arrived.
-fn arrived(publishing: impl IntoIterator<Item = Publishing>) -> Result<(), OpenError> {
+fn arrived(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<(), OpenError> {
     let until = Instant::now() + PATIENCE;
     for one in publishing {
         let left = until.saturating_duration_since(Instant::now());
@@ -313,5 +313,29 @@ mod tests {
         assert_eq!(entries[&3], begins);
         assert_eq!(stands.found(&nameless).start(0, 20), 10);
         assert!(book().entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
+    }
+
+    /// The names that are on disk, in full; a rename of a field must not change them.
+    #[test]
+    fn the_format_of_a_checkpoint() {
+        const GOLDEN: &str = concat!(
+            r#"{"next":12,"last":{"offset":10,"producer":"Mount","#,
+            r#""incarnation":2,"number":5,"time_tai_ns":11}}"#
+        );
+        const BEGINS: &str = r#"{"next":9,"last":null,"since_tai_ns":5}"#;
+        let bus = Bus::connect("memory:").unwrap();
+        let name = ProducerName::new("Mount").unwrap();
+        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), &Nameless::of(&bus, "one"));
+        let stands = Entry::stands(12, (10, &who));
+        for (entry, golden) in
+            [(stands, GOLDEN), (Entry::begins(9, Some(Tai::from_nanos(5))), BEGINS)]
+        {
+            assert_eq!(serde_json::to_string(&entry).unwrap(), golden);
+            assert_eq!(serde_json::from_str::<Entry>(golden).unwrap(), entry);
+        }
+        let from = Book::of((&bus, "one"), (&bus, "other")).unwrap();
+        assert_eq!(from.name.as_str(), "helio-bridge/from/one");
+        assert_eq!(place(b"a/b 3"), Some((TopicName::new("a/b").unwrap(), 3)));
+        assert_eq!(place(b"format"), None);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use helio_bus::{Forwarder, Producer, Publishing, Sample, Subscription, Tai};
+use helio_bus::{Forwarder, PendingPublish, Producer, Sample, Subscription, Tai};
 
 use crate::bridge::Ends;
 use crate::found::{Found, Nameless, Verdict, Who};
@@ -107,7 +107,7 @@ pub(crate) struct Kept {
     pub(crate) settled: HashMap<u32, (u64, Who)>,
     /// What is written of that, and what is being written.
     pub(crate) written: HashMap<u32, u64>,
-    pub(crate) writing: Vec<(Place, Publishing)>,
+    pub(crate) writing: Vec<(Place, PendingPublish)>,
     /// When that was written last; none where it is to be written at once.
     pub(crate) wrote: Option<Instant>,
     /// Whether the target was asked what it has.

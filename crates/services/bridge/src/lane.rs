@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Alive, Event, Forwarder, GapCause, Outage, Producer, ProducerName, PublishError, Publishing,
-    Sample, SchemaId, Subscription, Topic, TopicError, TopicName, TransportError, WriterInfo,
+    Alive, Event, Forwarder, GapCause, Outage, PendingPublish, Producer, ProducerName,
+    PublishError, Sample, SchemaId, Subscription, Topic, TopicError, TopicName, TransportError,
+    WriterInfo,
 };
 use helio_core::qos::Ownership;
 
@@ -94,7 +95,7 @@ struct UnderWay {
 #[expect(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Given {
     /// The target has not acknowledged it yet.
-    Taken(Sample, Publishing),
+    Taken(Sample, PendingPublish),
     /// Nothing is waited for but those before it: the sample itself is not kept for that.
     Not(Who),
 }
@@ -252,7 +253,7 @@ impl Lane {
     }
 
     /// The target has a sample, or nothing is waited for.
-    fn given(&mut self, ends: &Ends, sample: Sample, publishing: Option<Publishing>) {
+    fn given(&mut self, ends: &Ends, sample: Sample, publishing: Option<PendingPublish>) {
         let place @ (partition, offset) = (sample.partition, sample.offset);
         let given = match publishing {
             None if self.under_way.is_empty() => {
@@ -281,7 +282,7 @@ impl Lane {
         ends: &Ends,
         sample: &mut Sample,
         figures: &mut Figures,
-    ) -> Result<Option<Publishing>, Not> {
+    ) -> Result<Option<PendingPublish>, Not> {
         let hops = Hops::of(sample.headers.as_ref());
         if hops.visited(&ends.to_name) || hops.visited(&ends.from_name) {
             figures.returned += 1;
@@ -343,7 +344,7 @@ impl Lane {
         tell(Notice { kind: NoticeKind::Skipped, topic: Some(self.name.clone()), text });
     }
 
-    fn forward(&mut self, ends: &Ends, sample: &Sample) -> Result<Publishing, Not> {
+    fn forward(&mut self, ends: &Ends, sample: &Sample) -> Result<PendingPublish, Not> {
         // Where the source has no places, they say nothing to the next bridge.
         let mark = match rewinds(&ends.from) {
             true => self.kept.mark(sample, self.low(sample.partition).unwrap_or(sample.offset)),

@@ -102,3 +102,42 @@ fn name<S: Serializer>(name: &TopicName, to: S) -> Result<S::Ok, S::Error> {
 fn optional_name<S: Serializer>(name: &Option<TopicName>, to: S) -> Result<S::Ok, S::Error> {
     name.as_ref().map(TopicName::as_str).serialize(to)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys and values that `helio bridge --json` prints.
+    #[test]
+    fn the_json_of_figures_and_notices() {
+        let topic = TopicName::new("a/b").unwrap();
+        let mut figures = Figures::new(&topic);
+        assert_eq!(
+            serde_json::to_string(&figures).unwrap(),
+            concat!(
+                r#"{"topic":"a/b","state":"waiting","forwarded":0,"bytes":0,"lost":0,"#,
+                r#""uncounted":0,"returned":0,"skipped":0,"fenced":0,"repeated":0,"#,
+                r#""under_way":0,"lag":0}"#
+            )
+        );
+        figures.state = TopicState::CaughtUp;
+        let states = [TopicState::Waiting, TopicState::Forwarding, figures.state];
+        let states = serde_json::to_string(&states).unwrap();
+        assert_eq!(states, r#"["waiting","forwarding","caught_up"]"#);
+        let kinds = [
+            NoticeKind::Opened,
+            NoticeKind::Refused,
+            NoticeKind::Failed,
+            NoticeKind::Gap,
+            NoticeKind::Skipped,
+            NoticeKind::Outage,
+        ];
+        let kinds = serde_json::to_string(&kinds).unwrap();
+        assert_eq!(kinds, r#"["opened","refused","failed","gap","skipped","outage"]"#);
+        let mut notice = Notice { kind: NoticeKind::Gap, topic: None, text: "x".to_owned() };
+        let json = |notice: &Notice| serde_json::to_string(notice).unwrap();
+        assert_eq!(json(&notice), r#"{"kind":"gap","topic":null,"text":"x"}"#);
+        notice.topic = Some(topic);
+        assert_eq!(json(&notice), r#"{"kind":"gap","topic":"a/b","text":"x"}"#);
+    }
+}

@@ -1,4 +1,4 @@
-//! Values of a topic's public fields, set and looked at by name.
+//! Values of a topic's public fields, accessed by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::interface::Shape;
 use crate::protocol::checks::CheckError;
 
-/// A value that a topic's field does not take. Its text names the field.
+/// A value that does not fit a topic's field. The text names the field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FieldError {
     /// The topic has no such field.
@@ -19,46 +19,46 @@ pub enum FieldError {
     NoField {
         /// The topic.
         topic: String,
-        /// The name that was given.
+        /// The requested name.
         field: String,
-        /// Its fields.
+        /// The existing fields.
         known: String,
     },
-    /// The field does not take the value.
+    /// The value does not fit the field.
     #[error("{topic}, field {field}: {problem}")]
     Wrong {
         /// The topic.
         topic: String,
         /// The field.
         field: String,
-        /// What is wrong with the value.
+        /// The problem.
         problem: String,
     },
-    /// A value is not allowed, though the field could carry it.
+    /// The interface or the component does not allow the value.
     #[error("{topic}: {refusal}")]
     Refused {
         /// The topic.
         topic: String,
-        /// The field, its value and what is allowed.
+        /// The field, its value and the allowed values.
         refusal: CheckError,
     },
 }
 
-/// Values of one topic's public fields; those that nobody set have their defaults.
+/// Values of one topic's public fields; unset fields have their defaults.
 #[derive(Clone)]
 pub struct Fields {
     shape: Arc<Shape>,
-    /// The whole record, the private fields included.
+    /// The whole record, including the private fields.
     record: Vec<Value>,
 }
 
 impl Fields {
-    /// Holds the values against the interface: lengths, ranges of types, enumerations. What was
-    /// not set is the component's to judge: like SAL's own callers one may leave a field at 0
-    /// that has no label for it.
+    /// Checks the values against the interface: lengths, ranges of types, enumerations. Unset
+    /// fields are left to the component: like SAL's own callers, a caller may leave an enumeration
+    /// at 0 although it has no label for it.
     ///
     /// # Errors
-    /// [`FieldError::Refused`] naming the first field that is wrong.
+    /// [`FieldError::Refused`] naming the first invalid field.
     pub fn check(&self) -> Result<(), FieldError> {
         let rules = self.shape.checks().rules().iter().zip(&self.record);
         let mut set = rules
@@ -68,7 +68,7 @@ impl Fields {
             .map_err(|refusal| self.shape.refused(refusal))
     }
 
-    /// Defaults of all fields.
+    /// The defaults of all fields.
     #[must_use]
     pub fn new(shape: &Arc<Shape>) -> Self {
         Self { shape: Arc::clone(shape), record: shape.defaults() }
@@ -86,23 +86,23 @@ impl Fields {
         &mut self.record
     }
 
-    /// Takes the public values of others of the same topic.
+    /// Takes the public values of another record of the same topic.
     pub(crate) fn take_public(&mut self, mut from: Self) {
         let public = self.shape.public();
         self.record[public.clone()].swap_with_slice(&mut from.record[public]);
     }
 
-    /// The topic that they are of.
+    /// The topic of the values.
     #[must_use]
     pub fn shape(&self) -> &Arc<Shape> {
         &self.shape
     }
 
-    /// Sets a field. Numbers are converted where nothing is lost but a `float`'s digits; an
-    /// integer that has labels must be one of them, and is also taken as a label.
+    /// Sets a field. Numbers are converted if nothing but a `float`'s precision is lost. An integer
+    /// with labels must have one of their values; the label itself is accepted too.
     ///
     /// # Errors
-    /// [`FieldError`] names the field; nothing is changed then.
+    /// [`FieldError`] names the field; nothing changes then.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) -> Result<&mut Self, FieldError> {
         let (place, value) = self.shape.take(name, value.into())?;
         self.record[place] = value;
@@ -112,7 +112,7 @@ impl Fields {
     /// Sets a field from JSON; numbers may also be `"NaN"`, `"Infinity"`, `"-Infinity"`.
     ///
     /// # Errors
-    /// [`FieldError`] names the field; nothing is changed then.
+    /// [`FieldError`] names the field; nothing changes then.
     pub fn set_json(&mut self, name: &str, json: &Json) -> Result<&mut Self, FieldError> {
         let (place, value) = self.shape.take_json(name, json)?;
         self.record[place] = value;
@@ -125,7 +125,7 @@ impl Fields {
         self.shape.place(name).and_then(|place| self.record.get(place)).map(Value::bare)
     }
 
-    /// A number, whatever its type; `None` where there is no such field or it is no number.
+    /// A number of any type; `None` if there is no such field or it is not a number.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.get(name)? {
@@ -137,7 +137,7 @@ impl Fields {
         }
     }
 
-    /// A whole number; `None` where there is no such field or it is none.
+    /// An integer; `None` if there is no such field or it is not an integer.
     #[must_use]
     pub fn integer(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
@@ -147,7 +147,7 @@ impl Fields {
         }
     }
 
-    /// A text; `None` where there is no such field or it is none.
+    /// A text; `None` if there is no such field or it is not a text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
@@ -156,7 +156,7 @@ impl Fields {
         }
     }
 
-    /// True or false; `None` where there is no such field or it is neither.
+    /// A boolean; `None` if there is no such field or it is not a boolean.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
@@ -165,7 +165,7 @@ impl Fields {
         }
     }
 
-    /// Numbers of an array, whatever their type.
+    /// The numbers of an array, of any type.
     #[must_use]
     pub fn numbers(&self, name: &str) -> Option<Vec<f64>> {
         Some(match self.get(name)? {
@@ -177,7 +177,7 @@ impl Fields {
         })
     }
 
-    /// The label of an integer that has labels.
+    /// The label of an integer field with labels.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
         let number = self.integer(name)?;
@@ -195,7 +195,7 @@ impl Fields {
 }
 
 impl PartialEq for Fields {
-    /// Whether the public fields are the same; any NaN is any other, and -0 is 0.
+    /// Whether the public fields are equal; all NaN are equal, and -0 equals 0.
     fn eq(&self, other: &Self) -> bool {
         let public = self.shape.public();
         self.record[public.clone()].iter().zip(&other.record[public]).all(|(a, b)| same(a, b))
@@ -208,7 +208,7 @@ impl fmt::Debug for Fields {
     }
 }
 
-/// Whether two values are the same to whoever reads them: any NaN is any other, -0 is 0.
+/// Whether two values are equal for readers: all NaN are equal, and -0 equals 0.
 pub(crate) fn same(one: &Value, other: &Value) -> bool {
     let both = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
     match (one, other) {
@@ -234,7 +234,8 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
 }
 
 impl Shape {
-    /// The place of a field, and a value as the field has it: where it has labels, one of them.
+    /// The position of a field, and the value converted to its type; a labelled field takes only
+    /// its labels' values.
     pub(crate) fn take(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
         let (place, value) = self.take_any(name, value)?;
         let rule = &self.checks().rules()[place];
@@ -244,7 +245,7 @@ impl Shape {
         Ok((place, value))
     }
 
-    /// The same of any value that the field can carry.
+    /// Like [`take`](Self::take), for any value that the field can carry.
     pub(crate) fn take_any(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
         let place = self.place(name).ok_or_else(|| self.no_field(name))?;
         let field = &self.schema().fields()[place];
@@ -260,7 +261,7 @@ impl Shape {
         Ok((place, value))
     }
 
-    /// The same from JSON.
+    /// Like [`take`](Self::take), from JSON.
     pub(crate) fn take_json(&self, name: &str, json: &Json) -> Result<(usize, Value), FieldError> {
         let place = self.place(name).ok_or_else(|| self.no_field(name))?;
         let field = &self.schema().fields()[place];
@@ -313,7 +314,7 @@ fn elements(value: &Value) -> Option<usize> {
     })
 }
 
-/// A value as a field of that type has it; `None` where it does not fit.
+/// A value converted to a field's type; `None` if it does not fit.
 fn fit(schema: &Schema, field: &Field, kind: NodeId, value: Value) -> Option<Value> {
     match (&schema.node(kind).kind, value) {
         (Type::Union(branches), Value::Union(branch, inner)) => {

@@ -1,4 +1,4 @@
-//! One component's topics, each compiled when it is first used.
+//! One component's topics, each compiled on first use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,15 +13,15 @@ use thiserror::Error;
 
 use crate::protocol::Checks;
 
-/// Why a component's interface, or a topic of it, cannot be used.
+/// Why a component's interface, or one of its topics, cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InterfaceError {
     /// The interfaces have no such component.
     #[error("there is no component {component}; the interfaces have {known}")]
     NoComponent {
-        /// The name that was asked for.
+        /// The requested name.
         component: String,
-        /// Components that there are.
+        /// The existing components.
         known: String,
     },
     /// The component has no such topic.
@@ -29,9 +29,9 @@ pub enum InterfaceError {
     NoTopic {
         /// The component.
         component: String,
-        /// The word for the topic's kind.
+        /// The name of the topic's kind.
         kind: &'static str,
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// Topics of that kind.
         known: String,
@@ -41,23 +41,23 @@ pub enum InterfaceError {
     Schema {
         /// The topic.
         topic: String,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// The component cannot have an instance of that index.
+    /// The component has no instance of that index.
     #[error("{component} has no instance {index}; {remedy}")]
     Index {
         /// The component.
         component: String,
-        /// The index that was asked for.
+        /// The requested index.
         index: i32,
-        /// What it may be.
+        /// The allowed indices.
         remedy: &'static str,
     },
 }
 
 /// The most names that an error message lists.
-const LISTED: usize = 30;
+const MAX_LISTED_NAMES: usize = 30;
 
 /// One component's commands, events and telemetry. Cloning shares it.
 ///
@@ -82,10 +82,10 @@ struct Inner {
     component: sal::Component,
     release: String,
     evolution: Option<Evolution>,
-    /// Places of topics by their kind and short name.
+    /// Positions of topics by kind and short name.
     places: HashMap<TopicKind, HashMap<Arc<str>, usize>>,
     shapes: Vec<OnceLock<Result<Arc<Shape>, InterfaceError>>>,
-    /// SAL's names of all topics, sorted: SAL numbers commands by their places in it.
+    /// SAL's names of all topics, sorted: SAL numbers commands by their positions in this list.
     sorted: OnceLock<Vec<String>>,
 }
 
@@ -110,9 +110,9 @@ impl Interface {
         Self::made(component, "", None)
     }
 
-    /// The same interface, whose topics are held to a policy where they meet those of other
-    /// releases. Without one they are held to the default of [`Evolution`]: what cannot be resolved
-    /// is refused.
+    /// The same interface with an evolution policy, to which its topics are held when they meet
+    /// those of other releases. Without one, the default of [`Evolution`] applies: schemas that
+    /// cannot be resolved are refused.
     #[must_use]
     pub fn evolution(&self, policy: impl Into<Option<Evolution>>) -> Self {
         Self::made(&self.0.component, &self.0.release, policy.into())
@@ -135,19 +135,19 @@ impl Interface {
         self.0.component.name()
     }
 
-    /// The component as the interface files have it.
+    /// The component's declaration in the interface files.
     #[must_use]
     pub fn component(&self) -> &sal::Component {
         &self.0.component
     }
 
-    /// The release of the interfaces that it was read from, as [`Interfaces::release`].
+    /// The release of the interfaces; see [`Interfaces::release`].
     #[must_use]
     pub fn release(&self) -> &str {
         &self.0.release
     }
 
-    /// Whether the component exists several times, told apart by `salIndex`.
+    /// Whether the component has several instances, distinguished by `salIndex`.
     #[must_use]
     pub fn indexed(&self) -> bool {
         self.0.component.indexed()
@@ -164,7 +164,7 @@ impl Interface {
         self.place(kind, name).is_some()
     }
 
-    /// A topic as it is written and read.
+    /// A compiled topic.
     ///
     /// # Errors
     /// [`InterfaceError::NoTopic`], [`InterfaceError::Schema`].
@@ -182,8 +182,8 @@ impl Interface {
         self.0.shapes[place].get_or_init(compile).clone()
     }
 
-    /// A command's number in acknowledgements: its place among all topics of the component, sorted
-    /// by their SAL names.
+    /// A command's number in acknowledgements: its position among all topics of the component,
+    /// sorted by their SAL names.
     #[must_use]
     pub fn command_number(&self, name: &str) -> Option<i32> {
         let sorted = self.0.sorted.get_or_init(|| {
@@ -196,14 +196,14 @@ impl Interface {
         sorted.binary_search(&name).ok().and_then(|place| i32::try_from(place).ok())
     }
 
-    /// `Name`, or `Name:index` where the component is indexed: SAL's identity of an instance.
+    /// `Name`, or `Name:index` if the component is indexed: SAL's identity of an instance.
     #[must_use]
     pub fn identity(&self, index: i32) -> String {
         if self.indexed() { format!("{}:{index}", self.name()) } else { self.name().to_owned() }
     }
 
-    /// Checks that an instance may have that index: a positive one where the component is indexed,
-    /// else 0. Which of them have names is not looked at: newer interfaces name more.
+    /// Checks an instance's index: positive if the component is indexed, otherwise 0. Named indices
+    /// are not checked: newer interfaces name more.
     ///
     /// # Errors
     /// [`InterfaceError::Index`].
@@ -229,8 +229,8 @@ impl fmt::Debug for Interface {
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
-    let more = names.len().saturating_sub(LISTED);
-    names.truncate(LISTED);
+    let more = names.len().saturating_sub(MAX_LISTED_NAMES);
+    names.truncate(MAX_LISTED_NAMES);
     match (names.is_empty(), more) {
         (true, _) => "none".to_owned(),
         (false, 0) => names.join(", "),
@@ -238,7 +238,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// A topic, compiled: its schema, its codec, and where its fields are.
+/// A compiled topic: its schema, its codec, and the positions of its fields.
 #[derive(Debug)]
 pub struct Shape {
     topic: sal::Topic,
@@ -246,14 +246,14 @@ pub struct Shape {
     schema: Schema,
     codec: Codec,
     revcode: String,
-    /// What a record is where nobody set anything.
+    /// A record of default values.
     defaults: Vec<Value>,
     places: HashMap<String, usize>,
     private: usize,
     checks: OnceLock<Checks>,
 }
 
-/// What a field without a default holds until it is set: nothing, as far as its type has that.
+/// The initial value of a field without a default: empty or zero, as its type permits.
 fn zero(schema: &Schema, id: NodeId) -> Value {
     match &schema.node(id).kind {
         Type::Null => Value::Null,
@@ -287,7 +287,7 @@ fn zero(schema: &Schema, id: NodeId) -> Value {
     }
 }
 
-/// Number of private fields; `salIndex` comes before them where there is one.
+/// The number of private fields; `salIndex` precedes them if the component is indexed.
 const PRIVATE_FIELDS: usize = 8;
 
 impl Shape {
@@ -299,7 +299,7 @@ impl Shape {
         let private = usize::from(topic.indexed());
         let defaults = fields.iter().enumerate().map(|(place, field)| match field.default {
             Some(_) => codec.default_value(NodeId::ROOT, place),
-            // Interfaces in Avro need not have one.
+            // Interfaces in Avro may lack it.
             None => Ok(zero(&schema, field.kind)),
         });
         let defaults = defaults.collect::<Result<Vec<_>, _>>();
@@ -312,7 +312,7 @@ impl Shape {
         Ok(Self { topic, evolution, revcode, codec, defaults, places, private, schema, checks })
     }
 
-    /// The topic as the interface files have it.
+    /// The topic's declaration in the interface files.
     #[must_use]
     pub fn topic(&self) -> &sal::Topic {
         &self.topic
@@ -324,7 +324,7 @@ impl Shape {
         self.topic.name()
     }
 
-    /// How far its schema may part from those of others, where that is said.
+    /// The evolution policy of its schema, if one is set.
     #[must_use]
     pub fn evolution(&self) -> Option<Evolution> {
         self.evolution
@@ -348,7 +348,7 @@ impl Shape {
         self.checks.get_or_init(|| Checks::new(&self.schema))
     }
 
-    /// SAL's revision code, as every sample carries it.
+    /// SAL's revision code, which every sample carries.
     #[must_use]
     pub fn revcode(&self) -> &str {
         &self.revcode
@@ -359,7 +359,7 @@ impl Shape {
         self.schema.fields()[self.public()].iter().map(|field| field.name.as_str())
     }
 
-    /// The place of a public field in a record.
+    /// The position of a public field in a record.
     #[must_use]
     pub fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
@@ -370,17 +370,17 @@ impl Shape {
         self.defaults.clone()
     }
 
-    /// The places of the public fields.
+    /// The positions of the public fields.
     pub(crate) fn public(&self) -> Range<usize> {
         self.private + PRIVATE_FIELDS..self.schema.fields().len()
     }
 
-    /// The place of a private field.
-    pub(crate) fn at(&self, field: Private) -> usize {
+    /// The position of a private field.
+    pub(crate) fn at(&self, field: PrivateField) -> usize {
         self.private + field as usize
     }
 
-    /// The key of an instance's samples: `salIndex` as Avro writes it.
+    /// The key of an instance's samples: `salIndex` in Avro.
     pub(crate) fn key(&self, index: i32) -> Vec<u8> {
         crate::topic::key(self.topic.indexed(), index)
     }
@@ -388,7 +388,7 @@ impl Shape {
 
 /// The private fields, in SAL's order.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Private {
+pub(crate) enum PrivateField {
     SndStamp,
     RcvStamp,
     EfdStamp,
@@ -415,12 +415,12 @@ pub(crate) mod tests {
         let again = mount.clone().shape(TopicKind::Command, "trackTarget").unwrap();
         assert!(Arc::ptr_eq(&once, &again));
         assert_eq!(once.revcode(), once.topic().revcode());
-        assert_eq!(once.schema().fields()[once.at(Private::Origin)].name, "private_origin");
+        assert_eq!(once.schema().fields()[once.at(PrivateField::Origin)].name, "private_origin");
         assert_eq!(once.place("azimuth"), Some(8));
         assert!(once.key(0).is_empty());
         let mast = Interface::of(&interfaces(), "ESS").unwrap();
         let air = mast.shape(TopicKind::Telemetry, "airFlow").unwrap();
-        assert_eq!(air.schema().fields()[air.at(Private::SndStamp)].name, "private_sndStamp");
+        assert_eq!(air.schema().fields()[air.at(PrivateField::SndStamp)].name, "private_sndStamp");
         assert_eq!((air.key(2), mast.identity(2)), (vec![4], "ESS:2".to_owned()));
     }
 

@@ -1,17 +1,18 @@
-//! Leases: being the one live instance of a component, and knowing when one no longer is.
+//! Leases: the right to be the one live instance of a component, and the detection of its loss.
 //!
-//! Constraints. The topic `X/lease/<index>` is exclusive: whoever holds its writer is the instance.
-//! It says so once a second, from a thread that does nothing else, so a busy
-//! component is there, and one that is stopped or dead is not. It counts as gone [`LEASE`] after
-//! its last word, and another may take over from then on.
+//! Constraints. The topic `X/lease/<index>` is exclusive; its writer is the live instance. A
+//! dedicated thread renews the lease once a second, so a busy component keeps it, and a stopped or
+//! dead one does not. The lease expires [`LEASE_TIMEOUT`] after the last renewal; then another
+//! instance may take over.
 //!
-//! Operation. A process that was stopped does not know it. So before each command the time since
-//! the last word is looked at, on the clock that leases run by, which counts through the stop
-//! ([`Clock::uptime`](helio_bus::Clock::uptime)); where it is too long the component says that it
-//! is there and then looks whether another has taken over meanwhile. In that order: after our word
-//! nobody can take over, and who did before it is seen. Where the bus takes no word, nobody knows
-//! whether another has: no command is run until one has arrived, and it goes on then, unless it was
-//! replaced. Only the thread that says so waits for the bus; others wait a second for it, once.
+//! Operation. A stopped process does not notice the stop. Before each command, the component
+//! therefore compares the time since the last renewal with the timeout, on the clock that leases
+//! use, which counts during the stop ([`Clock::uptime`](helio_bus::Clock::uptime)). If the lease
+//! has expired, the component renews it first and then checks for another owner. In that order:
+//! after the renewal no instance can take over, and one that did before is visible. If the bus
+//! accepts no renewal, the owner is unknown: no command runs until a renewal succeeds. The
+//! component then continues, unless it was replaced. Only the renewal thread waits for the bus;
+//! other threads wait for it once, for a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -28,24 +29,24 @@ use helio_core::schema::HasSchema;
 use helio_core::{Codec, ProducerName, TopicName};
 use thiserror::Error;
 
-use crate::host;
 use crate::interface::Interface;
-use crate::records::{LEASE, LeaseRecord};
+use crate::process_identity;
+use crate::records::{LEASE_TIMEOUT, LeaseRecord};
 use crate::topic;
 
-/// How often a held lease is confirmed: four words may be late before it runs out.
-const EVERY: Duration = Duration::from_secs(1);
-/// How long a bus that is slow is waited for: by who wants a lease, to learn who holds it...
-const PATIENCE: Duration = Duration::from_secs(10);
-/// ... and by who wants to know how it stands, while another says that it is there.
-const SOON: Duration = Duration::from_secs(1);
-/// When a new lease that took long to open is confirmed again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// How often a held lease is renewed: four renewals may fail before it expires.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a claim waits for a slow bus to report the current holder.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a query of the standing waits for the renewal thread.
+const STANDING_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the renewal of a new lease that took long to open is retried.
+const CLAIM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why a component may not run.
 #[derive(Debug, Clone, Error)]
 pub enum LeaseError {
-    /// Another instance of it runs.
+    /// Another instance is running.
     #[error("{identity} runs already: {holder}; stop it first, or wait until it is gone")]
     Held {
         /// The component, with its index.
@@ -58,67 +59,67 @@ pub enum LeaseError {
     Topic {
         /// The component, with its index.
         identity: String,
-        /// What the bus says.
+        /// The bus's error.
         reason: String,
     },
 }
 
-/// How an instance stands with its lease.
+/// The standing of an instance's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseStanding {
-    /// It was confirmed so lately that nobody can have taken over.
+    /// Renewed recently enough that no other instance can have taken over.
     Held,
-    /// It has run out, and the bus does not let it be confirmed: callers are told that nobody is
-    /// there, and another may take over. It is tried again every second.
+    /// Expired, and the bus does not confirm a renewal. Callers see no live instance, and another
+    /// may take over. The renewal is retried each second.
     Lapsed,
-    /// Another has taken over, or the bus was closed: this instance has ended.
+    /// Another instance has taken over, or the bus was closed: this instance has ended.
     Lost,
 }
 
-/// What is said of the instance that takes a lease.
+/// The description of an instance that takes a lease.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseOptions {
-    /// What the component is made with, and of which version.
+    /// The middleware and its version.
     pub software: String,
-    /// The version of its interface, where it is known.
+    /// The version of its interface, if known.
     pub interface: String,
 }
 
-/// The right to be a component, held until it is dropped or lost. Cloning shares it.
+/// The right to be the live instance, held until it is dropped or lost. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Lease(Arc<Held>);
+pub struct Lease(Arc<LeaseInner>);
 
-struct Held {
+struct LeaseInner {
     bus: Bus,
     topic: Topic,
     publisher: Publisher,
     record: LeaseRecord,
-    /// When it was last confirmed, nanoseconds of the clock that leases run by.
-    said: AtomicU64,
-    /// How often it had run out when it was confirmed.
+    /// The time of the last renewal, in nanoseconds of the clock that leases use.
+    renewed_at: AtomicU64,
+    /// How often the lease had expired when it was renewed.
     lapses: AtomicU64,
     lost: AtomicBool,
-    trial: Mutex<Trial>,
-    /// A trial has ended.
-    tried: Condvar,
-    /// Who confirms it.
-    confirms: OnceLock<Thread>,
+    renewal: Mutex<Renewal>,
+    /// Notified after each renewal, successful or not.
+    renewed: Condvar,
+    /// The thread that renews the lease.
+    renewal_thread: OnceLock<Thread>,
 }
 
-/// Confirming a lease.
+/// The result of the last renewal.
 #[derive(Default)]
-struct Trial {
-    /// The last did not do, or takes long: nobody waits for the next.
+struct Renewal {
+    /// It failed or takes long: queries do not wait for the next one.
     failed: bool,
-    /// Why it did not.
+    /// Why it failed.
     cause: Option<TopicError>,
 }
 
 impl Lease {
-    /// Takes the lease of an instance; `index` is 0 where the component is not indexed.
+    /// Takes the lease of an instance; `index` is 0 if the component is not indexed.
     ///
     /// # Errors
-    /// [`LeaseError::Held`] where another instance runs.
+    /// [`LeaseError::Held`] if another instance is running.
     pub fn claim(
         bus: &Bus,
         interface: &Interface,
@@ -134,22 +135,22 @@ impl Lease {
             component: interface.name().to_owned(),
             index,
             identity: identity.clone(),
-            host: host::host(),
-            pid: host::origin(),
+            host: process_identity::host_name(),
+            pid: process_identity::origin(),
             started: bus.clock().now().into(),
             software: options.software,
             interface: options.interface,
             commands: interface.names(TopicKind::Command).map(str::to_owned).collect(),
         };
         let topic = open(bus, &record).map_err(|error| failed(&error))?;
-        // Of two of one bus both would get the same writer: they are told apart here.
+        // Two claims on one bus would get the same writer; this lock separates them.
         static CLAIMING: Mutex<()> = Mutex::new(());
         let one = CLAIMING.lock().unwrap_or_else(PoisonError::into_inner);
-        let writers = topic.writers_within(PATIENCE).map_err(|error| failed(&error))?;
+        let writers = topic.writers_within(CLAIM_TIMEOUT).map_err(|error| failed(&error))?;
         if writers.iter().any(|writer| lives(writer, bus.clock().now())) {
             return Err(LeaseError::Held { identity, holder: holder(&topic) });
         }
-        let said = AtomicU64::new(nanos(bus.clock().uptime()));
+        let renewed_at = AtomicU64::new(nanos(bus.clock().uptime()));
         let publisher = topic.publisher().map_err(|error| match error {
             TopicError::Transport(TransportError::Owned { .. }) => {
                 LeaseError::Held { identity: identity.clone(), holder: holder(&topic) }
@@ -162,43 +163,54 @@ impl Lease {
         publisher.publish(Message::new(&payload)).wait().map_err(|error| failed(&error))?;
         drop(one);
         let (bus, lost, lapses) = (bus.clone(), AtomicBool::new(false), AtomicU64::new(0));
-        let (trial, tried, confirms) = (Mutex::default(), Condvar::new(), OnceLock::new());
-        let held =
-            Held { bus, topic, publisher, record, said, lapses, lost, trial, tried, confirms };
-        // Opening may have taken as long as a lease; it has not lapsed before it began.
-        let until = Instant::now() + PATIENCE;
+        let (renewal, renewed, renewal_thread) =
+            (Mutex::default(), Condvar::new(), OnceLock::new());
+        let held = LeaseInner {
+            bus,
+            topic,
+            publisher,
+            record,
+            renewed_at,
+            lapses,
+            lost,
+            renewal,
+            renewed,
+            renewal_thread,
+        };
+        // Opening may have taken longer than the timeout; the lease has not lapsed before it began.
+        let until = Instant::now() + CLAIM_TIMEOUT;
         while held.known().is_none() && Instant::now() < until {
-            held.confirm();
-            std::thread::sleep(AGAIN);
+            held.renew();
+            std::thread::sleep(CLAIM_RETRY_INTERVAL);
         }
         held.lapses.store(0, Ordering::Release);
         let held = Arc::new(held);
-        let thread = confirm_for_ever(&held).map_err(|error| failed(&error))?;
-        let _ = held.confirms.set(thread);
+        let thread = spawn_renewal_thread(&held).map_err(|error| failed(&error))?;
+        let _ = held.renewal_thread.set(thread);
         Ok(Self(held))
     }
 
-    /// How it stands now. Costs a look at the clock, and more only after a stop; in an outage it is
-    /// waited for once, for a second.
+    /// The lease's standing now. It usually costs one clock read. After a stop it waits for a
+    /// renewal, and in an outage once, for up to a second.
     #[must_use]
     pub fn standing(&self) -> LeaseStanding {
         self.0.standing()
     }
 
-    /// The same as far as nothing has to be waited for, which is mostly the case.
+    /// The standing if it is known without waiting, as it usually is.
     #[must_use]
     pub fn known(&self) -> Option<LeaseStanding> {
         self.0.known()
     }
 
-    /// Which of the component's instances this is: a later one has a larger number.
+    /// The instance's incarnation: a later instance has a larger number.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.0.publisher.producer().incarnation
     }
 
-    /// How often this instance was silent for longer than its lease, and nobody took over. Callers
-    /// were told meanwhile that it is gone: what they had sent is not to be run.
+    /// How often the lease expired without another instance taking over. In the meantime callers
+    /// were told that the instance is gone: their commands must not run.
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.0.lapses.load(Ordering::Acquire)
@@ -210,22 +222,23 @@ impl Lease {
         self.standing() == LeaseStanding::Held
     }
 
-    /// Why it is not known who has it, while it is [lapsed](LeaseStanding::Lapsed).
+    /// Why the owner is unknown while the lease is [lapsed](LeaseStanding::Lapsed).
     #[must_use]
     pub fn outage(&self) -> TransportError {
         self.0.outage()
     }
 
-    /// What it says of this instance.
+    /// The published record of this instance.
     #[must_use]
     pub fn record(&self) -> &LeaseRecord {
         &self.0.record
     }
 }
 
-/// A lease as those see it who may write only while it is held; it does not keep it.
+/// A reference to a lease for writers that may write only while it is held. It does not keep the
+/// lease alive.
 #[derive(Debug, Clone)]
-pub(crate) struct WeakLease(Weak<Held>);
+pub(crate) struct WeakLease(Weak<LeaseInner>);
 
 impl Lease {
     pub(crate) fn downgrade(&self) -> WeakLease {
@@ -233,26 +246,26 @@ impl Lease {
     }
 }
 
-/// Why an instance says nothing.
+/// Why an instance may not write.
 #[derive(Debug)]
-pub(crate) enum Refusal {
-    /// It has ended, or another has taken over.
-    Over(&'static str),
-    /// Whether another has taken over is not known.
-    Unsure(TransportError),
+pub(crate) enum WriteRefusal {
+    /// It has ended, or another instance has taken over.
+    Ended(&'static str),
+    /// It is unknown whether another instance has taken over.
+    Unconfirmed(TransportError),
 }
 
 impl WeakLease {
-    /// Why this is not for sure the instance that lives, if it is not.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    /// Why this is not certainly the live instance; `None` if it is.
+    pub(crate) fn refusal(&self) -> Option<WriteRefusal> {
         let Some(held) = self.0.upgrade() else {
-            return Some(Refusal::Over("it has ended, and its lease is given back"));
+            return Some(WriteRefusal::Ended("it has ended, and its lease is given back"));
         };
         match held.standing() {
             LeaseStanding::Held => None,
-            LeaseStanding::Lapsed => Some(Refusal::Unsure(held.outage())),
+            LeaseStanding::Lapsed => Some(WriteRefusal::Unconfirmed(held.outage())),
             LeaseStanding::Lost => {
-                Some(Refusal::Over("its lease is lost, and another instance may run"))
+                Some(WriteRefusal::Ended("its lease is lost, and another instance may run"))
             }
         }
     }
@@ -264,7 +277,7 @@ fn open(bus: &Bus, record: &LeaseRecord) -> Result<Topic, TopicError> {
     let spec = TopicSpec::of(name).qos(LeaseRecord::qos()).producer(producer);
     bus.topic(match LeaseRecord::schema() {
         Ok(schema) => spec.schema(&schema),
-        // It is a constant of this program, and a test parses it.
+        // The schema is a constant, and a test parses it.
         Err(_) => spec,
     })
 }
@@ -283,20 +296,20 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether a writer of a lease's topic holds it.
+/// Whether a writer of the lease's topic is alive.
 pub(crate) fn lives(writer: &WriterInfo, now: Tai) -> bool {
     match (writer.alive, writer.seen) {
         (Some(alive), _) => alive == Alive::Yes,
-        // A transport that cannot tell knows when it was last heard of.
+        // Without liveliness, the transport reports when the writer was last seen.
         (None, Some(seen)) => {
             let since = now.nanos().saturating_sub(seen.nanos());
-            u128::try_from(since).unwrap_or(0) <= LEASE.as_nanos()
+            u128::try_from(since).unwrap_or(0) <= LEASE_TIMEOUT.as_nanos()
         }
         (None, None) => false,
     }
 }
 
-/// The holder in words, from the newest record.
+/// A description of the holder, from the newest record.
 fn holder(topic: &Topic) -> String {
     newest(topic).map_or_else(
         || "it has not yet said where".to_owned(),
@@ -314,42 +327,42 @@ fn newest(topic: &Topic) -> Option<LeaseRecord> {
     codec().ok()?.deserialize(&sample.payload).ok()
 }
 
-impl Held {
+impl LeaseInner {
     fn standing(&self) -> LeaseStanding {
         if let Some(known) = self.known() {
             return known;
         }
-        let trial = self.trial();
-        if !trial.failed {
-            if let Some(thread) = self.confirms.get() {
+        let renewal = self.renewal();
+        if !renewal.failed {
+            if let Some(thread) = self.renewal_thread.get() {
                 thread.unpark();
             }
-            let waits = |trial: &mut Trial| !trial.failed && self.known().is_none();
-            let (mut trial, waited) = self
-                .tried
-                .wait_timeout_while(trial, SOON, waits)
+            let waits = |renewal: &mut Renewal| !renewal.failed && self.known().is_none();
+            let (mut renewal, waited) = self
+                .renewed
+                .wait_timeout_while(renewal, STANDING_TIMEOUT, waits)
                 .unwrap_or_else(PoisonError::into_inner);
-            trial.failed |= waited.timed_out();
+            renewal.failed |= waited.timed_out();
         }
         self.known().unwrap_or(LeaseStanding::Lapsed)
     }
 
-    /// How it stands, as far as no word is needed for that.
+    /// The standing, if no renewal is needed to know it.
     fn known(&self) -> Option<LeaseStanding> {
         if self.lost.load(Ordering::Acquire) {
             return Some(LeaseStanding::Lost);
         }
-        let recent = self.bus.clock().uptime().saturating_sub(self.said()) < LEASE;
+        let recent = self.bus.clock().uptime().saturating_sub(self.renewed_at()) < LEASE_TIMEOUT;
         recent.then_some(LeaseStanding::Held)
     }
 
-    /// Says that this instance is there, then looks whether it still is the one.
-    fn confirm(&self) {
+    /// Renews the lease, then checks whether another instance has it.
+    fn renew(&self) {
         let now = self.bus.clock().uptime();
         let since = |then: Duration| self.bus.clock().uptime().saturating_sub(then);
         let asserted = self.publisher.assert_alive();
-        // It counted as gone until now, if that took long.
-        let ran_out = since(self.said()) >= LEASE;
+        // If the renewal took that long, the lease had expired.
+        let ran_out = since(self.renewed_at()) >= LEASE_TIMEOUT;
         let replaced = match asserted {
             Ok(()) => self.is_replaced(ran_out),
             Err(TransportError::Fenced { .. } | TransportError::Closed) => Ok(true),
@@ -357,20 +370,20 @@ impl Held {
         };
         match replaced {
             Ok(true) => self.lost.store(true, Ordering::Release),
-            // A word that took longer than a lease says nothing any more: the next does.
-            Ok(false) if since(now) < LEASE => {
+            // A renewal that took longer than the timeout proves nothing; the next one will.
+            Ok(false) if since(now) < LEASE_TIMEOUT => {
                 self.lapses.fetch_add(u64::from(ran_out), Ordering::AcqRel);
-                self.said.store(nanos(now), Ordering::Release);
+                self.renewed_at.store(nanos(now), Ordering::Release);
             }
             Ok(false) | Err(_) => {}
         }
-        *self.trial() = Trial { failed: replaced.is_err(), cause: replaced.err() };
-        self.tried.notify_all();
+        *self.renewal() = Renewal { failed: replaced.is_err(), cause: replaced.err() };
+        self.renewed.notify_all();
     }
 
-    /// Why it is not known who has the lease.
+    /// Why the owner is unknown.
     fn outage(&self) -> TransportError {
-        let cause = match &self.trial().cause {
+        let cause = match &self.renewal().cause {
             None => "the bus takes too long".to_owned(),
             Some(TopicError::Transport(TransportError::Outage { cause, .. })) => cause.clone(),
             Some(error) => error.to_string(),
@@ -379,16 +392,16 @@ impl Held {
         TransportError::Outage { transport, cause: format!("the lease is not confirmed: {cause}") }
     }
 
-    fn said(&self) -> Duration {
-        Duration::from_nanos(self.said.load(Ordering::Acquire))
+    fn renewed_at(&self) -> Duration {
+        Duration::from_nanos(self.renewed_at.load(Ordering::Acquire))
     }
 
-    fn trial(&self) -> MutexGuard<'_, Trial> {
-        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    fn renewal(&self) -> MutexGuard<'_, Renewal> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a later instance has the lease. Who cannot look knows it as long as none could take
-    /// it.
+    /// Whether a later instance has the lease. If the query fails, none can have taken an unexpired
+    /// lease.
     fn is_replaced(&self, ran_out: bool) -> Result<bool, TopicError> {
         let own = self.publisher.producer();
         let writers = match self.topic.writers() {
@@ -401,26 +414,26 @@ impl Held {
     }
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for LeaseInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Held").field(&self.record.identity).finish()
     }
 }
 
-/// Confirms a lease for as long as somebody has it. Each has a thread of its own: one whose bus is
-/// away holds up no other.
-fn confirm_for_ever(held: &Arc<Held>) -> std::io::Result<Thread> {
+/// Renews a lease as long as it exists. Each lease has its own thread, so that an outage of one bus
+/// does not block the leases of another.
+fn spawn_renewal_thread(held: &Arc<LeaseInner>) -> std::io::Result<Thread> {
     let weak = Arc::downgrade(held);
-    let confirm = move || {
+    let renew = move || {
         loop {
             let begun = Instant::now();
             let Some(held) = weak.upgrade() else { return };
-            held.confirm();
+            held.renew();
             drop(held);
-            // After one that took long the next is due at once, and where somebody waits for it.
-            std::thread::park_timeout(EVERY.saturating_sub(begun.elapsed()));
+            // After a slow renewal the next one is due at once; a waiting query unparks the thread.
+            std::thread::park_timeout(RENEWAL_INTERVAL.saturating_sub(begun.elapsed()));
         }
     };
-    let thread = std::thread::Builder::new().name("helio-lease".to_owned()).spawn(confirm)?;
+    let thread = std::thread::Builder::new().name("helio-lease".to_owned()).spawn(renew)?;
     Ok(thread.thread().clone())
 }

@@ -1,10 +1,10 @@
 //! Components of an observatory: commands with acknowledgements, events, telemetry, states.
 //!
-//! It knows SAL's interfaces and the bus; it must not know any transport. What a command goes
-//! through is decided in [`protocol`], without I/O and without a clock, for every language alike.
+//! It knows SAL's interfaces and the bus; it must not know any transport. [`protocol`] decides the
+//! course of each command, without I/O and without a clock, for all languages.
 //!
-//! An [`Interface`] is one component's topics. A [`Component`] has handlers for its commands, a
-//! [`Remote`] sends them and reads what the component publishes:
+//! An [`Interface`] is one component's topics. A [`Component`] has handlers for its commands. A
+//! [`Remote`] sends commands and reads the component's events and telemetry:
 //!
 //! ```
 //! use helio_bus::Bus;
@@ -34,22 +34,21 @@
 //!
 //! # Constraints
 //!
-//! One instance of a component runs, by its [`Lease`]; it knows when it no longer is the one.
-//! Nothing blocks but the bus, and all that waits is bounded: commands in their lanes, handlers'
-//! threads, calls of a remote. On the wire the topics are SAL's, byte for byte; what SAL lacks
-//! travels beside the payload, or on topics of our own ([`LeaseRecord`], [`ControlRecord`],
-//! [`AuditRecord`]).
+//! A [`Lease`] admits one live instance of a component, which detects its loss. Only the bus
+//! blocks, and every queue is bounded: commands in their lanes, handlers' threads, calls of a
+//! remote. On the wire the topics are SAL's, byte for byte. Additions to SAL are headers beside the
+//! payload, or topics of our own ([`LeaseRecord`], [`ControlRecord`], [`AuditRecord`]).
 
-mod ahead;
 mod component;
+mod create_topics;
 mod fields;
-mod host;
 mod interface;
 mod lease;
 mod losses;
-mod making;
 mod mock;
+mod pipelining;
 mod presence;
+mod process_identity;
 pub mod protocol;
 mod rates;
 mod read;
@@ -58,6 +57,7 @@ mod remote;
 mod send;
 mod sender;
 mod stubs;
+mod timestamps;
 mod topic;
 mod warnings;
 mod write;
@@ -66,24 +66,24 @@ pub use component::{
     Builder, Command, Component, ConfigError, ConfigFolder, Failed, Handler, LogLevel, RunError,
     Running, SoftwareVersions, StartError,
 };
+pub use create_topics::create_topics;
 pub use fields::{FieldError, Fields};
-pub use host::user_at_host;
 pub use interface::{Interface, InterfaceError, Shape};
 pub use lease::{Lease, LeaseError, LeaseOptions, LeaseStanding};
 pub use losses::{Loss, Losses};
-pub use making::make_topics;
 pub use mock::{
-    Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, Refused, ValuesError,
-    is_mocked,
+    Due, Mock, MockCounts, MockError, MockOptions, MockSchedule, MockValues, SkippedTopic,
+    ValuesError, is_mocked,
 };
-pub use presence::{RECENT, Watch};
+pub use presence::{PRESENCE_MAX_AGE, PresenceProbe};
+pub use process_identity::user_at_host;
 pub use rates::{MAX_HZ, MAX_RATES, Rate, Rates, RatesError};
 pub use read::{ReadTopic, Reading};
 pub use records::{
-    AuditPhase, AuditRecord, ControlAction, ControlRecord, LEASE, LeaseRecord, TaiNanos,
+    AuditPhase, AuditRecord, ControlAction, ControlRecord, LEASE_TIMEOUT, LeaseRecord, TaiNanos,
 };
 pub use remote::{
-    Call, CallBuilder, CommandError, LOOK_EVERY, Remote, RemoteOptions, STATE_TIMEOUT,
+    Call, CallBuilder, CommandError, PRESENCE_POLL_INTERVAL, Remote, RemoteOptions, STATE_TIMEOUT,
 };
 pub use stubs::python_stub;
 pub use topic::{TopicReadError, WriteError};

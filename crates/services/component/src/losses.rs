@@ -1,38 +1,40 @@
-//! What is missing among samples of somebody else's writers.
+//! Detection of missing samples of foreign writers.
 //!
-//! The bus numbers what a producer publishes, and tells what is missing of it. Where a component's
-//! samples come by another hand, such as a bridge's to SAL's own transport, or a recording's, that
-//! says nothing of what the other hand never had: those samples have another producer than their
-//! `private_identity`, and are counted by their `private_seqNum`. See [`protocol::numbers`].
+//! The bus numbers what a producer publishes, and reports missing samples. If another program
+//! forwards a component's samples, such as a bridge from SAL's own transport, or a recording, these
+//! numbers do not show earlier losses. Such samples have another producer than their
+//! `private_identity`, and are counted by their `private_seqNum`. See [`protocol::sequence_gaps`].
 //!
-//! [`protocol::numbers`]: crate::protocol::numbers
+//! [`protocol::sequence_gaps`]: crate::protocol::sequence_gaps
 
 use std::fmt;
 
 use helio_bus::{Event, EventRef, Origin, SampleRef};
 use helio_core::Schema;
 
-use crate::protocol::numbers::{Arrival, NumberStats, Numbered, Numberer, Numbers};
+use crate::protocol::sequence_gaps::{
+    Arrival, SequenceSample, SequenceStats, SequenceTracker, WriterKey,
+};
 use crate::sender::Sender;
 
-/// Counts what is missing in one subscription to a component's topic.
+/// Counts missing samples in one subscription to a component's topic.
 #[derive(Debug)]
 pub struct Losses {
     indexed: bool,
-    numbers: Numbers,
+    numbers: SequenceTracker,
     in_history: bool,
 }
 
-/// Samples that a writer numbered and that never came, or not yet.
+/// Samples that a writer numbered and that have not arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     /// The partition.
     pub partition: u32,
-    /// How many.
+    /// Their number.
     pub lost: u64,
-    /// The first number that is missing.
+    /// The first missing number.
     pub first: i32,
-    /// The number that came instead.
+    /// The number that arrived instead.
     pub next: i32,
     /// The writer's `private_identity`.
     pub identity: String,
@@ -50,15 +52,15 @@ impl fmt::Display for Loss {
 }
 
 impl Losses {
-    /// For a topic of that schema.
+    /// A counter for a topic of that schema.
     #[must_use]
     pub fn new(schema: &Schema) -> Self {
         let indexed = schema.fields().first().is_some_and(|field| field.name == "salIndex");
-        Self { indexed, numbers: Numbers::default(), in_history: false }
+        Self { indexed, numbers: SequenceTracker::default(), in_history: false }
     }
 
-    /// Looks at what the subscription hands out next; whoever looks must see all of it. What is
-    /// told is lost before it.
+    /// Processes an event before the subscription returns it; it must see every event. The returned
+    /// loss precedes the event.
     pub fn see(&mut self, event: &EventRef<'_>) -> Option<Loss> {
         match event {
             EventRef::Sample(sample) => self.sample(sample),
@@ -66,12 +68,12 @@ impl Losses {
         }
     }
 
-    /// The same for an event of one's own.
+    /// Like [`see`](Self::see), for an owned event.
     pub fn event(&mut self, event: &Event) -> Option<Loss> {
         match event {
             Event::Sample(sample) => self.sample(&sample.as_ref()),
             Event::Undecodable(wrong) => self.sample(&wrong.sample.as_ref()),
-            // What the bus has counted must not be counted again.
+            // The bus has counted this loss already.
             Event::Gap(_) | Event::Assigned(_) => {
                 self.numbers.explain();
                 None
@@ -83,17 +85,17 @@ impl Losses {
     fn sample(&mut self, sample: &SampleRef<'_>) -> Option<Loss> {
         let is_history = sample.origin == Origin::History;
         if is_history || std::mem::replace(&mut self.in_history, is_history) {
-            // The history has holes, and one between itself and the log.
+            // The history has gaps, and so has the boundary between it and the log.
             self.numbers.explain();
         }
         let from = Sender::read(self.indexed, sample.payload)?;
         if from.identity == sample.producer.name.as_str() {
             return None;
         }
-        let of = Numberer { identity: from.identity, origin: from.origin, index: from.index };
-        let numbered = Numbered { number: from.seq_num, sent_s: from.sent_s };
+        let of = WriterKey { identity: from.identity, origin: from.origin, index: from.index };
+        let numbered = SequenceSample { number: from.seq_num, sent_s: from.sent_s };
         match self.numbers.note(of, numbered) {
-            Arrival::AfterHole { first, lost } => {
+            Arrival::AfterGap { first, lost } => {
                 let (partition, next, origin) = (sample.partition, from.seq_num, from.origin);
                 let identity = from.identity.to_owned();
                 Some(Loss { partition, lost, first, next, identity, origin })
@@ -102,9 +104,9 @@ impl Losses {
         }
     }
 
-    /// What was counted so far. What came late was lost until then.
+    /// The counts so far. A late sample counts as lost until it arrives.
     #[must_use]
-    pub fn stats(&self) -> NumberStats {
+    pub fn stats(&self) -> SequenceStats {
         self.numbers.stats()
     }
 }

@@ -1,10 +1,10 @@
-//! Who is there: looked up in the lease's topic, without a thread.
+//! Presence: whether a component has a live instance, queried from its lease without a thread.
 //!
-//! Constraints. A look costs what the transport's list of writers costs (on the journal, a question
-//! to the system about each live process); the newest one is taken for up to [`RECENT`], and an
-//! acknowledgement counts as one, so that commands in quick succession cost no look. A component
-//! that never had a lease is not ours, or has never run: whether any process lives that writes its
-//! heartbeats or acknowledgements tells that, and then the heartbeats. Looking makes no topic.
+//! Constraints. A query costs a list of the topic's writers; on the journal that is one system call
+//! per live process. A result is reused for up to [`PRESENCE_MAX_AGE`], and an acknowledgement
+//! refreshes it, so that commands in quick succession cost no query. A component without a lease is
+//! foreign or never ran. Then the probe checks for live writers of its heartbeats or
+//! acknowledgements, and after that the age of its heartbeats. Queries create no topic.
 
 use std::time::Duration;
 
@@ -21,29 +21,29 @@ use crate::protocol::caller::Presence;
 use crate::read::of_instance;
 use crate::records::LeaseRecord;
 
-/// For how long a look counts as fresh: half of the 100 ms within which a caller is told that
-/// nobody is there, for whoever waits looks again after that time.
-pub const RECENT: Duration = Duration::from_millis(50);
+/// How long a result stays valid: half of the 100 ms within which a caller is notified of an absent
+/// component, because a waiting caller queries again after that time.
+pub const PRESENCE_MAX_AGE: Duration = Duration::from_millis(50);
 
-/// How long the heartbeats of a component without a lease may be absent before it counts as gone.
+/// How long a component without a lease may publish no heartbeat before it counts as gone.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every component writes, whoever made it.
-const WRITTEN: [(TopicKind, &str); 2] =
+/// The topics that every component writes, ours or foreign.
+const FOREIGN_TOPICS: [(TopicKind, &str); 2] =
     [(TopicKind::Event, "heartbeat"), (TopicKind::Ack, "ackcmd")];
 
-/// Looks whether an instance of a component is there.
-pub struct Watch {
+/// Queries whether an instance of a component is live.
+pub struct PresenceProbe {
     bus: Bus,
     interface: Interface,
     index: i32,
     lease: Option<OpenLease>,
-    /// Topics that a component of somebody else's writes too, where they are there.
+    /// Topics that foreign components write too, if they exist.
     foreign: Vec<(TopicKind, Topic)>,
     heartbeat: Option<Subscription>,
-    /// When the newest heartbeat was published.
-    beat: Option<Tai>,
-    looked: Option<(Duration, Presence)>,
+    /// The time of the newest heartbeat.
+    last_heartbeat: Option<Tai>,
+    cached: Option<(Duration, Presence)>,
 }
 
 struct OpenLease {
@@ -53,61 +53,61 @@ struct OpenLease {
     record: Option<LeaseRecord>,
 }
 
-impl Watch {
-    /// Watches one instance; `index` is 0 where the component is not indexed.
+impl PresenceProbe {
+    /// A probe of one instance; `index` is 0 if the component is not indexed.
     #[must_use]
     pub fn new(bus: &Bus, interface: &Interface, index: i32) -> Self {
         let (bus, interface) = (bus.clone(), interface.clone());
-        let (lease, heartbeat, beat, looked) = (None, None, None, None);
+        let (lease, heartbeat, last_heartbeat, cached) = (None, None, None, None);
         let foreign = Vec::new();
-        Self { bus, interface, index, lease, foreign, heartbeat, beat, looked }
+        Self { bus, interface, index, lease, foreign, heartbeat, last_heartbeat, cached }
     }
 
-    /// Whether it is there, as of [`RECENT`] at the most; who is gone is looked for anew, for they
-    /// may have come back.
+    /// The presence, at most [`PRESENCE_MAX_AGE`] old. *Gone* is always queried again, because the
+    /// instance may have returned.
     ///
     /// # Errors
-    /// What the bus says.
-    pub fn recent(&mut self) -> Result<Presence, TopicError> {
-        match self.looked {
-            // Whoever was gone may have come: a command is refused only after a fresh look.
+    /// The bus's error.
+    pub fn cached(&mut self) -> Result<Presence, TopicError> {
+        match self.cached {
+            // An absent instance may have returned: a command is refused only after a new query.
             Some((when, presence))
                 if presence != Presence::Gone
-                    && self.now().saturating_sub(when) < RECENT
-                    && !self.has_news() =>
+                    && self.now().saturating_sub(when) < PRESENCE_MAX_AGE
+                    && !self.lease_changed() =>
             {
                 Ok(presence)
             }
-            _ => self.look(),
+            _ => self.query(),
         }
     }
 
-    /// Whether somebody has taken the lease since the last look: a command that names the instance
-    /// before would not be run.
-    fn has_news(&self) -> bool {
+    /// Whether another instance has taken the lease since the last query: it would not run a
+    /// command that names the previous one.
+    fn lease_changed(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.samples.stats().lag > 0)
     }
 
-    /// It has just acknowledged something: what the last look said holds still.
-    pub(crate) fn heard(&mut self) {
+    /// Refreshes the last result after an acknowledgement.
+    pub(crate) fn note_ack(&mut self) {
         let now = self.now();
-        if let Some((when, Presence::Here { .. } | Presence::Unknown)) = &mut self.looked {
+        if let Some((when, Presence::Here { .. } | Presence::Unknown)) = &mut self.cached {
             *when = now;
         }
     }
 
-    /// Whether it is there now.
+    /// The presence now.
     ///
     /// # Errors
-    /// What the bus says.
-    pub fn look(&mut self) -> Result<Presence, TopicError> {
+    /// The bus's error.
+    pub fn query(&mut self) -> Result<Presence, TopicError> {
         let when = self.now();
         let presence = match self.by_lease()? {
             Some(presence) => presence,
-            None if self.somebody_writes()? => self.by_heartbeat()?,
+            None if self.has_live_writer()? => self.by_heartbeat()?,
             None => Presence::Gone,
         };
-        self.looked = Some((when, presence));
+        self.cached = Some((when, presence));
         Ok(presence)
     }
 
@@ -117,11 +117,11 @@ impl Watch {
         self.lease.as_ref()?.record.as_ref()
     }
 
-    /// Why the instance that is there cannot run a command: its interface has none of that name.
+    /// Why the live instance cannot run a command: its interface has no command of that name.
     #[must_use]
-    pub fn lacks(&self, command: &str) -> Option<String> {
+    pub fn missing_command(&self, command: &str) -> Option<String> {
         let record = self.instance().filter(|_| {
-            self.looked.is_some_and(|(_, presence)| matches!(presence, Presence::Here { .. }))
+            self.cached.is_some_and(|(_, presence)| matches!(presence, Presence::Here { .. }))
         })?;
         let has = |known: &String| known == command;
         (!command.is_empty() && !record.commands.iter().any(has)).then(|| {
@@ -146,20 +146,20 @@ impl Watch {
         Ok(Some(newest.map_or(Presence::Gone, |incarnation| Presence::Here { incarnation })))
     }
 
-    /// Whether any process writes what a component without a lease writes, or may do so: false
-    /// where the transport can tell, and knows none that lives.
-    fn somebody_writes(&mut self) -> Result<bool, TopicError> {
+    /// Whether a process may be writing the topics of a component without a lease. False only if
+    /// the transport knows that none is live.
+    fn has_live_writer(&mut self) -> Result<bool, TopicError> {
         if !self.bus.capabilities().liveliness.is_yes() {
             return Ok(true);
         }
-        for (kind, name) in WRITTEN {
+        for (kind, name) in FOREIGN_TOPICS {
             if !self.foreign.iter().any(|(known, _)| *known == kind)
                 && let Some(topic) = self.existing(kind, name)?
             {
                 self.foreign.push((kind, topic));
             }
         }
-        // Our other instances, who share these topics, say nothing of this one.
+        // Our own other instances share these topics and prove nothing about this one.
         let (own, others) = (self.interface.identity(self.index), self.interface.name());
         let other = |name: &str| {
             let index = name.strip_prefix(others).and_then(|rest| rest.strip_prefix(':'));
@@ -175,7 +175,7 @@ impl Watch {
         Ok(false)
     }
 
-    /// A topic of the component's, if it is there: who looks does not make it.
+    /// A topic of the component, if it exists; queries do not create it.
     fn existing(&self, kind: TopicKind, name: &str) -> Result<Option<Topic>, TopicError> {
         let Ok(shape) = self.interface.shape(kind, name) else { return Ok(None) };
         match self.bus.topic(TopicSpec::of(shape.topic().topic_name().clone())) {
@@ -185,7 +185,7 @@ impl Watch {
         }
     }
 
-    /// A component without a lease is gone where it had a heartbeat and has none now.
+    /// A component without a lease is gone if it published heartbeats and stopped.
     fn by_heartbeat(&mut self) -> Result<Presence, TopicError> {
         if self.heartbeat.is_none() {
             let Ok(shape) = self.interface.shape(TopicKind::Event, "heartbeat") else {
@@ -200,24 +200,25 @@ impl Watch {
         }
         while let Some(Ok(Some(event))) = self.heartbeat.as_mut().map(Subscription::try_next) {
             if let Event::Sample(sample) = event {
-                self.beat = Some(sample.header.time);
+                self.last_heartbeat = Some(sample.header.time);
             }
         }
         let now = self.bus.clock().now().nanos();
-        let since = self.beat.map(|beat| now.saturating_sub(beat.nanos()));
+        let since =
+            self.last_heartbeat.map(|last_heartbeat| now.saturating_sub(last_heartbeat.nanos()));
         let gone = since
             .is_some_and(|since| u128::try_from(since).unwrap_or(0) > HEARTBEAT_TIMEOUT.as_nanos());
         Ok(if gone { Presence::Gone } else { Presence::Unknown })
     }
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for PresenceProbe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Watch({})", self.interface.identity(self.index))
     }
 }
 
-/// Opens the lease's topic where there is one; a caller does not make it.
+/// Opens the lease's topic if it exists; callers do not create it.
 fn open(bus: &Bus, interface: &Interface, index: i32) -> Result<Option<OpenLease>, TopicError> {
     let topic = match bus.topic(TopicSpec::of(lease::name(interface.name(), index)?)) {
         Ok(topic) => topic,
@@ -237,7 +238,7 @@ impl OpenLease {
     fn read(&mut self) {
         while let Ok(Some(event)) = self.samples.try_next() {
             let Event::Sample(sample) = event else { continue };
-            // A record of a later version may not be readable: who is there counts all the same.
+            // A record of a later version may be unreadable; presence does not depend on it.
             self.record = self.codec.deserialize(&sample.payload).ok();
         }
     }

@@ -1,8 +1,7 @@
-//! How often the topics of an observatory are published: a table for simulations and estimates.
+//! Publishing rates of an observatory's topics: a table for simulations and estimates.
 //!
-//! SAL's interface files declare no rates, so the crate brings a table, `rates.yaml`, each line
-//! with where its figure is from. Its lines are patterns of topic names; the first that fits
-//! counts.
+//! SAL's interface files declare no rates, so the crate contains a table, `rates.yaml`; each line
+//! names the source of its figure. Lines are patterns of topic names; the first match applies.
 
 use std::sync::LazyLock;
 
@@ -11,29 +10,29 @@ use helio_core::sal::{Topic, TopicKind};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// The table that the crate brings.
+/// The built-in table.
 const STANDARD: &str = include_str!("rates.yaml");
 
-/// The most lines of a table: each topic is held against all of them, and the standard one has
+/// The most lines of a table: each topic is compared with all of them, and the standard table has
 /// about twenty.
 pub const MAX_RATES: usize = 1_000;
-/// The highest rate of a topic, in hertz: nothing that is sampled one by one is faster.
+/// The highest rate of a topic, in hertz: no single samples are faster.
 pub const MAX_HZ: f64 = 1e6;
 
-/// Why a table of rates was refused.
+/// Why a table of rates was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RatesError {
-    /// The text is no list of `topic`, `hz` and `source`.
+    /// The text is not a list of `topic`, `hz` and `source`.
     #[error(
         "the rates are no list of topic, hz and source: {0}; see rates.yaml of helio-component"
     )]
     Yaml(String),
-    /// A rate that cannot be.
+    /// An impossible rate.
     #[error("the rate of {topic} is {hz}; it must be 0 to {MAX_HZ} hertz")]
     Rate {
         /// The pattern of the line.
         topic: String,
-        /// What it has.
+        /// Its rate.
         hz: String,
     },
     /// There are more lines than [`MAX_RATES`].
@@ -45,11 +44,11 @@ pub enum RatesError {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// Which topics: a name on the bus in which `*` stands for anything.
+    /// The topics: a name on the bus, in which `*` matches any text.
     pub topic: String,
-    /// Samples a second of each instance of a component; 0 where there are only single ones.
+    /// Samples per second and instance of a component; 0 for single samples only.
     pub hz: f64,
-    /// Where the figure is from.
+    /// The source of the figure.
     pub source: String,
 }
 
@@ -70,7 +69,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The table of the Rubin Observatory that the crate brings.
+    /// The built-in table of the Rubin Observatory.
     #[must_use]
     pub fn standard() -> Self {
         static TABLE: LazyLock<Rates> =
@@ -78,10 +77,10 @@ impl Rates {
         TABLE.clone()
     }
 
-    /// Reads a table from YAML text of the same form.
+    /// Parses a table in YAML, in the form of the standard one.
     ///
     /// # Errors
-    /// [`RatesError`] where it has another form, or a rate that cannot be.
+    /// [`RatesError`] for another form, or an impossible rate.
     pub fn parse(text: &str) -> Result<Self, RatesError> {
         let lines: Vec<Rate> =
             serde_saphyr::from_str(text).map_err(|e| RatesError::Yaml(e.to_string()))?;
@@ -107,7 +106,7 @@ impl Rates {
         &self.lines
     }
 
-    /// Samples a second of a component's topic; 0 where no line fits.
+    /// Samples per second of a component's topic; 0 if no line matches.
     #[must_use]
     pub fn hz(&self, component: &str, kind: TopicKind, topic: &str) -> f64 {
         match kind {
@@ -116,7 +115,7 @@ impl Rates {
         }
     }
 
-    /// Samples a second of a topic; 0 where no line fits.
+    /// Samples per second of a topic; 0 if no line matches.
     #[must_use]
     pub fn of(&self, topic: &Topic) -> f64 {
         self.hz_of(topic.topic_name().as_str())

@@ -1,8 +1,8 @@
-//! Reading a topic: newest value, next value, and what was lost.
+//! Reading a topic: the newest value, the next value, and losses.
 //!
-//! Constraints. A reader has a cursor of its own in the topic and holds no queue: what it has not
-//! asked for lies in the transport. It begins with the newest value of every instance that it is
-//! for, exact also for those that are quiet; commands and acknowledgements have no past.
+//! Constraints. A reader has its own cursor in the topic and no queue: unread samples stay in the
+//! transport. It begins with the newest value of each of its instances, including quiet ones.
+//! Commands and acknowledgements have no historical data.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use helio_core::sal::TopicKind;
 use serde_json::Value as Json;
 
 use crate::fields::Fields;
-use crate::host;
-use crate::interface::{Private, Shape};
+use crate::interface::{PrivateField, Shape};
 use crate::losses::{Loss, Losses};
-use crate::protocol::numbers::NumberStats;
+use crate::protocol::sequence_gaps::SequenceStats;
+use crate::timestamps;
 use crate::topic::{self, TopicReadError};
 use crate::warnings::Warnings;
 
-/// A sample of a topic, as it was read.
+/// A received sample.
 #[derive(Debug, Clone)]
 pub struct Reading {
     fields: Fields,
@@ -41,7 +41,7 @@ impl Reading {
         };
         match shape.codec().decode(&sample.payload) {
             Ok(Value::Record(mut record)) => {
-                record[shape.at(Private::RcvStamp)] = Value::Double(host::stamps(now).0);
+                record[shape.at(PrivateField::RcvStamp)] = Value::Double(timestamps::stamps(now).0);
                 Ok(Self { fields: Fields::of(shape, record), sample })
             }
             Ok(other) => Err(wrong(format!("it is a {}", other.word()))),
@@ -59,39 +59,39 @@ impl Reading {
         self.fields
     }
 
-    /// The sample as the bus has it: producer, time, trace, headers.
+    /// The sample with the bus's metadata: producer, time, trace, headers.
     #[must_use]
     pub fn sample(&self) -> &Sample {
         &self.sample
     }
 
-    /// Under which name on the bus it was published, and at which of its starts.
+    /// The producer's name on the bus, and its incarnation.
     pub(crate) fn producer(&self) -> &Producer {
         &self.sample.header.producer
     }
 
-    /// Who published it: a component's name, with `:index` where it is indexed, or user@host.
+    /// The publisher: a component's name, with `:index` if it is indexed, or user@host.
     #[must_use]
     pub fn identity(&self) -> &str {
-        match &self.fields.record()[self.fields.shape().at(Private::Identity)] {
+        match &self.fields.record()[self.fields.shape().at(PrivateField::Identity)] {
             Value::String(identity) => identity,
             _ => "",
         }
     }
 
-    /// The process that published it.
+    /// The publishing process.
     #[must_use]
     pub fn origin(&self) -> i32 {
-        self.int(Private::Origin)
+        self.int(PrivateField::Origin)
     }
 
-    /// The number that its publisher gave it.
+    /// The publisher's sequence number.
     #[must_use]
     pub fn seq_num(&self) -> i32 {
-        self.int(Private::SeqNum)
+        self.int(PrivateField::SeqNum)
     }
 
-    /// The instance that it is of; 0 where the component is not indexed.
+    /// The instance; 0 if the component is not indexed.
     #[must_use]
     pub fn index(&self) -> i32 {
         match self.fields.record().first() {
@@ -100,28 +100,28 @@ impl Reading {
         }
     }
 
-    /// When it was published, by `private_sndStamp`: TAI seconds since 1970.
+    /// The time of publishing, from `private_sndStamp`: TAI seconds since 1970.
     #[must_use]
     pub fn sent_s(&self) -> f64 {
-        match self.fields.record()[self.fields.shape().at(Private::SndStamp)] {
+        match self.fields.record()[self.fields.shape().at(PrivateField::SndStamp)] {
             Value::Double(stamp) => stamp,
             _ => 0.0,
         }
     }
 
-    /// A number, whatever its type; see [`Fields::number`].
+    /// A numeric field; see [`Fields::number`].
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         self.fields.number(name)
     }
 
-    /// A whole number; see [`Fields::integer`].
+    /// An integer field; see [`Fields::integer`].
     #[must_use]
     pub fn integer(&self, name: &str) -> Option<i64> {
         self.fields.integer(name)
     }
 
-    /// A text; see [`Fields::text`].
+    /// A text field; see [`Fields::text`].
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.fields.text(name)
@@ -133,7 +133,7 @@ impl Reading {
         self.fields.to_json()
     }
 
-    fn int(&self, field: Private) -> i32 {
+    fn int(&self, field: PrivateField) -> i32 {
         match self.fields.record()[self.fields.shape().at(field)] {
             Value::Int(number) => number,
             _ => 0,
@@ -141,7 +141,7 @@ impl Reading {
     }
 }
 
-/// A topic that is read, from the newest value of each instance on.
+/// A topic for reading, starting at the newest value of each instance.
 pub struct ReadTopic {
     bus: Bus,
     shape: Arc<Shape>,
@@ -151,13 +151,13 @@ pub struct ReadTopic {
     losses: Losses,
     warnings: Warnings,
     warned: bool,
-    /// A second cursor, for the newest value alone; opened when that is first asked for.
+    /// A second cursor for the newest value; opened on first use.
     newest: Option<Subscription>,
     kept: Option<Reading>,
 }
 
 impl ReadTopic {
-    /// A reader of one instance, or of all where the index is 0.
+    /// A reader of one instance, or of all if the index is 0.
     pub(crate) fn open(
         bus: &Bus,
         shape: Arc<Shape>,
@@ -177,8 +177,7 @@ impl ReadTopic {
         &self.shape
     }
 
-    /// The newest value, if there is one. It takes nothing from those that
-    /// [`next`](Self::next) gives.
+    /// The newest value, if there is one. It does not consume values of [`next`](Self::next).
     ///
     /// # Errors
     /// [`TopicReadError`].
@@ -201,19 +200,19 @@ impl ReadTopic {
                 None => break,
             }
         }
-        // Told once: what came before it is there when one asks again.
+        // Reported once; the next call returns the value before it.
         wrong.map_or(Ok(()), Err)?;
         Ok(self.kept.as_ref())
     }
 
-    /// Waits for a newer value than the [newest](Self::newest) that was looked at.
+    /// Waits for a value newer than the last [newest](Self::newest) one.
     pub(crate) fn wait_newer(&mut self, at_most: Duration) -> Result<(), TopicReadError> {
         let Some(samples) = &mut self.newest else { return Ok(()) };
         let waited = samples.wait_until(Instant::now().checked_add(at_most));
         waited.map(drop).map_err(|source| bus_failed(&self.shape, source))
     }
 
-    /// Whether a producer, of that incarnation, still writes the topic, as far as the bus knows.
+    /// Whether that incarnation of a producer still writes the topic, as far as the bus knows.
     pub(crate) fn has_writer(&self, producer: &Producer) -> Result<bool, TopicReadError> {
         let writers = match self.topic.writers() {
             Err(error) if error.is_outage() => Ok(Vec::new()),
@@ -222,7 +221,7 @@ impl ReadTopic {
         Ok(writers.iter().any(|w| w.producer == *producer && w.alive != Some(Alive::No)))
     }
 
-    /// The oldest value that was not yet given, if there is one now.
+    /// The oldest unread value, if there is one now.
     ///
     /// # Errors
     /// [`TopicReadError`].
@@ -242,10 +241,10 @@ impl ReadTopic {
         }
     }
 
-    /// The oldest value that was not yet given; waits for one, at most for `timeout`.
+    /// The oldest unread value; waits for one, at most for `timeout`.
     ///
     /// # Errors
-    /// [`TopicReadError::Timeout`] where none came.
+    /// [`TopicReadError::Timeout`] if none arrived.
     pub fn next(&mut self, timeout: Duration) -> Result<Reading, TopicReadError> {
         let until = Instant::now().checked_add(timeout);
         loop {
@@ -259,10 +258,10 @@ impl ReadTopic {
         }
     }
 
-    /// The next value that satisfies a condition; those before it are passed over.
+    /// The next value that satisfies a condition; values before it are skipped.
     ///
     /// # Errors
-    /// [`TopicReadError::Timeout`] where none came.
+    /// [`TopicReadError::Timeout`] if none arrived.
     pub fn next_where(
         &mut self,
         timeout: Duration,
@@ -278,14 +277,14 @@ impl ReadTopic {
         }
     }
 
-    /// Passes over everything that was published so far.
+    /// Skips everything that was published so far.
     ///
     /// # Errors
     /// [`TopicReadError`].
     pub fn flush(&mut self) -> Result<(), TopicReadError> {
         while self.queue.stats().lag > 0 {
             let mut loss = None;
-            let passed = self.queue.visit(FLUSHED, |event| {
+            let passed = self.queue.visit(FLUSH_BATCH, |event| {
                 loss = self.losses.see(&event).or(loss.take());
                 std::ops::ControlFlow::Continue(())
             });
@@ -298,14 +297,14 @@ impl ReadTopic {
         Ok(())
     }
 
-    /// Blocks for each value that comes, for ever.
+    /// Blocks for each value, without an end.
     pub fn iter(&mut self) -> impl Iterator<Item = Result<Reading, TopicReadError>> {
         std::iter::from_fn(|| Some(self.next(Duration::MAX)))
     }
 
-    /// What was received, lost and is yet unread, as the bus counts it. Losses and repetitions of
-    /// writers that the bus does not number are among them, by their `private_seqNum`; what of
-    /// theirs was repeated is handed out all the same.
+    /// The received, lost and unread samples, as the bus counts them. Losses and repetitions of
+    /// writers that the bus does not number are included, by their `private_seqNum`; their repeated
+    /// samples are delivered nevertheless.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (bus, own) = (self.queue.stats(), self.losses.stats());
@@ -313,13 +312,13 @@ impl ReadTopic {
         Stats { lost, duplicates, ..bus }
     }
 
-    /// What was counted by `private_seqNum` alone, of writers that the bus does not number.
+    /// The counts by `private_seqNum` alone, of writers that the bus does not number.
     #[must_use]
-    pub fn number_stats(&self) -> NumberStats {
+    pub fn number_stats(&self) -> SequenceStats {
         self.losses.stats()
     }
 
-    /// Warns of the first loss; how many there are, the counters tell.
+    /// Warns of the first loss; the counters show the total.
     fn warn(&mut self, loss: Option<Loss>) {
         if let Some(loss) = loss
             && !std::mem::replace(&mut self.warned, true)
@@ -329,8 +328,8 @@ impl ReadTopic {
     }
 }
 
-/// Samples passed over in one look.
-const FLUSHED: usize = 4_096;
+/// The number of samples skipped per step.
+const FLUSH_BATCH: usize = 4_096;
 
 impl std::fmt::Debug for ReadTopic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -352,7 +351,7 @@ fn subscribe(
     topic.subscribe(options).map_err(|error| failed(shape, &error))
 }
 
-/// Only samples of one instance, or of all where the index is 0.
+/// Restricts a subscription to one instance, or to none if the index is 0.
 pub(crate) fn of_instance(options: Subscribe, shape: &Shape, index: i32) -> Subscribe {
     if shape.topic().indexed() && index != 0 { options.keys([shape.key(index)]) } else { options }
 }

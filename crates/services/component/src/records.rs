@@ -1,5 +1,4 @@
-//! The records of our own topics beside a component's: its lease, what is asked of it besides
-//! commands, and the audit.
+//! The records of our own topics beside a component's: its lease, control requests, and the audit.
 //!
 //! | topic | record | quality of service |
 //! | --- | --- | --- |
@@ -18,9 +17,9 @@ use helio_core::schema::build::{TypeSpec, enumeration, long};
 use helio_core::{Qos, Tai};
 use serde::{Deserialize, Serialize};
 
-/// For how long a component counts as there after it last said so. Longer than any pause of a
-/// healthy process, shorter than an operator's patience.
-pub const LEASE: Duration = Duration::from_secs(5);
+/// How long a lease stays valid after its last renewal. Longer than any pause of a healthy process,
+/// and short enough for an operator to wait.
+pub const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An instant: nanoseconds of TAI since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -45,27 +44,27 @@ impl HasSchema for TaiNanos {
     }
 }
 
-/// Who is the one live instance of a component.
+/// The live instance of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRecord {
     /// The component's name.
     pub component: String,
-    /// Its index; 0 where it is not indexed.
+    /// Its index; 0 if it is not indexed.
     pub index: i32,
     /// Its `private_identity`.
     pub identity: String,
-    /// The machine that it runs on.
+    /// The name of its host.
     pub host: String,
-    /// The number of its process there.
+    /// Its process number.
     pub pid: i32,
     /// When it took the lease.
     pub started: TaiNanos,
-    /// What it is made with, and of which version.
+    /// The middleware and its version.
     pub software: String,
-    /// The version of its interface, where it is known.
+    /// The version of its interface, if known.
     pub interface: String,
-    /// The commands of its interface, so that a caller of another release is told at once which of
-    /// its own it does not have.
+    /// The commands of its interface, so that callers of another release learn at once which of
+    /// their commands it lacks.
     pub commands: Vec<String>,
 }
 
@@ -87,23 +86,23 @@ impl LeaseRecord {
     pub fn qos() -> Qos {
         Qos {
             ownership: Ownership::Exclusive,
-            liveliness: Liveliness::Lease(LEASE),
+            liveliness: Liveliness::Lease(LEASE_TIMEOUT),
             ..Qos::telemetry()
         }
     }
 }
 
-/// What is asked on the topic `control`.
+/// The action of a control request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlAction {
-    /// Cancel a command that waits or runs.
+    /// Cancel a queued or running command.
     Cancel,
-    /// Say whether a command would be run.
+    /// Report whether a command would run.
     Validate,
-    /// Take no commands but this caller's, for a while.
+    /// Refuse the commands of other callers for a limited time.
     Lock,
-    /// Take commands of all callers again.
+    /// Accept commands of all callers again.
     Unlock,
 }
 
@@ -113,13 +112,13 @@ impl HasSchema for ControlAction {
     }
 }
 
-/// What is asked of a component besides commands. Answered like a command.
+/// A control request. It is answered like a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ControlRecord {
-    /// The instance; 0 where the component is not indexed.
+    /// The instance; 0 if the component is not indexed.
     #[serde(rename = "salIndex")]
     pub index: i32,
-    /// What is asked.
+    /// The action.
     pub action: ControlAction,
     /// The short name of the command to validate or to cancel.
     pub command: String,
@@ -127,14 +126,14 @@ pub struct ControlRecord {
     pub target: i32,
     /// How long to lock, in seconds.
     pub seconds: f64,
-    /// The command to validate, encoded as on its own topic.
+    /// The command to validate, encoded as in its own topic.
     pub payload: Vec<u8>,
     /// The number that the answer carries.
     #[serde(rename = "seqNum")]
     pub seq_num: i32,
-    /// Who asks: a component's name or user@host.
+    /// The sender: a component's name, or user@host.
     pub identity: String,
-    /// The process that asks.
+    /// The sending process.
     pub origin: i32,
 }
 
@@ -164,11 +163,11 @@ impl ControlRecord {
     }
 }
 
-/// When in a command's life a record of the audit is made.
+/// The point in a command's life at which an audit record is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditPhase {
-    /// It was taken, and runs or waits.
+    /// Accepted: it runs, or is queued.
     Received,
     /// It ended.
     Finished,
@@ -180,35 +179,35 @@ impl HasSchema for AuditPhase {
     }
 }
 
-/// What was asked of a component, and what became of it.
+/// A command or control request, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// When.
+    /// The time of the record.
     pub time: TaiNanos,
     /// The component's name.
     pub component: String,
-    /// Its index; 0 where it is not indexed.
+    /// Its index; 0 if it is not indexed.
     pub index: i32,
-    /// The command's short name, or what was asked on the topic `control`.
+    /// The command's short name, or the control request.
     pub command: String,
     /// The command's `private_seqNum`.
     #[serde(rename = "seqNum")]
     pub seq_num: i32,
-    /// Who asked.
+    /// The caller.
     pub caller: String,
     /// The command's `private_identity`.
     pub identity: String,
     /// The command's `private_origin`.
     pub origin: i32,
-    /// When in the command's life.
+    /// The point in the command's life.
     pub phase: AuditPhase,
-    /// The code that the caller was told; 0 when it was just received.
+    /// The acknowledgement's code; 0 for a command that was just received.
     pub ack: i32,
-    /// The component's own error code; 0 for none.
+    /// The component's error code; 0 for none.
     pub error: i32,
-    /// The text that the caller was told.
+    /// The acknowledgement's text.
     pub result: String,
-    /// Time since it was received, in seconds.
+    /// The time since it was received, in seconds.
     pub duration: f64,
     /// The command's public fields as JSON.
     pub arguments: String,
@@ -250,9 +249,46 @@ mod tests {
     use super::*;
     use helio_core::Codec;
 
+    /// Peers of other releases read these: a file has the record as JSON, its schema, and the
+    /// record's bytes in hexadecimal.
+    #[track_caller]
+    fn golden<T>(record: &T, file: &str)
+    where
+        T: HasSchema + Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug,
+    {
+        let mut lines = file.lines();
+        let mut line = || lines.next().unwrap_or_default();
+        let json = line();
+        assert_eq!(serde_json::to_string(record).unwrap(), json);
+        assert_eq!(serde_json::from_str::<T>(json).unwrap(), *record);
+        assert_eq!(T::schema().unwrap().to_json().to_string(), line());
+        let codec = Codec::new(&T::schema().unwrap());
+        let mut encoded = Vec::new();
+        codec.serialize(record, &mut encoded).unwrap();
+        let hex: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, line());
+        assert_eq!(codec.deserialize::<T>(&encoded).unwrap(), *record);
+    }
+
     #[test]
-    fn records_are_read_as_they_were_written() {
-        let control = ControlRecord {
+    fn leases_keep_their_names() {
+        let record = LeaseRecord {
+            component: "Cam".into(),
+            index: 1,
+            identity: "Cam:1".into(),
+            host: "h".into(),
+            pid: 2,
+            started: TaiNanos(3),
+            software: "s".into(),
+            interface: "i".into(),
+            commands: vec!["go".into()],
+        };
+        golden(&record, include_str!("../tests/golden/lease.txt"));
+    }
+
+    #[test]
+    fn requests_on_control_keep_their_names() {
+        let record = ControlRecord {
             index: 2,
             action: ControlAction::Validate,
             command: "move".into(),
@@ -263,11 +299,32 @@ mod tests {
             identity: "a@b".into(),
             origin: 9,
         };
-        let codec = Codec::new(&ControlRecord::schema().unwrap());
-        let mut bytes = Vec::new();
-        codec.serialize(&control, &mut bytes).unwrap();
-        assert_eq!(codec.deserialize::<ControlRecord>(&bytes).unwrap(), control);
-        assert_eq!(AuditRecord::schema().unwrap().fields().len(), 14);
-        assert_eq!(LeaseRecord::schema().unwrap().name(), Some("helio.component.Lease"));
+        golden(&record, include_str!("../tests/golden/control.txt"));
+        use ControlAction::{Cancel, Lock, Unlock, Validate};
+        let actions = serde_json::to_string(&[Cancel, Validate, Lock, Unlock]).unwrap();
+        assert_eq!(actions, r#"["cancel","validate","lock","unlock"]"#);
+    }
+
+    #[test]
+    fn records_of_the_audit_keep_their_names() {
+        let record = AuditRecord {
+            time: TaiNanos(1),
+            component: "Cam".into(),
+            index: 1,
+            command: "go".into(),
+            seq_num: 2,
+            caller: "a@b".into(),
+            identity: "i".into(),
+            origin: 3,
+            phase: AuditPhase::Finished,
+            ack: 303,
+            error: 4,
+            result: "Done".into(),
+            duration: 0.5,
+            arguments: "{}".into(),
+        };
+        golden(&record, include_str!("../tests/golden/audit.txt"));
+        let phases = serde_json::to_string(&[AuditPhase::Received, AuditPhase::Finished]).unwrap();
+        assert_eq!(phases, r#"["received","finished"]"#);
     }
 }

@@ -1,58 +1,58 @@
-//! One sample of a component's topic on its way to the bus: waited for, or not.
+//! Sending one sample of a component's topic, with or without waiting for its receipt.
 //!
-//! Who is fenced though the lease is held takes the topic back, once a sample: between a look at
-//! the lease and the opening of a topic an instance that was replaced may have taken it.
+//! A fenced writer whose lease is held reclaims the topic, once per sample. A replaced instance may
+//! have taken it between its check of the lease and its opening of the topic.
 
 use std::time::Duration;
 
 use helio_bus::{
-    Message, PublishError, Publisher, Publishing, Receipt, TopicError, TransportError,
+    Message, PendingPublish, PublishError, Publisher, Receipt, TopicError, TransportError,
 };
 
-use crate::ahead::{Ahead, Held};
 use crate::lease::WeakLease;
+use crate::pipelining::{InFlight, InFlightError};
 
-/// How long what went ahead holds up what comes next: as long as a publish waits for a lock whose
+/// How long the next sample waits for those in flight: as long as a publish waits for a lock whose
 /// holder is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a sample was not published.
 #[derive(Debug)]
-pub(crate) enum NotSent {
-    /// Because of those that went ahead.
-    Held(Held),
-    /// The bus did not take it.
+pub(crate) enum SendError {
+    /// Because of the samples in flight.
+    InFlight(InFlightError),
+    /// The bus did not accept it.
     Failed(PublishError),
 }
 
-impl From<PublishError> for NotSent {
+impl From<PublishError> for SendError {
     fn from(error: PublishError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Held> for NotSent {
-    fn from(held: Held) -> Self {
-        Self::Held(held)
+impl From<InFlightError> for SendError {
+    fn from(error: InFlightError) -> Self {
+        Self::InFlight(error)
     }
 }
 
-/// What became of a sample that must not be waited for.
+/// The result of a send that must not block.
 #[derive(Debug)]
-pub(crate) enum Tried {
-    /// It is published, or need not be.
+pub(crate) enum TrySend {
+    /// Published, or nothing to publish.
     Done,
-    /// The transport has it; whether it arrives is told later.
-    Underway(Publishing),
-    /// Somebody would have to be waited for, or a file opened. Nothing was done.
-    HeldUp,
+    /// The transport has it; the receipt is pending.
+    Pending(PendingPublish),
+    /// It would have to wait for another thread or process, or open a file. Nothing was done.
+    WouldBlock,
 }
 
-/// Publishes, and waits for that. `publisher` is opened anew where it was fenced.
+/// Publishes and waits for the receipt. A fenced `publisher` is reopened.
 ///
 /// # Errors
-/// What the bus says; [`TransportError::Fenced`] also where the topic is not this instance's to
-/// take back, or could not be opened.
+/// The bus's error; [`TransportError::Fenced`] also if the topic may not be reclaimed or cannot be
+/// opened.
 pub(crate) fn send(
     publisher: &mut Option<Publisher>,
     lease: Option<&WeakLease>,
@@ -61,53 +61,58 @@ pub(crate) fn send(
 ) -> Result<Receipt, PublishError> {
     let Some(open) = publisher else { return Err(TransportError::Closed.into()) };
     match open.publish(message).wait() {
-        Err(error) if is_fenced(&error) => send_again(publisher, lease, reopen, (message, error)),
+        Err(error) if is_fenced(&error) => resend(publisher, lease, reopen, message, error),
         published => published,
     }
 }
 
-/// Publishes without waiting for the receipt, unless it has come already; the same otherwise.
+/// Publishes without waiting for the receipt, unless it has already arrived; otherwise like
+/// [`send`].
 ///
 /// # Errors
-/// [`NotSent`]: the same, and what did not arrive of those that went before. This one was not
-/// published then.
-pub(crate) fn send_ahead(
-    (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
+/// [`SendError`], also for lost samples before this one. This one was not published then.
+pub(crate) fn send_pipelined(
+    publisher: &mut Option<Publisher>,
+    in_flight: &mut InFlight,
     lease: Option<&WeakLease>,
     reopen: impl FnOnce() -> Result<Publisher, TopicError>,
     message: Message<'_>,
-) -> Result<Option<Receipt>, NotSent> {
-    let Some(open) = publisher else { return Err(NotSent::Failed(TransportError::Closed.into())) };
-    let lost = match go(open, ahead, message) {
-        Err(NotSent::Failed(error)) if is_fenced(&error) => match ahead.wait(PATIENCE) {
-            Ok(()) => {
-                return Ok(send_again(publisher, lease, reopen, (message, error)).map(Some)?);
+) -> Result<Option<Receipt>, SendError> {
+    let Some(open) = publisher else {
+        return Err(SendError::Failed(TransportError::Closed.into()));
+    };
+    let lost = match publish_in_flight(open, in_flight, message) {
+        Err(SendError::Failed(error)) if is_fenced(&error) => {
+            match in_flight.wait(IN_FLIGHT_TIMEOUT) {
+                Ok(()) => {
+                    return Ok(resend(publisher, lease, reopen, message, error).map(Some)?);
+                }
+                Err(lost) => lost,
             }
-            Err(lost) => lost,
-        },
-        // What is under way is fenced as well.
-        Err(NotSent::Held(Held::Lost(lost))) if is_fenced(&lost.source) => {
-            lost.and(ahead.wait(PATIENCE))
+        }
+        // The samples in flight are fenced as well.
+        Err(SendError::InFlight(InFlightError::Lost(lost))) if is_fenced(&lost.source) => {
+            lost.and(in_flight.wait(IN_FLIGHT_TIMEOUT))
         }
         gone => return gone,
     };
-    // What was lost is told before anything new goes; that goes by the topic as it is taken back.
-    take_back(publisher, lease, reopen);
-    Err(Held::Lost(lost).into())
+    // Lost samples are reported before a new one is sent; the next one uses the reclaimed topic.
+    reclaim(publisher, lease, reopen);
+    Err(InFlightError::Lost(lost).into())
 }
 
-/// Publishes behind those that went ahead.
-fn go(
+/// Publishes after the samples in flight.
+fn publish_in_flight(
     open: &Publisher,
-    ahead: &mut Ahead,
+    in_flight: &mut InFlight,
     message: Message<'_>,
-) -> Result<Option<Receipt>, NotSent> {
-    ahead.make_room(PATIENCE)?;
-    match ahead.add(open.publish(message)) {
-        // What is under way has the queue: it was not there without those before it.
-        Err(PublishError::Full { .. } | PublishError::Dropped { .. }) if !ahead.is_empty() => {
-            ahead.wait(PATIENCE).map_err(Held::Lost)?;
-            Ok(ahead.add(open.publish(message))?)
+) -> Result<Option<Receipt>, SendError> {
+    in_flight.make_room(IN_FLIGHT_TIMEOUT)?;
+    match in_flight.add(open.publish(message)) {
+        // The samples in flight fill the queue.
+        Err(PublishError::Full { .. } | PublishError::Dropped { .. }) if !in_flight.is_empty() => {
+            in_flight.wait(IN_FLIGHT_TIMEOUT).map_err(InFlightError::Lost)?;
+            Ok(in_flight.add(open.publish(message))?)
         }
         added => Ok(added?),
     }
@@ -117,20 +122,21 @@ fn is_fenced(error: &PublishError) -> bool {
     matches!(error, PublishError::Transport(TransportError::Fenced { .. }))
 }
 
-fn send_again(
+fn resend(
     publisher: &mut Option<Publisher>,
     lease: Option<&WeakLease>,
     reopen: impl FnOnce() -> Result<Publisher, TopicError>,
-    (message, fenced): (Message<'_>, PublishError),
+    message: Message<'_>,
+    fenced: PublishError,
 ) -> Result<Receipt, PublishError> {
-    match take_back(publisher, lease, reopen) {
+    match reclaim(publisher, lease, reopen) {
         Some(again) => again.publish(message).wait(),
         None => Err(fenced),
     }
 }
 
-/// Opens a topic anew, where it is this instance's to take back.
-fn take_back<'a>(
+/// Reopens a topic if this instance may reclaim it.
+fn reclaim<'a>(
     publisher: &'a mut Option<Publisher>,
     lease: Option<&WeakLease>,
     reopen: impl FnOnce() -> Result<Publisher, TopicError>,
@@ -138,27 +144,27 @@ fn take_back<'a>(
     if lease.is_none_or(|lease| lease.refusal().is_some()) {
         return None;
     }
-    // Publishers of one bus share a writer: it goes with the last of them.
+    // Publishers of one bus share a writer, which is closed with the last of them.
     drop(publisher.take());
     *publisher = reopen().ok();
     publisher.as_ref()
 }
 
-/// Publishes without waiting for anybody. Who is fenced is held up: to open anew takes its time.
+/// Publishes without blocking. A fenced writer would block, because reopening takes time.
 ///
 /// # Errors
-/// What the bus says.
+/// The bus's error.
 pub(crate) fn try_send(
     publisher: Option<&Publisher>,
     message: Message<'_>,
-) -> Result<Tried, PublishError> {
+) -> Result<TrySend, PublishError> {
     let Some(publishing) = publisher.and_then(|open| open.try_publish(message)) else {
-        return Ok(Tried::HeldUp);
+        return Ok(TrySend::WouldBlock);
     };
     match publishing.outcome() {
-        None => Ok(Tried::Underway(publishing)),
-        Some(Ok(_)) => Ok(Tried::Done),
-        Some(Err(error)) if is_fenced(&error) => Ok(Tried::HeldUp),
+        None => Ok(TrySend::Pending(publishing)),
+        Some(Ok(_)) => Ok(TrySend::Done),
+        Some(Err(error)) if is_fenced(&error) => Ok(TrySend::WouldBlock),
         Some(Err(error)) => Err(error),
     }
 }

@@ -1,16 +1,16 @@
-//! Who sent a sample, whatever else is in it.
+//! The sender of a sample, read from the private fields.
 //!
-//! The private fields are the first ones in every version of an interface, so they can be read
-//! where the others cannot.
+//! The private fields come first in every version of an interface, so they can be read even if the
+//! others cannot.
 
 use helio_core::codec::Reader;
 
-use crate::interface::{Private, Shape};
+use crate::interface::{PrivateField, Shape};
 
-/// What the private fields of a sample say.
+/// The private fields of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sender<'a> {
-    /// 0 where there is none.
+    /// 0 if there is none.
     pub index: i32,
     pub sent_s: f64,
     pub seq_num: i32,
@@ -24,12 +24,12 @@ impl<'a> Sender<'a> {
         Self::read(shape.topic().indexed(), payload)
     }
 
-    /// The same, where it is known whether they begin with `salIndex`.
+    /// Like [`of`](Self::of), if it is known whether they begin with `salIndex`.
     pub(crate) fn read(indexed: bool, payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(payload);
         let index = if indexed { reader.int().ok()? } else { 0 };
         let sent_s = reader.double().ok()?;
-        for _ in Private::RcvStamp as usize..Private::SeqNum as usize {
+        for _ in PrivateField::RcvStamp as usize..PrivateField::SeqNum as usize {
             reader.double().ok()?;
         }
         let seq_num = reader.int().ok()?;

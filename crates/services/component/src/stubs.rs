@@ -1,8 +1,8 @@
 //! Typed Python stubs of a component's interface, for type checkers and editors.
 //!
-//! Constraints. In Python the classes of topics and enumerations are made when they are first used,
-//! so no checker can see them. The stub says what they are: the names of enumerations and their
-//! members are those that the package makes, and its text passes `mypy --strict`.
+//! Constraints. Python creates the classes of topics and enumerations on first use, so no checker
+//! can see them. The stub describes them: enumerations and their members have the names that the
+//! package creates, and the text passes `mypy --strict`.
 //!
 //! Format. Enumerations as `IntEnum` classes; a class of values for each topic, `CmdTrackTarget`
 //! for `cmd_trackTarget`; then `<Component>Remote` and `<Component>Component` with all attributes.
@@ -15,8 +15,8 @@ use helio_core::SchemaError;
 use helio_core::sal::{Component, Enumeration, Field, Topic, TopicKind};
 use helio_core::schema::{NodeId, Schema, Type};
 
-/// The private fields that every topic begins with, and their types.
-const PRIVATE: [(&str, &str); 8] = [
+/// The private fields at the start of every topic, and their types.
+const PRIVATE_FIELDS: [(&str, &str); 8] = [
     ("private_sndStamp", "float"),
     ("private_rcvStamp", "float"),
     ("private_efdStamp", "float"),
@@ -38,7 +38,7 @@ const KEYWORDS: [&str; 35] = [
 /// A Python stub (the text of a `.pyi` file) of a component's interface.
 ///
 /// # Errors
-/// [`SchemaError`] where a topic has no schema.
+/// [`SchemaError`] if a topic has no schema.
 pub fn python_stub(component: &Component) -> Result<String, SchemaError> {
     let enumerations = Enumerations::of(component);
     let mut classes = String::new();
@@ -77,14 +77,14 @@ fn header(component: &Component, data: &str) -> String {
     out
 }
 
-/// The enumerations of a component, by the names that the package gives them.
+/// The enumerations of a component, by their names in the package.
 struct Enumerations {
     known: Vec<(String, Arc<Enumeration>)>,
     names: HashMap<String, usize>,
 }
 
 impl Enumerations {
-    /// Those of the sets first, then those that fields alone have. The first of a name counts.
+    /// Enumerations of the sets first, then those of single fields. The first one of a name counts.
     fn of(component: &Component) -> Self {
         let mut all = Self { known: Vec::new(), names: HashMap::new() };
         for enumeration in component.enumerations() {
@@ -108,7 +108,7 @@ impl Enumerations {
         }
     }
 
-    /// The class of a field's values, where it has one: what the package gives a scalar.
+    /// The class of a field's scalar values, if it has one.
     fn class_of(&self, topic: &Topic, field: &Field) -> Option<String> {
         if topic.name() == "summaryState" && &*field.name == "summaryState" {
             return Some("heliograph.State".to_owned());
@@ -116,7 +116,7 @@ impl Enumerations {
         let enumeration = field.enumeration.as_ref().filter(|_| field.count == 1)?;
         let name = enumeration_name(topic, field, enumeration);
         let known = self.names.get(&name).map(|place| &self.known[*place].1)?;
-        // Another one of the same name is a class without a name here; its members are integers.
+        // Another enumeration of the same name has no name here; its members are integers.
         Some(if known.labels == enumeration.labels { name } else { "enum.IntEnum".to_owned() })
     }
 
@@ -127,7 +127,7 @@ impl Enumerations {
                 _ = writeln!(out, "    {} = {value}", member(label));
             }
         }
-        // In a class the name would stand for the attribute.
+        // Inside a class, the name would refer to the attribute.
         out.push_str("\n\n");
         for (name, _) in &self.known {
             _ = writeln!(out, "_the_{name} = {name}");
@@ -142,7 +142,7 @@ impl Enumerations {
     }
 }
 
-/// The name that an enumeration has in the interface, else the topic's and the field's.
+/// The enumeration's name in the interface, otherwise the topic's and the field's.
 fn enumeration_name(topic: &Topic, field: &Field, enumeration: &Enumeration) -> String {
     match enumeration.class.as_str() {
         "" => format!("{}_{}", capital(topic.name()), field.name),
@@ -150,7 +150,7 @@ fn enumeration_name(topic: &Topic, field: &Field, enumeration: &Enumeration) -> 
     }
 }
 
-/// A label as the package makes it a member's name.
+/// A label as a member's name in the package.
 fn member(label: &str) -> String {
     let mut name = label.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "_");
     if name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -165,7 +165,7 @@ fn member(label: &str) -> String {
     name
 }
 
-/// A name with its first letter as a capital.
+/// A name with a capital first letter.
 fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters
@@ -179,13 +179,13 @@ fn class_name(topic: &Topic) -> String {
     format!("{}{}", capital(prefix), capital(topic.name()))
 }
 
-/// What all values of the component's topics have.
+/// The private fields of all topics of the component.
 fn private_class(indexed: bool, out: &mut String) {
     out.push_str("\n\nclass _Data(heliograph.TopicData):\n");
     if indexed {
         out.push_str("    salIndex: int\n");
     }
-    for (name, kind) in PRIVATE {
+    for (name, kind) in PRIVATE_FIELDS {
         _ = writeln!(out, "    {name}: {kind}");
     }
 }
@@ -199,7 +199,7 @@ fn data_class(topic: &Topic, schema: &Schema, enumerations: &Enumerations, out: 
         let kind = python_type(schema, of.kind);
         let class = enumerations.class_of(topic, field);
         if !is_speakable(&field.name) {
-            // Reached by getattr alone.
+            // Accessible only by getattr.
             _ = writeln!(out, "    # {}: {}", field.name, class.unwrap_or(kind));
             continue;
         }
@@ -211,7 +211,7 @@ fn data_class(topic: &Topic, schema: &Schema, enumerations: &Enumerations, out: 
     _ = writeln!(out, "    def __init__(self{keywords}{arguments}) -> None: ...");
 }
 
-/// What a field is, with its units and length.
+/// The description of a field, with its units and length.
 fn description(field: &Field) -> String {
     let mut text = field.description.to_string();
     let length = (field.count > 1).then(|| format!("{} elements", field.count));
@@ -223,19 +223,19 @@ fn description(field: &Field) -> String {
     text
 }
 
-/// Text that can stand between triple quotes on one line.
+/// Text for a one-line docstring.
 fn docstring(text: &str, else_text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = if words.is_empty() { else_text.to_owned() } else { words.join(" ") };
     text.replace('\\', "\\\\").replace('"', "'")
 }
 
-/// Whether a field's name can be written as an attribute, and hides no type that is used here.
+/// Whether a field's name is a valid attribute and hides no type that is used here.
 fn is_speakable(name: &str) -> bool {
     !KEYWORDS.contains(&name) && !["bool", "bytes", "float", "int", "str"].contains(&name)
 }
 
-/// What a value of the type is in Python once decoded.
+/// The Python type of a decoded value.
 fn python_type(schema: &Schema, id: NodeId) -> String {
     let node = schema.node(id);
     if node.logical.is_some() {
@@ -262,7 +262,7 @@ fn python_type(schema: &Schema, id: NodeId) -> String {
     }
 }
 
-/// The elements of an array that numpy holds.
+/// The element type of an array that numpy holds.
 fn numpy_type(items: &Type) -> Option<&'static str> {
     Some(match items {
         Type::Boolean => "bool_",
@@ -274,7 +274,7 @@ fn numpy_type(items: &Type) -> Option<&'static str> {
     })
 }
 
-/// What a setter takes for a value of that type: sequences too where it is an array.
+/// The types that a setter accepts: for arrays, sequences too.
 fn accepted(kind: &str) -> String {
     match kind.strip_prefix("NDArray[np.").and_then(|rest| rest.strip_suffix(']')) {
         Some("bool_") => format!("{kind} | list[bool]"),
@@ -284,7 +284,7 @@ fn accepted(kind: &str) -> String {
     }
 }
 
-/// Readers, whatever they read; commands and writers have classes of their own below.
+/// Readers of any topic; commands and writers have their own classes below.
 const READER: &str = r#"
 
 class _Read(heliograph.ReadTopic, Generic[_T]):
@@ -300,18 +300,18 @@ class _Read(heliograph.ReadTopic, Generic[_T]):
     def callback(self, call: Callable[[_T], object] | None) -> None: ...
 "#;
 
-/// What may be said of a call beside its command's fields.
+/// The options of a call beside its command's fields.
 const CALL_OPTIONS: &str = "timeout: float | None = None, expiry: float | None = None, \
     key: str | None = None, validate: bool = False, wait_done: bool = True, \
     progress: Callable[[heliograph.Ack], object] | None = None";
 
-/// The same as words: a field of such a name is set by `data` alone.
-const CALL_WORDS: [&str; 6] = ["timeout", "expiry", "key", "validate", "wait_done", "progress"];
+/// Their names: a field of such a name can be set by `data` only.
+const CALL_KEYWORDS: [&str; 6] = ["timeout", "expiry", "key", "validate", "wait_done", "progress"];
 
-/// A command as its caller sees it.
+/// A command on the caller's side.
 fn command_class(topic: &Topic, schema: &Schema, out: &mut String) {
     let class = class_name(topic);
-    let fields = arguments(topic, schema, &CALL_WORDS);
+    let fields = arguments(topic, schema, &CALL_KEYWORDS);
     _ = write!(out, "\n\nclass _{class}Call(heliograph.RemoteCommand):\n    data: {class}\n");
     if fields.is_empty() {
         return;
@@ -324,7 +324,7 @@ fn command_class(topic: &Topic, schema: &Schema, out: &mut String) {
     );
 }
 
-/// An event or telemetry as its component sees it.
+/// An event or telemetry on the component's side.
 fn writer_class(topic: &Topic, schema: &Schema, out: &mut String) {
     let class = class_name(topic);
     let fields = arguments(topic, schema, &["force_output"]);
@@ -342,7 +342,7 @@ fn writer_class(topic: &Topic, schema: &Schema, out: &mut String) {
     );
 }
 
-/// Fields as keyword arguments of which any may be left out, each behind a comma.
+/// Fields as optional keyword arguments, each preceded by a comma.
 fn arguments(topic: &Topic, schema: &Schema, taken: &[&str]) -> String {
     let speakable =
         |field: &&Field| is_speakable(&field.name) && !taken.contains(&field.name.as_ref());
@@ -356,7 +356,7 @@ fn arguments(topic: &Topic, schema: &Schema, taken: &[&str]) -> String {
     arguments
 }
 
-/// The component as others see it, and as itself does.
+/// The component on the caller's side and on its own side.
 fn sides(component: &Component, out: &mut String) {
     let name = component.name();
     let topics = || component.topics().iter().filter(|topic| topic.kind() != TopicKind::Ack);

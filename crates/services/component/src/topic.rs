@@ -23,43 +23,43 @@ pub enum WriteError {
     Open {
         /// The topic.
         topic: String,
-        /// What the bus says.
+        /// The bus's error.
         reason: String,
     },
-    /// The component is not the one live instance of it: what it says would be another's word.
+    /// The component is not the live instance and must not write.
     #[error("{topic} is not {identity}'s to write any more: {reason}; start it again")]
     NotLive {
         /// The topic.
         topic: String,
         /// The component, with its index.
         identity: String,
-        /// What became of its lease.
+        /// The state of its lease.
         reason: &'static str,
     },
-    /// The bus did not take it.
+    /// The bus did not accept the sample.
     #[error("{topic}: {source}")]
     Publish {
         /// The topic.
         topic: String,
-        /// What the bus says.
+        /// The bus's error.
         source: PublishError,
     },
-    /// Earlier samples, which telemetry does not wait for, are not known to have arrived. This is
-    /// told once: what is written next goes out.
+    /// Earlier samples of pipelined telemetry are not known to have arrived. They are reported
+    /// once; the next write publishes again.
     #[error("{count} earlier samples of {topic} did not arrive: {source}")]
     Lost {
         /// The topic.
         topic: String,
-        /// How many.
+        /// Their number.
         count: u64,
-        /// What the bus says of the first of them.
+        /// The bus's error for the first of them.
         source: PublishError,
     },
 }
 
 impl WriteError {
-    /// Whether the bus cannot be reached at the moment, or does not say who has the component's
-    /// lease: it may be written later.
+    /// Whether the failure is temporary: the bus is unreachable, or the component's lease is
+    /// unconfirmed.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         let outage = |source: &PublishError| {
@@ -80,18 +80,18 @@ pub enum TopicReadError {
     Open {
         /// The topic.
         topic: String,
-        /// What the bus says.
+        /// The bus's error.
         reason: String,
     },
-    /// A sample cannot be read with this interface; those behind it can be asked for.
+    /// A sample cannot be decoded with this interface; later samples can still be read.
     #[error("a sample of {topic} cannot be read: {reason}")]
     Undecodable {
         /// The topic.
         topic: String,
-        /// What is wrong, with the field's name.
+        /// The error, with the field's name.
         reason: String,
     },
-    /// Nothing came within the time that was given.
+    /// No sample arrived within the timeout.
     #[error("nothing came on {topic} within the time given")]
     Timeout {
         /// The topic.
@@ -102,7 +102,7 @@ pub enum TopicReadError {
     Bus {
         /// The topic.
         topic: String,
-        /// What the bus says.
+        /// The bus's error.
         source: ReadError,
     },
 }
@@ -119,12 +119,12 @@ pub(crate) fn open(
     bus.topic(producer.cloned().into_iter().fold(spec, TopicSpec::producer))
 }
 
-/// The name of a topic of ours beside a component's own.
+/// The name of one of our own topics beside a component's.
 pub(crate) fn beside(component: &str, segment: &str) -> Result<TopicName, TopicError> {
     Ok(TopicName::new(&format!("{component}/{segment}"))?)
 }
 
-/// The key of an instance's samples: `salIndex` as Avro writes it, where there is one.
+/// The key of an instance's samples: `salIndex` in Avro, if there is one.
 pub(crate) fn key(indexed: bool, index: i32) -> Vec<u8> {
     let mut key = Vec::new();
     if indexed {

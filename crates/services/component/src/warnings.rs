@@ -1,15 +1,15 @@
-//! Where the warnings of a library go: to standard error, until its user says otherwise.
+//! The destination of a library's warnings: standard error, unless its user sets another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Call = Arc<dyn Fn(&str) + Send + Sync>;
+type WarningCallback = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What hears warnings. Cloning shares it.
+/// The function that receives warnings. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Option<Call>>>);
+pub(crate) struct Warnings(Arc<Mutex<Option<WarningCallback>>>);
 
 impl Warnings {
-    /// Has a function called with each warning from now on.
+    /// Sets the function that receives the warnings from now on.
     pub(crate) fn go_to(&self, call: impl Fn(&str) + Send + Sync + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(call));
     }

@@ -1,18 +1,19 @@
-//! Writing a topic: private fields filled in, values remembered, numbers that go on.
+//! Writing a topic: private fields are filled in, values are remembered, sequence numbers continue.
 //!
-//! Constraints. The schema is compiled and its revision code taken once ([`Shape`]); the topic is
-//! opened when it is first written; a write then encodes one record into a buffer that is used
-//! again, and publishes it. One lock a topic keeps the order of the numbers that of the samples.
+//! Constraints. The schema is compiled once, with its revision code ([`Shape`]). The topic is
+//! opened at its first write. Each write encodes one record into a reused buffer and publishes it.
+//! One lock per topic keeps the order of numbers and samples equal.
 //!
-//! Operation. Events are written where a value has changed since the last write (any NaN is any
-//! other, -0 is 0), or when forced; telemetry always. A value that is not set keeps what it was.
+//! Operation. An event is published if a value has changed since the last write (all NaN are equal,
+//! and -0 equals 0), or if it is forced. Telemetry is always published. Fields that are not set
+//! keep their values.
 //!
-//! A component writes only while it holds its lease. To open a topic is to fence whoever wrote it
-//! under the same name before: one that was replaced would silence the instance that lives. And
-//! where that happened all the same the one that holds the lease takes its topic back.
+//! A component writes only while it holds its lease. Opening a topic fences its previous writer of
+//! the same name, so a replaced instance could silence the live one. If that happens nevertheless,
+//! the lease's holder reclaims the topic.
 //!
-//! What the component itself says is first tried without waiting, and is held up where somebody
-//! else writes the topic, or it is not open yet.
+//! The component's own messages are first tried without blocking. They are blocked if another
+//! thread writes the topic or the topic is not open yet.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -26,43 +27,44 @@ use helio_core::sal::TopicKind;
 use helio_core::{HeadersRef, ProducerName, Value};
 use serde_json::Value as Json;
 
-use crate::ahead::{Ahead, Held, Lost, MOST};
 use crate::fields::{FieldError, Fields, same};
-use crate::host;
-use crate::interface::{Private, Shape};
-use crate::lease::{Refusal, WeakLease};
-use crate::send::{NotSent, Tried, send, send_ahead, try_send};
+use crate::interface::{PrivateField, Shape};
+use crate::lease::{WeakLease, WriteRefusal};
+use crate::pipelining::{InFlight, InFlightError, LostSamples, MAX_IN_FLIGHT};
+use crate::process_identity;
+use crate::send::{SendError, TrySend, send, send_pipelined, try_send};
 use crate::sender::Sender;
+use crate::timestamps;
 use crate::topic::{self, WriteError};
 
-/// How long a refusal of a topic is repeated before it is tried again: what is written many times a
-/// second must not look all schemas up each time, and a policy may be another meanwhile.
-const REFUSED: Duration = Duration::from_secs(1);
+/// How long a refusal to open is repeated before opening is retried. Topics that are written many
+/// times a second must not query all schemas each time; the policy may change in between.
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether another still writes a topic that is to be settled.
-const TURN: Duration = Duration::from_millis(1);
+/// How often the end of another thread's write is polled while settling.
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Who writes a topic.
+/// The identity under which a topic is written.
 #[derive(Debug, Clone)]
-pub(crate) struct Author {
+pub(crate) struct WriterIdentity {
     /// `private_identity`.
     pub identity: String,
-    /// `salIndex`; 0 where the component is not indexed.
+    /// `salIndex`; 0 if the component is not indexed.
     pub index: i32,
-    /// Under which name on the bus; the bus's own where it is not given.
+    /// The producer's name on the bus; the bus's own if not given.
     pub producer: Option<ProducerName>,
-    /// The lease of a component; who has none, such as a remote, needs none to write.
+    /// A component's lease; writers without one, such as remotes, need none.
     pub lease: Option<WeakLease>,
 }
 
-/// A topic that is written. Cloning shares it, with the values that it remembers.
+/// A topic for writing. Clones share it and its remembered values.
 #[derive(Clone)]
 pub struct WriteTopic(Arc<Inner>);
 
 struct Inner {
     bus: Bus,
     shape: Arc<Shape>,
-    author: Author,
+    author: WriterIdentity,
     key: Vec<u8>,
     state: Mutex<State>,
 }
@@ -72,53 +74,52 @@ struct State {
     /// The last `private_seqNum`.
     number: i32,
     publisher: Option<Publisher>,
-    /// Of telemetry: what was published, and has no receipt yet.
-    ahead: Ahead,
-    /// Since when the topic does not take this schema, and what it says.
+    /// Pending receipts of telemetry.
+    in_flight: InFlight,
+    /// When the bus refused the topic's schema, and its error.
     refused: Option<(Instant, WriteError)>,
     payload: Vec<u8>,
-    /// Whether readers have the fields as they are, or had before those that were set since.
+    /// Whether readers have the current values, apart from those set since.
     written: bool,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Written {
-    /// Whether it was published; an event whose values did not change is not.
+    /// Whether a sample was published; an unchanged event is not.
     pub published: bool,
-    /// The `private_seqNum` of the newest sample; 0 where there is none yet.
+    /// The `private_seqNum` of the newest sample; 0 if there is none yet.
     pub seq_num: i32,
-    /// When it was made.
+    /// The time of the write.
     pub time: Tai,
-    /// What the bus promises of the sample; `None` where none was published, and of telemetry whose
-    /// receipt is still to come: what becomes of it the next write tells, or
-    /// [`WriteTopic::settle`].
+    /// The receipt; `None` if nothing was published, and for telemetry whose receipt is pending.
+    /// Its failure is reported by the next write, or by [`WriteTopic::settle`].
     pub receipt: Option<Receipt>,
 }
 
-/// What a sample carries beside its fields.
+/// The metadata of a sample beside its fields.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Beside<'a> {
-    /// `private_seqNum`, where it is not the next one: acknowledgements have their command's.
+pub(crate) struct SampleMetadata<'a> {
+    /// `private_seqNum`, if it is not the next number: acknowledgements carry their command's.
     pub seq_num: Option<i32>,
     pub trace: Option<TraceId>,
     pub headers: HeadersRef<'a>,
 }
 
 impl WriteTopic {
-    pub(crate) fn new(bus: &Bus, shape: Arc<Shape>, author: Author) -> Self {
+    pub(crate) fn new(bus: &Bus, shape: Arc<Shape>, author: WriterIdentity) -> Self {
         let key = shape.key(author.index);
         let mut fields = Fields::new(&shape);
         let record = fields.record_mut();
-        record[shape.at(Private::RevCode)] = Value::String(shape.revcode().to_owned());
-        record[shape.at(Private::Identity)] = Value::String(author.identity.clone());
-        record[shape.at(Private::Origin)] = Value::Int(host::origin());
+        record[shape.at(PrivateField::RevCode)] = Value::String(shape.revcode().to_owned());
+        record[shape.at(PrivateField::Identity)] = Value::String(author.identity.clone());
+        record[shape.at(PrivateField::Origin)] = Value::Int(process_identity::origin());
         if shape.topic().indexed() {
             record[0] = Value::Int(author.index);
         }
-        let (publisher, ahead, refused) = (None, Ahead::default(), None);
+        let (publisher, in_flight, refused) = (None, InFlight::default(), None);
         let (number, payload, written) = (0, Vec::new(), false);
-        let state = State { fields, number, publisher, ahead, refused, payload, written };
+        let state = State { fields, number, publisher, in_flight, refused, payload, written };
         let inner = Inner { bus: bus.clone(), shape, author, key, state: Mutex::new(state) };
         Self(Arc::new(inner))
     }
@@ -135,18 +136,18 @@ impl WriteTopic {
         self.state().fields.clone()
     }
 
-    /// Begins a write; nothing happens before [`Update::write`].
+    /// Begins a write; only [`Update::write`] publishes.
     pub fn update(&self) -> Update<'_> {
-        let (values, failed, when) = (Vec::new(), None, When::Changed);
+        let (values, failed, when) = (Vec::new(), None, PublishCondition::Changed);
         Update { topic: self, values, failed, when }
     }
 
-    /// The same as [`update`](Self::update), with a first value.
+    /// Like [`update`](Self::update), with a first value.
     pub fn set(&self, name: &str, value: impl Into<Value>) -> Update<'_> {
         self.update().set(name, value)
     }
 
-    /// Writes what is remembered, whether it changed or not.
+    /// Writes the remembered values.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -154,7 +155,7 @@ impl WriteTopic {
         self.update().force().write()
     }
 
-    /// Who writes it, as the bus tells its readers; the topic is opened for that.
+    /// The producer of this writer, as its readers see it; opens the topic.
     ///
     /// # Errors
     /// [`WriteError::Open`].
@@ -168,24 +169,24 @@ impl WriteTopic {
         })
     }
 
-    /// Waits for the receipts of telemetry that has none yet. Everything else has its own when it
-    /// is written. What is still without one when the time is over is not told of again, and what
-    /// stands in line for room then is given up.
+    /// Waits for the pending receipts of telemetry; other writes have waited for theirs. A receipt
+    /// that is still pending after `timeout` is not reported again, and samples that wait for space
+    /// in a queue are cancelled.
     ///
     /// # Errors
-    /// [`WriteError::Lost`], those without a receipt among them; [`WriteError::Publish`] where
-    /// another thread writes all the time, which then hears of them.
+    /// [`WriteError::Lost`], which counts samples without a receipt too; [`WriteError::Publish`] if
+    /// another thread keeps writing, which then reports them.
     pub fn settle(&self, timeout: Duration) -> Result<(), WriteError> {
         let until = Instant::now() + timeout;
-        let mut ahead = loop {
+        let mut in_flight = loop {
             match self.try_lock() {
-                Some(mut state) => break std::mem::take(&mut state.ahead),
-                None if Instant::now() < until => std::thread::sleep(TURN),
+                Some(mut state) => break std::mem::take(&mut state.in_flight),
+                None if Instant::now() < until => std::thread::sleep(SETTLE_POLL_INTERVAL),
                 None => return Err(self.0.failed(PublishError::Timeout)),
             }
         };
-        // Without the lock: who writes meanwhile is not held up.
-        let settled = ahead.wait(until.saturating_duration_since(Instant::now()));
+        // Without the lock: other writers are not blocked.
+        let settled = in_flight.wait(until.saturating_duration_since(Instant::now()));
         settled.map_err(|lost| self.0.lost(lost))
     }
 
@@ -194,11 +195,11 @@ impl WriteTopic {
         self.0.opened(&mut self.state())
     }
 
-    /// Publishes a whole record of its own, remembering nothing of it.
+    /// Publishes a whole record without remembering it.
     pub(crate) fn publish(
         &self,
         fill: impl FnOnce(&mut Fields),
-        beside: &Beside<'_>,
+        beside: &SampleMetadata<'_>,
     ) -> Result<Written, WriteError> {
         let mut state = self.state();
         self.0.opened(&mut state)?;
@@ -206,13 +207,13 @@ impl WriteTopic {
         self.0.publish(&mut state, beside)
     }
 
-    /// The same without waiting for anybody.
+    /// Like [`publish`](Self::publish), without blocking.
     pub(crate) fn try_publish(
         &self,
         fill: impl FnOnce(&mut Fields),
-        beside: &Beside<'_>,
-    ) -> Result<Tried, WriteError> {
-        let Some(mut state) = self.try_state() else { return Ok(Tried::HeldUp) };
+        beside: &SampleMetadata<'_>,
+    ) -> Result<TrySend, WriteError> {
+        let Some(mut state) = self.try_state() else { return Ok(TrySend::WouldBlock) };
         self.0.live()?;
         fill(&mut state.fields);
         self.0.try_publish(&mut state, beside)
@@ -222,7 +223,7 @@ impl WriteTopic {
     pub(crate) fn encode(
         &self,
         fill: impl FnOnce(&mut Fields),
-        beside: &Beside<'_>,
+        beside: &SampleMetadata<'_>,
     ) -> Result<Vec<u8>, WriteError> {
         let mut state = self.state();
         fill(&mut state.fields);
@@ -231,9 +232,8 @@ impl WriteTopic {
         Ok(state.payload.clone())
     }
 
-    /// Publishes public fields that are encoded already, as of a time, changed or not; nothing is
-    /// remembered of them, and no receipt is waited for. Thousands a second cost little more than
-    /// the bus itself.
+    /// Publishes encoded public fields with a given time, changed or not. Nothing is remembered,
+    /// and no receipt is waited for. Thousands a second cost little more than the bus itself.
     pub(crate) fn write_encoded(&self, public: &[u8], time: Tai) -> Result<(), WriteError> {
         let mut state = self.state();
         let state = &mut *state;
@@ -243,13 +243,13 @@ impl WriteTopic {
         self.0.put_private(&mut state.payload, time, number);
         state.payload.extend_from_slice(public);
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
-        let sent = self.0.send_ahead((&mut state.publisher, &mut state.ahead), message);
+        let sent = self.0.send_pipelined(&mut state.publisher, &mut state.in_flight, message);
         sent.map_err(|error| self.0.not_sent(error))?;
         (state.number, state.written) = (number, true);
         Ok(())
     }
 
-    /// `None` where somebody else has it, or it is yet to be opened.
+    /// `None` if another thread writes it, or it is not open yet.
     fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         self.try_lock().filter(|state| state.publisher.is_some())
     }
@@ -273,25 +273,25 @@ impl std::fmt::Debug for WriteTopic {
     }
 }
 
-/// When a write publishes.
+/// The condition for publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum PublishCondition {
     Changed,
     Always,
 }
 
-/// A write that is being put together: all of its values are taken, or none.
+/// A pending write; it applies all of its values, or none.
 #[must_use = "nothing is written before `write`"]
 #[derive(Debug)]
 pub struct Update<'a> {
     topic: &'a WriteTopic,
     values: Vec<(usize, Value)>,
     failed: Option<FieldError>,
-    when: When,
+    when: PublishCondition,
 }
 
 impl Update<'_> {
-    /// Sets a field, as [`Fields::set`] does; what does not fit is told by [`write`](Self::write).
+    /// Sets a field, like [`Fields::set`]; [`write`](Self::write) returns the errors.
     pub fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
         match self.topic.0.shape.take(name, value.into()) {
             Ok(value) => self.values.push(value),
@@ -300,8 +300,8 @@ impl Update<'_> {
         self
     }
 
-    /// Sets a field to what is so, whatever labels the interface has: for what a component says of
-    /// itself, such as a simulation mode of 0.
+    /// Sets a field without checking its labels, for what a component reports about itself, such as
+    /// a simulation mode of 0.
     pub(crate) fn tell(mut self, name: &str, value: Value) -> Self {
         match self.topic.0.shape.take_any(name, value) {
             Ok(value) => self.values.push(value),
@@ -310,7 +310,7 @@ impl Update<'_> {
         self
     }
 
-    /// Sets a field from JSON, as [`Fields::set_json`] does.
+    /// Sets a field from JSON, like [`Fields::set_json`].
     pub fn set_json(mut self, name: &str, json: &Json) -> Self {
         match self.topic.0.shape.take_json(name, json) {
             Ok(value) => self.values.push(value),
@@ -319,19 +319,19 @@ impl Update<'_> {
         self
     }
 
-    /// Publishes whether anything changed or not.
+    /// Publishes even if no value has changed.
     pub fn force(mut self) -> Self {
-        self.when = When::Always;
+        self.when = PublishCondition::Always;
         self
     }
 
-    /// Takes the values and publishes: events where anything changed or nothing was published
+    /// Applies the values and publishes: events if a value has changed or nothing was published
     /// before, other topics always.
     ///
     /// # Errors
-    /// [`WriteError`]; where a value does not fit, nothing is changed. Telemetry does not wait for
-    /// its receipts where these take their time: that earlier samples did not arrive is an error of
-    /// a later write, [`WriteError::Lost`], which then publishes nothing.
+    /// [`WriteError`]; if a value does not fit, nothing changes. Telemetry does not wait for slow
+    /// receipts: a later write reports earlier lost samples as [`WriteError::Lost`] and then
+    /// publishes nothing.
     pub fn write(self) -> Result<Written, WriteError> {
         let inner = &self.topic.0;
         if let Some(error) = self.failed {
@@ -343,21 +343,21 @@ impl Update<'_> {
             let (seq_num, time) = (state.number, inner.bus.clock().now());
             return Ok(Written { published: false, seq_num, time, receipt: None });
         }
-        inner.publish(&mut state, &Beside::default())
+        inner.publish(&mut state, &SampleMetadata::default())
     }
 
-    /// The same without waiting for anybody.
-    pub(crate) fn try_write(self) -> Result<Tried, WriteError> {
+    /// Like [`write`](Self::write), without blocking.
+    pub(crate) fn try_write(self) -> Result<TrySend, WriteError> {
         let inner = &self.topic.0;
         if let Some(error) = self.failed {
             return Err(error.into());
         }
-        let Some(mut state) = self.topic.try_state() else { return Ok(Tried::HeldUp) };
+        let Some(mut state) = self.topic.try_state() else { return Ok(TrySend::WouldBlock) };
         inner.live()?;
         if !inner.take(&mut state, self.values, self.when) {
-            return Ok(Tried::Done);
+            return Ok(TrySend::Done);
         }
-        inner.try_publish(&mut state, &Beside::default())
+        inner.try_publish(&mut state, &SampleMetadata::default())
     }
 }
 
@@ -368,7 +368,7 @@ impl Inner {
             return Ok(());
         }
         if let Some((when, refusal)) = &state.refused
-            && when.elapsed() < REFUSED
+            && when.elapsed() < OPEN_RETRY_INTERVAL
         {
             return Err(refusal.clone());
         }
@@ -390,23 +390,25 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether this may be written: by a component, only while it is the one live instance for
-    /// sure.
+    /// Checks that this may be written: a component may write only while it is certainly the live
+    /// instance.
     fn live(&self) -> Result<(), WriteError> {
         let Some(refusal) = self.author.lease.as_ref().and_then(WeakLease::refusal) else {
             return Ok(());
         };
         let topic = self.shape.topic().to_string();
         Err(match refusal {
-            Refusal::Over(reason) => {
+            WriteRefusal::Ended(reason) => {
                 WriteError::NotLive { topic, identity: self.author.identity.clone(), reason }
             }
-            Refusal::Unsure(outage) => WriteError::Publish { topic, source: outage.into() },
+            WriteRefusal::Unconfirmed(outage) => {
+                WriteError::Publish { topic, source: outage.into() }
+            }
         })
     }
 
-    /// Remembers values; whether the topic is to be written then.
-    fn take(&self, state: &mut State, values: Vec<(usize, Value)>, when: When) -> bool {
+    /// Remembers values; returns whether to publish.
+    fn take(&self, state: &mut State, values: Vec<(usize, Value)>, when: PublishCondition) -> bool {
         let mut changed = !state.written;
         for (place, value) in values {
             let known = &mut state.fields.record_mut()[place];
@@ -414,37 +416,45 @@ impl Inner {
             *known = value;
         }
         let event = self.shape.topic().kind() == TopicKind::Event;
-        changed || !event || when == When::Always
+        changed || !event || when == PublishCondition::Always
     }
 
-    /// Telemetry is not waited for: the next sample is worth more than knowing of this one.
+    /// Telemetry does not wait: the next sample is worth more than this one's receipt.
     fn send(
         &self,
-        (publisher, ahead): (&mut Option<Publisher>, &mut Ahead),
+        publisher: &mut Option<Publisher>,
+        in_flight: &mut InFlight,
         message: Message<'_>,
-    ) -> Result<Option<Receipt>, NotSent> {
+    ) -> Result<Option<Receipt>, SendError> {
         if self.shape.topic().kind() == TopicKind::Telemetry {
-            return self.send_ahead((publisher, ahead), message);
+            return self.send_pipelined(publisher, in_flight, message);
         }
         Ok(send(publisher, self.author.lease.as_ref(), || self.reopened(), message).map(Some)?)
     }
 
-    fn send_ahead(
+    fn send_pipelined(
         &self,
-        to: (&mut Option<Publisher>, &mut Ahead),
+        publisher: &mut Option<Publisher>,
+        in_flight: &mut InFlight,
         message: Message<'_>,
-    ) -> Result<Option<Receipt>, NotSent> {
-        send_ahead(to, self.author.lease.as_ref(), || self.reopened(), message)
+    ) -> Result<Option<Receipt>, SendError> {
+        send_pipelined(
+            publisher,
+            in_flight,
+            self.author.lease.as_ref(),
+            || self.reopened(),
+            message,
+        )
     }
 
     fn reopened(&self) -> Result<Publisher, TopicError> {
         topic::open(&self.bus, &self.shape, self.author.producer.as_ref())?.publisher()
     }
 
-    /// The number of the newest sample of this component: its own numbers go on after a restart.
-    /// Where it cannot be read they begin anew, which is what SAL's components do.
+    /// The number of this component's newest sample: its numbers continue after a restart. If it
+    /// cannot be read, they restart, as those of SAL's components do.
     fn last_number(&self, topic: &helio_bus::Topic) -> Option<i32> {
-        // As it was written: numbers go on behind those of a release that cannot be read otherwise.
+        // As written: numbers continue even behind samples of an unreadable release.
         let newest = Subscribe::from(Start::Last(1)).keys([&self.key]).as_written();
         let mut samples = topic.subscribe(newest).ok()?;
         let mut last = None;
@@ -457,38 +467,55 @@ impl Inner {
         last
     }
 
-    fn publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Written, WriteError> {
+    fn publish(
+        &self,
+        state: &mut State,
+        beside: &SampleMetadata<'_>,
+    ) -> Result<Written, WriteError> {
         let (time, number) = self.prepare(state, beside)?;
         let message = self.message(&state.payload, time, beside);
-        let sent = self.send((&mut state.publisher, &mut state.ahead), message);
+        let sent = self.send(&mut state.publisher, &mut state.in_flight, message);
         let receipt = sent.map_err(|error| self.not_sent(error))?;
         (state.number, state.written) = (number, true);
         Ok(Written { published: true, seq_num: number, time, receipt })
     }
 
-    fn try_publish(&self, state: &mut State, beside: &Beside<'_>) -> Result<Tried, WriteError> {
+    fn try_publish(
+        &self,
+        state: &mut State,
+        beside: &SampleMetadata<'_>,
+    ) -> Result<TrySend, WriteError> {
         let (time, number) = self.prepare(state, beside)?;
         let message = self.message(&state.payload, time, beside);
         let tried = try_send(state.publisher.as_ref(), message);
         let tried = tried.map_err(|source| self.failed(source))?;
-        if !matches!(tried, Tried::HeldUp) {
-            // What is under way counts as written. Who hears that it did not arrive forces it.
+        if !matches!(tried, TrySend::WouldBlock) {
+            // A pending sample counts as written. If it did not arrive, the caller forces it.
             (state.number, state.written) = (number, true);
         }
         Ok(tried)
     }
 
-    /// Encodes the record that is published next; when it is of, and its number.
-    fn prepare(&self, state: &mut State, beside: &Beside<'_>) -> Result<(Tai, i32), WriteError> {
+    /// Encodes the next record; returns its time and number.
+    fn prepare(
+        &self,
+        state: &mut State,
+        beside: &SampleMetadata<'_>,
+    ) -> Result<(Tai, i32), WriteError> {
         let time = self.bus.clock().now();
         let number = beside.seq_num.unwrap_or_else(|| next(state.number));
-        // Where it fails nobody knows what readers have: the next write is no repetition.
+        // After a failure, readers' values are unknown: the next write is not a repetition.
         state.written = false;
         self.encode(state, time, number)?;
         Ok((time, number))
     }
 
-    fn message<'a>(&'a self, payload: &'a [u8], time: Tai, beside: &Beside<'a>) -> Message<'a> {
+    fn message<'a>(
+        &'a self,
+        payload: &'a [u8],
+        time: Tai,
+        beside: &SampleMetadata<'a>,
+    ) -> Message<'a> {
         let message = Message::new(payload).key(&self.key).time(time).headers(beside.headers);
         match beside.trace {
             Some(trace) => message.trace(trace),
@@ -500,17 +527,17 @@ impl Inner {
         WriteError::Publish { topic: self.shape.topic().to_string(), source }
     }
 
-    fn lost(&self, Lost { count, source }: Lost) -> WriteError {
+    fn lost(&self, LostSamples { count, source }: LostSamples) -> WriteError {
         WriteError::Lost { topic: self.shape.topic().to_string(), count, source }
     }
 
-    fn not_sent(&self, error: NotSent) -> WriteError {
+    fn not_sent(&self, error: SendError) -> WriteError {
         let transport = || self.bus.capabilities().transport.clone();
         match error {
-            NotSent::Failed(source) => self.failed(source),
-            NotSent::Held(Held::Lost(lost)) => self.lost(lost),
-            NotSent::Held(Held::Full) => {
-                self.failed(PublishError::Full { transport: transport(), queued: MOST })
+            SendError::Failed(source) => self.failed(source),
+            SendError::InFlight(InFlightError::Lost(lost)) => self.lost(lost),
+            SendError::InFlight(InFlightError::Full) => {
+                self.failed(PublishError::Full { transport: transport(), queued: MAX_IN_FLIGHT })
             }
         }
     }
@@ -518,7 +545,7 @@ impl Inner {
     fn encode(&self, state: &mut State, time: Tai, number: i32) -> Result<(), WriteError> {
         self.stamp(state.fields.record_mut(), time, number);
         state.payload.clear();
-        // The record is lent to a value for as long as it is encoded.
+        // A value borrows the record while it is encoded.
         let record = Value::Record(std::mem::take(state.fields.record_mut()));
         let encoded = self.shape.codec().encode(&record, &mut state.payload);
         if let Value::Record(record) = record {
@@ -528,9 +555,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Appends the private fields as Avro: what [`stamp`](Self::stamp) sets, and who writes.
+    /// Appends the private fields in Avro: those that [`stamp`](Self::stamp) sets, and the writer's
+    /// identity.
     fn put_private(&self, out: &mut Vec<u8>, time: Tai, number: i32) {
-        let (tai, utc) = host::stamps(time);
+        let (tai, utc) = timestamps::stamps(time);
         if self.shape.topic().indexed() {
             wire::put_long(out, self.author.index.into());
         }
@@ -540,20 +568,20 @@ impl Inner {
         wire::put_long(out, number.into());
         wire::put_bytes(out, self.shape.revcode().as_bytes());
         wire::put_bytes(out, self.author.identity.as_bytes());
-        wire::put_long(out, host::origin().into());
+        wire::put_long(out, process_identity::origin().into());
     }
 
     fn stamp(&self, record: &mut [Value], time: Tai, number: i32) {
-        let (tai, utc) = host::stamps(time);
+        let (tai, utc) = timestamps::stamps(time);
         let shape = &self.shape;
-        record[shape.at(Private::SndStamp)] = Value::Double(tai);
-        record[shape.at(Private::EfdStamp)] = Value::Double(utc);
-        record[shape.at(Private::KafkaStamp)] = Value::Double(tai);
-        record[shape.at(Private::SeqNum)] = Value::Int(number);
+        record[shape.at(PrivateField::SndStamp)] = Value::Double(tai);
+        record[shape.at(PrivateField::EfdStamp)] = Value::Double(utc);
+        record[shape.at(PrivateField::KafkaStamp)] = Value::Double(tai);
+        record[shape.at(PrivateField::SeqNum)] = Value::Int(number);
     }
 }
 
-/// The number after another: SAL's are 1 to 2^31 - 1, and begin again.
+/// The next number: SAL's are 1 to 2^31 - 1, and wrap.
 pub(crate) fn next(number: i32) -> i32 {
     if number <= 0 || number == i32::MAX { 1 } else { number + 1 }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use helio_core::Tai;
-use helio_logging::{Key, Level, MAX_PACKET_BYTES, MAX_RECORDS, Outline, Packet};
+use helio_logging::{IndexTerm, Level, MAX_PACKET_BYTES, MAX_RECORDS, Outline, Packet};
 
 use crate::builder::Raw;
 use crate::bytes::{Bytes, put_text, put_varint, unzigzag, zigzag};
@@ -243,7 +243,7 @@ impl Outline for Head {
         (self.entry.first, self.entry.last)
     }
 
-    fn may_have(&self, key: Key<'_>) -> bool {
+    fn may_have(&self, key: IndexTerm<'_>) -> bool {
         filter::may_have(self.filter(), filter::hash(key))
     }
 }
@@ -258,7 +258,7 @@ impl Outline for Entry {
         (self.first, self.last)
     }
 
-    fn may_have(&self, _: Key<'_>) -> bool {
+    fn may_have(&self, _: IndexTerm<'_>) -> bool {
         true
     }
 }

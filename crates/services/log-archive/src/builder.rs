@@ -52,8 +52,7 @@ impl Builder {
             *registered += 1;
             *registered
         });
-        let known = (record.time(), record.level());
-        match self.packet.push_known(number, known, record.body()) {
+        match self.packet.push_known(number, record.time(), record.level(), record.body()) {
             Some(pushed) => pushed?,
             None => self.push_new(record, source, number)?,
         }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use helio_logging::{Key, Packet, keys};
+use helio_logging::{IndexTerm, Packet, index_terms};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// With these, one key of a hundred that is not there seems to be.
@@ -14,7 +14,7 @@ const PROBES: u32 = 7;
 const MAX_BYTES: usize = 1 << 24;
 
 /// A key's hash; its kind is the seed.
-pub(crate) fn hash(key: Key<'_>) -> u64 {
+pub(crate) fn hash(key: IndexTerm<'_>) -> u64 {
     xxh3_64_with_seed(key.text.as_bytes(), key.kind as u64)
 }
 
@@ -39,7 +39,7 @@ impl Hasher for Same {
 /// The filter of a packet's keys.
 pub(crate) fn of_packet(packet: &Packet<'_>) -> Vec<u8> {
     let mut hashes: HashSet<u64, BuildHasherDefault<Same>> = HashSet::default();
-    keys(packet, |key| _ = hashes.insert(hash(key)));
+    index_terms(packet, |key| _ = hashes.insert(hash(key)));
     let bytes = (hashes.len() * BITS_PER_KEY).div_ceil(64) * 8;
     let mut filter = vec![0; bytes.min(MAX_BYTES)];
     for hash in hashes {
@@ -68,7 +68,7 @@ fn places(hash: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
 mod tests {
     use super::*;
     use helio_core::Tai;
-    use helio_logging::{KeyKind, Level, Numbers, PacketWriter, Record};
+    use helio_logging::{IndexTermKind, Level, Numbers, PacketWriter, Record};
 
     #[test]
     fn what_is_there_is_always_found_and_what_is_not_seldom() {
@@ -79,11 +79,12 @@ mod tests {
         }
         let bytes = writer.finish(Numbers { lane: None, first: 0, shed: 0 });
         let filter = of_packet(&Packet::parse(bytes).unwrap());
-        let has = |text: &str| may_have(&filter, hash(Key { kind: KeyKind::Word, text }));
+        let has =
+            |text: &str| may_have(&filter, hash(IndexTerm { kind: IndexTermKind::Word, text }));
         assert!((0..1_000).all(|number| has(&format!("w{number}"))));
         let wrong = (0..10_000).filter(|number| has(&format!("x{number}"))).count();
         assert!(wrong < 200, "{wrong} of 10,000 words that are not there seem to be");
-        assert!(!may_have(&filter, hash(Key { kind: KeyKind::Host, text: "step" })));
+        assert!(!may_have(&filter, hash(IndexTerm { kind: IndexTermKind::Host, text: "step" })));
         assert!(!may_have(&[], 7));
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use helio_logging::{Body, LogFigures, LogOptions, MAX_RECORD_BYTES, Site, Spill, Style, Value};
 
 use crate::handle;
-use crate::places::{self, Reach};
+use crate::printf_precision::{self, Reach};
 
 /// The longest text that is read: with more, no record has room for it, and its place in the packet
 /// says so.
@@ -107,7 +107,7 @@ const TEXT: u32 = 6;
 const BYTES: u32 = 7;
 
 /// A value as it lies in C's memory.
-enum Seen<'a> {
+enum ValueRef<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -122,26 +122,26 @@ impl CValue {
     ///
     /// # Safety
     /// The scalar is of its kind, and where that is a text or bytes, these are there for `'a`.
-    unsafe fn see<'a>(&self, most: usize) -> Seen<'a> {
+    unsafe fn see<'a>(&self, most: usize) -> ValueRef<'a> {
         let Self { kind, scalar, bytes } = *self;
         // SAFETY: each field is read for its own kind only, as the caller has promised, and what a
         // pointer points to is there as far as the kind says.
         unsafe {
             match kind {
-                BOOL => Seen::Bool(scalar.whole != 0),
-                INT => Seen::Int(scalar.whole),
-                UINT => Seen::Uint(scalar.natural),
-                DOUBLE => Seen::Double(scalar.real),
+                BOOL => ValueRef::Bool(scalar.whole != 0),
+                INT => ValueRef::Int(scalar.whole),
+                UINT => ValueRef::Uint(scalar.natural),
+                DOUBLE => ValueRef::Double(scalar.real),
                 STRING => match string(scalar.at.cast(), most) {
-                    Some(text) => Seen::Text(String::from_utf8_lossy(text)),
-                    None => Seen::Null,
+                    Some(text) => ValueRef::Text(String::from_utf8_lossy(text)),
+                    None => ValueRef::Null,
                 },
                 TEXT => match counted(scalar.at, bytes) {
-                    Some(text) => Seen::Text(String::from_utf8_lossy(text)),
-                    None => Seen::Null,
+                    Some(text) => ValueRef::Text(String::from_utf8_lossy(text)),
+                    None => ValueRef::Null,
                 },
-                BYTES => counted(scalar.at, bytes).map_or(Seen::Null, Seen::Bytes),
-                _ => Seen::Null,
+                BYTES => counted(scalar.at, bytes).map_or(ValueRef::Null, ValueRef::Bytes),
+                _ => ValueRef::Null,
             }
         }
     }
@@ -154,7 +154,7 @@ impl CValue {
     }
 }
 
-impl Seen<'_> {
+impl ValueRef<'_> {
     fn value(self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -248,7 +248,7 @@ impl<'a> Values<'a> {
     }
 
     fn most(&self, template: &[u8], place: usize) -> usize {
-        match places::reach(template, place) {
+        match printf_precision::reach(template, place) {
             Reach::End => MAX_TEXT_BYTES,
             Reach::Bytes(bytes) => bytes,
             // A precision below 0 is as if it were not there.

@@ -15,12 +15,12 @@ use helio_logging::{
     Value,
 };
 
-use crate::places;
+use crate::printf_precision;
 
 /// The most starts of a process: each leaves its loggers behind when it is closed.
 const MAX_STARTS: usize = 1_024;
 /// How long the end of a process waits for what was logged.
-const ENDING: Duration = Duration::from_secs(2);
+const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// No level is as high: a logger that has it logs nothing.
 static CLOSED: AtomicU8 = AtomicU8::new(u8::MAX);
 
@@ -45,7 +45,7 @@ pub(crate) fn ending() {
     // Who holds it may wait for this thread: then nothing is waited for.
     let Ok(all) = STARTED.try_lock() else { return };
     for handle in all.iter() {
-        let left = ENDING.saturating_sub(started.elapsed());
+        let left = EXIT_FLUSH_TIMEOUT.saturating_sub(started.elapsed());
         // What is not published now is lost, and nobody is there to be told.
         _ = handle.with(|logging| logging.flush(left));
     }
@@ -174,13 +174,13 @@ impl Handle {
 
     /// The number of a call site, kept in `known` with whose it is and whether it says how far
     /// texts reach.
-    fn site(&self, known: &AtomicU64, site: impl FnOnce() -> Site) -> Option<Known> {
-        if let Some(known) = Known::unpacked(known.load(Ordering::Relaxed), self.number) {
+    fn site(&self, known: &AtomicU64, site: impl FnOnce() -> Site) -> Option<PackedSite> {
+        if let Some(known) = PackedSite::unpacked(known.load(Ordering::Relaxed), self.number) {
             return Some(known);
         }
         let site = site();
-        let precise = places::has_precision(site.template.as_bytes());
-        let site = Known { precise, number: self.with(|logging| logging.site(site))? };
+        let precise = printf_precision::has_precision(site.template.as_bytes());
+        let site = PackedSite { precise, number: self.with(|logging| logging.site(site))? };
         // A second one of a process looks it up each time.
         let packed = site.packed(self.number);
         _ = known.compare_exchange(0, packed, Ordering::Relaxed, Ordering::Relaxed);
@@ -190,13 +190,13 @@ impl Handle {
 
 /// What is known of a call site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct PackedSite {
     number: SiteNumber,
     /// Its message says how far some text reaches.
     precise: bool,
 }
 
-impl Known {
+impl PackedSite {
     fn packed(self, whose: u32) -> u64 {
         u64::from(whose) << 33 | u64::from(self.precise) << 32 | u64::from(self.number.get())
     }
@@ -251,7 +251,7 @@ impl CLogger {
         if self.is_closed() {
             return None;
         }
-        let Known { number, precise } = self.handle.site(known, &site)?;
+        let PackedSite { number, precise } = self.handle.site(known, &site)?;
         self.logger.record_at(self.handle.clock.now(), level, number, |body| {
             if number.is_none() {
                 nameless(&site(), body);
@@ -301,14 +301,14 @@ mod tests {
     #[test]
     fn what_is_known_of_a_site_is_of_one_start() {
         for (number, precise) in [(0, false), (65_535, true), (u32::MAX, false)] {
-            let known = Known { number: SiteNumber::from(number), precise };
+            let known = PackedSite { number: SiteNumber::from(number), precise };
             for whose in [1, MAX_STARTS as u32] {
                 let packed = known.packed(whose);
-                assert_eq!(Known::unpacked(packed, whose), Some(known));
-                assert_eq!(Known::unpacked(packed, whose + 1), None);
+                assert_eq!(PackedSite::unpacked(packed, whose), Some(known));
+                assert_eq!(PackedSite::unpacked(packed, whose + 1), None);
             }
         }
-        assert_eq!(Known::unpacked(0, 1), None);
+        assert_eq!(PackedSite::unpacked(0, 1), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 mod calls;
 mod foreign;
 mod handle;
-mod places;
+mod printf_precision;
 
 pub use calls::*;
 pub use foreign::{CData, COptions, CSite, CValue, Figures};

@@ -293,3 +293,29 @@ pub(crate) mod raw {
         pub(crate) schema_url: String,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    /// Requests are pinned by `golden/whole.json`; these are the answers.
+    #[test]
+    fn the_json_and_protobuf_of_answers() {
+        let partial =
+            PartialSuccess { rejected_log_records: 3, error_message: "too many".to_owned() };
+        let response = Response { partial_success: Some(partial) };
+        let golden = r#"{"partialSuccess":{"rejectedLogRecords":"3","errorMessage":"too many"}}"#;
+        assert_eq!(serde_json::to_string(&response).unwrap(), golden);
+        assert_eq!(serde_json::from_str::<Response>(golden).unwrap(), response);
+        assert_eq!(response.encode_to_vec(), b"\x0a\x0c\x08\x03\x12\x08too many");
+        let status = Status { code: 8, message: "full".to_owned(), details: Vec::new() };
+        let golden = r#"{"code":8,"message":"full"}"#;
+        assert_eq!(serde_json::to_string(&status).unwrap(), golden);
+        assert_eq!(serde_json::from_str::<Status>(golden).unwrap(), status);
+        let delay = Some(Delay { seconds: 1, nanos: 5 });
+        let value = RetryInfo { retry_delay: delay }.encode_to_vec();
+        assert_eq!(value, b"\x0a\x04\x08\x01\x10\x05");
+    }
+}

@@ -1,11 +1,11 @@
-//! Bytes to records: the formats of `helio_logging::edge`, one behind the other in a stream or in
-//! a datagram.
+//! Bytes to records: the formats of `helio_logging::formats`, one behind the other in a stream or
+//! in a datagram.
 
 use std::fmt;
 
 use helio_logging::Record;
-use helio_logging::edge::syslog::{Arrival, FrameError, Framer, SyslogError};
-use helio_logging::edge::{acs_xml, json, syslog};
+use helio_logging::formats::syslog::{Arrival, FrameError, Framer, SyslogError};
+use helio_logging::formats::{acs_xml, json, syslog};
 
 use crate::lines::Lines;
 use crate::sender::{Cause, Sender};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_logging::edge::syslog::Arrival;
+use helio_logging::formats::syslog::Arrival;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::decode::Format;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, SystemClock, Tai};
-use helio_logging::{Lanes, Level, LogFigures, LogOptions, Record, Relay, Value, Written};
+use helio_logging::{EncodedRecord, Lanes, Level, LogFigures, LogOptions, Record, Relay, Value};
 
 use crate::account::{Account, Dropped};
 use crate::limits::Limits;
@@ -165,7 +165,7 @@ impl Intake {
             record.data.push((name.to_owned(), Value::from(count)));
         }
         // It has a few hundred bytes.
-        if let Ok(written) = Written::of(record) {
+        if let Ok(written) = EncodedRecord::of(record) {
             self.0.own.fetch_add(1, Ordering::Relaxed);
             _ = self.0.relay.publish(written);
         }
@@ -218,7 +218,7 @@ impl Sender {
                 return Err(Cause::Rate);
             }
         }
-        let written = Written::of(self.completed(record));
+        let written = EncodedRecord::of(self.completed(record));
         let written = written.map_err(|error| self.dropped(Cause::TooLarge, &error))?;
         let (bytes, most) = (written.bytes(), shared.limits.record_bytes);
         if bytes > most {

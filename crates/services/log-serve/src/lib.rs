@@ -1,8 +1,8 @@
 //! The central path of a facility's log records: taken at sockets in the formats of others, and
 //! published.
 //!
-//! It knows sockets, the formats of `helio_logging::edge` and who sends how much; it must not know
-//! any transport.
+//! It knows sockets, the formats of `helio_logging::formats` and who sends how much; it must not
+//! know any transport.
 //!
 //! Constraints. No sender is held up by the bus for long: who sends in a stream is as long as
 //! [`Limits::hold`] says, and then records are dropped by level, over a bounded queue.

@@ -4,7 +4,7 @@
 //! call site is told whether it is, again whenever levels change. Other layers of the same
 //! subscriber see what they see without this one.
 //!
-//! Operation. A call site is looked at when a thread comes to it first ([`Places`]). Fields of
+//! Operation. A call site is looked at when a thread comes to it first ([`Callsites`]). Fields of
 //! spans are kept with the span, as values; an event's are written as they are visited.
 
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::place::{Heading, Place, Places};
-use crate::visit::{Choice, Keeper, Writer};
+use crate::callsites::{CallsiteInfo, Callsites, Heading};
+use crate::visitor::{EventVisitor, Overrides, SpanVisitor};
 
 /// A layer that logs events, with the fields of the spans around them.
 ///
@@ -53,13 +53,13 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     logging.on_levels(callsite::rebuild_interest_cache);
-    let places = Arc::new(Places::new(logging));
+    let places = Arc::new(Callsites::new(logging));
     let records = Records { places: Arc::clone(&places), clock: SystemClock::new() };
     records.with_filter(Levels(places))
 }
 
 /// Says which call sites are taken.
-struct Levels(Arc<Places>);
+struct Levels(Arc<Callsites>);
 
 impl<S> Filter<S> for Levels {
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
@@ -79,13 +79,13 @@ impl<S> Filter<S> for Levels {
 
 /// Writes records.
 struct Records {
-    places: Arc<Places>,
+    places: Arc<Callsites>,
     clock: SystemClock,
 }
 
 /// What is kept of a span's fields.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct SpanFields {
     /// Values by the name that they have in a record, in order.
     pub(crate) data: Vec<(String, Value)>,
     pub(crate) trace: Option<TraceId>,
@@ -105,16 +105,16 @@ where
         let Some(span) = context.span(id).filter(|_| !attributes.fields().is_empty()) else {
             return;
         };
-        let mut kept = Kept::default();
-        attributes.record(&mut Keeper { span: span.name(), kept: &mut kept });
+        let mut kept = SpanFields::default();
+        attributes.record(&mut SpanVisitor { span: span.name(), kept: &mut kept });
         span.extensions_mut().replace(kept);
     }
 
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
-        if let Some(kept) = extensions.get_mut::<Kept>() {
-            values.record(&mut Keeper { span: span.name(), kept });
+        if let Some(kept) = extensions.get_mut::<SpanFields>() {
+            values.record(&mut SpanVisitor { span: span.name(), kept });
         }
     }
 
@@ -123,7 +123,7 @@ where
         if !place.chooses() {
             return self.record(event, &context, &place, &place.heading);
         }
-        let choice = Choice::of(event, &place.roles);
+        let choice = Overrides::of(event, &place.roles);
         if let Some(heading) = self.places.heading(&place, choice) {
             self.record(event, &context, &place, &heading);
         }
@@ -131,15 +131,20 @@ where
 }
 
 impl Records {
-    fn record<S>(&self, event: &Event<'_>, context: &Context<'_, S>, place: &Place, of: &Heading)
-    where
+    fn record<S>(
+        &self,
+        event: &Event<'_>,
+        context: &Context<'_, S>,
+        place: &CallsiteInfo,
+        of: &Heading,
+    ) where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         if !of.logger.is_enabled(of.level) {
             return;
         }
         of.logger.record_at(self.clock.now(), of.level, of.site, |body| {
-            let mut writer = Writer::new(place, of, body);
+            let mut writer = EventVisitor::new(place, of, body);
             event.record(&mut writer);
             let (has_trace, has_span) = (writer.has_trace, writer.has_span);
             spans(body, event, context, (has_trace, has_span));
@@ -158,7 +163,7 @@ where
             body.context(span.name());
         }
         let extensions = span.extensions();
-        let Some(kept) = extensions.get::<Kept>() else { continue };
+        let Some(kept) = extensions.get::<SpanFields>() else { continue };
         if let Some(trace) = kept.trace.filter(|_| !has_trace) {
             body.trace(trace);
             has_trace = true;

@@ -23,8 +23,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod callsites;
 mod layer;
-mod place;
-mod visit;
+mod visitor;
 
 pub use layer::layer;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    Around, AroundTopic, Published, Record, Transport, TransportTopic, Writer, WriterRequest,
+    Decorator, Published, Record, TopicDecorator, Transport, TransportTopic, Writer, WriterRequest,
 };
 use helio_bus::{
     Bus, Guarantee, PendingReceipt, Producer, PublishError, TopicName, TransportError,
 };
 use helio_logging::{Level, LogOptions, Logging};
-use support::{PATIENCE, records};
+use support::{HANG_TIMEOUT, records};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// How often the bus has said that it publishes.
@@ -23,7 +23,7 @@ static SAID: AtomicUsize = AtomicUsize::new(0);
 /// A bus that logs each sample that it publishes.
 struct Talking(Arc<FaultTransport>);
 
-impl Around for Talking {
+impl Decorator for Talking {
     fn inner(&self) -> &dyn Transport {
         &*self.0
     }
@@ -35,7 +35,7 @@ impl Around for Talking {
 
 struct TalkingTopic(Arc<dyn TransportTopic>);
 
-impl AroundTopic for TalkingTopic {
+impl TopicDecorator for TalkingTopic {
     fn inner(&self) -> &dyn TransportTopic {
         &*self.0
     }
@@ -90,9 +90,9 @@ fn records_of_log_come_as_what_they_are_and_the_bus_s_own_are_passed_over() {
     tracing::info!("an event");
     let other = std::thread::spawn(|| log::info!("from another thread"));
     other.join().unwrap();
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let said = SAID.load(Ordering::Relaxed);
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
 
     assert!(said > 0);
     assert_eq!((SAID.load(Ordering::Relaxed), logging.figures().offered), (said, 4));

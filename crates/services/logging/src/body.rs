@@ -1,7 +1,7 @@
-//! What a record has besides what lies at fixed places: tagged fields, each there or not.
+//! The fields of a record without a fixed position in the packet: tagged, each optional.
 //!
-//! A body stands for itself: it names nothing outside, so a producer writes it where the record is
-//! made, and packets, spill files and archives copy it as it is.
+//! A body is self-contained: it refers to nothing outside. The producer writes it where the record
+//! is made; packets, spill files and archives copy it unchanged.
 
 use helio_core::{Tai, TraceId};
 

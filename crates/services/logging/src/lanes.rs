@@ -111,6 +111,11 @@ mod tests {
 
     #[test]
     fn each_level_has_a_topic_and_the_reserved_one_goes_with_errors() {
+        let all = "TRACE DELOUSE DEBUG INFO NOTICE WARNING ERROR CRITICAL ALERT EMERGENCY";
+        for (level, name) in Level::ALL.iter().zip(all.split(' ')) {
+            assert_eq!(Lanes::default().topic_name(*level), format!("log/{name}"));
+        }
+        assert_eq!(Lanes::default().levels_name(), "log/levels");
         let lanes = Lanes::default().prefix("site/log");
         let mut names: Vec<_> = Level::ALL.iter().map(|level| lanes.topic_name(*level)).collect();
         assert_eq!(names[3], "site/log/INFO");

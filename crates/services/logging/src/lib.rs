@@ -11,7 +11,7 @@
 //! the texts and call sites that they name (`docs/formats/log.md`).
 
 mod body;
-pub mod edge;
+pub mod formats;
 mod lanes;
 mod level;
 mod levels;
@@ -30,7 +30,8 @@ pub use body::{Body, Field};
 pub use lanes::Lanes;
 pub use level::{Level, LevelError, Threshold, ThresholdError};
 pub use levels::{
-    LevelEntry, LevelList, LevelTable, LevelsError, MAX_LEVEL_ENTRIES, MAX_PATTERN_BYTES, NoEntry,
+    LevelEntry, LevelEntryError, LevelList, LevelTable, LevelsError, MAX_LEVEL_ENTRIES,
+    MAX_PATTERN_BYTES,
 };
 pub use line::{Colours, line};
 pub use packet::{
@@ -38,18 +39,19 @@ pub use packet::{
     Numbers, Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
 };
 pub use predicate::{
-    CompileError, FieldName, Glob, GlobError, Key, KeyKind, MAX_GLOB_PARTS, MAX_PREDICATE_BYTES,
-    Outline, Predicate, PredicateError, Selected, Selector, Views, keys, words,
+    CompileError, FieldName, Glob, GlobError, IndexTerm, IndexTermKind, MAX_GLOB_PARTS,
+    MAX_PREDICATE_BYTES, Outline, Predicate, PredicateError, Selected, Selector, Views,
+    index_terms, words,
 };
 pub use producer::{
-    Argument, CallSite, LogError, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, MAX_SITES,
-    Relay, SettingsError, Shed, Shown, SiteNumber, Spill, Suppress, Written,
+    Argument, CallSite, EncodedRecord, LogError, LogFigures, LogOptions, Logger, Logging,
+    MAX_LOGGERS, MAX_SITES, Relay, SettingsError, Shed, Shown, SiteNumber, Spill, Suppress,
 };
 pub use reader::{
     Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,
-    Packets, Place, Reader, ReaderError, ReaderOptions, Records, Row, Span, Start, Tally, Waited,
-    Why,
+    Packets, Reader, ReaderError, ReaderOptions, RecordCounts, RecordPlace, Records, Row, Span,
+    Start, Waited, Why,
 };
 pub use record::{Audiences, Record, Site, Stack, Style, audience};
 pub use value::{MAX_DEPTH, Value};
-pub use watch::{KeptError, MAX_INSTANCES, WATCH_LOGGER, Watch, WatchError};
+pub use watch::{MAX_INSTANCES, WATCH_LOGGER, Watch, WatchError, WatchStateError};

@@ -1,16 +1,16 @@
 //! Packets: records of one producer that travel as one sample.
 //!
-//! Constraints. A packet stands for itself: it has the texts and call sites that its records name,
-//! so whoever gets one can read it, whatever came before. Time, level, logger and audiences lie at
-//! fixed places, so that a record is passed over without its body being looked at. Foreign bytes
-//! give an error, never a panic, and cost time and memory in proportion to their number.
+//! Constraints. A packet is self-contained: it has the texts and call sites that its records refer
+//! to, so a consumer can read it without any earlier packet. Time, level, logger and audiences have
+//! fixed positions, so a record can be skipped without reading its body. Foreign bytes give an
+//! error, never a panic; their cost in time and memory is proportional to their number.
 //!
 //! Format: `docs/formats/log.md`. A header, the texts, the sites, the origins, an entry of
 //! [`ENTRY_BYTES`] for each record, the bodies.
 //!
 //! Operation. [`PacketWriter::push`] adds records until it is [full](PushError::Full), and
-//! [`PacketWriter::finish`] gives the bytes; [`Packet::parse`] checks them once, and what it hands
-//! out cannot be wrong but for the bodies.
+//! [`PacketWriter::finish`] returns the bytes. [`Packet::parse`] checks them once; after that only
+//! the bodies can be malformed.
 
 use std::collections::HashMap;
 
@@ -185,7 +185,7 @@ impl PacketWriter {
             Some(named) => named,
             None => self.named(entry)?,
         };
-        self.put((entry.time, entry.level), named, entry.body);
+        self.put(entry.time, entry.level, named, entry.body);
         Ok(())
     }
 
@@ -197,12 +197,13 @@ impl PacketWriter {
     pub fn push_known(
         &mut self,
         registered: u64,
-        (time, level): (Tai, Level),
+        time: Tai,
+        level: Level,
         body: &[u8],
     ) -> Option<Result<(), PushError>> {
         let named = *self.registered.get(&registered)?;
         let bytes = ENTRY_BYTES + body.len();
-        Some(self.has_room(bytes).map(|()| self.put((time, level), named, body)))
+        Some(self.has_room(bytes).map(|()| self.put(time, level, named, body)))
     }
 
     fn has_room(&self, bytes: usize) -> Result<(), PushError> {
@@ -213,7 +214,7 @@ impl PacketWriter {
         if full { Err(PushError::Full) } else { Ok(()) }
     }
 
-    fn put(&mut self, (time, level): (Tai, Level), named: Names, body: &[u8]) {
+    fn put(&mut self, time: Tai, level: Level, named: Names, body: &[u8]) {
         self.bodies.extend_from_slice(body);
         self.entries.extend_from_slice(&time.nanos().to_le_bytes());
         self.entries.extend_from_slice(&named.logger.to_le_bytes());

@@ -1,19 +1,20 @@
-//! The way out: log records of all lanes, read from the bus.
+//! Reads the log records of all lanes from the bus.
 //!
-//! Constraints. A reader has a cursor of its own in each lane and no thread: it works in the
-//! caller's. Nobody else notices how fast it is. Urgent lanes get a turn before each turn of
-//! another, and a turn is bounded, so that no flood delays an alert. What is missing is told, and
-//! counted by whom and why.
+//! Constraints. A reader has its own cursor in each lane and no thread: it works in the caller's.
+//! Its speed does not affect any other reader. Urgent lanes get a turn before each turn of another
+//! lane, and turns are bounded, so a flood cannot delay an alert. Missing records are reported, and
+//! counted by producer and cause.
 //!
-//! Operation. [`Reader::visit`] hands out what is there, in place; [`Reader::wait`] blocks until
-//! there may be more; [`Records`] gives owned records one by one. What was there when the reader
-//! began is merged by time (`merge`), what comes then is handed out as it comes (`lane`). A
-//! [`Cursor`] says where it stands, an [`Account`] what became of the records.
+//! Operation. [`Reader::visit`] hands out the available records in place; [`Reader::wait`] blocks
+//! until there may be more; [`Records`] returns owned records one by one. Records stored before the
+//! reader was opened are merged by time (`merge`); later ones are handed out as they arrive
+//! (`lane`). A [`Cursor`] is the reader's position; an [`Account`] counts what became of the
+//! records.
 
-mod account;
 mod cursor;
 mod gap;
 mod lane;
+mod loss_accounting;
 mod merge;
 mod records;
 
@@ -26,21 +27,21 @@ use helio_bus::{
 };
 use thiserror::Error;
 
-pub use account::{Account, Packets, Row, Tally};
 pub use cursor::{Cursor, CursorError};
 pub use gap::{Damaged, Gap, Malformed, News, Span, Why};
+pub use loss_accounting::{Account, Packets, RecordCounts, Row};
 pub use records::{Next, Records};
 
 use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::packet::RecordRef;
 use crate::predicate::Selector;
-use cursor::Stand;
-use lane::{Hand, Lane, Past};
+use cursor::PartitionPosition;
+use lane::{Backlog, Delivery, Lane};
 
 /// Records, samples and news that are looked at in one visit, so that it comes back from a flood of
 /// which nothing is wanted.
-const LOOKED: usize = 65_536;
+const MAX_VISIT_ITEMS: usize = 65_536;
 
 /// Where a reader begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl std::fmt::Debug for ReaderOptions {
 
 /// Where a record comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct RecordPlace<'a> {
     /// The level of its lane.
     pub lane: Level,
     /// Who published its packet.
@@ -184,7 +185,7 @@ pub struct Place<'a> {
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A record as it lies in its packet; its body was not looked at.
-    Record(RecordRef<'a>, Place<'a>),
+    Record(RecordRef<'a>, RecordPlace<'a>),
     /// Something else.
     News(&'a News),
 }
@@ -328,7 +329,7 @@ impl Reader {
                 continue;
             };
             let urgent = lanes.is_urgent(level);
-            opened.push(open_lane(&mut set, &topic, (level, urgent), &options)?);
+            opened.push(open_lane(&mut set, &topic, level, urgent, &options)?);
         }
         let (lanes, filter, follow) = (opened, options.filter, options.follow);
         // The first turn is that of the urgent ones.
@@ -357,7 +358,7 @@ impl Reader {
             return Ok(0);
         }
         let filter = self.filter.take();
-        let mut hand = Hand {
+        let mut hand = Delivery {
             filter: filter.as_deref(),
             sink: &mut visitor,
             left: max,
@@ -377,12 +378,12 @@ impl Reader {
         Ok(handed)
     }
 
-    fn pump(&mut self, hand: &mut Hand<'_>) -> Result<(), ReaderError> {
+    fn pump(&mut self, hand: &mut Delivery<'_>) -> Result<(), ReaderError> {
         // The urgent ones, and each of the others.
         let turns = 2 * self.lanes.len().max(1);
         let mut quiet = 0;
         self.idle = false;
-        while !hand.is_full() && hand.looked < LOOKED && quiet < turns {
+        while !hand.is_full() && hand.looked < MAX_VISIT_ITEMS && quiet < turns {
             let before = hand.looked;
             self.step(hand)?;
             quiet = if hand.looked == before { quiet + 1 } else { 0 };
@@ -396,7 +397,7 @@ impl Reader {
     }
 
     /// A turn of the urgent lanes, or of one of the others, or of the past.
-    fn step(&mut self, hand: &mut Hand<'_>) -> Result<(), ReaderError> {
+    fn step(&mut self, hand: &mut Delivery<'_>) -> Result<(), ReaderError> {
         let Self { set, lanes, follow, .. } = self;
         let failed = |lane, source| ReaderError::Read { lane, source };
         self.turn = self.turn.wrapping_add(1);
@@ -531,7 +532,8 @@ fn open_topic(
 fn open_lane(
     set: &mut WaitSet,
     topic: &Topic,
-    (level, urgent): (Level, bool),
+    level: Level,
+    urgent: bool,
     options: &ReaderOptions,
 ) -> Result<Lane, ReaderError> {
     let failed = |source| ReaderError::Open { lane: level, source };
@@ -543,7 +545,8 @@ fn open_lane(
         Start::Cursor(cursor) => cursor.lanes.get(&level),
         _ => None,
     };
-    let stands: Vec<(u32, &Stand)> = stands.into_iter().flatten().map(|(p, s)| (*p, s)).collect();
+    let stands: Vec<(u32, &PartitionPosition)> =
+        stands.into_iter().flatten().map(|(p, s)| (*p, s)).collect();
     for (partition, stand) in &stands {
         let end = ends.iter().find(|(known, _)| known == partition);
         if let Some((_, end)) = end.filter(|(_, end)| stand.next > *end) {
@@ -569,11 +572,11 @@ fn open_lane(
     let places = subscription.positions();
     let mut lane = Lane::new(level, urgent, set.add(subscription));
     lane.places = places.iter().map(|at| (at.partition, at.next)).collect();
-    for (partition, Stand { next, begun }) in stands {
+    for (partition, PartitionPosition { next, begun }) in stands {
         lane.places.insert(partition, *next);
         let begun = begun.iter().map(|(offset, begun)| ((partition, *offset), *begun));
         lane.resumed.extend(begun);
     }
-    lane.past = has_past.then_some(Past { ends, dry: false });
+    lane.past = has_past.then_some(Backlog { ends, dry: false });
     Ok(lane)
 }

@@ -1,4 +1,4 @@
-//! A record as a value: what tools, edges and tests hold.
+//! A record as a value, for tools, formats and tests.
 
 use helio_core::{Tai, TraceId};
 

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    self, Around, AroundTopic, Published, Transport, TransportTopic, Writer, WriterRequest,
+    self, Decorator, Published, TopicDecorator, Transport, TransportTopic, Writer, WriterRequest,
 };
 use helio_bus::{
-    Bus, Guarantee, PendingReceipt, Producer, PublishError, Qos, Ticket, TopicName, TopicSpec,
-    TransportError, pending_receipt,
+    Bus, Guarantee, PendingReceipt, Producer, PublishError, Qos, ReceiptSender, TopicName,
+    TopicSpec, TransportError, pending_receipt,
 };
 use helio_logging::{
     CallSite, Lanes, Level, LogFigures, LogOptions, Logging, MAX_LOGGERS, MAX_SITES, Next, Reader,
     ReaderOptions, Record, Records, Spill, Start, Value, log,
 };
 
-/// A loaded machine is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for what must come: it only keeps a failed test from hanging.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 /// No packet is ever as old: it is published when it is full, urgent or asked for.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -44,6 +44,8 @@ fn spilling(folder: &tempfile::TempDir) -> LogOptions {
         batch_records: 10,
         ring_bytes: 8 << 20,
         spill: Some(Spill { file: folder.path().join("spill"), bytes: 64 << 20 }),
+        // Who ends leaves what is not published in the file.
+        close_timeout: Duration::ZERO,
         ..LogOptions::default()
     }
 }
@@ -56,7 +58,7 @@ fn records(bus: &Bus, level: Level) -> Records {
 /// The next record, whatever is told before it.
 fn next(records: &mut Records) -> Record {
     loop {
-        match records.next(PATIENCE).unwrap() {
+        match records.next(HANG_TIMEOUT).unwrap() {
             Next::Record(record, _) => return *record,
             Next::News(_) => {}
             other => panic!("{other:?}"),
@@ -71,7 +73,7 @@ const LOST: usize = 3;
 #[derive(Default)]
 struct Doubts {
     taken: usize,
-    held: Vec<Ticket>,
+    held: Vec<ReceiptSender>,
     /// The next attempt finds a full queue.
     is_full: bool,
 }
@@ -91,7 +93,7 @@ struct DoubtfulWriter {
     doubts: Arc<Mutex<Doubts>>,
 }
 
-impl Around for Doubtful {
+impl Decorator for Doubtful {
     fn inner(&self) -> &dyn Transport {
         &*self.inner
     }
@@ -101,7 +103,7 @@ impl Around for Doubtful {
     }
 }
 
-impl AroundTopic for DoubtfulTopic {
+impl TopicDecorator for DoubtfulTopic {
     fn inner(&self) -> &dyn TransportTopic {
         &*self.inner
     }
@@ -175,7 +177,7 @@ fn packets_of_which_nobody_knows_are_published_again_in_their_order() {
     doubts.lock().unwrap().is_full = true;
     let held = std::mem::take(&mut doubts.lock().unwrap().held);
     drop(held);
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let late: Vec<_> = (0..LOST).map(|_| next(&mut reader).arguments[0].clone()).collect();
     assert_eq!(late, [1, 2, 3].map(Value::Int));
     let total = reader.account().total();
@@ -194,7 +196,7 @@ fn who_flushes_waits_for_what_was_before_and_not_for_what_comes_meanwhile() {
                 log!(logger, Level::INFO, "usual");
             }
         });
-        let flushed: Vec<_> = (0..5).map(|_| logging.flush(PATIENCE)).collect();
+        let flushed: Vec<_> = (0..5).map(|_| logging.flush(HANG_TIMEOUT)).collect();
         ends.store(true, Ordering::Relaxed);
         assert_eq!(flushed, [true; 5]);
     });
@@ -211,7 +213,7 @@ fn a_bus_that_does_not_answer_is_told_and_takes_bounded_memory() {
         log!(logger, Level::INFO, "usual {}", n);
     }
     log!(logger, Level::ERROR, "the one that matters");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + HANG_TIMEOUT;
     while logging.trouble().is_none() && Instant::now() < until {
         assert!(!logging.flush(Duration::from_millis(10)));
     }
@@ -220,7 +222,7 @@ fn a_bus_that_does_not_answer_is_told_and_takes_bounded_memory() {
     // What is under way is bounded as well: the rest was dropped, and counted.
     assert!(figures.shed > 15_000, "{figures:?}");
     transport.cable().thaw();
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let figures = logging.figures();
     assert_eq!((figures.offered, figures.waiting), (20_001, 0));
     assert_eq!(figures.published + figures.shed, 20_001);
@@ -240,7 +242,7 @@ fn a_bus_that_answers_late_gets_fewer_and_larger_packets() {
         std::thread::sleep(5 * batch_age);
     }
     transport.cable().thaw();
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let LogFigures { published, shed, packets, .. } = logging.figures();
     assert_eq!((published, shed), (RECORDS, 0));
     // Five that nobody has answered, and one of all the others; at the end it may be two.
@@ -271,7 +273,7 @@ fn an_urgent_record_does_not_wait_behind_what_was_spilled() {
     transport.cable().put_back();
     assert_eq!(next(&mut alerts).message(), "the door is open");
     transport.cable().mend_topic(info.name());
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     assert_eq!(logging.figures().shed, 0);
 }
 
@@ -291,7 +293,7 @@ fn what_another_process_has_left_is_in_the_figures() {
     assert!(!logging.flush(Duration::from_millis(1)));
     log!(logging.logger("stuck"), Level::INFO, "{}", 5_000);
     transport.cable().put_back();
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let figures = logging.figures();
     assert_eq!((figures.offered, figures.published, figures.waiting), (5_001, 5_001, 0));
 }
@@ -310,7 +312,7 @@ fn lanes_that_a_site_has_made_otherwise_are_used_as_they_are() {
     for n in 0..40_i64 {
         log!(logger, Level::INFO, "step {}", n);
     }
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     // Among partitions there is no order, so a producer's records lie in one.
     for n in 0..40_i64 {
         assert_eq!(next(&mut reader).arguments[0], Value::Int(n));
@@ -329,13 +331,13 @@ fn call_sites_and_loggers_above_the_limit_lose_neither_message_nor_name() {
     }
     let late = logging.logger("late");
     let sites: Vec<_> = (0..=MAX_SITES as u32)
-        .map(|line| CallSite::new("step {} of {}", &[], ("mount.rs", line), "mount"))
+        .map(|line| CallSite::new("step {} of {}", &[], "mount.rs", line, "mount"))
         .collect();
     for site in &sites {
         late.record(Level::INFO, site, |body| _ = body.argument_int(7).argument_int(9));
     }
     log!(first, Level::NOTICE, "and on");
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     let mut infos = records(&bus, Level::INFO);
     let last = (0..sites.len()).map(|_| next(&mut infos)).last().unwrap();
     assert_eq!(last.message(), "step 7 of 9");
@@ -387,7 +389,7 @@ fn what_is_logged_before_the_bus_is_there_is_published_when_it_is() {
     std::fs::remove_file(&place).unwrap();
     std::fs::create_dir(&place).unwrap();
     log!(logger, Level::INFO, "step {}", 2);
-    assert!(logging.flush(PATIENCE));
+    assert!(logging.flush(HANG_TIMEOUT));
     assert_eq!((logging.figures().published, logging.trouble()), (3, None));
     let bus = Bus::connect(&url).unwrap();
     let mut infos = records(&bus, Level::INFO);
@@ -424,7 +426,7 @@ fn who_ends_before_the_bus_was_there_leaves_its_records_in_the_file() {
     drop(logging);
     std::fs::remove_file(&place).unwrap();
     std::fs::create_dir(&place).unwrap();
-    assert!(connect().flush(PATIENCE));
+    assert!(connect().flush(HANG_TIMEOUT));
     let bus = Bus::connect(&url).unwrap();
     assert_eq!(next(&mut records(&bus, Level::INFO)).message(), "step 1");
 }

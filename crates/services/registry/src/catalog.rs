@@ -477,4 +477,46 @@ mod tests {
         assert_eq!(catalog.version("s", Wanted::Latest, Deleted::DoesNot).unwrap().number, 3);
         assert_eq!(&**catalog.text(2).unwrap(), B);
     }
+
+    /// The samples of `_schemas`, in full; a rename must not change what is on disk.
+    #[test]
+    fn the_format_of_changes() {
+        let subject = || "s".to_owned();
+        let mode = |subject, mode| Change::Mode { subject, mode };
+        let schema = r#"{"type":"int"}"#.into();
+        let goldens = [
+            (
+                Change::Registered { subject: subject(), version: 2, id: 7, schema },
+                concat!(
+                    r#"{"change":"registered","subject":"s","version":2,"id":7,"#,
+                    r#""schema":"{\"type\":\"int\"}"}"#
+                ),
+            ),
+            (
+                Change::Deleted { subject: subject(), versions: vec![1, 2], permanent: true },
+                r#"{"change":"deleted","subject":"s","versions":[1,2],"permanent":true}"#,
+            ),
+            (
+                Change::Level { subject: None, level: Some("FULL".to_owned()) },
+                r#"{"change":"level","subject":null,"level":"FULL"}"#,
+            ),
+            (
+                mode(Some(subject()), Some(Mode::Readonly)),
+                r#"{"change":"mode","subject":"s","mode":"READONLY"}"#,
+            ),
+            (
+                mode(None, Some(Mode::Readwrite)),
+                r#"{"change":"mode","subject":null,"mode":"READWRITE"}"#,
+            ),
+            (
+                mode(None, Some(Mode::ReadonlyOverride)),
+                r#"{"change":"mode","subject":null,"mode":"READONLY_OVERRIDE"}"#,
+            ),
+            (mode(None, None), r#"{"change":"mode","subject":null,"mode":null}"#),
+        ];
+        for (change, golden) in goldens {
+            assert_eq!(serde_json::to_string(&change).unwrap(), golden);
+            assert_eq!(serde_json::from_str::<Change>(golden).unwrap(), change);
+        }
+    }
 }

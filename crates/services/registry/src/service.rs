@@ -483,3 +483,21 @@ async fn unset_mode(State(keeper): Shared, Path(subject): Path<String>) -> Respo
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys of requests, as Confluent's clients send them.
+    #[test]
+    fn the_bodies_of_requests() {
+        let body = r#"{"schema":"{}","schemaType":"AVRO","references":[]}"#;
+        assert_eq!(sent(body.as_bytes()), Ok("{}".to_owned()));
+        let refused = |body: &str| sent(body.as_bytes()).unwrap_err().to_string();
+        assert!(refused(&body.replace("AVRO", "JSON")).contains("only AVRO"));
+        assert!(refused(&body.replace("[]", "[{}]")).contains("references"));
+        let level: SentLevel = body_of(br#"{"compatibility":"FULL"}"#).unwrap();
+        let mode: SentMode = body_of(br#"{"mode":"READONLY"}"#).unwrap();
+        assert_eq!((level.compatibility.as_str(), mode.mode.as_str()), ("FULL", "READONLY"));
+    }
+}

@@ -1,5 +1,5 @@
-//! What everything of one connection shares, and the two threads that do what may wait: one hears
-//! and answers, the other waits for acknowledgements.
+//! The state that everything on one connection shares, and the connection's two threads. One thread
+//! receives announcements and responds to requests; the other waits for acknowledgements.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,27 +10,30 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
-use crate::ends::Guids;
+use crate::announcements::{
+    Announcement, Announcements, Effect, EndpointKind, OpenedEndpoint, Request, RequestKind,
+    Response, hex,
+};
+use crate::endpoints::EndpointGuids;
 use crate::entity::{Domain, Participant, Qos, Struct, Topic};
 use crate::error::{engine, failed};
 use crate::names::Names;
-use crate::options::{Options, SERVICE_PATIENCE};
-use crate::post::{self, Post};
-use crate::reader::Incoming;
-use crate::tables::{About, Answer, Ask, End, Heard, Opened, Tables, Word, hex};
+use crate::options::Options;
+use crate::peer_messages::{self, PeerMessages};
+use crate::reader::ReaderCore;
 use crate::topic::TopicState;
-use crate::writer::Outgoing;
+use crate::writer::WriterCore;
 
 /// How long an end that was opened is given to meet those of its topic.
-const MEETING: Duration = Duration::from_secs(2);
+const MATCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How soon a question whose ends have not met is looked at again.
-const TURN: Duration = Duration::from_millis(1);
+const MATCH_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// A thread's longest rest.
-const REST: Duration = Duration::from_secs(1);
+const MAX_THREAD_SLEEP: Duration = Duration::from_secs(1);
 /// How long acknowledgements are waited for in one round of all writers, and of one writer at
 /// least: longer than they take, since each wait is for all that was written when it began.
-const ROUND: Duration = Duration::from_millis(50);
-const ONE: Duration = Duration::from_millis(20);
+const ACK_WAIT_ALL: Duration = Duration::from_millis(50);
+const ACK_WAIT_ONE: Duration = Duration::from_millis(20);
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -39,33 +42,35 @@ pub(crate) struct Connection {
     pub(crate) name: String,
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) tables: Tables,
-    pub(crate) post: Post,
+    pub(crate) announcements: Announcements,
+    pub(crate) post: PeerMessages,
     pub(crate) participant: Arc<Participant>,
     /// After so long a silence a session counts as gone.
     pub(crate) lease: Duration,
+    /// How long a durability service is waited for that is not there yet.
+    pub(crate) service_timeout: Duration,
     /// No durability service is waited for any longer than until then.
     services_until: Instant,
     /// Who else is told that something was heard.
-    listening: Mutex<Option<Listening>>,
+    listening: Mutex<Option<ChangeListener>>,
     /// By name and type.
     topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
-    writers: Mutex<Vec<Weak<Outgoing>>>,
-    readers: Mutex<Vec<Weak<Incoming>>>,
-    alarm: Arc<Alarm>,
-    receipts: Arc<Alarm>,
+    writers: Mutex<Vec<Weak<WriterCore>>>,
+    readers: Mutex<Vec<Weak<ReaderCore>>>,
+    alarm: Arc<Wakeup>,
+    receipts: Arc<Wakeup>,
     closed: AtomicBool,
 }
 
 /// What wakes a thread.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct Wakeup {
     rung: Mutex<bool>,
     ring: Condvar,
 }
 
-impl Alarm {
+impl Wakeup {
     pub(crate) fn ring(&self) {
         if !std::mem::replace(&mut *locked(&self.rung), true) {
             self.ring.notify_one();
@@ -84,12 +89,12 @@ impl Alarm {
 }
 
 /// What is called by the thread that hears, once a second at least.
-type Listening = Box<dyn Fn(&Connection) + Send>;
+type ChangeListener = Box<dyn Fn(&Connection) + Send>;
 
 /// A question that waits for ends to meet.
-struct Owed {
+struct DeferredResponse {
     to: String,
-    ask: Ask,
+    ask: Request,
     until: Instant,
 }
 
@@ -102,15 +107,16 @@ impl Connection {
         let alone = domain.is_new();
         let participant = Participant::join(domain, &Qos::new()).map_err(failed("connect"))?;
         let names = Names::new(&options.prefix);
-        let alarm = Arc::<Alarm>::default();
+        let alarm = Arc::<Wakeup>::default();
         let rung = Arc::clone(&alarm);
         let news: Arc<dyn Fn() + Send + Sync> = Arc::new(move || rung.ring());
-        let tables = Tables::open(&participant, &names, clock, &news)?;
+        let announcements = Announcements::open(&participant, &names, clock, &news)?;
         let connection = Arc::new(Self {
-            post: Post::new(&tables.session, news),
-            tables,
+            post: PeerMessages::new(&announcements.session, news),
+            announcements,
             lease: options.lease,
-            services_until: Instant::now() + SERVICE_PATIENCE,
+            service_timeout: options.service_timeout,
+            services_until: Instant::now() + options.service_timeout,
             listening: Mutex::default(),
             url: options.url.clone(),
             name: options.name.clone(),
@@ -126,14 +132,14 @@ impl Connection {
             closed: AtomicBool::new(false),
         });
         let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.alarm));
-        start("helio-dds", move || hear_all(&weak, &alarm))?;
+        start("helio-dds", move || receive_all(&weak, &alarm))?;
         let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.receipts));
         start("helio-dds-acks", move || wait_for_all(&weak, &alarm))?;
         if alone {
             std::thread::sleep(options.discovery);
         }
         // What the others have said by now is known.
-        connection.tables.ask(None, About::Joining)?;
+        connection.announcements.request(None, RequestKind::Joining)?;
         Ok(connection)
     }
 
@@ -155,7 +161,7 @@ impl Connection {
         self.receipts.ring();
     }
 
-    pub(crate) fn alarm(&self) -> Arc<Alarm> {
+    pub(crate) fn alarm(&self) -> Arc<Wakeup> {
         Arc::clone(&self.alarm)
     }
 
@@ -175,26 +181,26 @@ impl Connection {
     }
 
     /// A DDS topic of letters.
-    pub(crate) fn letters(&self, kind: &str) -> Result<Arc<Topic>, TransportError> {
-        post::kind(&self.participant, &self.names, kind)
+    pub(crate) fn message_topic(&self, kind: &str) -> Result<Arc<Topic>, TransportError> {
+        peer_messages::kind(&self.participant, &self.names, kind)
     }
 
     /// From now on what durability services say to have is heard.
-    pub(crate) fn hear_stored(&self) -> Result<(), TransportError> {
-        self.post.hear_stored(|kind| self.letters(kind))
+    pub(crate) fn subscribe_acks(&self) -> Result<(), TransportError> {
+        self.post.subscribe_acks(|kind| self.message_topic(kind))
     }
 
     /// Whether there is a durability service; one that is not there yet is waited for, a bounded
     /// time after connecting.
     pub(crate) fn has_service(&self) -> bool {
         loop {
-            if self.tables.fresh(|state| state.is_kept_by_anybody()) {
+            if self.announcements.with_fresh_state(|state| state.has_services()) {
                 return true;
             }
             if self.is_closed() || Instant::now() >= self.services_until {
                 return false;
             }
-            self.tables.await_news(self.services_until);
+            self.announcements.wait_for_change(self.services_until);
         }
     }
 
@@ -226,45 +232,47 @@ impl Connection {
     /// Says what is known of the schemas of a topic that this session has, so that it does not end
     /// with who has said it first.
     pub(crate) fn keep_schemas(&self, topic: &TopicName) {
-        let session = &self.tables.session;
-        let unsaid = self.tables.look(|state| {
+        let session = &self.announcements.session;
+        let unsaid = self.announcements.with_state(|state| {
             let mut words = Vec::new();
             if !state.holders(topic).contains(session) {
                 return words;
             }
             for (after, (id, origin)) in state.schemas(topic).into_iter().enumerate() {
-                if !state.has_said(session, topic, id) {
+                if !state.announces_schema(session, topic, id) {
                     let (topic, schema) = (topic.clone(), hex(id));
                     let text = state.text(id).cloned();
-                    words.extend(text.map(|text| Word::Text { schema: schema.clone(), text }));
-                    words.push(Word::Of { topic, schema, after, origin });
+                    words.extend(
+                        text.map(|text| Announcement::SchemaText { schema: schema.clone(), text }),
+                    );
+                    words.push(Announcement::TopicSchema { topic, schema, after, origin });
                 }
             }
             words
         });
         for word in unsaid {
             // Where it cannot be said, others say it still.
-            let _ = self.tables.say(word);
+            let _ = self.announcements.announce(word);
         }
     }
 
-    pub(crate) fn add_writer(&self, writer: &Arc<Outgoing>) {
+    pub(crate) fn add_writer(&self, writer: &Arc<WriterCore>) {
         let mut writers = locked(&self.writers);
         writers.retain(|writer| writer.strong_count() > 0);
         writers.push(Arc::downgrade(writer));
     }
 
-    pub(crate) fn add_reader(&self, reader: &Arc<Incoming>) {
+    pub(crate) fn add_reader(&self, reader: &Arc<ReaderCore>) {
         let mut readers = locked(&self.readers);
         readers.retain(|reader| reader.strong_count() > 0);
         readers.push(Arc::downgrade(reader));
     }
 
-    pub(crate) fn writers(&self) -> Vec<Arc<Outgoing>> {
+    pub(crate) fn writers(&self) -> Vec<Arc<WriterCore>> {
         locked(&self.writers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn readers(&self) -> Vec<Arc<Incoming>> {
+    fn readers(&self) -> Vec<Arc<ReaderCore>> {
         locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -272,15 +280,16 @@ impl Connection {
     /// gives their answers.
     pub(crate) fn meet(
         &self,
-        (topic, end, partitions): (&TopicName, End, &[u32]),
-        guids: Guids,
+        (topic, end, partitions): (&TopicName, EndpointKind, &[u32]),
+        guids: EndpointGuids,
         met: impl Fn() -> Vec<String>,
-    ) -> Result<Vec<(String, Answer)>, TransportError> {
-        let holders = self.tables.fresh(|state| state.holders(topic));
+    ) -> Result<Vec<(String, Response)>, TransportError> {
+        let holders = self.announcements.with_fresh_state(|state| state.holders(topic));
         let (topic, partitions) = (topic.clone(), partitions.to_vec());
-        let opened = Opened { topic, end, guids, partitions };
-        let answers = self.tables.ask(Some(holders), About::Opened(opened))?;
-        let until = Instant::now() + MEETING;
+        let opened = OpenedEndpoint { topic, end, guids, partitions };
+        let answers =
+            self.announcements.request(Some(holders), RequestKind::OpenedEndpoint(opened))?;
+        let until = Instant::now() + MATCH_TIMEOUT;
         let theirs: Vec<_> = answers.iter().flat_map(|(_, answer)| &answer.met).collect();
         while !theirs.is_empty() && Instant::now() < until {
             let ours = met();
@@ -298,14 +307,14 @@ impl Connection {
     pub(crate) fn adopt(&self, topic: &TopicName) -> Result<(), TransportError> {
         let mut outcome = Ok(());
         for reader in self.readers().iter().filter(|reader| reader.topic.name == *topic) {
-            let adopted = reader.ends.adopt(&reader.topic).map(drop);
+            let adopted = reader.endpoints.adopt(&reader.topic).map(drop);
             if adopted.is_err() {
                 reader.ring();
             }
             outcome = outcome.and(adopted);
         }
         for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
-            outcome = outcome.and(writer.ends.adopt(&writer.topic));
+            outcome = outcome.and(writer.endpoints.adopt(&writer.topic));
         }
         outcome
     }
@@ -314,7 +323,7 @@ impl Connection {
     /// declared, in a thread beside: until they have, envelopes are written.
     pub(crate) fn meet_beside(&self, topic: &TopicName) {
         let mut unmet = self.writers();
-        unmet.retain(|writer| writer.topic.name == *topic && writer.ends.unmet().is_some());
+        unmet.retain(|writer| writer.topic.name == *topic && writer.endpoints.unmet().is_some());
         let unmet: Vec<_> = unmet.iter().map(Arc::downgrade).collect();
         if unmet.is_empty() {
             return;
@@ -326,7 +335,7 @@ impl Connection {
                         break;
                     }
                     drop(writer);
-                    std::thread::sleep(MEETING);
+                    std::thread::sleep(MATCH_TIMEOUT);
                 }
             }
         };
@@ -335,38 +344,42 @@ impl Connection {
     }
 
     /// Does what was heard; adds what has to wait.
-    fn hear(&self, owed: &mut Vec<Owed>) {
-        for (session, heard) in self.tables.hear() {
+    fn receive(&self, owed: &mut Vec<DeferredResponse>) {
+        for (session, heard) in self.announcements.receive() {
             match heard {
-                Heard::Nothing => {}
-                Heard::Schemas(topic) => {
+                Effect::Nothing => {}
+                Effect::Schemas(topic) => {
                     self.keep_schemas(&topic);
                     // Before the question behind it is answered. What fails here fails for who
                     // uses the end next.
                     let _ = self.adopt(&topic);
                     self.meet_beside(&topic);
                 }
-                Heard::Writers(topic) => {
+                Effect::Writers(topic) => {
                     let writers = self.writers();
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.look());
                 }
-                Heard::Ready(topic) => {
+                Effect::Ready(topic) => {
                     let writers = self.writers();
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.send_again());
                 }
-                Heard::Asked(ask) => {
-                    owed.push(Owed { to: session, ask, until: Instant::now() + MEETING });
+                Effect::Asked(ask) => {
+                    owed.push(DeferredResponse {
+                        to: session,
+                        ask,
+                        until: Instant::now() + MATCH_TIMEOUT,
+                    });
                 }
             }
         }
         owed.retain(|owed| !self.answered(owed));
-        let stored = self.post.take_stored();
+        let stored = self.post.take_acks();
         // Behind the letters: none is about a writer that is not among them.
         let writers = self.writers();
         for (service, stored) in stored {
-            let about = |writer: &&Arc<Outgoing>| writer.topic.name == stored.topic;
+            let about = |writer: &&Arc<WriterCore>| writer.topic.name == stored.topic;
             for writer in writers.iter().filter(about) {
                 writer.stored(&service, &stored);
             }
@@ -378,28 +391,28 @@ impl Connection {
     }
 
     /// Answers a question, if its end has met ours or there was time enough.
-    fn answered(&self, Owed { to, ask, until }: &Owed) -> bool {
-        let mut answer = Answer { number: ask.number, ..Answer::default() };
+    fn answered(&self, DeferredResponse { to, ask, until }: &DeferredResponse) -> bool {
+        let mut answer = Response { number: ask.number, ..Response::default() };
         let all_met = match &ask.about {
-            About::Nothing => true,
-            About::Joining => {
-                self.writers().iter().for_each(|writer| writer.say_again());
+            RequestKind::Nothing => true,
+            RequestKind::Joining => {
+                self.writers().iter().for_each(|writer| writer.announce_again());
                 true
             }
-            About::Producer { topic, producer } => {
+            RequestKind::Producer { topic, producer } => {
                 answer.newest = self.newest(topic, producer);
                 true
             }
-            About::Opened(opened) => match opened.end {
-                End::Reader => self.met_by_writers(opened, &mut answer),
-                End::Writer => self.met_by_readers(opened, &mut answer),
+            RequestKind::OpenedEndpoint(opened) => match opened.end {
+                EndpointKind::Reader => self.met_by_writers(opened, &mut answer),
+                EndpointKind::Writer => self.met_by_readers(opened, &mut answer),
             },
         };
         if !all_met && Instant::now() < *until {
             return false;
         }
         // Where it cannot be said, the other waits its time.
-        let _ = self.tables.answer(to, answer);
+        let _ = self.announcements.respond(to, answer);
         true
     }
 
@@ -413,32 +426,32 @@ impl Connection {
         let readers = self.readers();
         let readers = readers.iter().filter(|reader| reader.topic.name == *topic);
         let read = readers.map(|reader| reader.newest(producer)).max().unwrap_or(0);
-        read.max(self.tables.look(|state| state.newest(topic, producer)))
+        read.max(self.announcements.with_state(|state| state.newest(topic, producer)))
     }
 
     /// Each of ours is asked, so that the answer is whole where one has not met the other yet.
-    fn met_by_writers(&self, opened: &Opened, answer: &mut Answer) -> bool {
-        let wanted = |writer: &&Arc<Outgoing>| {
+    fn met_by_writers(&self, opened: &OpenedEndpoint, answer: &mut Response) -> bool {
+        let wanted = |writer: &&Arc<WriterCore>| {
             writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
         };
         let mut all = true;
         for writer in self.writers().iter().filter(wanted) {
-            answer.stands.extend(writer.stand());
-            let met = writer.ends.has_met(&opened.guids);
-            answer.met.extend(writer.ends.guids().all().filter(|_| met));
+            answer.positions.extend(writer.position());
+            let met = writer.endpoints.has_met(&opened.guids);
+            answer.met.extend(writer.endpoints.guids().all().filter(|_| met));
             all &= met;
         }
         all
     }
 
-    fn met_by_readers(&self, opened: &Opened, answer: &mut Answer) -> bool {
-        let wanted = |reader: &&Arc<Incoming>| {
+    fn met_by_readers(&self, opened: &OpenedEndpoint, answer: &mut Response) -> bool {
+        let wanted = |reader: &&Arc<ReaderCore>| {
             reader.topic.name == opened.topic && overlap(&opened.partitions, &reader.partitions)
         };
         let mut all = true;
         for reader in self.readers().iter().filter(wanted) {
-            let met = reader.ends.has_met(&opened.guids);
-            answer.met.extend(reader.ends.guids().all().filter(|_| met));
+            let met = reader.endpoints.has_met(&opened.guids);
+            answer.met.extend(reader.endpoints.guids().all().filter(|_| met));
             all &= met;
         }
         all
@@ -451,7 +464,7 @@ impl Connection {
         }
         self.readers().iter().for_each(|reader| reader.ring());
         self.writers().iter().for_each(|writer| writer.end());
-        self.tables.close();
+        self.announcements.close();
         self.post.close();
         self.ring();
         self.await_receipts();
@@ -475,23 +488,23 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Transpor
 }
 
 /// Hears what is said, answers, and says what publishers must not wait for.
-fn hear_all(connection: &Weak<Connection>, alarm: &Alarm) {
+fn receive_all(connection: &Weak<Connection>, alarm: &Wakeup) {
     let mut owed = Vec::new();
     loop {
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_closed() {
             return;
         }
-        connection.writers().iter().for_each(|writer| writer.say_what_is_due());
-        connection.hear(&mut owed);
+        connection.writers().iter().for_each(|writer| writer.send_pending_announcements());
+        connection.receive(&mut owed);
         connection.readers().iter().for_each(|reader| reader.attend());
         drop(connection);
-        alarm.rest(if owed.is_empty() { REST } else { TURN });
+        alarm.rest(if owed.is_empty() { MAX_THREAD_SLEEP } else { MATCH_POLL_INTERVAL });
     }
 }
 
 /// Waits for acknowledgements and for room, so that nobody else has to.
-fn wait_for_all(connection: &Weak<Connection>, alarm: &Alarm) {
+fn wait_for_all(connection: &Weak<Connection>, alarm: &Wakeup) {
     loop {
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_closed() {
@@ -499,21 +512,21 @@ fn wait_for_all(connection: &Weak<Connection>, alarm: &Alarm) {
         }
         let mut waiting = connection.writers();
         waiting.retain(|writer| writer.is_waiting());
-        let one = ROUND / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
-        waiting.iter().for_each(|writer| writer.wait(one.max(ONE)));
+        let one = ACK_WAIT_ALL / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
+        waiting.iter().for_each(|writer| writer.wait(one.max(ACK_WAIT_ONE)));
         let idle = waiting.is_empty();
         // The last of them may be gone meanwhile, and the connection with it.
         drop((waiting, connection));
         if idle {
-            alarm.rest(REST);
+            alarm.rest(MAX_THREAD_SLEEP);
         }
     }
 }
 
 /// Takes back what has lost.
-pub(crate) fn unsay(connection: &Connection, word: &Word) {
+pub(crate) fn withdraw_topic(connection: &Connection, word: &Announcement) {
     if !connection.is_closed() {
         // Where it cannot be said, it ends with the session.
-        let _ = connection.tables.take_back(word);
+        let _ = connection.announcements.withdraw(word);
     }
 }

@@ -31,36 +31,34 @@ use helio_bus::transport::Record;
 use helio_core::idl::{Head, TopicType};
 use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
+use crate::dynamic_types::runtime_type;
 use crate::entity::Struct;
-use crate::typed::runtime_type;
 
 /// XCDR2, plain, little-endian.
 const ENCAPSULATION: [u8; 2] = [0, 7];
 /// The same, with the size of the whole in front: of types that may be appended to.
 const SIZED: [u8; 2] = [0, 9];
-/// The sample was put on the wire again: who has it already passes it over.
+/// The sample was sent again: readers that have it skip it.
 pub const RE_SERVED: u8 = 1;
-/// Its writer keeps nothing older that a durability service has not acknowledged.
+/// Its writer has no older sample that a durability service has not acknowledged.
 pub const BASE: u8 = 2;
-/// The sample numbered `previous` went by the other of its topic's two DDS topics.
+/// The sample numbered `previous` was written to the other one of its topic's two DDS topics.
 pub const ELSEWHERE: u8 = 4;
-/// Nothing before it was to be kept: durability services miss nothing there.
+/// No sample before it had to be stored: durability services miss nothing there.
 pub const BEGINS: u8 = 8;
-/// In a page of history: retention has left it of what was there, and numbers before it are missing
-/// without being lost.
+/// In a page of history: retention removed samples before it, so the missing numbers are not lost.
 pub const LEFT: u8 = 16;
 
-/// What the bus knows of a sample besides its payload.
+/// A sample without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Who published: the name.
+    /// The producer's name.
     pub producer: &'a str,
-    /// Who published: the incarnation.
+    /// The producer's incarnation.
     pub incarnation: u64,
-    /// The number among its producer's in that partition; 0 where others than a bus have written.
+    /// Its number among the producer's samples of that partition; 0 if a foreign writer wrote it.
     pub sequence: u64,
-    /// The number that its writer wrote before this one, there being holes; 0 where that is not
-    /// known.
+    /// The number that its writer wrote before it, because numbers may have holes; 0 if unknown.
     pub previous: u64,
     /// When it was published.
     pub time: Tai,
@@ -104,7 +102,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The header of what a session says itself, as so many-th.
+    /// The header of a session's own message with that number.
     #[must_use]
     pub(crate) fn of_session(session: &'a str, number: u64, key: &'a [u8]) -> Self {
         Self {
@@ -155,7 +153,7 @@ pub fn envelope_type() -> Struct {
     Arc::unwrap_or_clone(runtime_type(&TopicType::envelope()))
 }
 
-/// Writes everything before the payload over what is in `into`. What follows is in [`pieces`].
+/// Replaces the contents of `into` by everything before the payload; [`pieces`] adds the rest.
 pub fn write_head(header: &Header<'_>, payload: usize, into: &mut Vec<u8>) {
     into.clear();
     let padding = padding(payload);
@@ -208,7 +206,7 @@ fn octets(bytes: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(bytes);
 }
 
-/// Reads a sample; none where it is no envelope.
+/// Reads a sample; `None` if it is not an envelope.
 #[must_use]
 pub fn parse(cdr: &[u8]) -> Option<(Header<'_>, &[u8])> {
     if cdr.get(..2)? != ENCAPSULATION {
@@ -220,7 +218,7 @@ pub fn parse(cdr: &[u8]) -> Option<(Header<'_>, &[u8])> {
     Some((header, payload))
 }
 
-/// The header of a sample of any type of ours, which begins with it; none where it does not.
+/// The header at the beginning of a sample of any of our types; `None` if there is none.
 #[must_use]
 pub fn header(cdr: &[u8]) -> Option<Header<'_>> {
     let at = match cdr.get(..2)? {

@@ -1,4 +1,4 @@
-//! What Cyclone DDS says, in the bus's words.
+//! Maps Cyclone DDS's errors to the bus's.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Samples of one producer that were published on another bus, in one partition.
+//! Writes samples of one producer, published on another bus, to one partition.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use helio_bus::transport::{Published, Record, Writer, WriterRequest};
 use helio_bus::{Guarantee, Incompatible, PendingReceipt, PublishError, TransportError};
 use helio_core::Producer;
 
-use crate::options::PATIENCE;
+use crate::options::PEER_RESPONSE_TIMEOUT;
 use crate::topic::TopicState;
 use crate::writer::{DdsWriter, Notify};
 
@@ -44,7 +44,7 @@ impl Writer for DdsForwarder {
         }
         if incarnation > known {
             // What was written has its time to arrive, and its receipts theirs.
-            before.wait(PATIENCE);
+            before.wait(PEER_RESPONSE_TIMEOUT);
             let (topic, partition) = (Arc::clone(&before.topic), before.partition);
             let room = before.room();
             before.close();

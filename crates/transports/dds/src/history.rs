@@ -1,28 +1,27 @@
-//! The newest samples of each key, for those who join late: out of what writers have kept, and of
-//! what a durability service has.
+//! The newest samples of each key for late joiners, from writers and from a durability service.
 
 use std::collections::{HashMap, HashSet};
 
 use helio_bus::transport::{Origin, order_by_producer};
 
-use crate::inbox::{Inbox, Queued};
-use crate::tables::Stand;
+use crate::announcements::ProducerPosition;
+use crate::reorder_queue::{QueuedSample, ReorderQueue};
 
-/// Puts the newest `n` of each key, of what was written when the reader came (`stands`), before
+/// Puts the newest `n` of each key, of what was written when the reader came (`positions`), before
 /// what was written since.
 ///
 /// A service's are in the order of its journal, which is that in which they came: no two hosts'
 /// clocks are compared. What writers have besides is older where the service had it, else newer;
 /// one producer's are in the order of their numbers, whoever has them.
-pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
-    let all = inbox.take_all();
-    let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(Queued::is_past);
+pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosition], n: usize) {
+    let all = reorder_queue.take_all();
+    let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(QueuedSample::is_past);
     let mut known: HashSet<_> = past.iter().map(sample).collect();
     let (mut before, mut behind, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for queued in others {
-        if inbox.is_covered(&queued) {
+        if reorder_queue.is_covered(&queued) {
             before.push(queued);
-        } else if was_there(&queued, stands) {
+        } else if was_there(&queued, positions) {
             behind.push(queued);
         } else {
             new.push(queued);
@@ -32,7 +31,7 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
     for mut some in [before, behind] {
         // A service's and its writer's own.
         some.retain(|queued| known.insert(sample(queued)));
-        some.sort_by_key(Queued::published);
+        some.sort_by_key(QueuedSample::published);
         old.push(some);
     }
     old.insert(1, past);
@@ -54,28 +53,28 @@ pub(crate) fn begin(inbox: &mut Inbox, stands: &[&Stand], n: usize) {
     newest.reverse();
     in_order(&mut newest);
     newest.iter_mut().for_each(|queued| queued.origin = Origin::History);
-    inbox.begin(newest, new);
+    reorder_queue.begin(newest, new);
 }
 
 /// Which sample it is.
-fn sample(queued: &Queued) -> (u32, String, (u64, u64)) {
+fn sample(queued: &QueuedSample) -> (u32, String, (u64, u64)) {
     (queued.partition, queued.names().1.to_owned(), queued.order())
 }
 
 /// Puts each producer's in a partition in order.
-fn in_order(all: &mut Vec<Queued>) {
-    let who = |queued: &Queued| format!("{} {}", queued.partition, queued.names().1);
-    order_by_producer(all, who, Queued::order);
+fn in_order(all: &mut Vec<QueuedSample>) {
+    let who = |queued: &QueuedSample| format!("{} {}", queued.partition, queued.names().1);
+    order_by_producer(all, who, QueuedSample::order);
 }
 
-fn was_there(queued: &Queued, stands: &[&Stand]) -> bool {
+fn was_there(queued: &QueuedSample, positions: &[&ProducerPosition]) -> bool {
     if queued.origin == Origin::History {
         return true;
     }
     let producer = queued.names().1;
-    stands.iter().any(|stand| {
-        stand.partition == queued.partition
-            && stand.producer.as_str() == producer
-            && queued.order() <= (stand.incarnation, stand.sequence)
+    positions.iter().any(|position| {
+        position.partition == queued.partition
+            && position.producer.as_str() == producer
+            && queued.order() <= (position.incarnation, position.sequence)
     })
 }

@@ -4,47 +4,55 @@
 //!
 //! | option | meaning |
 //! | --- | --- |
-//! | `peers` | hosts that are asked for participants, where multicast does not reach them |
+//! | `peers` | hosts to discover participants on, where multicast does not reach them |
 //! | `interface` | the network interface, by name or address |
-//! | `multicast` | `true` or `false`, where Cyclone's own choice is not right |
-//! | `lease_s` | after so many seconds of silence a participant counts as gone (10) |
-//! | `discovery_ms` | how long a process that is new in a domain waits to find others (300) |
-//! | `prefix` | stands before every DDS topic's name: several buses in one domain |
-//! | `name` | what bridges call the domain, where several networks have one of that number |
-//! | `config` | a file of Cyclone DDS's own configuration, under the other options |
+//! | `multicast` | `true` or `false`, where Cyclone's default is wrong |
+//! | `lease_s` | seconds of silence after which a participant counts as gone (10) |
+//! | `discovery_ms` | how long the first connection of a process waits to discover others (300) |
+//! | `service_ms` | how long after connecting to wait for a durability service (3000) |
+//! | `prefix` | prefix of every DDS topic's name: several buses in one domain |
+//! | `name` | the domain's name for bridges, where several networks use the same number |
+//! | `config` | a file of Cyclone DDS's own configuration, overridden by the other options |
 //!
-//! Constraints. No caller waits for others but where something is opened: publishes are handed to
-//! Cyclone or refused as `Full`, samples lie where Cyclone's threads have put them. What is
-//! bounded: unacknowledged bytes of a writer (Cyclone's high-water mark), samples that lie
-//! at a reader (`inbox`), what opening waits for.
+//! Constraints. Only opening waits for other participants. Publishes are passed to Cyclone or
+//! refused as `Full`; received samples stay in Cyclone's memory. Limits: unacknowledged bytes of a
+//! writer (Cyclone's high-water mark), samples that wait at a reader (`reorder_queue`), the time
+//! that opening waits.
 //!
-//! Format. A sample of a topic's first schema is of that schema's IDL type, with a header of ours;
-//! any other is a `helio::Envelope`, the header and the payload. What a broker would know is said
-//! by each session on `_helio/table` and held by all. docs/formats/dds.md has it.
+//! Format. A sample of a topic's first schema has that schema's IDL type, with our header. Any
+//! other sample is a `helio::Envelope`: the header and the payload. Each session announces on
+//! `_helio/table` what a broker would store, and all sessions hold it. docs/formats/dds.md
+//! describes both.
 //!
-//! Operation, bottom up: [`entity`] has Cyclone's entities as safe values; [`typed`] makes types
-//! for them; [`envelope`] is the sample on the wire; `tables` say who has which topics, schemas and
-//! writers; `ends` are a topic's two DDS topics; `writer` and `reader` are the ways in and out.
+//! Operation, bottom up. [`entity`] wraps Cyclone's entities as safe values, and [`dynamic_types`]
+//! makes types for them. [`envelope`] is the sample on the wire. `announcements` are the topics,
+//! schemas and writers of all sessions. `endpoints` are a topic's two DDS topics; `writer` and
+//! `reader` use them.
 
+mod announcements;
 mod connection;
 pub mod durability;
-mod ends;
+pub mod dynamic_types;
+mod endpoints;
 pub mod entity;
 pub mod envelope;
 mod error;
 mod forwarder;
+mod historical_data;
 mod history;
-mod inbox;
-mod kept;
-mod misfits;
+mod incompatible_qos;
 mod names;
 mod options;
-mod past;
-mod post;
+mod peer_messages;
 mod reader;
-mod tables;
+mod reorder_queue;
+mod resend_buffer;
+#[cfg(test)]
+#[path = "../tests/support/domain.rs"]
+mod test_domain;
+#[cfg(test)]
+mod tests;
 mod topic;
-pub mod typed;
 mod writer;
 
 use std::sync::Arc;
@@ -59,8 +67,8 @@ use options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, Options};
 /// The URLs' scheme.
 const SCHEME: &str = "dds";
 
-/// Makes `dds://` URLs known to the bus, for this process. What programs call once when they start;
-/// again changes nothing.
+/// Registers the `dds://` scheme with the bus, for this process. Programs call it once when they
+/// start; further calls change nothing.
 pub fn register() {
     helio_bus::transport::register(SCHEME, connect);
 }
@@ -93,7 +101,7 @@ fn capabilities() -> Capabilities {
     }
 }
 
-/// What there is besides where a durability service keeps topics.
+/// The capabilities with a durability service.
 fn served() -> Capabilities {
     Capabilities {
         durability: Durability::Persistent,
@@ -103,11 +111,11 @@ fn served() -> Capabilities {
     }
 }
 
-/// Cyclone DDS's configuration, as XML, that a URL stands for: for participants beside the bus in
-/// its process, which has one configuration a domain.
+/// The Cyclone DDS configuration of a URL, as XML. Other participants in the process need it: a
+/// process has one configuration per domain.
 ///
 /// # Errors
-/// [`ConnectError`], as connecting gives.
+/// The same [`ConnectError`] as connecting.
 pub fn configuration(url: &str) -> Result<String, ConnectError> {
     let clock = Arc::new(helio_bus::SystemClock::new());
     Ok(Options::parse(&Opening { url: url.parse()?, clock })?.config)

@@ -1,10 +1,13 @@
-//! What topics are called on both sides.
+//! Topic names on the bus and in DDS.
 //!
-//! The DDS topic of a bus topic's first schema has the bus topic's name, behind the URL's `prefix`;
-//! that of its envelopes is one of the transport's own. Names that DDS or the transport
-//! keep for themselves (they begin with `DCPS` or `_`) get a `_` in front.
+//! The DDS topic of a bus topic's first schema has the bus topic's name, after the URL's `prefix`.
+//! The DDS topic of its envelopes is one of the transport's own. Names that DDS or the transport
+//! reserve (those that begin with `DCPS` or `_`) get a leading `_`.
 
 use helio_core::TopicName;
+
+/// What begins with it is the transport's own, and the journal's.
+pub(crate) const INTERNAL_PREFIX: &str = "_helio/";
 
 /// The names of one connection.
 #[derive(Debug, Clone)]
@@ -31,7 +34,7 @@ impl Names {
 
     /// A topic of the transport's own.
     pub(crate) fn internal(&self, name: &str) -> String {
-        format!("{}_helio/{name}", self.prefix)
+        format!("{}{INTERNAL_PREFIX}{name}", self.prefix)
     }
 }
 

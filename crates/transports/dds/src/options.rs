@@ -1,4 +1,4 @@
-//! What a `dds:` URL says: the domain, how participants find each other, and bounds.
+//! The options of a `dds:` URL: the domain, discovery, and limits.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,8 +7,17 @@ use helio_bus::transport::Opening;
 use helio_bus::{BusUrl, ConnectError};
 
 /// The options that there are.
-const KNOWN: [&str; 8] =
-    ["peers", "interface", "multicast", "lease_s", "discovery_ms", "prefix", "name", "config"];
+const OPTIONS: [&str; 9] = [
+    "peers",
+    "interface",
+    "multicast",
+    "lease_s",
+    "discovery_ms",
+    "service_ms",
+    "prefix",
+    "name",
+    "config",
+];
 /// The largest domain whose ports fit (RTPS: 7400 + 250 times the domain).
 const MAX_DOMAIN: u32 = 230;
 /// The most processes of one host and domain that find each other without multicast.
@@ -24,21 +33,21 @@ pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// each repetition, so that a burst would be refused. And who was lost to silence is asked for
 /// without end: after a minute Cyclone would not, and hosts that a cut has parted for longer would
 /// not find each other again where there is no multicast.
-const INTERNAL: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
+const INTERNAL_CONFIG: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
     </HeartbeatInterval><Watermarks><WhcHigh>500 kB</WhcHigh><WhcHighInit>500 kB</WhcHighInit>\
     <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal><Discovery>\
     <DiscoveredLocatorPruneDelay>inf</DiscoveredLocatorPruneDelay></Discovery>";
 /// How long a process that is new in a domain waits for others to be found: nobody tells how many
 /// there are.
-const DISCOVERY_MS: u64 = 300;
+const DEFAULT_DISCOVERY_MS: u64 = 300;
 /// Cyclone's own lease.
-const LEASE: Duration = Duration::from_secs(10);
+const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 /// The longest between two of a participant's calls for others.
 const SPDP_INTERVAL: Duration = Duration::from_secs(30);
 /// How long opening waits for what others have to say.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PEER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after connecting a durability service is waited for that is not there yet.
-pub(crate) const SERVICE_PATIENCE: Duration = Duration::from_secs(3);
+const DEFAULT_SERVICE_MS: u64 = 3_000;
 
 /// What a URL asks for, checked.
 #[derive(Debug, Clone)]
@@ -49,6 +58,8 @@ pub(crate) struct Options {
     /// What bridges call it.
     pub(crate) name: String,
     pub(crate) discovery: Duration,
+    /// How long after connecting a durability service is waited for that is not there yet.
+    pub(crate) service_timeout: Duration,
     /// After so long a silence a participant counts as gone.
     pub(crate) lease: Duration,
     /// Cyclone's configuration, as XML.
@@ -58,7 +69,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
         let url = &opening.url;
-        url.allow_options(&KNOWN)?;
+        url.allow_options(&OPTIONS)?;
         let wrong =
             |reason: &str| ConnectError::Url { url: url.to_string(), reason: reason.to_owned() };
         let rest = url.rest().trim_start_matches('/').trim_end_matches('/');
@@ -82,14 +93,17 @@ impl Options {
             }
             None => format!("dds-{domain}-{}", prefix.replace('/', ".")),
         };
-        let discovery = url.number("discovery_ms")?.unwrap_or(DISCOVERY_MS);
-        let lease = url.number::<u32>("lease_s")?.map_or(LEASE, |s| Duration::from_secs(s.into()));
+        let discovery = url.number("discovery_ms")?.unwrap_or(DEFAULT_DISCOVERY_MS);
+        let service = url.number("service_ms")?.unwrap_or(DEFAULT_SERVICE_MS);
+        let lease =
+            url.number::<u32>("lease_s")?.map_or(DEFAULT_LEASE, |s| Duration::from_secs(s.into()));
         Ok(Self {
             url: url.to_string(),
             domain,
             prefix: prefix.to_owned(),
             name,
             discovery: Duration::from_millis(discovery),
+            service_timeout: Duration::from_millis(service),
             lease,
             config: config(url)?,
         })
@@ -99,13 +113,13 @@ impl Options {
 /// Cyclone's configuration: what we need, over it the file, if one is named, and over that what the
 /// other options say.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
-    let mut xml = INTERNAL.to_owned();
+    let mut xml = INTERNAL_CONFIG.to_owned();
     if let Some(file) = url.option("config") {
         std::fs::metadata(file)
             .map_err(|error| url.bad_option("config", file, &error.to_string()))?;
         let _ = write!(xml, ",file://{file},");
     } else {
-        found_again(&mut xml, LEASE);
+        found_again(&mut xml, DEFAULT_LEASE);
     }
     let multicast = multicast(url)?;
     let peers = peers(url)?;
@@ -202,7 +216,10 @@ mod tests {
         assert_eq!(options.name, "dds-7-sim.");
         assert_eq!(parse("dds://0?name=summit").unwrap().name, "dds-summit");
         let plain = parse("dds://0").unwrap().config;
-        assert!(plain.starts_with(INTERNAL) && plain.contains("<SPDPInterval>8000 ms"), "{plain}");
+        assert!(
+            plain.starts_with(INTERNAL_CONFIG) && plain.contains("<SPDPInterval>8000 ms"),
+            "{plain}"
+        );
         let local = parse("dds://0?interface=lo&multicast=false").unwrap().config;
         assert!(local.contains("name=\"lo\" multicast=\"false\""), "{local}");
         assert!(local.contains("<Peer address=\"127.0.0.1\"/>"), "{local}");

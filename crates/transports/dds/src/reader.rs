@@ -1,4 +1,4 @@
-//! Reading a topic: one DDS reader over its partitions, whose samples are taken where they lie.
+//! Reads a topic: one DDS reader for all its partitions, whose samples are read in place.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -14,46 +14,46 @@ use helio_bus::{Bell, Outage, TransportError};
 use helio_core::ProducerName;
 
 use crate::SCHEME;
+use crate::announcements::{EndpointKind, ProducerPosition};
 use crate::connection::Connection;
-use crate::ends::Readers;
+use crate::endpoints::ReaderEndpoints;
 use crate::entity::{Listener, News};
 use crate::error::{failed, unsupported};
+use crate::historical_data::{self, HistoricalData, OnServiceLoss, PAGE_RETRY_INTERVAL};
 use crate::history;
-use crate::inbox::{Inbox, Queued, Take};
-use crate::misfits::Misfits;
-use crate::options::PATIENCE;
-use crate::past::{self, Alone, Past, RETRY};
-use crate::tables::{End, Stand};
+use crate::incompatible_qos::IncompatiblePolicies;
+use crate::options::PEER_RESPONSE_TIMEOUT;
+use crate::reorder_queue::{AcceptResent, QueuedSample, ReorderQueue};
 use crate::topic::{TopicState, no_service};
 
 /// A reader that is behind by so many has the connection's thread look after its bounds at once,
 /// and not at its next turn.
-const UNATTENDED: u64 = 256;
+const MAX_UNATTENDED_SAMPLES: u64 = 256;
 
 /// What a connection knows of a reader.
-pub(crate) struct Incoming {
+pub(crate) struct ReaderCore {
     pub(crate) topic: Arc<TopicState>,
     /// Empty is all.
     pub(crate) partitions: Vec<u32>,
-    pub(crate) ends: Readers,
-    inbox: Mutex<Inbox>,
-    wake: Arc<Wake>,
+    pub(crate) endpoints: ReaderEndpoints,
+    reorder_queue: Mutex<ReorderQueue>,
+    wake: Arc<ReaderWakeup>,
 }
 
 /// Who is told that something has come.
 #[derive(Default)]
-struct Wake {
+struct ReaderWakeup {
     rung: AtomicBool,
     /// Writers have come or gone since somebody looked.
     matched: AtomicBool,
     /// Samples that have come since somebody looked.
     arrived: AtomicU64,
     /// What did not fit, and was not told yet.
-    misfits: Mutex<Misfits>,
+    incompatible: Mutex<IncompatiblePolicies>,
     armed: Mutex<Option<(Arc<dyn Bell>, u64)>>,
 }
 
-impl Wake {
+impl ReaderWakeup {
     fn ring(&self) {
         self.rung.store(true, Ordering::SeqCst);
         if let Some((bell, token)) = locked(&self.armed).take() {
@@ -62,44 +62,44 @@ impl Wake {
     }
 }
 
-impl Incoming {
+impl ReaderCore {
     pub(crate) fn ring(&self) {
         self.wake.ring();
     }
 
     /// The newest incarnation of a producer that was read; 0 is none.
     pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
-        locked(&self.inbox).newest(producer)
+        locked(&self.reorder_queue).newest(producer)
     }
 
     /// Takes what has come, within bounds, where nobody else does.
     pub(crate) fn attend(&self) {
-        let mut inbox = locked(&self.inbox);
+        let mut reorder_queue = locked(&self.reorder_queue);
         let matched = self.wake.matched.load(Ordering::Acquire);
-        if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || inbox.has_held() {
+        if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || reorder_queue.has_held() {
             // What fails here fails for who reads, too.
-            let _ = self.pull(&mut inbox);
-            if inbox.has_any() {
+            let _ = self.pull(&mut reorder_queue);
+            if reorder_queue.has_any() {
                 self.ring();
             }
         }
     }
 
-    fn pull(&self, inbox: &mut Inbox) -> Result<(), TransportError> {
+    fn pull(&self, reorder_queue: &mut ReorderQueue) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
         if self.wake.matched.swap(false, Ordering::AcqRel) {
-            inbox.meet(&self.ends);
+            reorder_queue.meet(&self.endpoints);
         }
-        inbox.pull(&self.ends).map_err(failed("take samples"))
+        reorder_queue.pull(&self.endpoints).map_err(failed("take samples"))
     }
 }
 
 /// The bus's end of a reader.
 pub(crate) struct DdsReader {
-    shared: Arc<Incoming>,
+    shared: Arc<ReaderCore>,
     producers: Producers,
     /// What durability services have and has not come yet.
-    past: Option<Past>,
+    past: Option<HistoricalData>,
     /// The last one came to its end.
     caught_up: bool,
     /// Services that went or came, and were not told of.
@@ -115,7 +115,7 @@ impl DdsReader {
     ) -> Result<Self, TransportError> {
         let last = match request.from {
             Begin::Latest => {
-                return Ok(Self::meet(topic, request.partitions, (Take::New, false))?.0);
+                return Ok(Self::meet(topic, request.partitions, (AcceptResent::New, false))?.0);
             }
             Begin::LastPerKey(n) => Some(n),
             Begin::Earliest => None,
@@ -123,36 +123,39 @@ impl DdsReader {
         };
         let kept = topic.is_kept();
         // Last values of writers that have gone; those that live have their own.
-        let keeper = if kept { None } else { past::keeper(topic, &[]) };
-        let take = (Take::History, kept || keeper.is_some());
-        let (mut reader, stands) = Self::meet(topic, request.partitions, take)?;
+        let service = if kept { None } else { historical_data::service(topic, &[]) };
+        let take = (AcceptResent::History, kept || service.is_some());
+        let (mut reader, positions) = Self::meet(topic, request.partitions, take)?;
         let n = last.map_or(usize::MAX, |n| n as usize);
-        if let Some(keeper) = keeper {
+        if let Some(service) = service {
             let last = last.unwrap_or(u32::MAX).min(u32::from(u8::MAX));
             let nothing = (Vec::new(), Vec::new());
-            reader.begin_with_past((keeper, Alone::Ends), Some(last), nothing)?;
+            reader.begin_with_past((service, OnServiceLoss::Ends), Some(last), nothing)?;
             reader.await_last_values()?;
-            reader.begin_with_history(stands, n)?;
+            reader.begin_with_history(positions, n)?;
         } else if kept {
-            let stands: Vec<_> = stands.into_iter().map(|(_, stand)| stand).collect();
-            let asked = (past::await_keeper(topic)?, Alone::Waits);
-            reader.begin_with_past(asked, last, (stands.clone(), Vec::new()))?;
+            let positions: Vec<_> = positions.into_iter().map(|(_, position)| position).collect();
+            let asked = (historical_data::await_service(topic)?, OnServiceLoss::Waits);
+            reader.begin_with_past(asked, last, (positions.clone(), Vec::new()))?;
             match last {
-                Some(_) => reader.await_past(&stands, n)?,
-                None => locked(&reader.shared.inbox).begin_with_what_comes(),
+                Some(_) => reader.await_past(&positions, n)?,
+                None => locked(&reader.shared.reorder_queue).begin_with_what_comes(),
             }
         } else {
-            reader.begin_with_history(stands, n)?;
+            reader.begin_with_history(positions, n)?;
         }
         Ok(reader)
     }
 
     /// A durability service's: it gets what is sent again, too.
-    pub(crate) fn keeping(topic: &Arc<TopicState>, have: &[Stand]) -> Result<Self, TransportError> {
-        let (reader, _) = Self::meet(topic, &[], (Take::Everything, false))?;
-        let mut inbox = locked(&reader.shared.inbox);
-        have.iter().for_each(|stand| inbox.knows(stand));
-        drop(inbox);
+    pub(crate) fn keeping(
+        topic: &Arc<TopicState>,
+        have: &[ProducerPosition],
+    ) -> Result<Self, TransportError> {
+        let (reader, _) = Self::meet(topic, &[], (AcceptResent::Everything, false))?;
+        let mut reorder_queue = locked(&reader.shared.reorder_queue);
+        have.iter().for_each(|position| reorder_queue.knows(position));
+        drop(reorder_queue);
         Ok(reader)
     }
 
@@ -161,51 +164,52 @@ impl DdsReader {
     fn meet(
         topic: &Arc<TopicState>,
         partitions: &[u32],
-        (take, past): (Take, bool),
-    ) -> Result<(Self, Vec<(String, Stand)>), TransportError> {
+        (take, past): (AcceptResent, bool),
+    ) -> Result<(Self, Vec<(String, ProducerPosition)>), TransportError> {
         let connection = &topic.connection;
         topic.partitions(partitions)?;
         let shared = subscribe(topic, partitions, (take, past))?;
         connection.add_reader(&shared);
         let answers = loop {
-            let opened = (&topic.name, End::Reader, partitions);
-            let answers = connection.meet(opened, shared.ends.guids(), || shared.ends.met())?;
+            let opened = (&topic.name, EndpointKind::Reader, partitions);
+            let answers =
+                connection.meet(opened, shared.endpoints.guids(), || shared.endpoints.met())?;
             // Those who have answered may have told of the first schema only now.
-            if !shared.ends.adopt(topic)? {
+            if !shared.endpoints.adopt(topic)? {
                 break answers;
             }
         };
         let own = connection.writers();
         let own = own.iter().filter(|writer| writer.topic.name == topic.name);
-        let session = || connection.tables.session.clone();
-        let own = own.filter_map(|writer| Some((session(), writer.stand()?)));
-        let stands = answers.into_iter().flat_map(|(session, answer)| {
-            answer.stands.into_iter().map(move |stand| (session.clone(), stand))
+        let session = || connection.announcements.session.clone();
+        let own = own.filter_map(|writer| Some((session(), writer.position()?)));
+        let positions = answers.into_iter().flat_map(|(session, answer)| {
+            answer.positions.into_iter().map(move |position| (session.clone(), position))
         });
-        let read = |(_, stand): &(String, Stand)| {
-            let wanted = partitions.is_empty() || partitions.contains(&stand.partition);
-            stand.sequence > 0 && wanted
+        let read = |(_, position): &(String, ProducerPosition)| {
+            let wanted = partitions.is_empty() || partitions.contains(&position.partition);
+            position.sequence > 0 && wanted
         };
-        let stands: Vec<_> = stands.chain(own).filter(read).collect();
-        let before = stands.iter().map(|(_, stand)| stand.clone()).collect();
-        locked(&shared.inbox).came_behind(before);
+        let positions: Vec<_> = positions.chain(own).filter(read).collect();
+        let before = positions.iter().map(|(_, position)| position.clone()).collect();
+        locked(&shared.reorder_queue).came_behind(before);
         let (producers, outages, avro) = Default::default();
         let (past, caught_up) = (None, false);
-        Ok((Self { shared, producers, past, caught_up, outages, avro }, stands))
+        Ok((Self { shared, producers, past, caught_up, outages, avro }, positions))
     }
 
     /// Begins with what durability services have: the newest so many of each key, or all.
     fn begin_with_past(
         &mut self,
-        asked: (String, Alone),
+        asked: (String, OnServiceLoss),
         last: Option<u32>,
-        (until, have): (Vec<Stand>, Vec<Stand>),
+        (until, have): (Vec<ProducerPosition>, Vec<ProducerPosition>),
     ) -> Result<(), TransportError> {
         let partitions = self.shared.partitions.clone();
-        let wanted = past::Wanted { partitions, last, until, have };
+        let wanted = historical_data::HistoryRange { partitions, last, until, have };
         let wake = Arc::clone(&self.shared.wake);
         let wake = Arc::new(move || wake.ring());
-        let past = Past::begin(&self.shared.topic, asked, wanted, wake)?;
+        let past = HistoricalData::begin(&self.shared.topic, asked, wanted, wake)?;
         self.past = Some(past);
         Ok(())
     }
@@ -215,11 +219,11 @@ impl DdsReader {
     pub(crate) fn catch_up(
         &mut self,
         other: String,
-        have: Vec<Stand>,
+        have: Vec<ProducerPosition>,
     ) -> Result<(), TransportError> {
         self.caught_up = false;
-        self.begin_with_past((other, Alone::Ends), None, (Vec::new(), have))?;
-        locked(&self.shared.inbox).begin_past();
+        self.begin_with_past((other, OnServiceLoss::Ends), None, (Vec::new(), have))?;
+        locked(&self.shared.reorder_queue).begin_past();
         Ok(())
     }
 
@@ -227,16 +231,16 @@ impl DdsReader {
     fn await_last_values(&mut self) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
         loop {
-            let mut inbox = locked(&shared.inbox);
-            if self.turn_past(&mut inbox)? {
+            let mut reorder_queue = locked(&shared.reorder_queue);
+            if self.turn_past(&mut reorder_queue)? {
                 return Ok(());
             }
-            if self.past.as_ref().is_some_and(Past::is_slow) {
+            if self.past.as_ref().is_some_and(HistoricalData::is_slow) {
                 self.past = None;
-                inbox.end_past(false);
+                reorder_queue.end_past(false);
                 return Ok(());
             }
-            drop(inbox);
+            drop(reorder_queue);
             shared.topic.connection.check_open()?;
             // Pages come in Cyclone's threads, as samples do.
             std::thread::sleep(Duration::from_micros(200));
@@ -244,18 +248,22 @@ impl DdsReader {
     }
 
     /// Waits until the past has come, and puts the newest `n` of each key before what comes.
-    fn await_past(&mut self, stands: &[Stand], n: usize) -> Result<(), TransportError> {
+    fn await_past(
+        &mut self,
+        positions: &[ProducerPosition],
+        n: usize,
+    ) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
         loop {
-            let mut inbox = locked(&shared.inbox);
-            if self.turn_past(&mut inbox)? {
-                history::begin(&mut inbox, &stands.iter().collect::<Vec<_>>(), n);
+            let mut reorder_queue = locked(&shared.reorder_queue);
+            if self.turn_past(&mut reorder_queue)? {
+                history::begin(&mut reorder_queue, &positions.iter().collect::<Vec<_>>(), n);
                 return Ok(());
             }
-            drop(inbox);
+            drop(reorder_queue);
             let topic = &shared.topic;
             topic.connection.check_open()?;
-            if self.past.as_ref().is_some_and(Past::is_silent) {
+            if self.past.as_ref().is_some_and(HistoricalData::is_silent) {
                 return Err(no_service(&format!("read the history of {}", topic.name), topic));
             }
             // Pages come in Cyclone's threads, as samples do.
@@ -267,24 +275,26 @@ impl DdsReader {
     /// What cannot come is not waited for: what has expired, and that of writers that have gone.
     fn begin_with_history(
         &mut self,
-        stands: Vec<(String, Stand)>,
+        positions: Vec<(String, ProducerPosition)>,
         n: usize,
     ) -> Result<(), TransportError> {
-        let lifespan = self.shared.topic.qos.lifespan.unwrap_or(PATIENCE);
-        let until = Instant::now() + PATIENCE.min(lifespan);
+        let lifespan = self.shared.topic.qos.lifespan.unwrap_or(PEER_RESPONSE_TIMEOUT);
+        let until = Instant::now() + PEER_RESPONSE_TIMEOUT.min(lifespan);
         loop {
-            let mut inbox = locked(&self.shared.inbox);
-            self.shared.pull(&mut inbox)?;
-            let come = |(session, stand): &(String, Stand)| {
-                let lives = || self.connection().tables.fresh(|s| s.live.contains(session));
-                inbox.has_seen(stand) || !lives()
+            let mut reorder_queue = locked(&self.shared.reorder_queue);
+            self.shared.pull(&mut reorder_queue)?;
+            let come = |(session, position): &(String, ProducerPosition)| {
+                let lives = || {
+                    self.connection().announcements.with_fresh_state(|s| s.live.contains(session))
+                };
+                reorder_queue.has_seen(position) || !lives()
             };
-            if stands.iter().all(come) || Instant::now() >= until {
-                let stands: Vec<_> = stands.iter().map(|(_, stand)| stand).collect();
-                history::begin(&mut inbox, &stands, n);
+            if positions.iter().all(come) || Instant::now() >= until {
+                let positions: Vec<_> = positions.iter().map(|(_, position)| position).collect();
+                history::begin(&mut reorder_queue, &positions, n);
                 return Ok(());
             }
-            drop(inbox);
+            drop(reorder_queue);
             self.shared.topic.connection.check_open()?;
             // What is on its way comes in Cyclone's threads, in a millisecond or less.
             std::thread::sleep(Duration::from_micros(200));
@@ -292,15 +302,15 @@ impl DdsReader {
     }
 
     /// Takes what has come of the past; true where that is over, or there was none.
-    fn turn_past(&mut self, inbox: &mut Inbox) -> Result<bool, TransportError> {
+    fn turn_past(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
         let Some(past) = &mut self.past else { return Ok(true) };
-        self.shared.pull(inbox)?;
-        let over = past.turn(inbox)?;
+        self.shared.pull(reorder_queue)?;
+        let over = past.turn(reorder_queue)?;
         self.outages.extend(std::iter::from_fn(|| past.news()));
         if over {
             self.caught_up = past.whole;
             self.past = None;
-            inbox.end_past(self.shared.topic.is_kept());
+            reorder_queue.end_past(self.shared.topic.is_kept());
         }
         Ok(over)
     }
@@ -311,25 +321,25 @@ impl DdsReader {
     }
 
     /// The next sample as it lies, for a durability service.
-    pub(crate) fn next(&mut self) -> Result<Option<Queued>, TransportError> {
+    pub(crate) fn next(&mut self) -> Result<Option<QueuedSample>, TransportError> {
         let shared = Arc::clone(&self.shared);
-        let mut inbox = locked(&shared.inbox);
-        if let Some(next) = inbox.pop() {
+        let mut reorder_queue = locked(&shared.reorder_queue);
+        if let Some(next) = reorder_queue.pop() {
             return Ok(Some(next));
         }
-        shared.ends.mend(&shared.topic)?;
+        shared.endpoints.mend(&shared.topic)?;
         // Before it is looked: what comes after rings again.
         shared.wake.rung.store(false, Ordering::SeqCst);
-        self.turn_past(&mut inbox)?;
-        shared.pull(&mut inbox)?;
-        inbox.gaps.clear();
+        self.turn_past(&mut reorder_queue)?;
+        shared.pull(&mut reorder_queue)?;
+        reorder_queue.gaps.clear();
         self.outages.clear();
-        Ok(inbox.pop())
+        Ok(reorder_queue.pop())
     }
 
     /// Whether of the past something is still to come or to be taken.
     pub(crate) fn has_past(&self) -> bool {
-        self.is_behind() || locked(&self.shared.inbox).begins_with_past()
+        self.is_behind() || locked(&self.shared.reorder_queue).begins_with_past()
     }
 
     /// Whether the past has come to its end that was asked for last: its service may have gone.
@@ -340,16 +350,16 @@ impl DdsReader {
     /// What has come and was not taken is not wanted: it comes again.
     pub(crate) fn discard(&mut self) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
-        let mut inbox = locked(&shared.inbox);
+        let mut reorder_queue = locked(&shared.reorder_queue);
         self.past = None;
-        shared.pull(&mut inbox)?;
-        inbox.discard();
+        shared.pull(&mut reorder_queue)?;
+        reorder_queue.discard();
         Ok(())
     }
 
     /// The sample that was taken last comes again.
-    pub(crate) fn put_back(&mut self, queued: Queued) {
-        locked(&self.shared.inbox).put_back(queued);
+    pub(crate) fn put_back(&mut self, queued: QueuedSample) {
+        locked(&self.shared.reorder_queue).put_back(queued);
     }
 
     fn connection(&self) -> &Arc<Connection> {
@@ -358,7 +368,7 @@ impl DdsReader {
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
         loop {
-            let misfit = locked(&self.shared.wake.misfits).next();
+            let misfit = locked(&self.shared.wake.incompatible).next();
             let Some(misfit) = misfit else { break };
             if visit.item(Item::Incompatible(misfit)).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -366,23 +376,23 @@ impl DdsReader {
         }
         let shared = Arc::clone(&self.shared);
         loop {
-            let mut inbox = locked(&shared.inbox);
-            if !inbox.has_samples() {
-                self.turn_past(&mut inbox)?;
-                shared.pull(&mut inbox)?;
-            } else if self.past.as_ref().is_some_and(Past::is_due) {
-                self.turn_past(&mut inbox)?;
+            let mut reorder_queue = locked(&shared.reorder_queue);
+            if !reorder_queue.has_samples() {
+                self.turn_past(&mut reorder_queue)?;
+                shared.pull(&mut reorder_queue)?;
+            } else if self.past.as_ref().is_some_and(HistoricalData::is_due) {
+                self.turn_past(&mut reorder_queue)?;
             }
-            let gap = inbox.gaps.pop_front().map(Item::Gap);
+            let gap = reorder_queue.gaps.pop_front().map(Item::Gap);
             if let Some(told) = gap.or_else(|| self.outages.pop_front().map(Item::Outage)) {
-                drop(inbox);
+                drop(reorder_queue);
                 if visit.item(told).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
                 continue;
             }
-            let next = inbox.pop();
-            drop(inbox);
+            let next = reorder_queue.pop();
+            drop(reorder_queue);
             let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
             if self.hand_out(&next, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -390,9 +400,9 @@ impl DdsReader {
         }
     }
 
-    fn hand_out(&mut self, next: &Queued, visit: &mut Visit<'_>) -> ControlFlow<()> {
+    fn hand_out(&mut self, next: &QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
         let Ok((header, payload)) = next.read(&mut self.avro) else {
-            return visit.item(Item::Gap(Inbox::damaged(next)));
+            return visit.item(Item::Gap(ReorderQueue::damaged(next)));
         };
         let Some(producer) = self.producers.of(next.producer(&header), next.incarnation) else {
             return ControlFlow::Continue(());
@@ -425,16 +435,16 @@ fn no_places(what: &str) -> TransportError {
 fn subscribe(
     topic: &Arc<TopicState>,
     partitions: &[u32],
-    (take, past): (Take, bool),
-) -> Result<Arc<Incoming>, TransportError> {
+    (take, past): (AcceptResent, bool),
+) -> Result<Arc<ReaderCore>, TransportError> {
     let connection = &topic.connection;
-    let wake = Arc::<Wake>::default();
+    let wake = Arc::<ReaderWakeup>::default();
     let (told, alarm) = (Arc::clone(&wake), connection.alarm());
     let listening = move || -> Listener {
         let (told, alarm) = (Arc::clone(&told), Arc::clone(&alarm));
         Box::new(move |news| {
             if let News::Incompatible(policy) = news {
-                locked(&told.misfits).add(policy);
+                locked(&told.incompatible).add(policy);
                 told.ring();
             }
             if matches!(news, News::Matched { .. }) {
@@ -443,26 +453,28 @@ fn subscribe(
             }
             if news == News::Data {
                 told.ring();
-                if told.arrived.fetch_add(1, Ordering::Relaxed) % UNATTENDED == UNATTENDED - 1 {
+                if told.arrived.fetch_add(1, Ordering::Relaxed) % MAX_UNATTENDED_SAMPLES
+                    == MAX_UNATTENDED_SAMPLES - 1
+                {
                     alarm.ring();
                 }
             }
         })
     };
     // What services keep comes from them, not from the writers.
-    let history = take != Take::New && !topic.is_kept();
-    let ends = Readers::open(topic, partitions, history, Box::new(listening))?;
+    let history = take != AcceptResent::New && !topic.is_kept();
+    let endpoints = ReaderEndpoints::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
-    let mut inbox = Inbox::new(&places, take).best_effort(!topic.is_reliable());
+    let mut reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());
     if past {
-        inbox.begin_past();
+        reorder_queue.begin_past();
     }
-    Ok(Arc::new(Incoming {
+    Ok(Arc::new(ReaderCore {
         topic: Arc::clone(topic),
         partitions: partitions.to_vec(),
-        ends,
-        inbox: Mutex::new(inbox.since(connection.start_nanos())),
+        endpoints,
+        reorder_queue: Mutex::new(reorder_queue.since(connection.start_nanos())),
         wake,
     }))
 }
@@ -477,7 +489,7 @@ impl Reader for DdsReader {
         if max == 0 {
             return Ok(0);
         }
-        self.shared.ends.mend(&self.shared.topic)?;
+        self.shared.endpoints.mend(&self.shared.topic)?;
         let mut visit = Visit::new(visit, max);
         self.shared.wake.rung.store(false, Ordering::SeqCst);
         let visited = self.visit(&mut visit);
@@ -497,16 +509,16 @@ impl Reader for DdsReader {
         }
         match self.past {
             // A page that got lost on its way rings no bell.
-            Some(_) => Ok(Armed::Recheck(RETRY)),
+            Some(_) => Ok(Armed::Recheck(PAGE_RETRY_INTERVAL)),
             None => Ok(Armed::Waiting),
         }
     }
 
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
-        let mut inbox = locked(&self.shared.inbox);
+        let mut reorder_queue = locked(&self.shared.reorder_queue);
         // What fails here is told by the next look.
-        let _ = self.shared.pull(&mut inbox);
-        inbox.positions(visit);
+        let _ = self.shared.pull(&mut reorder_queue);
+        reorder_queue.positions(visit);
     }
 
     /// What lies ahead of the past is not known, only that something does.
@@ -518,7 +530,7 @@ impl Reader for DdsReader {
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         self.connection().check_open()?;
-        match locked(&self.shared.inbox).pass_over(partition, offset) {
+        match locked(&self.shared.reorder_queue).pass_over(partition, offset) {
             None => Err(not_ours(SCHEME, partition)),
             Some(false) => Err(no_places("go back")),
             Some(true) => Ok(()),

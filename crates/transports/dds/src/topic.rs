@@ -1,4 +1,4 @@
-//! The transport, and a topic of it, as the bus sees them.
+//! The transport and its topics, as the bus sees them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,17 @@ use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
 use helio_core::{Producer, ProducerName, Tai};
 use std::time::Duration;
 
-use crate::connection::{Connection, unsay};
-use crate::durability::INTERNAL;
-use crate::ends::First;
+use crate::announcements::{
+    self, Announcement, Claim, Fenced, ObservedWriter, Origin, RequestKind, SharedState,
+    WriterAnnouncement,
+};
+use crate::connection::{Connection, withdraw_topic};
+use crate::endpoints::FirstSchema;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
 use crate::forwarder::DdsForwarder;
+use crate::names::INTERNAL_PREFIX;
 use crate::reader::DdsReader;
-use crate::tables::{self, About, Claim, Fenced, Heeded, Origin, State, Word, WriterWord};
 use crate::writer::DdsWriter;
 
 pub(crate) struct Dds {
@@ -50,13 +53,13 @@ pub(crate) struct TopicState {
     pub(crate) name: TopicName,
     pub(crate) qos: Qos,
     /// What is known of its first schema.
-    pub(crate) first: Mutex<First>,
+    pub(crate) first: Mutex<FirstSchema>,
 }
 
 impl Dds {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
         let capabilities = [crate::capabilities(), crate::served()];
-        let served = connection.tables.look(|state| state.is_kept_by_anybody());
+        let served = connection.announcements.with_state(|state| state.has_services());
         Self { connection, capabilities, served: AtomicBool::new(served) }
     }
 
@@ -66,11 +69,11 @@ impl Dds {
         name: &TopicName,
         (origin, qos): (Origin, Qos),
     ) -> Result<Arc<TopicState>, TransportError> {
-        let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
+        let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
         // While this session lives it says what it knows of the topic, so that that outlives who
         // has made it.
         let open = self.connection.hold(name, || {
-            self.connection.tables.say(word)?;
+            self.connection.announcements.announce(word)?;
             let connection = Arc::clone(&self.connection);
             let first = Mutex::default();
             Ok(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
@@ -97,7 +100,7 @@ impl Dds {
 
     /// Whether a durability service was seen, whenever that was.
     fn is_served(&self) -> bool {
-        let seen = || self.connection.tables.look(|state| state.is_kept_by_anybody());
+        let seen = || self.connection.announcements.with_state(|state| state.has_services());
         if !self.served.load(Ordering::Acquire) && seen() {
             self.served.store(true, Ordering::Release);
         }
@@ -105,9 +108,9 @@ impl Dds {
     }
 
     fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
-        self.connection
-            .tables
-            .look(|state| state.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone())))
+        self.connection.announcements.with_state(|state| {
+            state.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
+        })
     }
 }
 
@@ -136,7 +139,7 @@ impl Transport for Dds {
         self.connection.check_open()?;
         if self.known(name).is_none() {
             // Somebody may be saying so.
-            self.connection.tables.ask(None, About::Nothing)?;
+            self.connection.announcements.request(None, RequestKind::Nothing)?;
         }
         let Some(topic) = self.state(name)? else { return Ok(None) };
         self.prepare(&topic.qos);
@@ -149,20 +152,20 @@ impl Transport for Dds {
         qos: &Qos,
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         self.connection.check_open()?;
-        if name.as_str().starts_with(INTERNAL) {
-            let remedy = format!("names that begin with {INTERNAL} are the transport's own");
+        if name.as_str().starts_with(INTERNAL_PREFIX) {
+            let remedy = format!("names that begin with {INTERNAL_PREFIX} are the transport's own");
             return Err(unsupported(format!("make a topic {name}"), &remedy));
         }
         let mut known = self.known(name);
         if known.is_none() {
-            let origin = self.connection.tables.origin();
-            let word = Word::Topic { topic: name.clone(), qos: qos.clone(), origin };
-            self.connection.tables.say(word.clone())?;
-            self.connection.tables.ask(None, About::Nothing)?;
+            let origin = self.connection.announcements.origin();
+            let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
+            self.connection.announcements.announce(word.clone())?;
+            self.connection.announcements.request(None, RequestKind::Nothing)?;
             known = self.known(name);
             let lost = known.as_ref().is_some_and(|(_, holds)| holds != qos);
             if lost {
-                unsay(&self.connection, &word);
+                withdraw_topic(&self.connection, &word);
             }
         }
         let known = known.ok_or(TransportError::Closed)?;
@@ -174,26 +177,29 @@ impl Transport for Dds {
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.connection.check_open()?;
-        self.connection.tables.ask(None, About::Nothing)?;
-        Ok(self.connection.tables.look(|state| state.topics()))
+        self.connection.announcements.request(None, RequestKind::Nothing)?;
+        Ok(self.connection.announcements.with_state(|state| state.topics()))
     }
 
     fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
         self.connection.check_open()?;
-        let tables = &self.connection.tables;
-        tables.look(|state| state.put_text(id, text));
-        tables.say(Word::Text { schema: tables::hex(id), text: text.to_owned() })
+        let announcements = &self.connection.announcements;
+        announcements.with_state(|state| state.put_text(id, text));
+        announcements.announce(Announcement::SchemaText {
+            schema: announcements::hex(id),
+            text: text.to_owned(),
+        })
     }
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
         self.connection.check_open()?;
-        let tables = &self.connection.tables;
-        let known = || tables.look(|state| state.text(id).cloned());
+        let announcements = &self.connection.announcements;
+        let known = || announcements.with_state(|state| state.text(id).cloned());
         if let Some(text) = known() {
             return Ok(Some(text));
         }
         // It is on its way where its topic's schemas are known.
-        tables.ask(None, About::Nothing)?;
+        announcements.request(None, RequestKind::Nothing)?;
         Ok(known())
     }
 
@@ -235,7 +241,7 @@ pub(crate) struct Claiming<'a> {
     topic: &'a TopicState,
     pub(crate) claim: Claim,
     /// What is said instead.
-    before: Option<WriterWord>,
+    before: Option<WriterAnnouncement>,
 }
 
 impl Claiming<'_> {
@@ -250,7 +256,10 @@ impl Drop for Claiming<'_> {
         let Self { topic, before, .. } = self;
         if let Some(writer) = before.take() {
             // Where it cannot be said, it ends with the session.
-            let _ = topic.connection.tables.say(Word::Writer { topic: topic.name.clone(), writer });
+            let _ = topic
+                .connection
+                .announcements
+                .announce(Announcement::Writer { topic: topic.name.clone(), writer });
         }
     }
 }
@@ -362,9 +371,9 @@ impl TopicState {
     /// others only, and their clock be ahead.
     pub(crate) fn newest(&self, producer: &ProducerName) -> Result<u64, TransportError> {
         let connection = &self.connection;
-        let about = About::Producer { topic: self.name.clone(), producer: producer.clone() };
-        let holders = connection.tables.fresh(|state| state.holders(&self.name));
-        let answers = connection.tables.ask(Some(holders), about)?;
+        let about = RequestKind::Producer { topic: self.name.clone(), producer: producer.clone() };
+        let holders = connection.announcements.with_fresh_state(|state| state.holders(&self.name));
+        let answers = connection.announcements.request(Some(holders), about)?;
         let newest = answers.iter().map(|(_, answer)| answer.newest).max().unwrap_or(0);
         Ok(newest.max(connection.newest(&self.name, producer)))
     }
@@ -379,7 +388,7 @@ impl TopicState {
     ) -> Result<(u64, u64), TransportError> {
         // Behind the answers: what others have said before has been heard.
         let newest = self.newest(producer)?;
-        let newest_here = self.connection.tables.look(|state| {
+        let newest_here = self.connection.announcements.with_state(|state| {
             let own = state.writers(&self.name);
             let own = own.filter(|(_, w)| w.partition == partition && w.producer == *producer);
             own.map(|(_, w)| w.incarnation).max().unwrap_or(0)
@@ -397,19 +406,19 @@ impl TopicState {
         if self.qos.ownership == Ownership::Shared {
             return Ok(None);
         }
-        let tables = &self.connection.tables;
+        let announcements = &self.connection.announcements;
         // What others have said before must have been heard.
-        let holders = || tables.fresh(|state| state.holders(&self.name));
-        tables.ask(Some(holders()), About::Nothing)?;
-        let (fences, strength) = tables.look(|state| {
+        let holders = || announcements.with_fresh_state(|state| state.holders(&self.name));
+        announcements.request(Some(holders()), RequestKind::Nothing)?;
+        let (fences, strength) = announcements.with_state(|state| {
             let others: Vec<_> = self.claims(state, partition).collect();
             // Who forwards a producer's samples goes on with its incarnation.
-            let own = |w: &Heeded| {
+            let own = |w: &ObservedWriter| {
                 w.word.producer == producer.name && w.word.incarnation == producer.incarnation
             };
             let over =
                 others.iter().filter(|(_, session, w)| !own(w) && !self.lives(state, session, w));
-            let fences = over.map(|(.., Heeded { word, .. })| Fenced {
+            let fences = over.map(|(.., ObservedWriter { word, .. })| Fenced {
                 producer: word.producer.clone(),
                 incarnation: word.incarnation,
             });
@@ -417,33 +426,36 @@ impl TopicState {
             let strongest = others.iter().map(|(claim, ..)| claim.strength).max();
             (fences, strongest.unwrap_or(0).saturating_add(1))
         });
-        let claim = Claim { origin: tables.origin(), strength, fences };
-        let gone = WriterWord {
+        let claim = Claim { origin: announcements.origin(), strength, fences };
+        let gone = WriterAnnouncement {
             partition,
             producer: producer.name.clone(),
             incarnation: producer.incarnation,
             open: false,
             seen: now,
-            quiet: 0,
+            idle_nanos: 0,
             claim: None,
         };
-        let writer = WriterWord { open: true, claim: Some(claim.clone()), ..gone.clone() };
-        let word = Word::Writer { topic: self.name.clone(), writer };
-        let before = tables.look(|state| {
-            let own = |(by, w): &(&str, &WriterWord)| {
-                *by == tables.session && w.producer == producer.name && w.partition == partition
+        let writer = WriterAnnouncement { open: true, claim: Some(claim.clone()), ..gone.clone() };
+        let word = Announcement::Writer { topic: self.name.clone(), writer };
+        let before = announcements.with_state(|state| {
+            let own = |(by, w): &(&str, &WriterAnnouncement)| {
+                *by == announcements.session
+                    && w.producer == producer.name
+                    && w.partition == partition
             };
             state.writers(&self.name).find(own).map(|(_, w)| w.clone())
         });
-        if let Some(holder) = tables.look(|state| self.holder(state, partition, None)) {
+        if let Some(holder) = announcements.with_state(|state| self.holder(state, partition, None))
+        {
             return Err(self.owned(&holder));
         }
         // Where somebody was earlier, or it cannot be asked, ours is taken back.
         let claiming = Claiming { topic: self, claim, before: Some(before.unwrap_or(gone)) };
-        tables.say(word)?;
-        tables.ask(Some(holders()), About::Nothing)?;
+        announcements.announce(word)?;
+        announcements.request(Some(holders()), RequestKind::Nothing)?;
         let origin = &claiming.claim.origin;
-        match tables.look(|state| self.holder(state, partition, Some(origin))) {
+        match announcements.with_state(|state| self.holder(state, partition, Some(origin))) {
             None => Ok(Some(claiming)),
             Some(holder) => Err(self.owned(&holder)),
         }
@@ -458,17 +470,18 @@ impl TopicState {
     /// The claims of a partition, each with its session and writer.
     pub(crate) fn claims<'a>(
         &'a self,
-        state: &'a State,
+        state: &'a SharedState,
         partition: u32,
-    ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a Heeded)> {
-        let writers = state.heeded(&self.name).filter(move |(_, w)| w.word.partition == partition);
+    ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a ObservedWriter)> {
+        let writers =
+            state.observed_writers(&self.name).filter(move |(_, w)| w.word.partition == partition);
         writers.filter_map(|(session, w)| w.word.claim.as_ref().map(|claim| (claim, session, w)))
     }
 
     /// The live writer that has claimed a partition, before whoever is named.
     pub(crate) fn holder(
         &self,
-        state: &State,
+        state: &SharedState,
         partition: u32,
         before: Option<&Origin>,
     ) -> Option<Producer> {
@@ -481,7 +494,7 @@ impl TopicState {
             earlier && !fenced && self.lives(state, session, w)
         });
         let first = live.min_by_key(|(claim, ..)| &claim.origin);
-        first.map(|(.., Heeded { word, .. })| Producer {
+        first.map(|(.., ObservedWriter { word, .. })| Producer {
             name: word.producer.clone(),
             incarnation: word.incarnation,
         })
@@ -489,7 +502,7 @@ impl TopicState {
 
     /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease, as
     /// the clock of this host has it.
-    fn lives(&self, state: &State, session: &str, writer: &Heeded) -> bool {
+    fn lives(&self, state: &SharedState, session: &str, writer: &ObservedWriter) -> bool {
         let within = match self.qos.liveliness {
             Liveliness::Automatic => true,
             Liveliness::Lease(lease) => writer.silence(self.connection.clock.uptime()) <= lease,
@@ -505,7 +518,8 @@ impl TransportTopic for DdsTopic {
 
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
         self.0.connection.check_open()?;
-        let all = self.0.connection.tables.fresh(|state| state.schemas(&self.0.name));
+        let all =
+            self.0.connection.announcements.with_fresh_state(|state| state.schemas(&self.0.name));
         Ok(all.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -515,17 +529,22 @@ impl TransportTopic for DdsTopic {
         if known.len() != after || known.contains(&id) {
             return Ok(Declared::Behind);
         }
-        let tables = &topic.connection.tables;
-        let (name, schema) = (topic.name.clone(), tables::hex(id));
-        let word = Word::Of { topic: name, schema, after, origin: tables.origin() };
-        tables.say(word.clone())?;
-        let holders = tables.look(|state| state.holders(&topic.name));
-        tables.ask(Some(holders), About::Nothing)?;
+        let announcements = &topic.connection.announcements;
+        let (name, schema) = (topic.name.clone(), announcements::hex(id));
+        let word = Announcement::TopicSchema {
+            topic: name,
+            schema,
+            after,
+            origin: announcements.origin(),
+        };
+        announcements.announce(word.clone())?;
+        let holders = announcements.with_state(|state| state.holders(&topic.name));
+        announcements.request(Some(holders), RequestKind::Nothing)?;
         if self.schemas()?.get(after) == Some(&id) {
             topic.adopt()?;
             return Ok(Declared::Yes);
         }
-        unsay(&topic.connection, &word);
+        withdraw_topic(&topic.connection, &word);
         Ok(Declared::Behind)
     }
 
@@ -559,8 +578,8 @@ impl TransportTopic for DdsTopic {
         let own = topic.connection.writers();
         let own = own.iter().filter(|writer| writer.topic.name == topic.name);
         own.for_each(|writer| writer.is_known_here());
-        Ok(topic.connection.tables.fresh(|state| {
-            let info = |(session, w): (&str, &Heeded)| WriterInfo {
+        Ok(topic.connection.announcements.with_fresh_state(|state| {
+            let info = |(session, w): (&str, &ObservedWriter)| WriterInfo {
                 producer: Producer {
                     name: w.word.producer.clone(),
                     incarnation: w.word.incarnation,
@@ -569,7 +588,7 @@ impl TransportTopic for DdsTopic {
                 alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
                 seen: Some(Tai::from_nanos(w.word.seen)),
             };
-            state.heeded(&topic.name).map(info).collect()
+            state.observed_writers(&topic.name).map(info).collect()
         }))
     }
 

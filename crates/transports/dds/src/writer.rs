@@ -7,72 +7,75 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Published, Receipt, Record, Writer, WriterRequest, locked};
 use helio_bus::{
-    Guarantee, Incompatible, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt,
+    Guarantee, Incompatible, PendingReceipt, PublishError, ReceiptSender, TransportError,
+    pending_receipt,
 };
 use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
+use crate::announcements::{
+    Announcement, Claim, EndpointKind, ProducerPosition, RequestKind, WriterAnnouncement,
+};
 use crate::connection::Connection;
-use crate::ends::{Before, Unwritten, Writers};
+use crate::endpoints::{PreviousSample, WriteError, WriterEndpoints};
 use crate::entity::Refused;
 use crate::envelope::{BASE, BEGINS, Header};
 use crate::error::{engine, failed, unsupported};
-use crate::kept::{Kept, Mark};
-use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, PATIENCE};
-use crate::post::{Stored, Verdict};
-use crate::tables::{About, Claim, End, Stand, Word, WriterWord};
+use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, PEER_RESPONSE_TIMEOUT};
+use crate::peer_messages::{Ack, NackReason};
+use crate::resend_buffer::{ResendBuffer, StoredUpTo};
 use crate::topic::{Claiming, TopicState, no_service};
 
 /// Who is told of room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// The most receipts of a writer that wait for acknowledgements.
-const MAX_WAITING: usize = 100_000;
+const MAX_PENDING_RECEIPTS: usize = 100_000;
 
 /// What makes samples out of records.
 #[derive(Default)]
-struct Pen {
-    before: Before,
-    utc: Utc,
+struct Serializer {
+    before: PreviousSample,
+    utc: UtcOffset,
 }
 
 /// What a connection knows of a writer.
-pub(crate) struct Outgoing {
+pub(crate) struct WriterCore {
     pub(crate) topic: Arc<TopicState>,
     pub(crate) partition: u32,
     pub(crate) producer: Producer,
-    pub(crate) ends: Writers,
+    pub(crate) endpoints: WriterEndpoints,
     /// The newest number that it has written.
     sequence: AtomicU64,
     /// The numbers of its newest envelope and of its newest typed sample, and when those were
     /// written, in nanoseconds of the uptime, where that counts.
-    ways: [AtomicU64; 2],
+    topic_sequences: [AtomicU64; 2],
     wrote_by: [AtomicU64; 2],
     claim: Option<Claim>,
     /// The strength of its ownership.
     strength: AtomicI32,
-    life: Mutex<Life>,
+    life: Mutex<WriterLiveness>,
     /// Held while a word of it is said, so that an older one is not said behind a newer one.
     saying: Mutex<()>,
     /// Its lease may have run out, and it has not asked since whether another has it.
     unasked: AtomicBool,
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingReceipts>,
     /// What durability services do not have yet; none where the topic is not kept.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<ResendBuffer>>,
     /// Others have written as its incarnation before, and may have had that kept.
     continues: bool,
     /// What writes: one at a time, so that numbers go out in order.
-    pen: Mutex<Pen>,
+    pen: Mutex<Serializer>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
 
 /// Whether and when it lived.
 #[derive(Debug, Clone, Copy)]
-struct Life {
+struct WriterLiveness {
     open: bool,
     /// When it last showed that it lives, by the bus's clock: the time of day and the uptime.
     seen: (Tai, Duration),
@@ -84,16 +87,16 @@ struct Life {
 
 /// Receipts that wait for acknowledgements.
 #[derive(Debug, Default)]
-struct Waiting {
-    receipts: VecDeque<(Receipt, Ticket)>,
+struct PendingReceipts {
+    receipts: VecDeque<(Receipt, ReceiptSender)>,
     /// No more are completed.
     ended: bool,
 }
 
-impl Outgoing {
+impl WriterCore {
     /// Where it stands; none where late joiners get nothing of it: others own what it wrote, or its
     /// last sample has expired.
-    pub(crate) fn stand(&self) -> Option<Stand> {
+    pub(crate) fn position(&self) -> Option<ProducerPosition> {
         let now = self.connection().clock.uptime();
         let wrote = locked(&self.life).wrote;
         let lifespan = self.topic.qos.lifespan;
@@ -103,18 +106,24 @@ impl Outgoing {
         }
         let Producer { name, incarnation } = self.producer.clone();
         let sequence = self.sequence.load(Ordering::Acquire);
-        let ways = [0, 1].map(|way: usize| {
+        let topic_sequences = [0, 1].map(|way: usize| {
             let wrote = Duration::from_nanos(self.wrote_by[way].load(Ordering::Acquire));
-            if expired(wrote) { 0 } else { self.ways[way].load(Ordering::Acquire) }
+            if expired(wrote) { 0 } else { self.topic_sequences[way].load(Ordering::Acquire) }
         });
-        Some(Stand { partition: self.partition, producer: name, incarnation, sequence, ways })
+        Some(ProducerPosition {
+            partition: self.partition,
+            producer: name,
+            incarnation,
+            sequence,
+            topic_sequences,
+        })
     }
 
     /// Waits until its ends have met those of the topic.
     pub(crate) fn meet(&self) -> Result<(), TransportError> {
-        let unmet = self.ends.unmet();
-        let opened = (&self.topic.name, End::Writer, &[self.partition][..]);
-        self.connection().meet(opened, self.ends.guids(), || self.ends.met())?;
+        let unmet = self.endpoints.unmet();
+        let opened = (&self.topic.name, EndpointKind::Writer, &[self.partition][..]);
+        self.connection().meet(opened, self.endpoints.guids(), || self.endpoints.met())?;
         unmet.into_iter().for_each(|end| end.has_met());
         Ok(())
     }
@@ -126,7 +135,7 @@ impl Outgoing {
     /// Looks whether others have taken over, or were there first.
     pub(crate) fn look(&self) {
         let own = &self.producer;
-        let (newer, later) = self.connection().tables.look(|state| {
+        let (newer, later) = self.connection().announcements.with_state(|state| {
             let others = state.writers(&self.topic.name);
             let others = others.filter(|(_, other)| other.partition == self.partition);
             let newer = others.filter_map(|(_, other)| match other.producer == own.name {
@@ -162,7 +171,7 @@ impl Outgoing {
     /// them waits in vain.
     fn fence(&self, newer: u64) {
         self.fenced_by.store(newer, Ordering::Release);
-        let told = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
+        let told = locked(&self.kept).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
         let fenced = TransportError::Fenced { producer: self.producer.clone(), newer };
         told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(fenced.clone().into())));
     }
@@ -173,8 +182,8 @@ impl Outgoing {
         let stronger = later.saturating_add(1);
         if self.strength.fetch_max(stronger, Ordering::AcqRel) <= later {
             // Where that fails, readers keep to the other until it closes.
-            let _ = self.ends.strengthen(stronger);
-            let _ = self.say();
+            let _ = self.endpoints.strengthen(stronger);
+            let _ = self.announce();
         }
     }
 
@@ -191,12 +200,12 @@ impl Outgoing {
     fn ask_where_it_may_be_over(&self) -> Result<(), TransportError> {
         let patience = match self.topic.qos.liveliness {
             Liveliness::Lease(_) if !self.unasked.swap(false, Ordering::AcqRel) => return Ok(()),
-            Liveliness::Lease(lease) => PATIENCE.min(lease / 2),
-            Liveliness::Automatic => PATIENCE,
+            Liveliness::Lease(lease) => PEER_RESPONSE_TIMEOUT.min(lease / 2),
+            Liveliness::Automatic => PEER_RESPONSE_TIMEOUT,
         };
-        let tables = &self.connection().tables;
-        let holders = tables.look(|state| state.holders(&self.topic.name));
-        let asked = tables.ask_within(patience, Some(holders), About::Nothing);
+        let announcements = &self.connection().announcements;
+        let holders = announcements.with_state(|state| state.holders(&self.topic.name));
+        let asked = announcements.request_within(patience, Some(holders), RequestKind::Nothing);
         if asked.is_err() {
             self.unasked.store(true, Ordering::Release);
         }
@@ -204,19 +213,19 @@ impl Outgoing {
     }
 
     /// How it is, with when it last lived.
-    fn word(&self) -> (Word, Duration) {
-        let Life { open, seen: (seen, at), .. } = *locked(&self.life);
-        let quiet = self.connection().clock.uptime().saturating_sub(at);
+    fn word(&self) -> (Announcement, Duration) {
+        let WriterLiveness { open, seen: (seen, at), .. } = *locked(&self.life);
+        let idle_nanos = self.connection().clock.uptime().saturating_sub(at);
         let strength = self.strength.load(Ordering::Acquire);
-        let word = Word::Writer {
+        let word = Announcement::Writer {
             topic: self.topic.name.clone(),
-            writer: WriterWord {
+            writer: WriterAnnouncement {
                 partition: self.partition,
                 producer: self.producer.name.clone(),
                 incarnation: self.producer.incarnation,
                 open,
                 seen: seen.nanos(),
-                quiet: u64::try_from(quiet.as_nanos()).unwrap_or(u64::MAX),
+                idle_nanos: u64::try_from(idle_nanos.as_nanos()).unwrap_or(u64::MAX),
                 claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },
         };
@@ -224,10 +233,10 @@ impl Outgoing {
     }
 
     /// Says how it is.
-    fn say(&self) -> Result<(), TransportError> {
+    fn announce(&self) -> Result<(), TransportError> {
         let _alone = locked(&self.saying);
         let (word, at) = self.word();
-        self.connection().tables.say(word)?;
+        self.connection().announcements.announce(word)?;
         let mut life = locked(&self.life);
         if let Liveliness::Lease(lease) = self.topic.qos.liveliness
             && at.saturating_sub(life.said) >= lease / 2
@@ -241,32 +250,32 @@ impl Outgoing {
     /// This session knows how it is before the others are told.
     pub(crate) fn is_known_here(&self) {
         if self.is_due() {
-            self.connection().tables.know(self.word().0);
+            self.connection().announcements.know(self.word().0);
         }
     }
 
     /// Says again how long it has been quiet, where that matters.
-    pub(crate) fn say_again(&self) {
+    pub(crate) fn announce_again(&self) {
         if matches!(self.topic.qos.liveliness, Liveliness::Lease(_)) && locked(&self.life).open {
             // Where it cannot be said, who asks takes it for as lively as its last word.
-            let _ = self.say();
+            let _ = self.announce();
         }
     }
 
     /// Says that it lives, where it has published a quarter of the lease after it last said so.
     /// Publishers do not say so themselves: a participant that takes no words would hold them up.
-    pub(crate) fn say_what_is_due(&self) {
+    pub(crate) fn send_pending_announcements(&self) {
         if self.is_due() {
             // Others hold each of its ends to the lease, and it may write by one alone.
-            let _ = self.ends.assert_alive();
+            let _ = self.endpoints.assert_alive();
             // Where it cannot be said, it stays due.
-            let _ = self.say();
+            let _ = self.announce();
         }
     }
 
     fn is_due(&self) -> bool {
         let Liveliness::Lease(lease) = self.topic.qos.liveliness else { return false };
-        let Life { open, seen: (_, seen), said, .. } = *locked(&self.life);
+        let WriterLiveness { open, seen: (_, seen), said, .. } = *locked(&self.life);
         open && seen.saturating_sub(said) >= lease / 4
     }
 
@@ -296,14 +305,14 @@ impl Outgoing {
         record: &Record<'_>,
         (sequence, flags): (u64, u8),
         kept: bool,
-    ) -> Result<(), Unwritten> {
-        let Pen { before, utc } = &mut *locked(&self.pen);
+    ) -> Result<(), WriteError> {
+        let Serializer { before, utc } = &mut *locked(&self.pen);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
         let header = Header { flags, ..header };
         let time = utc.nanos(record.time).max(0);
-        let typed = match self.ends.write(&header, record.payload, time, before) {
-            Err(Unwritten::Value(_)) if kept => {
-                self.ends.write_envelope(&header, record.payload, time, before)?;
+        let typed = match self.endpoints.write(&header, record.payload, time, before) {
+            Err(WriteError::Value(_)) if kept => {
+                self.endpoints.write_envelope(&header, record.payload, time, before)?;
                 false
             }
             written => written?,
@@ -313,7 +322,7 @@ impl Outgoing {
             let now = u64::try_from(self.connection().clock.uptime().as_nanos());
             self.wrote_by[way].store(now.unwrap_or(u64::MAX), Ordering::Release);
         }
-        self.ways[way].fetch_max(sequence, Ordering::AcqRel);
+        self.topic_sequences[way].fetch_max(sequence, Ordering::AcqRel);
         Ok(())
     }
 
@@ -321,21 +330,21 @@ impl Outgoing {
     fn check_value(&self, record: &Record<'_>, sequence: u64) -> Result<(), PublishError> {
         let pen = &mut *locked(&self.pen);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
-        let checked = self.ends.check(&header, record.payload, &mut pen.before);
+        let checked = self.endpoints.check(&header, record.payload, &mut pen.before);
         checked.map_err(PublishError::Encode)
     }
 
     /// Sends what is kept and was not sent; where there is no room the thread goes on.
-    fn send_kept(&self, kept: &mut Kept) -> Result<(), TransportError> {
+    fn send_kept(&self, kept: &mut ResendBuffer) -> Result<(), TransportError> {
         match kept.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
             Ok(()) => Ok(()),
-            Err(Unwritten::Refused(Refused::Full)) => {
+            Err(WriteError::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
                 self.connection().await_receipts();
                 Ok(())
             }
-            Err(Unwritten::Refused(Refused::Failed(error))) => Err(engine("publish", error)),
-            Err(Unwritten::Value(told)) => Err(engine("publish", std::io::Error::other(told))),
+            Err(WriteError::Refused(Refused::Failed(error))) => Err(engine("publish", error)),
+            Err(WriteError::Value(told)) => Err(engine("publish", std::io::Error::other(told))),
         }
     }
 
@@ -349,32 +358,32 @@ impl Outgoing {
     }
 
     /// A durability service says what it has of this writer's.
-    pub(crate) fn stored(&self, service: &str, stored: &Stored) {
-        let Stored { stand, appended, verdict, .. } = stored;
-        let own = self.producer.name == stand.producer
-            && self.producer.incarnation == stand.incarnation
-            && self.partition == stand.partition;
+    pub(crate) fn stored(&self, service: &str, stored: &Ack) {
+        let Ack { position, appended, nack, .. } = stored;
+        let own = self.producer.name == position.producer
+            && self.producer.incarnation == position.incarnation
+            && self.partition == position.partition;
         if !own {
             return;
         }
-        if let Some(Verdict::Fenced { newer }) = verdict {
+        if let Some(NackReason::Fenced { newer }) = nack {
             return self.fence(*newer);
         }
         let mut is_taken = true;
         if let Some(kept) = &mut *locked(&self.kept) {
-            let durable = stand.sequence;
-            let mark = Mark { appended: durable.max(*appended), durable };
+            let durable = position.sequence;
+            let mark = StoredUpTo { appended: durable.max(*appended), durable };
             kept.stored(service.to_owned(), mark);
-            if matches!(verdict, Some(Verdict::Refused { .. })) {
+            if matches!(nack, Some(NackReason::Refused { .. })) {
                 kept.refused(service.to_owned());
                 is_taken = kept.is_taken(&self.services());
             }
         }
-        match verdict {
-            Some(Verdict::Again) => self.send_again(),
-            Some(Verdict::Refused { cause }) if !is_taken => {
+        match nack {
+            Some(NackReason::Again) => self.send_again(),
+            Some(NackReason::Refused { cause }) if !is_taken => {
                 self.settle();
-                self.give_up(Kept::give_up, cause);
+                self.give_up(ResendBuffer::give_up, cause);
             }
             _ => {}
         }
@@ -382,14 +391,19 @@ impl Outgoing {
 
     /// The durability services that are waited for.
     fn services(&self) -> Vec<String> {
-        self.connection().tables.look(|state| {
-            let keepers = state.full_keepers(&self.topic.name).filter(|(_, keeps)| keeps.ready);
-            keepers.map(|(name, _)| name.clone()).collect()
+        self.connection().announcements.with_state(|state| {
+            let services =
+                state.complete_services(&self.topic.name).filter(|(_, keeps)| keeps.ready);
+            services.map(|(name, _)| name.clone()).collect()
         })
     }
 
     /// Receipts that wait will not come; what they are about is kept, and may become durable yet.
-    fn give_up(&self, waiting: fn(&mut Kept) -> Vec<(Receipt, Ticket)>, cause: &str) {
+    fn give_up(
+        &self,
+        waiting: fn(&mut ResendBuffer) -> Vec<(Receipt, ReceiptSender)>,
+        cause: &str,
+    ) {
         let told = locked(&self.kept).as_mut().map(waiting).unwrap_or_default();
         for (_, ticket) in told {
             ticket.complete(Err(PublishError::Unknown { cause: cause.to_owned() }));
@@ -414,10 +428,14 @@ impl Outgoing {
         drop(kept);
         settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
         // One that is ready though it is in trouble takes samples, and has no disk for them.
-        if let Some(cause) = self.connection().tables.look(|state| state.trouble(&self.topic.name))
+        if let Some(cause) =
+            self.connection().announcements.with_state(|state| state.trouble(&self.topic.name))
         {
             let is_taken = !ready.is_empty();
-            self.give_up(if is_taken { Kept::give_up_durable } else { Kept::give_up }, &cause);
+            self.give_up(
+                if is_taken { ResendBuffer::give_up_durable } else { ResendBuffer::give_up },
+                &cause,
+            );
         }
         if settled.room {
             let notify = locked(&self.room).clone();
@@ -433,7 +451,7 @@ impl Outgoing {
     /// Waits for acknowledgements, and tells who waits for them or for room.
     pub(crate) fn wait(&self, at_most: Duration) {
         let written = self.sequence.load(Ordering::Acquire);
-        let all = self.ends.wait_for_acknowledgements(at_most);
+        let all = self.endpoints.wait_for_acknowledgements(at_most);
         if matches!(all, Ok(true)) {
             let mut told = Vec::new();
             let mut waiting = locked(&self.waiting);
@@ -458,17 +476,17 @@ impl Outgoing {
     /// Says that it writes no more, once: a word after that would be taken for its successor's.
     pub(crate) fn close(&self) {
         let open = std::mem::replace(&mut locked(&self.life).open, false);
-        let tables = &self.connection().tables;
-        let succeeded = tables.look(|state| {
+        let announcements = &self.connection().announcements;
+        let succeeded = announcements.with_state(|state| {
             state.writers(&self.topic.name).any(|(by, other)| {
-                by == tables.session
+                by == announcements.session
                     && (other.partition, &other.producer) == (self.partition, &self.producer.name)
                     && other.incarnation > self.producer.incarnation
             })
         });
         if open && !succeeded && !self.connection().is_closed() {
             // Where it cannot be said, the writer is gone with its session.
-            let _ = self.say();
+            let _ = self.announce();
         }
     }
 
@@ -483,7 +501,7 @@ impl Outgoing {
         waiting.ended = true;
         let receipts = std::mem::take(&mut waiting.receipts);
         drop(waiting);
-        let kept = locked(&self.kept).as_mut().map(Kept::give_up).unwrap_or_default();
+        let kept = locked(&self.kept).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
         receipts
             .into_iter()
             .chain(kept)
@@ -495,7 +513,7 @@ impl Outgoing {
 
 /// The bus's end of a writer.
 pub(crate) struct DdsWriter {
-    pub(crate) shared: Arc<Outgoing>,
+    pub(crate) shared: Arc<WriterCore>,
     /// The next sample's number.
     pub(crate) next: u64,
     /// Services were told that somebody waits for their disks.
@@ -525,25 +543,25 @@ impl DdsWriter {
         let claim = topic.claim(partition, &producer, seen.nanos())?;
         let strength = claim.as_ref().map(|said| said.claim.strength);
         if topic.is_kept() {
-            connection.hear_stored()?;
+            connection.subscribe_acks()?;
         }
-        let ends = Writers::open(topic, partition, strength)?;
-        let shared = Arc::new(Outgoing {
+        let endpoints = WriterEndpoints::open(topic, partition, strength)?;
+        let shared = Arc::new(WriterCore {
             topic: Arc::clone(topic),
             partition,
             producer,
-            ends,
+            endpoints,
             sequence: AtomicU64::new(0),
-            ways: Default::default(),
+            topic_sequences: Default::default(),
             wrote_by: Default::default(),
             claim: claim.as_ref().map(|said| said.claim.clone()),
             strength: AtomicI32::new(strength.unwrap_or(0)),
-            life: Mutex::new(Life { open: true, seen: (seen, up), said: up, wrote: up }),
+            life: Mutex::new(WriterLiveness { open: true, seen: (seen, up), said: up, wrote: up }),
             saying: Mutex::default(),
             unasked: AtomicBool::new(false),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
-            kept: Mutex::new(topic.is_kept().then(|| Kept::default().continues(continues))),
+            kept: Mutex::new(topic.is_kept().then(|| ResendBuffer::default().continues(continues))),
             continues,
             pen: Mutex::default(),
             wants_room: AtomicBool::new(false),
@@ -554,7 +572,7 @@ impl DdsWriter {
         let this = Self { shared, next: 1, hurried: false };
         claim.into_iter().for_each(Claiming::hold);
         let shared = &this.shared;
-        shared.say()?;
+        shared.announce()?;
         // Those of this connection that were replaced hear of it as others do.
         connection.writers().iter().for_each(|writer| writer.look());
         shared.meet()?;
@@ -564,7 +582,7 @@ impl DdsWriter {
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
-        if shared.ends.mend(&shared.topic)? {
+        if shared.endpoints.mend(&shared.topic)? {
             shared.connection().meet_beside(&shared.topic.name);
         }
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
@@ -584,13 +602,13 @@ impl DdsWriter {
             // Nothing before it was to be kept.
             match shared.write(record, (sequence, BASE | BEGINS), false) {
                 Ok(()) => {}
-                Err(Unwritten::Value(told)) => return Err(PublishError::Encode(told)),
-                Err(Unwritten::Refused(Refused::Full)) => {
+                Err(WriteError::Value(told)) => return Err(PublishError::Encode(told)),
+                Err(WriteError::Refused(Refused::Full)) => {
                     shared.wants_room.store(true, Ordering::Release);
                     shared.connection().await_receipts();
                     return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
                 }
-                Err(Unwritten::Refused(Refused::Failed(error))) => {
+                Err(WriteError::Refused(Refused::Failed(error))) => {
                     return Err(engine("publish", error).into());
                 }
             }
@@ -613,10 +631,13 @@ impl DdsWriter {
         if !shared.connection().has_service() {
             return Err(no_service("give durable receipts", &shared.topic).into());
         }
-        shared.connection().hear_stored()?;
-        shared.connection().tables.say(Word::Wanted { topic: shared.topic.name.clone() })?;
+        shared.connection().subscribe_acks()?;
+        shared
+            .connection()
+            .announcements
+            .announce(Announcement::KeepRequest { topic: shared.topic.name.clone() })?;
         let before = shared.sequence.load(Ordering::Acquire);
-        let kept = Kept::behind(before).continues(shared.continues);
+        let kept = ResendBuffer::behind(before).continues(shared.continues);
         *locked(&shared.kept) = Some(kept.best_effort(!shared.topic.is_reliable()));
         Ok(())
     }
@@ -628,7 +649,10 @@ impl DdsWriter {
         let kept = locked(&self.shared.kept).is_some();
         if kept && !self.hurried && topic.qos.guarantee < Guarantee::Durable {
             // Where it cannot be said, it takes the time that it takes.
-            let said = topic.connection.tables.say(Word::Wanted { topic: topic.name.clone() });
+            let said = topic
+                .connection
+                .announcements
+                .announce(Announcement::KeepRequest { topic: topic.name.clone() });
             self.hurried = said.is_ok();
         }
     }
@@ -672,7 +696,7 @@ impl DdsWriter {
             kept.wait(receipt, ticket);
             return Ok(Published::Pending(pending));
         }
-        let awaited = self.shared.ends.awaits_acknowledgements();
+        let awaited = self.shared.endpoints.awaits_acknowledgements();
         if !awaited.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
@@ -699,11 +723,14 @@ impl Writer for DdsWriter {
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
         if guarantee > Guarantee::Accepted
-            && locked(&self.shared.waiting).receipts.len() >= MAX_WAITING
+            && locked(&self.shared.waiting).receipts.len() >= MAX_PENDING_RECEIPTS
         {
             self.shared.wants_room.store(true, Ordering::Release);
             self.shared.connection().await_receipts();
-            return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: MAX_WAITING });
+            return Err(PublishError::Full {
+                transport: SCHEME.to_owned(),
+                queued: MAX_PENDING_RECEIPTS,
+            });
         }
         if guarantee == Guarantee::Durable {
             self.keep()?;
@@ -724,8 +751,8 @@ impl Writer for DdsWriter {
         let leased = matches!(shared.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
             shared.lives();
-            shared.say()?;
-            shared.ends.assert_alive().map_err(failed("assert liveliness"))?;
+            shared.announce()?;
+            shared.endpoints.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
                 shared.ask_where_it_may_be_over()?;
                 shared.look();
@@ -735,7 +762,7 @@ impl Writer for DdsWriter {
     }
 
     fn incompatible(&self) -> Vec<Incompatible> {
-        locked(self.shared.ends.misfits()).all()
+        locked(self.shared.endpoints.incompatible()).all()
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
@@ -762,13 +789,13 @@ impl Drop for DdsWriter {
 
 /// Nanoseconds of UTC, looked up once a second.
 #[derive(Default)]
-struct Utc {
+struct UtcOffset {
     second: i64,
     /// TAI - UTC in that second, in nanoseconds; none before the first look.
     offset: Option<i64>,
 }
 
-impl Utc {
+impl UtcOffset {
     fn nanos(&mut self, time: Tai) -> i64 {
         let second = time.nanos().div_euclid(1_000_000_000);
         let offset = match self.offset.filter(|_| second == self.second) {

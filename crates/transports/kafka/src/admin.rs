@@ -1,4 +1,4 @@
-//! Making topics and reading their configuration.
+//! Creating topics and reading their configuration.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,31 +16,31 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use crate::connection::Connection;
 use crate::error::{failed, outage, refused};
-use crate::monitor::Health;
-use crate::native::{self, Described};
-use crate::options::{Options, PATIENCE};
+use crate::ffi::{self, TopicMetadata};
+use crate::health::Health;
+use crate::options::{BROKER_TIMEOUT, Options};
 use crate::topic_config::Config;
 
-/// How long it is waited before it is asked again for a topic that is not there yet.
-const AGAIN: Duration = Duration::from_millis(5);
+/// How often a topic that does not exist yet is queried.
+const TOPIC_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-type Client = AdminClient<DefaultClientContext>;
+type NativeAdmin = AdminClient<DefaultClientContext>;
 
-/// A client for the few things that only an administrator's client can, made when first needed.
+/// An administrator's client, started when first needed.
 pub(crate) struct Admin {
     options: Options,
     health: Arc<Health>,
-    client: Mutex<Option<Arc<Client>>>,
+    client: Mutex<Option<Arc<NativeAdmin>>>,
 }
 
-/// A topic to be made.
-pub(crate) struct Made {
+/// A topic to be created.
+pub(crate) struct TopicToCreate {
     pub(crate) name: String,
     pub(crate) partitions: u32,
     pub(crate) config: Config,
 }
 
-impl Made {
+impl TopicToCreate {
     fn new_topic(&self, copies: i32) -> NewTopic<'_> {
         let partitions = i32::try_from(self.partitions).unwrap_or(i32::MAX);
         let topic = NewTopic::new(&self.name, partitions, TopicReplication::Fixed(copies));
@@ -53,29 +53,29 @@ impl Admin {
         Self { options: options.clone(), health: Arc::clone(health), client: Mutex::default() }
     }
 
-    pub(crate) fn client(&self) -> Result<Arc<Client>, TransportError> {
+    pub(crate) fn client(&self) -> Result<Arc<NativeAdmin>, TransportError> {
         let mut client = locked(&self.client);
         if let Some(client) = &*client {
             return Ok(Arc::clone(client));
         }
-        let made: Client =
+        let made: NativeAdmin =
             self.options.admin().create().map_err(failed("start an administrator's client"))?;
         let made = Arc::new(made);
         self.health.clients.add(&made);
         Ok(Arc::clone(client.insert(made)))
     }
 
-    /// Gives the client up: nobody serves what it would gather during an outage.
+    /// Drops the client: during an outage nothing would serve its queue.
     pub(crate) fn forget(&self) {
         drop(locked(&self.client).take());
     }
 
-    /// Makes topics, as far as nobody else has made them before; gives those that are refused, by
-    /// name. What takes too long may be there nevertheless, and is none of them:
-    /// [`Connection::settled`] tells.
+    /// Creates topics that do not exist; returns the rejected ones, by name. A topic whose creation
+    /// timed out may exist nevertheless and is not returned; [`Connection::wait_until_created`]
+    /// tells.
     pub(crate) fn create(
         &self,
-        topics: &[Made],
+        topics: &[TopicToCreate],
         patience: Duration,
     ) -> Result<Vec<(String, TransportError)>, TransportError> {
         if topics.is_empty() {
@@ -87,7 +87,7 @@ impl Admin {
         let options = options.request_timeout(Some(patience));
         let client = self.client()?;
         let made = client.create_topics(&topics, &options);
-        let made = block_on(made, patience + PATIENCE).ok_or_else(late)?;
+        let made = block_on(made, patience + BROKER_TIMEOUT).ok_or_else(late)?;
         let named = |name: &str| format!("create the topic {name}");
         let made = made.map_err(|error| failed(&named(topics[0].name))(error))?;
         let made = made.into_iter().filter_map(Result::err);
@@ -103,11 +103,11 @@ impl Admin {
     /// A topic's configuration, by the names of Kafka's documentation.
     pub(crate) fn describe(&self, name: &str) -> Result<HashMap<String, String>, TransportError> {
         let what = format!("read the configuration of {name}");
-        let patience = AdminOptions::new().request_timeout(Some(PATIENCE));
+        let patience = AdminOptions::new().request_timeout(Some(BROKER_TIMEOUT));
         let client = self.client()?;
         let topic = ResourceSpecifier::Topic(name);
         let told = client.describe_configs([&topic], &patience);
-        let told = block_on(told, 2 * PATIENCE).ok_or_else(late)?.map_err(failed(&what))?;
+        let told = block_on(told, 2 * BROKER_TIMEOUT).ok_or_else(late)?.map_err(failed(&what))?;
         let mut config = HashMap::new();
         for resource in told {
             let resource = resource.map_err(|code| refused(&what, code))?;
@@ -119,14 +119,14 @@ impl Admin {
 }
 
 fn late() -> TransportError {
-    outage("no broker answered an administrator's question".to_owned())
+    outage("no broker answered an administrative request".to_owned())
 }
 
 impl Connection {
-    /// How many partitions a Kafka topic has; none where it does not exist.
+    /// The number of a Kafka topic's partitions; `None` if it does not exist.
     pub(crate) fn partitions(&self, name: &str) -> Result<Option<u32>, TransportError> {
-        let what = format!("look for the topic {name}");
-        let told = self.client.fetch_metadata(Some(name), PATIENCE).map_err(failed(&what))?;
+        let what = format!("find the topic {name}");
+        let told = self.client.fetch_metadata(Some(name), BROKER_TIMEOUT).map_err(failed(&what))?;
         let Some(topic) = told.topics().iter().find(|topic| topic.name() == name) else {
             return Ok(None);
         };
@@ -142,43 +142,47 @@ impl Connection {
         }
     }
 
-    /// What the brokers say of a topic, which one that was just made may take a moment for; none
-    /// where it is not there.
+    /// The brokers' description of a topic, which may take a moment after its creation; `None` if
+    /// it does not exist.
     pub(crate) fn described(
         &self,
         name: &str,
         patience: Duration,
-    ) -> Result<Option<Described>, TransportError> {
+    ) -> Result<Option<TopicMetadata>, TransportError> {
         let until = Instant::now() + patience;
-        let mut answered_by = Instant::now() + PATIENCE;
+        let mut answered_by = Instant::now() + BROKER_TIMEOUT;
         loop {
             let asked = std::iter::once(name.to_owned());
             let left = answered_by.saturating_duration_since(Instant::now());
-            let Some(told) = native::describe(&self.client.consumer, asked, left) else {
-                // A broker that was lost on the way is no answer, and comes before its time.
+            let Some(told) = ffi::describe(&self.client.consumer, asked, left) else {
+                // A lost broker gives no answer, and does so before the timeout.
                 if Instant::now() >= answered_by {
-                    return Err(outage(format!("no broker says what {name} is")));
+                    return Err(outage(format!("no broker has described the topic {name}")));
                 }
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(TOPIC_POLL_INTERVAL);
                 continue;
             };
-            answered_by = Instant::now() + PATIENCE;
+            answered_by = Instant::now() + BROKER_TIMEOUT;
             if let Some(described) = told.get(name) {
                 return Ok(Some(*described));
             }
             if Instant::now() >= until {
                 return Ok(None);
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(TOPIC_POLL_INTERVAL);
         }
     }
 
-    /// Waits until every partition of a topic that was just made has a leader.
-    pub(crate) fn settled(&self, name: &str, patience: Duration) -> Result<(), TransportError> {
+    /// Waits until every partition of a new topic has a leader.
+    pub(crate) fn wait_until_created(
+        &self,
+        name: &str,
+        patience: Duration,
+    ) -> Result<(), TransportError> {
         let until = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
-            let told = self.client.fetch_metadata(Some(name), PATIENCE);
+            let told = self.client.fetch_metadata(Some(name), BROKER_TIMEOUT);
             let told = told.map_err(failed("wait for a new topic"))?;
             let topic = told.topics().iter().find(|topic| topic.name() == name);
             let leads = |topic: &rdkafka::metadata::MetadataTopic| {
@@ -192,12 +196,12 @@ impl Connection {
             }
             if Instant::now() > until {
                 return Err(outage(format!(
-                    "the topic {name} is made, and has no leader after {} s; look what the brokers \
-                     are busy with, and try again",
+                    "the topic {name} was created, and has no leader after {} s; check the load of \
+                     the brokers, and try again",
                     patience.as_secs()
                 )));
             }
-            // Brokers hear of a new topic from their controller; there is nothing to wait on.
+            // Brokers learn of a new topic from their controller; there is nothing to wait on.
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
@@ -212,7 +216,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread; none where it takes longer than that.
+/// Runs a future on this thread; `None` on a timeout.
 fn block_on<F: Future>(future: F, patience: Duration) -> Option<F::Output> {
     let until = Instant::now() + patience;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

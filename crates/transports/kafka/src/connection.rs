@@ -1,4 +1,4 @@
-//! What everything of one connection shares.
+//! The state that everything of one connection shares.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -8,58 +8,58 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
 use crate::admin::Admin;
-use crate::anew::{self, Told};
-use crate::brokers;
-use crate::claims::{self, Claim};
 use crate::error::{engine, failed, outage};
-use crate::fetcher::{Fetcher, NO_GROUP, Pool, Wake};
-use crate::hold::Hold;
-use crate::monitor::{self, Health};
+use crate::fetcher::{Fetcher, FetcherPool, NO_GROUP, ReaderSignal};
+use crate::health::{self, Health};
+use crate::internal_topics::{self, InternalTopics};
 use crate::names::Names;
-use crate::options::{BATCHES, Options, PATIENCE};
-use crate::producer::{self, CLOSING, Producer};
+use crate::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES, Options};
+use crate::ownership_lease::OwnershipLease;
+use crate::producer::{self, FLUSH_TIMEOUT, Producer};
+use crate::producers::{self, WriterClaim};
+use crate::rebootstrap;
 use crate::registry::Registry;
-use crate::security;
-use crate::tables::{self, Tables};
-use crate::writer::Tally;
+use crate::security_errors;
+use crate::topic_recreation::{self, ReaderRegistration};
+use crate::writer::DeliveryCounter;
 
-/// How long an answer is waited for before it is looked whether there is a refusal.
-const REACHED: Duration = Duration::from_secs(1);
-/// How long all that closing waits for may take together.
-const CLOSED: Duration = Duration::from_secs(10);
+/// How long connecting waits for an answer before it checks for a rejection.
+const CONNECT_POLL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long closing may take in total.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One connection: what is opened on it keeps it alive, and is closed with it.
+/// One connection. Everything that is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
     pub(crate) options: Options,
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
-    /// What the connection is called where it says that its writers live.
+    /// The connection's name in its heartbeats.
     pub(crate) session: String,
-    pub(crate) tables: Tables,
+    pub(crate) tables: InternalTopics,
     pub(crate) registry: Option<Arc<Registry>>,
     pub(crate) admin: Admin,
-    pub(crate) pool: Arc<Pool>,
-    /// Consumers that read what is there and are idle otherwise: nothing that they fetch waits.
-    pub(crate) scans: Arc<Pool>,
-    /// A consumer that fetches nothing: questions to the brokers go through it.
+    pub(crate) pool: Arc<FetcherPool>,
+    /// Consumers that read stored records and are otherwise idle: their fetches do not wait.
+    pub(crate) scans: Arc<FetcherPool>,
+    /// A consumer that fetches nothing: queries to the brokers use it.
     pub(crate) client: Arc<Fetcher>,
     producer: OnceLock<Producer>,
-    /// Of the tables, where the samples' one promises less than they need.
-    tables_producer: OnceLock<Producer>,
-    /// Of samples of another bus, by the size of their batches.
-    forwarding: [OnceLock<Producer>; BATCHES.len()],
+    /// Of the internal topics, if the samples' producer guarantees less than they need.
+    internal_producer: OnceLock<Producer>,
+    /// Of samples of another bus, by batch size.
+    forwarding: [OnceLock<Producer>; FORWARDING_BATCH_BYTES.len()],
     producing: Mutex<()>,
-    readers: Mutex<Vec<Arc<Told>>>,
-    claims: Mutex<Vec<Weak<Claim>>>,
-    tallies: Mutex<Vec<Weak<Tally>>>,
-    /// Who says that the writers live, or that they have gone: one after the other.
+    readers: Mutex<Vec<Arc<ReaderRegistration>>>,
+    claims: Mutex<Vec<Weak<WriterClaim>>>,
+    tallies: Mutex<Vec<Weak<DeliveryCounter>>>,
+    /// Held while heartbeats or the end of the session are sent: one at a time.
     speaking: Mutex<()>,
     closed: AtomicBool,
 }
 
 impl Connection {
-    /// Connects, and makes sure that a broker answers.
+    /// Connects, and checks that a broker answers.
     pub(crate) fn open(
         options: Options,
         clock: &Arc<dyn Clock>,
@@ -69,16 +69,16 @@ impl Connection {
         let names = options.names.clone();
         let connection = Arc::new(Self {
             admin: Admin::new(&options, &health),
-            session: tables::attempt(),
-            tables: Tables::default(),
+            session: internal_topics::attempt(),
+            tables: InternalTopics::default(),
             registry: options.registry.clone().map(|options| Arc::new(Registry::new(options))),
             names,
             clock: Arc::clone(clock),
-            pool: Pool::new(&options, &health),
-            scans: Pool::new(&options.for_scans(), &health),
+            pool: FetcherPool::new(&options, &health),
+            scans: FetcherPool::new(&options.for_scans(), &health),
             client,
             producer: OnceLock::new(),
-            tables_producer: OnceLock::new(),
+            internal_producer: OnceLock::new(),
             forwarding: Default::default(),
             producing: Mutex::default(),
             readers: Mutex::default(),
@@ -90,23 +90,23 @@ impl Connection {
             options,
         });
         connection.reach()?;
-        let topic = connection.names.internal(tables::TOPICS);
-        let named = brokers::Named::new(&connection.options.brokers, topic);
+        let topic = connection.names.internal(internal_topics::TOPICS);
+        let named = rebootstrap::BootstrapServers::new(&connection.options.brokers, topic);
         let started = named.map_err(std::io::Error::from).and_then(|named| {
-            brokers::start(&connection.health, named)?;
-            monitor::start(&connection)?;
-            anew::start(&connection)
+            rebootstrap::start(&connection.health, named)?;
+            health::start(&connection)?;
+            topic_recreation::start(&connection)
         });
         started.map_err(|error| engine("start a thread", error))?;
         Ok(connection)
     }
 
-    /// Waits until a broker answers; not where they do not let this client in.
+    /// Waits until a broker answers; fails at once if brokers reject this client.
     fn reach(&self) -> Result<(), TransportError> {
-        let topic = self.names.internal(tables::TOPICS);
-        let until = Instant::now() + PATIENCE;
+        let topic = self.names.internal(internal_topics::TOPICS);
+        let until = Instant::now() + BROKER_TIMEOUT;
         loop {
-            let Err(error) = self.client.fetch_metadata(Some(&topic), REACHED) else {
+            let Err(error) = self.client.fetch_metadata(Some(&topic), CONNECT_POLL_TIMEOUT) else {
                 return Ok(());
             };
             let refusal = self.health.refusal();
@@ -115,7 +115,7 @@ impl Connection {
             }
             let brokers = &self.options.brokers;
             return Err(match refusal {
-                Some((code, reason)) => security::refused(&self.options, (code, &reason)),
+                Some((code, reason)) => security_errors::refused(&self.options, (code, &reason)),
                 None => outage(format!(
                     "{brokers}: {error} ({}); is security.protocol the brokers'?",
                     self.health.complaint()
@@ -132,24 +132,26 @@ impl Connection {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The producer that all writers share, made when first needed.
+    /// The producer that all writers share, started when first needed.
     pub(crate) fn producer(&self) -> Result<&Producer, TransportError> {
         self.made(&self.producer, || self.options.clone())
     }
 
-    /// The producer that the tables are written with.
-    pub(crate) fn tables_producer(&self) -> Result<&Producer, TransportError> {
+    /// The producer of the internal topics.
+    pub(crate) fn internal_producer(&self) -> Result<&Producer, TransportError> {
         match self.options.guarantee {
             Guarantee::Durable => self.producer(),
-            _ => self.made(&self.tables_producer, || self.options.for_tables()),
+            _ => self.made(&self.internal_producer, || self.options.for_internal_topics()),
         }
     }
 
-    /// The producer that all forwarders share whose topics let in batches of one size, by its place
-    /// in [`BATCHES`]; made when first needed.
+    /// The producer that all forwarders of one batch size share, by its index in
+    /// [`FORWARDING_BATCH_BYTES`]; started when first needed.
     pub(crate) fn forwarding(&self, batch: usize) -> Result<&Producer, TransportError> {
-        let batch = batch.min(BATCHES.len() - 1);
-        self.made(&self.forwarding[batch], || self.options.for_forwarding(BATCHES[batch]))
+        let batch = batch.min(FORWARDING_BATCH_BYTES.len() - 1);
+        self.made(&self.forwarding[batch], || {
+            self.options.for_forwarding(FORWARDING_BATCH_BYTES[batch])
+        })
     }
 
     fn made<'a>(
@@ -170,88 +172,92 @@ impl Connection {
         Ok(place.get_or_init(|| made))
     }
 
-    /// A writer whose samples have to arrive some time.
-    pub(crate) fn add_tally(&self, tally: &Arc<Tally>) {
+    /// Adds a writer whose samples are to be delivered in time.
+    pub(crate) fn add_tally(&self, tally: &Arc<DeliveryCounter>) {
         let mut tallies = locked(&self.tallies);
         tallies.retain(|tally| tally.strong_count() > 0);
         tallies.push(Arc::downgrade(tally));
     }
 
-    /// Where nothing that was published has arrived for this time.
+    /// A message if nothing that was published was delivered for this time.
     pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
         let tallies: Vec<_> = locked(&self.tallies).iter().filter_map(Weak::upgrade).collect();
         tallies.iter().find_map(|tally| tally.stalled(time))
     }
 
-    /// A reader that is to be told of outages, of the end, and of what others do to its topic.
-    pub(crate) fn add_reader(&self, told: Told) {
+    /// Adds a reader that receives outages, the connection's end, and changes of its topic.
+    pub(crate) fn add_reader(&self, told: ReaderRegistration) {
         let mut readers = locked(&self.readers);
         readers.retain(|reader| reader.wake.strong_count() > 0);
         readers.push(Arc::new(told));
     }
 
     /// All of these.
-    pub(crate) fn told(&self) -> Vec<Arc<Told>> {
+    pub(crate) fn reader_registrations(&self) -> Vec<Arc<ReaderRegistration>> {
         locked(&self.readers).clone()
     }
 
-    /// A writer that lives as long as the connection says so; whether it is the first.
-    pub(crate) fn add_claim(&self, claim: &Arc<Claim>) -> bool {
+    /// Adds a writer that the connection's heartbeats keep alive; returns whether it is the first.
+    pub(crate) fn add_claim(&self, claim: &Arc<WriterClaim>) -> bool {
         let mut claims = locked(&self.claims);
         claims.retain(|claim| claim.strong_count() > 0);
         claims.push(Arc::downgrade(claim));
         claims.len() == 1
     }
 
-    /// Says that the writers live, and has those of exclusive topics learn who has taken over. It
-    /// waits for the brokers.
-    pub(crate) fn speak_for_writers(&self) {
+    /// Sends heartbeats for the writers, and checks exclusive topics for takeovers. This waits for
+    /// the brokers.
+    pub(crate) fn send_heartbeats(&self) {
         let claims = self.claims();
         let looks = claims.iter().any(|claim| claim.looks());
         let speaking = locked(&self.speaking);
         if claims.is_empty() || self.is_closed() {
             return;
         }
-        // Where it cannot be said, others will take the writers for dead: that is so, then. And
-        // those of exclusive topics hold back what is published.
-        let _ = if looks { claims::speak(self, &claims) } else { claims::beat(self) };
+        // If this fails, others will declare the writers dead, which is correct then. Exclusive
+        // topics' writers defer their publishes.
+        let _ = if looks {
+            producers::send_heartbeats(self, &claims)
+        } else {
+            producers::send_session_heartbeat(self)
+        };
         drop(speaking);
         if looks {
-            claims::look(self, &claims, claims::PROMPT);
+            producers::check_fencing(self, &claims, producers::HEARTBEAT_TIMEOUT);
         }
     }
 
-    /// The writers that live as long as the connection says so, and those that have gone whose
-    /// reports wait for a look.
-    fn claims(&self) -> Vec<Arc<Claim>> {
+    /// The writers that the connection's heartbeats keep alive, and dropped ones with deferred
+    /// reports.
+    fn claims(&self) -> Vec<Arc<WriterClaim>> {
         locked(&self.claims).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Says that the writers have gone. Before that those who wait for a look are told what it
-    /// finds, or that there is none any more.
+    /// Records that the writers were closed. Before that, deferred reports get the result of a
+    /// check, or *unknown*.
     fn leave(&self, until: Instant) {
         let (claims, is_lost) = (self.claims(), self.health.is_lost());
         let left = || until.saturating_duration_since(Instant::now());
         let holds = || claims.iter().filter_map(|claim| claim.hold());
-        if !is_lost && holds().any(Hold::has_reports) {
-            claims::look(self, &claims, left().min(CLOSING));
+        if !is_lost && holds().any(OwnershipLease::has_reports) {
+            producers::check_fencing(self, &claims, left().min(FLUSH_TIMEOUT));
         }
-        holds().for_each(Hold::end);
+        holds().for_each(OwnershipLease::end);
         let has_written = !locked(&self.claims).is_empty();
         if has_written && !is_lost {
             let _after_others = locked(&self.speaking);
-            // Where it cannot be said, the writers count as dead a little later.
-            let _ = claims::end(self, left());
+            // If this fails, the writers are declared dead a little later.
+            let _ = producers::end_session(self, left());
         }
     }
 
-    /// All that were made.
+    /// All producers that were started.
     pub(crate) fn producers(&self) -> impl Iterator<Item = &Producer> {
-        let producers = [&self.producer, &self.tables_producer];
+        let producers = [&self.producer, &self.internal_producer];
         producers.into_iter().chain(&self.forwarding).filter_map(OnceLock::get)
     }
 
-    fn readers(&self) -> Vec<Arc<Wake>> {
+    fn readers(&self) -> Vec<Arc<ReaderSignal>> {
         locked(&self.readers).iter().filter_map(|reader| reader.wake.upgrade()).collect()
     }
 
@@ -262,9 +268,9 @@ impl Connection {
         self.readers().iter().for_each(|reader| reader.tell(outage));
     }
 
-    /// Ends everything: readers are woken first, then what is under way gets its time. Others take
-    /// over from the writers when they hear of it, so that comes last. Nothing is waited for where
-    /// no broker answers, as far as that is known.
+    /// Closes everything: readers are woken first, then records in flight get their time. Others
+    /// take over from the writers when they read the last record, so that is sent last. If no
+    /// broker answers, as far as known, nothing is waited for.
     pub(crate) fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -275,9 +281,9 @@ impl Connection {
             registry.end();
         }
         let now = Instant::now();
-        let patience = if self.health.is_lost() { Duration::ZERO } else { CLOSING };
+        let patience = if self.health.is_lost() { Duration::ZERO } else { FLUSH_TIMEOUT };
         producer::close(self.producers(), now + patience);
-        self.leave(now + CLOSED);
+        self.leave(now + CLOSE_TIMEOUT);
     }
 }
 

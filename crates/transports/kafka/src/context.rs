@@ -1,4 +1,4 @@
-//! What librdkafka's clients tell besides samples: errors, and what a group assigns.
+//! The callbacks of librdkafka's clients: errors, and a group's assignments.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -11,12 +11,12 @@ use rdkafka::types::RDKafkaRespErr;
 
 use crate::error::{is_gone, is_refusal};
 use crate::group::Membership;
-use crate::monitor::Health;
+use crate::health::Health;
 
-/// A consumer of the transport's.
+/// The transport's consumer type.
 pub(crate) type Consumer = BaseConsumer<Context>;
 
-/// What a consumer's callbacks know.
+/// The state of a consumer's callbacks.
 pub(crate) struct Context {
     health: Arc<Health>,
     membership: Option<Arc<Membership>>,
@@ -28,7 +28,7 @@ impl Context {
         Self { health: Arc::clone(health), membership, this: OnceLock::new() }
     }
 
-    /// Lets the callbacks know their consumer.
+    /// Gives the callbacks their consumer.
     pub(crate) fn belongs_to(&self, consumer: &Arc<Consumer>) {
         let _ = self.this.set(Arc::downgrade(consumer));
     }
@@ -43,8 +43,8 @@ impl ClientContext for Context {
 }
 
 impl Context {
-    /// What came instead of a sample, in a queue that no partition has: of a group's member it is
-    /// told where waiting does not help.
+    /// An error in place of a sample, in the consumer's own queue: a group's member receives it if
+    /// waiting does not help.
     pub(crate) fn failed(&self, error: &KafkaError) {
         match &self.membership {
             Some(membership) if is_refusal(error) => membership.refused(error),
@@ -72,7 +72,7 @@ impl ConsumerContext for Context {
                 if let Some(membership) = membership {
                     membership.revoke(consumer.assignment_lost());
                 }
-                // It fails where the consumer is closed already, which is what was wanted.
+                // It fails if the consumer is closed already, which has the same effect.
                 let _ = consumer.unassign();
             }
         }

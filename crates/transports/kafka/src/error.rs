@@ -1,4 +1,4 @@
-//! What librdkafka says, in the bus's words.
+//! librdkafka's errors as the bus's.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use crate::SCHEME;
 use crate::options::MAX_PAYLOAD_BYTES;
 
-/// The error of something that was tried.
+/// The error of a failed operation.
 pub(crate) fn failed(what: &str) -> impl Fn(KafkaError) -> TransportError + '_ {
-    // The crate's does not know this one's.
+    // The crate's method does not cover this variant.
     let code = |error: &KafkaError| match error {
         KafkaError::AdminOp(code) => Some(*code),
         error => error.rdkafka_error_code(),
@@ -25,7 +25,7 @@ pub(crate) fn failed(what: &str) -> impl Fn(KafkaError) -> TransportError + '_ {
     }
 }
 
-/// What the brokers do not let this user do.
+/// An operation that the brokers do not authorize.
 #[derive(Debug)]
 struct Refused {
     code: Code,
@@ -40,7 +40,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What to do about a refusal.
+/// The remedy for a rejection.
 fn remedy(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::TopicAuthorizationFailed => {
@@ -58,9 +58,9 @@ fn remedy(code: Code) -> Option<&'static str> {
              then connect again"
         }
         Code::Authentication | Code::SaslAuthenticationFailed => {
-            "look at sasl.mechanism, sasl.username and sasl.password of the URL"
+            "check sasl.mechanism, sasl.username and sasl.password of the URL"
         }
-        Code::Fatal => "the producer cannot go on: connect again",
+        Code::Fatal => "the producer has a fatal error: reconnect",
         _ => return None,
     })
 }
@@ -77,12 +77,12 @@ where
     TransportError::Engine { transport, what: what.to_owned(), source }
 }
 
-/// A broker's refusal that has only a code.
+/// A broker's rejection that has only a code.
 pub(crate) fn refused(what: &str, code: Code) -> TransportError {
     failed(what)(KafkaError::AdminOp(code))
 }
 
-/// Whether it is a refusal, which no waiting helps against.
+/// Whether it is a rejection, which no retry changes.
 pub(crate) fn is_refusal(error: &KafkaError) -> bool {
     matches!(error, KafkaError::MessageConsumptionFatal(_))
         || matches!(
@@ -99,8 +99,7 @@ pub(crate) fn is_refusal(error: &KafkaError) -> bool {
         )
 }
 
-/// Whether it says that a topic, or a partition of it, is not there. Whoever reads it waits for
-/// another of its name.
+/// Whether a topic, or a partition of it, does not exist. Readers wait for another one of its name.
 pub(crate) fn is_gone(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -113,7 +112,7 @@ pub(crate) fn is_gone(error: &KafkaError) -> bool {
     )
 }
 
-/// Whether it says that no broker answers, or that another one takes over who knows the group.
+/// Whether no broker answers, or another one takes over the group.
 fn is_outage(code: Code) -> bool {
     matches!(
         code,
@@ -132,7 +131,7 @@ fn is_outage(code: Code) -> bool {
     )
 }
 
-/// What became of a publish whose delivery failed.
+/// The error of a publish whose delivery failed.
 pub(crate) fn undelivered(error: &KafkaError) -> PublishError {
     match error.rdkafka_error_code() {
         Some(Code::MessageSizeTooLarge) => TransportError::TooLarge {
@@ -142,7 +141,7 @@ pub(crate) fn undelivered(error: &KafkaError) -> PublishError {
             transport: SCHEME.to_owned(),
         }
         .into(),
-        // No waiting makes these acceptable.
+        // No retry makes these acceptable.
         Some(Code::InvalidRecord | Code::InvalidTimestamp) => {
             PublishError::Encode(error.to_string())
         }

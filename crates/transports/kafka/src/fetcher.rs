@@ -1,11 +1,11 @@
 //! The consumers of a connection, shared by its readers.
 //!
-//! A consumer fetches a partition at one place at a time. A reader is therefore lent partitions of
-//! the first consumer that has none of them; a second reader of the same partition makes a second
-//! consumer. So does the one beyond what a consumer may have ([`Pace::most`]), and the reader of a
-//! topic that has taken the place of one that the consumer has read: librdkafka does not forget
-//! what it knows of a name. Samples stay in librdkafka's queue, one a partition, until their
-//! reader takes them.
+//! A consumer fetches a partition at one position at a time. A reader therefore borrows partitions
+//! from the first consumer that does not fetch them already. A second reader of the same partition
+//! starts a second consumer. Two more cases start one: a consumer that already has
+//! [`FetchPace::most`] partitions, and a topic that was recreated under a name that the consumer
+//! has read, because librdkafka never forgets what it knows of a name. Samples stay in librdkafka's
+//! queues, one per partition, until the reader takes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,43 +21,44 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
-use crate::anew::Anew;
 use crate::context::{Consumer, Context};
 use crate::error::{engine, failed, outage};
+use crate::ffi::TopicId;
 use crate::group::Membership;
-use crate::monitor::Health;
-use crate::native::TopicId;
-use crate::options::{Options, PATIENCE};
+use crate::health::Health;
+use crate::options::{BROKER_TIMEOUT, Options};
+use crate::topic_recreation::ReplacementSource;
 
-/// How soon a consumer's thread notices that nobody has the consumer any more.
-const STOP: Duration = Duration::from_millis(100);
-/// How long a group's member is waited for when it leaves, so that a program that ends has left;
-/// nobody waits for brokers that do not answer.
-const LEAVING: Duration = Duration::from_millis(300);
-/// The group in whose name partitions are fetched that no group shares. Nothing is committed to it.
+/// How soon a consumer's thread notices that the consumer is no longer used.
+const CONSUMER_POLL_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a leaving group member is waited for, so that a program that exits has left its group.
+/// Brokers that do not answer delay nobody longer.
+const GROUP_LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
+/// The group name of consumers that belong to no group. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
 
-/// How a consumer fetches.
+/// How often a consumer fetches.
 ///
-/// librdkafka has no fetch sessions (KIP-227): a broker looks at all partitions of a consumer with
-/// each fetch that comes, that it answers, and that waits while one of them is written to. So who
-/// reads thousands of them is not to ask often for nothing, and what is written often is not to
-/// have each record fetched by itself.
+/// librdkafka has no fetch sessions (KIP-227). A broker checks all partitions of a consumer when a
+/// fetch arrives, when it is answered, and whenever one of them is written while the fetch waits. A
+/// reader of thousands of partitions must therefore not fetch often in vain, and frequent records
+/// must not be fetched one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// A connection's first partitions: fetches wait so shortly that one that is opened on the way
+pub(crate) enum FetchPace {
+    /// A connection's first partitions: fetches wait so briefly that a partition opened meanwhile
     /// is fetched at once.
     Prompt,
-    /// All others. Samples come as soon, but for the first ones of a partition that was just
-    /// opened, which wait for the fetch under way.
+    /// All others. Samples arrive as soon, except the first ones of a partition that was just
+    /// opened: they wait for the fetch in flight.
     Patient,
-    /// Others that are written at a regular rate: samples are collected for a moment.
+    /// Partitions beyond those that are written at a regular rate: samples are collected for a
+    /// moment.
     Busy,
 }
 
-impl Pace {
-    /// The most partitions of a consumer. With each answer of a broker librdkafka looks each of
-    /// them up in a list, too, so that one that had thousands would do nothing else.
+impl FetchPace {
+    /// The maximum number of partitions of a consumer. For each answer of a broker, librdkafka also
+    /// searches its partitions in a list; with thousands it would do little else.
     fn most(self) -> usize {
         match self {
             Self::Prompt => 32,
@@ -67,12 +68,13 @@ impl Pace {
     }
 }
 
-/// A partition's samples, as librdkafka has fetched them.
-pub(crate) type Queue = PartitionQueue<Context>;
+/// A partition's fetched samples, in librdkafka.
+pub(crate) type SampleQueue = PartitionQueue<Context>;
 
-/// Has a queue ring from now on; what is in it already does not. All handles of a partition's queue
-/// have one bell, which goes with whichever of them is dropped: those of before have to be gone.
-pub(crate) fn rings(queue: &mut Queue, wake: &Arc<Wake>) {
+/// Makes a queue signal the reader from now on; samples that are in it already do not. All handles
+/// of a partition's queue share one callback, which is removed when any of them is dropped: earlier
+/// handles must be gone.
+pub(crate) fn rings(queue: &mut SampleQueue, wake: &Arc<ReaderSignal>) {
     let wake = Arc::downgrade(wake);
     queue.set_nonempty_callback(move || {
         if let Some(wake) = wake.upgrade() {
@@ -81,49 +83,49 @@ pub(crate) fn rings(queue: &mut Queue, wake: &Arc<Wake>) {
     });
 }
 
-/// What rings for a reader: samples in its queues, outages, the end.
+/// What wakes a reader: samples in its queues, outages, closing.
 #[derive(Default)]
-pub(crate) struct Wake {
+pub(crate) struct ReaderSignal {
     rung: AtomicBool,
     waiters: Mutex<Waiters>,
     outages: Mutex<Vec<Outage>>,
-    /// Others have deleted the topic, and that was told.
+    /// The topic was deleted, and that was reported.
     gone: AtomicBool,
-    topic: Mutex<Topic>,
-    /// How many times it was found that the topic is still the same.
+    topic: Mutex<TopicChanges>,
+    /// How many checks have found the topic unchanged.
     same: AtomicU64,
-    /// How many watch where the reader stands.
+    /// How many watchdogs observe the reader's position.
     watched: AtomicUsize,
-    /// Where it stood at the end of its newest look that was watched.
-    stands: Mutex<Option<(Instant, Vec<Place>)>>,
-    /// The reader has gone.
+    /// The position at the end of its newest observed poll.
+    stands: Mutex<Option<(Instant, Vec<ReaderPosition>)>>,
+    /// The reader was dropped.
     ended: AtomicBool,
 }
 
-/// Where a reader stands in a partition when it has taken all that was fetched.
+/// A reader's position in a partition, when it has taken all fetched samples.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ReaderPosition {
     pub(crate) partition: u32,
     pub(crate) next: u64,
-    /// Where the partition ends, as its consumer's newest fetch has told; 0 before the first.
+    /// The partition's end as of its consumer's newest fetch; 0 before the first.
     pub(crate) heard: u64,
 }
 
-/// What others have done to a reader's topic.
+/// Changes to a reader's topic by others.
 #[derive(Default)]
-struct Topic {
-    /// They have made it anew: with what it is read from now on.
-    anew: Option<Anew>,
-    /// With what the same is read from now on: its consumer hears nothing any more.
-    instead: Option<Anew>,
-    /// How many partitions it has by now.
+struct TopicChanges {
+    /// The topic was recreated: the new topic's queues.
+    anew: Option<ReplacementSource>,
+    /// The topic is the same, and its consumer stopped fetching: queues of another consumer.
+    instead: Option<ReplacementSource>,
+    /// The current number of partitions.
     partitions: u32,
 }
 
-/// The most outages that wait for a reader: beyond it the oldest are forgotten.
-const MAX_OUTAGES: usize = 64;
+/// The maximum number of outages that wait for a reader; older ones are dropped.
+const MAX_PENDING_OUTAGES: usize = 64;
 
-impl Wake {
+impl ReaderSignal {
     pub(crate) fn ring(&self) {
         self.rung.store(true, Ordering::SeqCst);
         let waiters = locked(&self.waiters).take();
@@ -132,7 +134,7 @@ impl Wake {
 
     pub(crate) fn tell(&self, outage: &Outage) {
         let mut outages = locked(&self.outages);
-        if outages.len() == MAX_OUTAGES {
+        if outages.len() == MAX_PENDING_OUTAGES {
             outages.remove(0);
         }
         outages.push(outage.clone());
@@ -140,8 +142,8 @@ impl Wake {
         self.ring();
     }
 
-    /// Has the reader go on with other queues, of a topic that has so many partitions.
-    pub(crate) fn renew(&self, anew: Anew, partitions: u32) {
+    /// Makes the reader continue with the queues of a recreated topic that has so many partitions.
+    pub(crate) fn renew(&self, anew: ReplacementSource, partitions: u32) {
         let mut topic = locked(&self.topic);
         topic.partitions = partitions;
         let not_needed = match self.ended.load(Ordering::SeqCst) {
@@ -153,8 +155,8 @@ impl Wake {
         self.ring();
     }
 
-    /// Has the reader go on where it stands with another consumer.
-    pub(crate) fn go_on(&self, instead: Anew) {
+    /// Makes the reader resume at its position with another consumer.
+    pub(crate) fn go_on(&self, instead: ReplacementSource) {
         let mut topic = locked(&self.topic);
         let not_needed = match self.ended.load(Ordering::SeqCst) {
             true => Some(instead),
@@ -165,7 +167,7 @@ impl Wake {
         self.ring();
     }
 
-    /// The reader has gone.
+    /// The reader was dropped.
     pub(crate) fn end(&self) {
         let mut topic = locked(&self.topic);
         self.ended.store(true, Ordering::SeqCst);
@@ -174,14 +176,14 @@ impl Wake {
         drop(not_needed);
     }
 
-    /// With what the topic is read from now on, once, or the same topic, and how many partitions it
-    /// has.
-    pub(crate) fn topic(&self) -> (Option<Anew>, Option<Anew>, u32) {
+    /// The queues of a recreated topic, those of another consumer of the same topic, and the number
+    /// of partitions. Queues are returned once.
+    pub(crate) fn topic(&self) -> (Option<ReplacementSource>, Option<ReplacementSource>, u32) {
         let mut topic = locked(&self.topic);
         (topic.anew.take(), topic.instead.take(), topic.partitions)
     }
 
-    /// Has the reader say where it stands until that is unwatched.
+    /// Makes the reader publish its position until [`Self::unwatch`].
     pub(crate) fn watch(&self) {
         self.watched.fetch_add(1, Ordering::Relaxed);
     }
@@ -194,51 +196,51 @@ impl Wake {
         self.watched.load(Ordering::Relaxed) > 0
     }
 
-    /// A look has come to its end.
-    pub(crate) fn stands_at(&self, places: Vec<Place>) {
+    /// A poll has ended at these positions.
+    pub(crate) fn stands_at(&self, places: Vec<ReaderPosition>) {
         *locked(&self.stands) = Some((Instant::now(), places));
     }
 
-    /// Where the reader stands, if it has looked since then.
-    pub(crate) fn stands(&self, since: Instant) -> Option<Vec<Place>> {
+    /// The reader's positions, if it has polled since then.
+    pub(crate) fn stands(&self, since: Instant) -> Option<Vec<ReaderPosition>> {
         let stands = locked(&self.stands);
         stands.as_ref().filter(|(at, _)| *at >= since).map(|(_, places)| places.clone())
     }
 
-    /// It was looked, and the topic is the one that is read.
+    /// A check has found that the topic is the one that is read.
     pub(crate) fn is_same(&self) {
         self.same.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many times that was found.
+    /// How many checks have found that.
     pub(crate) fn same(&self) -> u64 {
         self.same.load(Ordering::SeqCst)
     }
 
-    /// Tells, once, that the topic, or what is read of it, is not there.
+    /// Reports, once, that the topic or its partitions do not exist.
     pub(crate) fn gone(&self, what: &str) {
         if !self.gone.swap(true, Ordering::SeqCst) {
             let cause = format!(
-                "{what} is not there any more: somebody has deleted it; it is read from its first \
-                 record when it is made anew"
+                "{what}: deleted by another program; reading continues at the first record when \
+                 it is recreated"
             );
             self.tell(&Outage::Lost { cause });
         }
     }
 
-    /// The topic is there: tells that too, where it was not.
+    /// The topic exists: reports the end of the outage if its absence was reported.
     pub(crate) fn there(&self) {
         if self.gone.load(Ordering::Relaxed) && self.gone.swap(false, Ordering::SeqCst) {
             self.tell(&Outage::Restored);
         }
     }
 
-    /// Before looking: what comes from now on rings anew.
+    /// Before a poll: everything that arrives from now on signals again.
     pub(crate) fn looking(&self) {
         self.rung.store(false, Ordering::SeqCst);
     }
 
-    /// After a look that did not come to the end.
+    /// After a poll that did not read everything.
     pub(crate) fn more(&self) {
         self.rung.store(true, Ordering::SeqCst);
     }
@@ -267,31 +269,31 @@ impl Wake {
     }
 }
 
-/// One consumer, and the thread that serves its callbacks. The thread also ends the consumer, which
-/// takes as long as the brokers do.
+/// A consumer, and the thread that serves its callbacks. That thread also destroys the consumer,
+/// which takes as long as the brokers do.
 pub(crate) struct Fetcher {
     pub(crate) consumer: Arc<Consumer>,
-    /// Closed when the consumer has ended.
+    /// Closed when the consumer was destroyed.
     ended: Mutex<Receiver<()>>,
-    lent: Mutex<Fetched>,
-    knows_brokers: AtomicBool,
-    pace: Pace,
+    lent: Mutex<FetchedPartitions>,
+    has_brokers: AtomicBool,
+    pace: FetchPace,
     started: Instant,
-    /// It was given up: nobody is lent anything of it any more.
+    /// The consumer was abandoned: no more partitions are lent from it.
     deaf: AtomicBool,
 }
 
 /// What a consumer fetches, and has fetched.
 #[derive(Default)]
-struct Fetched {
+struct FetchedPartitions {
     partitions: HashSet<(String, u32)>,
-    /// Which topic it has read of each name: with another one it is of no use.
+    /// The topic that it has read under each name. It cannot read another topic of that name.
     topics: HashMap<String, Option<TopicId>>,
 }
 
-impl Fetched {
-    /// Whether it has none of these partitions, and room for them.
-    fn is_free(&self, topic: Named<'_>, partitions: &[u32], most: usize) -> bool {
+impl FetchedPartitions {
+    /// Whether it fetches none of these partitions and has room for them.
+    fn is_free(&self, topic: NamedTopic<'_>, partitions: &[u32], most: usize) -> bool {
         let of_topic = |partition: &u32| (topic.0.to_owned(), *partition);
         let has_room =
             self.partitions.is_empty() || self.partitions.len() + partitions.len() <= most;
@@ -301,11 +303,11 @@ impl Fetched {
     }
 }
 
-/// A topic's name, and which of that name it is, where that is known.
-pub(crate) type Named<'a> = (&'a str, Option<TopicId>);
+/// A topic's name, and its identifier where that is known.
+pub(crate) type NamedTopic<'a> = (&'a str, Option<TopicId>);
 
 impl Fetcher {
-    /// A consumer in the name of a group, and a member of it where there is a membership.
+    /// Starts a consumer of a group; it is a member where there is a membership.
     pub(crate) fn start(
         options: &Options,
         health: &Arc<Health>,
@@ -321,14 +323,14 @@ impl Fetcher {
         health.clients.add(&consumer);
         let (mut serving, (ending, ended)) = (Arc::clone(&consumer), mpsc::channel());
         let serve = move || {
-            // Nobody else ends it, who has it for a moment only.
+            // No other thread drops the last reference: others hold one briefly.
             let consumer = loop {
                 match Arc::try_unwrap(serving) {
                     Ok(consumer) => break consumer,
                     Err(shared) => serving = shared,
                 }
-                // Samples are in queues of their own: what comes here are callbacks and errors.
-                if let Some(Err(error)) = serving.poll(STOP) {
+                // Samples arrive in queues of their own; only callbacks and errors arrive here.
+                if let Some(Err(error)) = serving.poll(CONSUMER_POLL_TIMEOUT) {
                     serving.context().failed(&error);
                 }
             };
@@ -338,35 +340,35 @@ impl Fetcher {
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);
         thread.map_err(|error| engine("start a thread", error))?;
         let (lent, ended) = (Mutex::default(), Mutex::new(ended));
-        let [knows_brokers, deaf] = [false; 2].map(AtomicBool::new);
+        let [has_brokers, deaf] = [false; 2].map(AtomicBool::new);
         let (pace, started) = (options.pace, Instant::now());
-        Ok(Self { consumer, ended, lent, knows_brokers, pace, started, deaf })
+        Ok(Self { consumer, ended, lent, has_brokers, pace, started, deaf })
     }
 
-    /// It hears nothing any more: nobody else is lent anything of it.
+    /// It stopped fetching: no more partitions are lent from it.
     pub(crate) fn give_up(&self) {
         self.deaf.store(true, Ordering::Relaxed);
     }
 
-    /// Gives the consumer up, and waits a moment for it to leave its group.
+    /// Drops the consumer, and waits briefly for it to leave its group.
     pub(crate) fn leave(self) {
         let Self { consumer, ended, .. } = self;
         drop(consumer);
-        let _ = locked(&ended).recv_timeout(LEAVING);
+        let _ = locked(&ended).recv_timeout(GROUP_LEAVE_TIMEOUT);
     }
 
-    /// A partition's own queue. To be asked for before it is assigned.
+    /// A partition's own queue. It must be requested before the partition is assigned.
     pub(crate) fn queue(
         consumer: &Arc<Consumer>,
         (topic, partition): (&str, u32),
-    ) -> Result<Queue, TransportError> {
+    ) -> Result<SampleQueue, TransportError> {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
         let queue = consumer.split_partition_queue(topic, number);
         queue.ok_or_else(|| no_queue(topic, partition))
     }
 
-    /// What the brokers say about a topic, or all. Not of one that fetches: a broker answers the
-    /// requests of a connection in turn, and a fetch that finds nothing takes its time.
+    /// The brokers' metadata of one topic or of all. Not for a consumer that fetches: a broker
+    /// answers a connection's requests in order, and an empty fetch takes its time.
     pub(crate) fn fetch_metadata(
         &self,
         topic: Option<&str>,
@@ -375,13 +377,13 @@ impl Fetcher {
         self.consumer.fetch_metadata(topic, patience)
     }
 
-    /// What the brokers' cluster calls itself.
+    /// The cluster's identifier.
     pub(crate) fn cluster(&self, patience: Duration) -> Result<String, TransportError> {
         let named = self.consumer.client().fetch_cluster_id(patience);
-        named.ok_or_else(|| outage("the brokers do not say what they are called".to_owned()))
+        named.ok_or_else(|| outage("the brokers have returned no cluster id".to_owned()))
     }
 
-    /// The first offset that a partition has, and its end, as its broker says.
+    /// A partition's first offset and its end, from its leader.
     pub(crate) fn ends(
         &self,
         topic: &str,
@@ -391,13 +393,13 @@ impl Fetcher {
         let number = i32::try_from(partition).unwrap_or(i32::MAX);
         let asked = |left| self.consumer.fetch_watermarks(topic, number, left);
         let (first, end) = patiently(patience, asked)
-            .map_err(|error| unanswered(&format!("ask where {topic} begins and ends"), error))?;
+            .map_err(|error| unanswered(&format!("query the offsets of {topic}"), error))?;
         let place = |offset| u64::try_from(offset).unwrap_or(0);
         Ok((place(first), place(end)))
     }
 
-    /// The offsets of the first records that are not of before a time, in milliseconds of UTC;
-    /// partitions that have none are left out.
+    /// The offsets of the first records at or after a time, in milliseconds of UTC. Partitions
+    /// without such a record are left out.
     pub(crate) fn at_time(
         &self,
         topic: &str,
@@ -405,10 +407,10 @@ impl Fetcher {
         patience: Duration,
     ) -> Result<Vec<(u32, u64)>, TransportError> {
         let asked = partition_list(topic, partitions.iter().map(|each| (*each, millis)))?;
-        self.offsets(&asked, "look for a time", patience)
+        self.offsets(&asked, "find the offset of a time", patience)
     }
 
-    /// Where partitions end, as their brokers say; those that do not are left out.
+    /// The ends of partitions, from their leaders; those without an answer are left out.
     pub(crate) fn all_ends(
         &self,
         topic: &str,
@@ -416,8 +418,8 @@ impl Fetcher {
         patience: Duration,
     ) -> Result<Vec<(u32, u64)>, TransportError> {
         let mut asked = partition_list(topic, partitions.iter().map(|each| (*each, 0)))?;
-        asked.set_all_offsets(Offset::End).map_err(failed("name an offset"))?;
-        self.offsets(&asked, "ask where partitions end", patience)
+        asked.set_all_offsets(Offset::End).map_err(failed("set an offset"))?;
+        self.offsets(&asked, "query the ends of partitions", patience)
     }
 
     /// The offsets of times.
@@ -437,8 +439,8 @@ impl Fetcher {
     }
 }
 
-/// Asks until there is an answer. A topic that was just made, or a partition that moves: its leader
-/// is named, and does not know of it yet, or it is dead, and another is elected.
+/// Retries until there is an answer. A new topic or a moving partition has a named leader that does
+/// not know it yet, or a dead one that is being replaced.
 fn patiently<T>(
     patience: Duration,
     ask: impl Fn(Duration) -> Result<T, KafkaError>,
@@ -455,13 +457,13 @@ fn patiently<T>(
     }
 }
 
-/// A partition with its offset, where it has one.
+/// A partition with its offset, if it has one.
 pub(crate) fn place(told: &TopicPartitionListElem<'_>) -> Option<(u32, u64)> {
     let Offset::Offset(offset) = told.offset() else { return None };
     Some((u32::try_from(told.partition()).ok()?, u64::try_from(offset).ok()?))
 }
 
-/// Whether it says that another broker is to be asked, or the same a little later.
+/// Whether the error means: ask another broker, or the same one a little later.
 fn moves(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -481,61 +483,62 @@ fn moves(error: &KafkaError) -> bool {
     )
 }
 
-/// Why there was no answer in time: what would have come a little later is an outage.
+/// Why there was no answer in time. If a later answer was possible, it is an outage.
 fn unanswered(what: &str, error: KafkaError) -> TransportError {
     if moves(&error) { outage(format!("{what}: {error}")) } else { failed(what)(error) }
 }
 
 fn no_queue(topic: &str, partition: u32) -> TransportError {
-    crate::error::outage(format!("there is no queue for partition {partition} of {topic}"))
+    crate::error::outage(format!("partition {partition} of {topic} has no queue"))
 }
 
 /// All consumers of a connection.
-pub(crate) struct Pool {
+pub(crate) struct FetcherPool {
     options: Options,
     health: Arc<Health>,
     fetchers: Mutex<Vec<Arc<Fetcher>>>,
 }
 
-impl Pool {
+impl FetcherPool {
     pub(crate) fn new(options: &Options, health: &Arc<Health>) -> Arc<Self> {
         let (options, health) = (options.clone(), Arc::clone(health));
         Arc::new(Self { options, health, fetchers: Mutex::default() })
     }
 
-    /// The first consumer that has none of these partitions, and has read no other topic of the
-    /// name; they are lent by this.
+    /// Lends partitions from the first consumer that does not fetch them and has read no other
+    /// topic of that name.
     pub(crate) fn lend(
         self: &Arc<Self>,
-        topic: Named<'_>,
+        topic: NamedTopic<'_>,
         partitions: &[u32],
-        pace: Pace,
-    ) -> Result<Lent, TransportError> {
+        pace: FetchPace,
+    ) -> Result<LentPartitions, TransportError> {
         self.lend_of(topic, (partitions, pace), |_| true)
     }
 
-    /// The same of those that were started since then.
+    /// The same, from consumers that were started since then.
     pub(crate) fn lend_since(
         self: &Arc<Self>,
-        topic: Named<'_>,
-        (partitions, pace): (&[u32], Pace),
+        topic: NamedTopic<'_>,
+        (partitions, pace): (&[u32], FetchPace),
         since: Instant,
-    ) -> Result<Lent, TransportError> {
+    ) -> Result<LentPartitions, TransportError> {
         self.lend_of(topic, (partitions, pace), |fetcher| fetcher.started >= since)
     }
 
     fn lend_of(
         self: &Arc<Self>,
-        topic: Named<'_>,
-        (partitions, pace): (&[u32], Pace),
+        topic: NamedTopic<'_>,
+        (partitions, pace): (&[u32], FetchPace),
         is_meant: impl Fn(&Fetcher) -> bool,
-    ) -> Result<Lent, TransportError> {
+    ) -> Result<LentPartitions, TransportError> {
         let mut fetchers = locked(&self.fetchers);
         let hears = |fetcher: &&Arc<Fetcher>| !fetcher.deaf.load(Ordering::Relaxed);
-        let prompt = fetchers.iter().filter(|fetcher| fetcher.pace == Pace::Prompt).filter(hears);
+        let prompt =
+            fetchers.iter().filter(|fetcher| fetcher.pace == FetchPace::Prompt).filter(hears);
         let prompt: usize = prompt.map(|fetcher| locked(&fetcher.lent).partitions.len()).sum();
-        let is_first = prompt == 0 || prompt + partitions.len() <= Pace::Prompt.most();
-        let pace = if is_first { Pace::Prompt } else { pace };
+        let is_first = prompt == 0 || prompt + partitions.len() <= FetchPace::Prompt.most();
+        let pace = if is_first { FetchPace::Prompt } else { pace };
         let free = |fetcher: &&Arc<Fetcher>| {
             hears(fetcher)
                 && is_meant(fetcher)
@@ -558,12 +561,12 @@ impl Pool {
         lent.topics.insert(name.clone(), id);
         drop(lent);
         let (partitions, pool) = (partitions.to_vec(), Arc::clone(self));
-        Ok(Lent { fetcher, topic: name, partitions, assigned: false, pool })
+        Ok(LentPartitions { fetcher, topic: name, partitions, assigned: false, pool })
     }
 
-    /// Partitions came back; consumers that are not needed any more end, all but the first, unless
-    /// that was given up.
-    fn back(&self, lent: &Lent) {
+    /// Partitions were returned. Unused consumers are dropped, except the first, unless that was
+    /// abandoned.
+    fn back(&self, lent: &LentPartitions) {
         let mut fetchers = locked(&self.fetchers);
         let mut left = locked(&lent.fetcher.lent);
         left.partitions.retain(|(topic, partition)| {
@@ -581,21 +584,21 @@ impl Pool {
 }
 
 /// Partitions of one topic that a consumer fetches for one reader.
-pub(crate) struct Lent {
+pub(crate) struct LentPartitions {
     pub(crate) fetcher: Arc<Fetcher>,
     pub(crate) topic: String,
     partitions: Vec<u32>,
     assigned: bool,
-    pool: Arc<Pool>,
+    pool: Arc<FetcherPool>,
 }
 
-impl Lent {
-    /// Begins to fetch at these offsets; gives the queues in the same order.
+impl LentPartitions {
+    /// Starts fetching at these offsets; returns the queues in the same order.
     pub(crate) fn assign(
         &mut self,
         starts: &[(u32, u64)],
-        wake: &Arc<Wake>,
-    ) -> Result<Vec<Queue>, TransportError> {
+        wake: &Arc<ReaderSignal>,
+    ) -> Result<Vec<SampleQueue>, TransportError> {
         if starts.is_empty() {
             return Ok(Vec::new());
         }
@@ -610,13 +613,13 @@ impl Lent {
         Ok(queues)
     }
 
-    /// Fetches partitions besides, from their first records on; none where the consumer fetches
-    /// them for another reader.
+    /// Fetches additional partitions from their first records; `None` if the consumer fetches them
+    /// for another reader.
     pub(crate) fn widen(
         &mut self,
         partitions: &[u32],
-        wake: &Arc<Wake>,
-    ) -> Result<Option<Vec<Queue>>, TransportError> {
+        wake: &Arc<ReaderSignal>,
+    ) -> Result<Option<Vec<SampleQueue>>, TransportError> {
         let of_topic = |partition: &u32| (self.topic.clone(), *partition);
         let mut lent = locked(&self.fetcher.lent);
         if partitions.iter().any(|partition| lent.partitions.contains(&of_topic(partition))) {
@@ -629,30 +632,30 @@ impl Lent {
         self.assign(&starts, wake).map(Some)
     }
 
-    /// Has the consumer learn where the topic is, which by itself it does a second later. A new
-    /// consumer has to find the brokers first; for others it is enough to have asked, and they are
-    /// busy with a fetch that they are not to be waited for.
+    /// Makes the consumer learn the topic's leaders, which it would do by itself a second later. A
+    /// new consumer has to find the brokers first. For others the request suffices: they are busy
+    /// with a fetch that is not waited for.
     fn learn(&self) {
-        let new = !self.fetcher.knows_brokers.swap(true, Ordering::Relaxed);
-        let patience = if new { PATIENCE } else { Duration::from_millis(1) };
-        // It will learn a second later, then.
+        let new = !self.fetcher.has_brokers.swap(true, Ordering::Relaxed);
+        let patience = if new { BROKER_TIMEOUT } else { Duration::from_millis(1) };
+        // On failure it learns a second later.
         let _ = self.fetcher.consumer.fetch_metadata(Some(&self.topic), patience);
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentPartitions {
     fn drop(&mut self) {
         if self.assigned
             && let Ok(list) = partition_list(&self.topic, self.partitions.iter().map(|p| (*p, 0)))
         {
-            // It fails where the consumer is gone, and its assignment with it.
+            // It fails if the consumer is gone, and its assignment with it.
             let _ = self.fetcher.consumer.incremental_unassign(&list);
         }
         self.pool.back(self);
     }
 }
 
-/// Goes to another place in a partition. What was fetched of the old place is dropped at once.
+/// Moves to another position of a partition. Samples fetched for the old position are dropped.
 pub(crate) fn seek(
     consumer: &Consumer,
     topic: &str,
@@ -661,25 +664,26 @@ pub(crate) fn seek(
 ) -> Result<(), TransportError> {
     let seek = || {
         let list = partition_list(topic, [(partition, offset)])?;
-        let sought = consumer.seek_partitions(list, PATIENCE).map_err(failed("go to an offset"))?;
+        let sought =
+            consumer.seek_partitions(list, BROKER_TIMEOUT).map_err(failed("seek to an offset"))?;
         let error = sought.elements().iter().find_map(|element| element.error().err());
         Ok::<_, TransportError>(error)
     };
-    // One that was assigned just now may not have begun yet; librdkafka's own thread does it, and
-    // no broker is waited for.
-    for _ in 0..SEEKS {
+    // A partition that was just assigned may not have started; librdkafka's own thread does that
+    // without waiting for a broker.
+    for _ in 0..MAX_SEEK_ATTEMPTS {
         match seek()? {
             None => return Ok(()),
             Some(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    seek()?.map_or(Ok(()), |error| Err(failed("go to an offset")(error)))
+    seek()?.map_or(Ok(()), |error| Err(failed("seek to an offset")(error)))
 }
 
-/// How often a seek is tried, each a millisecond after the other.
-const SEEKS: usize = 200;
+/// How many times a seek is tried, one millisecond apart.
+const MAX_SEEK_ATTEMPTS: usize = 200;
 
-/// Partitions of a topic with their offsets, as librdkafka takes them.
+/// Partitions of a topic with their offsets, in librdkafka's type.
 pub(crate) fn partition_list(
     topic: &str,
     places: impl IntoIterator<Item = (u32, u64)>,
@@ -688,7 +692,7 @@ pub(crate) fn partition_list(
     for (partition, offset) in places {
         let partition = i32::try_from(partition).unwrap_or(i32::MAX);
         let offset = Offset::Offset(i64::try_from(offset).unwrap_or(i64::MAX));
-        list.add_partition_offset(topic, partition, offset).map_err(failed("name an offset"))?;
+        list.add_partition_offset(topic, partition, offset).map_err(failed("set an offset"))?;
     }
     Ok(list)
 }

@@ -1,4 +1,4 @@
-//! Groups: Kafka's own consumer groups, one for each group of a topic.
+//! Groups: one of Kafka's consumer groups for each group of a topic.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -12,83 +12,87 @@ use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 use crate::SCHEME;
 use crate::context::{Consumer, Context};
 use crate::error::{failed, outage};
-use crate::fetcher::{Fetcher, Named, Queue, Wake, partition_list, place};
-use crate::native::{self, Described, TopicId};
-use crate::options::PATIENCE;
-use crate::reader::{Start, starts};
+use crate::fetcher::{Fetcher, NamedTopic, ReaderSignal, SampleQueue, partition_list, place};
+use crate::ffi::{self, TopicId, TopicMetadata};
+use crate::options::BROKER_TIMEOUT;
+use crate::reader::{StartPosition, starts};
 use crate::topic::TopicState;
 
-/// How long a member waits before it asks again where to begin.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How long a member waits before it retries to find its start positions.
+const REBALANCE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A group, and who is its member.
+/// A group, and the name of its member.
 #[derive(Debug, Clone)]
-pub(crate) struct Joined {
+pub(crate) struct GroupMember {
     group: String,
     member: String,
-    /// Where it stood before.
+    /// Its positions before.
     at: Vec<(u32, u64)>,
 }
 
-impl Joined {
+impl GroupMember {
     pub(crate) fn new(request: &GroupRequest<'_>) -> Self {
         let (group, member) = (request.name.to_owned(), request.member.to_owned());
         Self { group, member, at: Vec::new() }
     }
 
-    /// Begins in partitions of which the group has committed nothing where it stood before.
+    /// Starts at these positions in partitions without a committed one.
     pub(crate) fn at(self, at: Vec<(u32, u64)>) -> Self {
         Self { at, ..self }
     }
 }
 
-/// What a member was assigned.
-pub(crate) struct Assigned {
-    pub(crate) start: Start,
-    pub(crate) queue: Queue,
-    /// Whether it has been this member's all the time since the reader has looked.
+/// An assigned partition.
+pub(crate) struct AssignedPartition {
+    pub(crate) start: StartPosition,
+    pub(crate) queue: SampleQueue,
+    /// Whether it has been this member's ever since the reader's last poll.
     pub(crate) kept: bool,
 }
 
-/// What the group tells a member, between its callbacks and its reader.
+/// The group's notifications to a member, between librdkafka's callbacks and the reader.
 pub(crate) struct Membership {
     topic: Arc<TopicState>,
     begin: Begin,
-    /// Where it stood before, in partitions of which nothing is committed.
+    /// Its earlier positions, in partitions without a committed one.
     at: Vec<(u32, u64)>,
-    /// Which topic it is; not known before it is there.
+    /// The topic's identifier, once it exists.
     id: OnceLock<TopicId>,
-    /// How many partitions there were when this joined: those of later are read from their first.
+    /// The number of partitions when this joined: later partitions are read from their first
+    /// record.
     partitions: u32,
-    wake: Arc<Wake>,
-    state: Mutex<State>,
+    wake: Arc<ReaderSignal>,
+    state: Mutex<MembershipState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The partitions of the newest assignment, and those that were this member's ever since the
-    /// reader has looked.
+struct MembershipState {
+    /// The partitions of the newest assignment, and those of them that have been this member's ever
+    /// since the reader's last poll.
     own: Vec<u32>,
     kept: Vec<u32>,
-    news: Option<Result<Vec<Assigned>, TransportError>>,
-    /// What was told last of what the group refuses, which librdkafka repeats.
+    news: Option<Result<Vec<AssignedPartition>, TransportError>>,
+    /// The last reported refusal of the group, which librdkafka repeats.
     refused: Option<KafkaError>,
-    /// The reader has gone.
+    /// The reader was dropped.
     ended: bool,
 }
 
 impl Membership {
-    /// Takes partitions over: where this member has read them before nobody else has, it goes on.
+    /// Takes partitions over: the member resumes at its own position if nobody else read in
+    /// between.
     pub(crate) fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList) {
         let news = loop {
             match self.begin_at(consumer, list) {
-                // The group takes this for a member that has its partitions: it cannot go without.
-                Err(TransportError::Outage { .. }) if !self.is_over() => std::thread::sleep(AGAIN),
+                // The group assumes that this member has its partitions: it must retry.
+                Err(TransportError::Outage { .. }) if !self.is_over() => {
+                    std::thread::sleep(REBALANCE_RETRY_INTERVAL)
+                }
                 other => break other,
             }
         };
         if news.is_err() {
-            // It fails where the consumer is closed already, which is what was wanted.
+            // It fails if the consumer is closed already, which has the same effect.
             let _ = consumer.unassign();
         }
         let mut state = locked(&self.state);
@@ -106,7 +110,7 @@ impl Membership {
         let news = news.map(|news| {
             let each = news.into_iter().map(|(start, queue)| {
                 let kept = kept.contains(&start.partition);
-                Assigned { start, queue, kept }
+                AssignedPartition { start, queue, kept }
             });
             each.collect()
         });
@@ -120,14 +124,14 @@ impl Membership {
         locked(&self.state).ended || self.topic.connection.is_closed()
     }
 
-    /// Others have deleted the topic.
+    /// The topic was deleted.
     pub(crate) fn gone(&self) {
         if !self.is_over() {
             self.wake.gone(&format!("the topic {}", self.topic.kafka));
         }
     }
 
-    /// Tells the reader what the group refuses, once.
+    /// Reports a refusal of the group, once.
     pub(crate) fn refused(&self, error: &KafkaError) {
         let mut state = locked(&self.state);
         if state.ended || state.refused.as_ref() == Some(error) {
@@ -144,9 +148,9 @@ impl Membership {
         &self,
         consumer: &Arc<Consumer>,
         list: &TopicPartitionList,
-    ) -> Result<Vec<(Start, Queue)>, TransportError> {
+    ) -> Result<Vec<(StartPosition, SampleQueue)>, TransportError> {
         let own = partitions(list);
-        let Committed { mut here, former } =
+        let CommittedPositions { mut here, former } =
             committed_of(consumer, (&self.topic.kafka, self.id()?), &own)?;
         let is_open = |(stood, _): &&(u32, u64)| {
             let is_known = here.iter().any(|(partition, _)| partition == stood);
@@ -155,7 +159,7 @@ impl Membership {
         let stood: Vec<_> = self.at.iter().filter(is_open).copied().collect();
         here.extend(stood);
         let is_fresh = |own: &u32| !here.iter().any(|(partition, _)| partition == own);
-        // What its members have not met yet, the group reads whole.
+        // Partitions that are new to the members are read from their first record.
         let (there, whole): (Vec<u32>, Vec<u32>) = own
             .into_iter()
             .filter(is_fresh)
@@ -165,12 +169,13 @@ impl Membership {
         for (partition, offset) in here {
             let mut begin = starts(&self.topic, &Begin::Offset(partition, offset), &[partition])?;
             if begin.iter().any(|start| start.offset < offset) {
-                // Beyond its end: it is another log than the group's, or was cut.
+                // Beyond its end: the log was recreated or truncated.
                 begin = starts(&self.topic, &Begin::Earliest, &[partition])?;
             }
             all.append(&mut begin);
         }
-        let queue = |start: &Start| Fetcher::queue(consumer, (&self.topic.kafka, start.partition));
+        let queue =
+            |start: &StartPosition| Fetcher::queue(consumer, (&self.topic.kafka, start.partition));
         let queues = all.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
         let places = all.iter().map(|start| (start.partition, start.offset));
         let places = partition_list(&self.topic.kafka, places)?;
@@ -178,7 +183,7 @@ impl Membership {
         Ok(all.into_iter().zip(queues).collect())
     }
 
-    /// Which topic it is; one that was not there when this joined is asked for.
+    /// The topic's identifier; it is requested if the topic did not exist when this joined.
     fn id(&self) -> Result<Option<TopicId>, TransportError> {
         let TopicState { kafka, connection, .. } = &*self.topic;
         if self.id.get().is_none()
@@ -189,7 +194,7 @@ impl Membership {
         Ok(self.id.get().copied())
     }
 
-    /// Partitions are taken away, to be shared out anew; where they were lost, others have them.
+    /// Partitions are revoked for a rebalance; if they were lost, other members have them.
     pub(crate) fn revoke(&self, lost: bool) {
         if lost {
             locked(&self.state).kept.clear();
@@ -201,18 +206,18 @@ fn partitions(list: &TopicPartitionList) -> Vec<u32> {
     list.elements().iter().filter_map(|own| u32::try_from(own.partition()).ok()).collect()
 }
 
-/// A reader's membership. It ends with this.
+/// A reader's membership. It ends when this is dropped.
 pub(crate) struct Member {
     membership: Arc<Membership>,
-    /// There until this is dropped.
+    /// Present until this is dropped.
     fetcher: Option<Fetcher>,
 }
 
 impl Member {
     pub(crate) fn join(
-        (topic, described): (&Arc<TopicState>, Option<Described>),
-        Joined { group, member, at }: Joined,
-        (begin, wake): (&Begin, &Arc<Wake>),
+        (topic, described): (&Arc<TopicState>, Option<TopicMetadata>),
+        GroupMember { group, member, at }: GroupMember,
+        (begin, wake): (&Begin, &Arc<ReaderSignal>),
     ) -> Result<Self, TransportError> {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
@@ -237,8 +242,8 @@ impl Member {
         &self.fetcher.as_ref().expect("it is there until this is dropped").consumer
     }
 
-    /// What was assigned since the last look.
-    pub(crate) fn news(&self) -> Option<Result<Vec<Assigned>, TransportError>> {
+    /// The assignment since the last poll.
+    pub(crate) fn news(&self) -> Option<Result<Vec<AssignedPartition>, TransportError>> {
         let mut state = locked(&self.membership.state);
         let news = state.news.take();
         if news.is_some() {
@@ -251,7 +256,7 @@ impl Member {
         locked(&self.membership.state).news.is_some()
     }
 
-    /// Commits a position, and waits for the brokers' word.
+    /// Commits a position, and waits for the brokers' answer.
     pub(crate) fn commit(&self, partition: u32, offset: u64) -> Result<(), TransportError> {
         if !locked(&self.membership.state).own.contains(&partition) {
             return Err(not_ours(SCHEME, partition));
@@ -261,7 +266,7 @@ impl Member {
         if let Some(id) = id.get() {
             list.elements().iter_mut().for_each(|place| place.set_metadata(note(*id)));
         }
-        match native::commit(self.consumer(), &list, PATIENCE) {
+        match ffi::commit(self.consumer(), &list, BROKER_TIMEOUT) {
             Some(committed) => committed.map_err(failed("commit a position")),
             None => Err(outage("commit a position: no broker has acknowledged it".to_owned())),
         }
@@ -269,12 +274,12 @@ impl Member {
 }
 
 impl Member {
-    /// Goes without being waited for.
+    /// Leaves without waiting.
     pub(crate) fn quit(mut self) {
         self.end();
     }
 
-    /// Has the group's news go nowhere from now on; gives the consumer up.
+    /// Discards notifications from now on; drops the consumer.
     fn end(&mut self) -> Option<Fetcher> {
         // Queues hold their consumer, which holds the membership.
         let mut state = locked(&self.membership.state);
@@ -292,21 +297,21 @@ impl Drop for Member {
     }
 }
 
-/// Kafka's groups span topics, the bus's belong to one.
+/// Kafka's groups span topics; a group of the bus belongs to one.
 fn group_id(topic: &TopicState, group: &str) -> String {
     format!("{}.{group}", topic.kafka)
 }
 
-/// What is committed beside a position: it is one of this topic, and not of the next of its name,
-/// which begins again.
+/// The metadata of a committed position: it marks the position as one in this topic, not in a
+/// recreated one of the same name.
 fn note(id: TopicId) -> String {
-    format!("{NOTE}{id}")
+    format!("{COMMIT_METADATA_PREFIX}{id}")
 }
 
-/// What a note of ours begins with.
-const NOTE: &str = "topic=";
+/// The prefix of our metadata.
+const COMMIT_METADATA_PREFIX: &str = "topic=";
 
-/// The committed position of a group in each partition that has one.
+/// A group's committed position in each partition that has one.
 pub(crate) fn committed(
     topic: &TopicState,
     group: &str,
@@ -315,39 +320,40 @@ pub(crate) fn committed(
     let context = Context::new(&connection.health, None);
     let config = connection.options.consumer(&group_id(topic, group));
     let consumer: Consumer =
-        config.create_with_context(context).map_err(failed("look at a group"))?;
+        config.create_with_context(context).map_err(failed("start a consumer for a group"))?;
     let id = connection.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
     Ok(committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)?.here)
 }
 
-/// What a group has committed.
+/// A group's committed positions.
 #[derive(Debug, Default)]
-struct Committed {
-    /// Its position in each partition that has one.
+struct CommittedPositions {
+    /// The position in each partition that has one.
     here: Vec<(u32, u64)>,
-    /// The partitions whose position is one of a former topic of the name.
+    /// Partitions whose position belongs to a former topic of this name.
     former: Vec<u32>,
 }
 
 fn committed_of(
     consumer: &Consumer,
-    (name, id): Named<'_>,
+    (name, id): NamedTopic<'_>,
     partitions: &[u32],
-) -> Result<Committed, TransportError> {
+) -> Result<CommittedPositions, TransportError> {
     let list = partition_list(name, partitions.iter().map(|partition| (*partition, 0)))?;
-    let told = consumer.committed_offsets(list, PATIENCE).and_then(|told| {
-        // One that was not answered for may have a position.
+    let told = consumer.committed_offsets(list, BROKER_TIMEOUT).and_then(|told| {
+        // A partition without an answer may have a position.
         told.elements().iter().try_for_each(TopicPartitionListElem::error)?;
         Ok(told)
     });
     let told = told.map_err(failed("read a group's positions"))?;
     let note = id.map(note);
-    // Those of others say nothing.
+    // Metadata of other programs says nothing.
     let is_former = |said: &[u8]| {
-        said.starts_with(NOTE.as_bytes()) && note.as_ref().is_some_and(|n| n.as_bytes() != said)
+        said.starts_with(COMMIT_METADATA_PREFIX.as_bytes())
+            && note.as_ref().is_some_and(|n| n.as_bytes() != said)
     };
-    let mut committed = Committed::default();
-    for (told, said) in told.elements().iter().zip(native::notes(&told)) {
+    let mut committed = CommittedPositions::default();
+    for (told, said) in told.elements().iter().zip(ffi::notes(&told)) {
         match place(told) {
             Some((partition, _)) if is_former(said) => committed.former.push(partition),
             told => committed.here.extend(told),
@@ -375,6 +381,11 @@ mod tests {
         config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "t.g");
         let consumer = config.create_with_context(Context::new(&Arc::default(), None)).unwrap();
         (cluster, consumer)
+    }
+
+    #[test]
+    fn what_is_committed_beside_a_position_is_that_of_the_format() {
+        assert_eq!(COMMIT_METADATA_PREFIX, "topic=");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What the bus knows about a sample, as the Kafka header `helio` of its record.
+//! The bus's metadata of a sample, in the Kafka header `helio` of its record.
 //!
 //! Format (version 1, little-endian). Key, payload and the sample's own headers are Kafka's: plain
-//! clients read them without this. A record's Kafka timestamp is the sample's time in UTC, cut to
-//! milliseconds; the nanoseconds are here.
+//! clients read them without this. A record's Kafka timestamp is the sample's time in UTC,
+//! truncated to milliseconds; the nanoseconds are here.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -17,10 +17,10 @@
 //! | 16 more, by the flag | trace |
 //! | the rest | the producer's name |
 //!
-//! Flags: bit 0, there is a trace. Bit 1, the payload is framed: five bytes stand before the
-//! sample's own, Confluent's: a zero, and the number that a registry has for the schema. Bit 2, the
-//! record's key is SAL's, and the sample's is the number that its datum begins with: `salIndex`.
-//! Bit 3, the record's key is SAL's, and the sample has none. Others are 0.
+//! Flags: bit 0, there is a trace. Bit 1, the payload is framed: Confluent's five bytes precede the
+//! sample's own, a zero and the schema's number in a registry. Bit 2, the record's key is SAL's,
+//! and the sample's key is the number at the start of its datum, `salIndex`. Bit 3, the record's
+//! key is SAL's, and the sample has none. Others are 0.
 
 use helio_bus::transport::Record;
 use helio_core::headers::MAX_HEADERS_BYTES;
@@ -39,7 +39,7 @@ const KNOWN: u8 = TRACED | FRAMED | INDEXED | KEYLESS;
 const FIXED: usize = 36;
 const TRACE: usize = 16;
 
-/// The parts of a header, borrowed from a record.
+/// The fields of a header, borrowed from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fixed<'a> {
     pub(crate) producer: &'a str,
@@ -53,28 +53,28 @@ pub(crate) struct Fixed<'a> {
     pub(crate) key: Key,
 }
 
-/// Where the key of a sample is.
+/// Where a sample's key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// It is the record's.
+    /// It is the record's key.
     Own,
-    /// The datum begins with it, and the record's is SAL's.
+    /// The datum begins with it; the record's key is SAL's.
     Index,
-    /// There is none, and the record's is SAL's.
+    /// There is none; the record's key is SAL's.
     Without,
 }
 
-/// Whether there is something before a payload.
+/// What precedes a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// There is not.
+    /// Nothing.
     Plain,
     /// The schema's number in a registry.
     Framed,
 }
 
 impl<'a> Fixed<'a> {
-    /// Reads a header; none where it is no such header.
+    /// Parses a header; `None` if it has another format.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
         if fixed[0] != VERSION || fixed[1] & !KNOWN != 0 {
@@ -105,7 +105,7 @@ impl<'a> Fixed<'a> {
     }
 }
 
-/// Writes the header of a sample over what is in `into`.
+/// Writes a sample's header, replacing the contents of `into`.
 pub(crate) fn write(
     record: &Record<'_>,
     (frame, key): (Frame, Key),
@@ -139,8 +139,8 @@ pub(crate) fn headers(helio: &[u8], own: HeadersRef<'_>) -> OwnedHeaders {
     own.iter().fold(all, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
 }
 
-/// A sample's own headers out of the rest of a record's. What the bus cannot have as headers (other
-/// letters, too many bytes) is left out.
+/// A sample's own headers, from the rest of a record's. Headers that the bus does not allow (other
+/// letters, too many bytes) are left out.
 pub(crate) fn own<'a>(rest: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Headers {
     rest.fold(Headers::new(), |own, (name, value)| {
         let name = std::str::from_utf8(name).unwrap_or_default();
@@ -180,8 +180,10 @@ mod tests {
         let golden = b"\x01\x01\x09\0\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
             \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
             TTTTTTTTTTTTTTTTScript:12";
+        assert_eq!(NAME, "helio");
         assert_eq!(written(Some(TraceId([b'T'; 16])), (Frame::Plain, Key::Own)), golden);
         assert_eq!(written(None, (Frame::Framed, Key::Index))[..4], *b"\x01\x06\x09\0");
+        assert_eq!(written(None, (Frame::Plain, Key::Without))[..4], *b"\x01\x08\x09\0");
     }
 
     #[test]

@@ -4,65 +4,65 @@
 //!
 //! | option | meaning |
 //! | --- | --- |
-//! | `prefix` | stands before every Kafka topic's name, the transport's own ones included |
+//! | `prefix` | precedes every Kafka topic's name, including the transport's own |
 //! | `replication` | copies of each partition of topics that are created (the brokers' default) |
-//! | `acks` | `all` (the default); `1` and `0` are faster and promise less |
-//! | `schema.registry.url` | where the numbers before payloads come from; see [`registry`] |
+//! | `acks` | `all` (the default); `1` and `0` are faster and guarantee less |
+//! | `schema.registry.url` | the source of schema numbers before payloads; see [`registry`] |
 //! | every other | librdkafka's, by its own name: `security.protocol`, `sasl.*`, `ssl.*`… |
 //!
-//! Constraints. No caller waits for a broker but where something is opened, closed or committed:
-//! publishes go into librdkafka's queue within bounds of our own, samples come out of its queues
-//! where its threads have put them. What is bounded: records and bytes on their way to the brokers
-//! (`queue.buffering.max.*`), bytes read ahead a partition (`queued.max.messages.kbytes`), the
-//! records that a scan for last values looks at.
+//! Constraints. A caller waits for a broker only when something is opened, closed or committed.
+//! Publishes go into librdkafka's queue within limits of our own; samples come from its queues,
+//! which its threads fill. Limited are: records and bytes in flight (`queue.buffering.max.*`),
+//! bytes prefetched per partition (`queued.max.messages.kbytes`), and the records that a scan for
+//! last values reads.
 //!
-//! Format. A sample is a Kafka record whose key and value are the sample's own, so that plain
-//! clients read it; what else the bus knows is in the header `helio`. Three compacted topics hold
-//! what Kafka has no place for: `_helio.topics`, `_helio.schemas`, `_helio.producers`. Beside a
-//! topic that promises last values lies a compacted companion, `_helio.last.TOPIC`.
+//! Format. A sample is a Kafka record with the sample's own key and value, so that plain clients
+//! read it; the rest of its metadata is in the header `helio`. Three compacted topics store what
+//! Kafka cannot: `_helio.topics`, `_helio.schemas`, `_helio.producers`. A topic with last values
+//! has a compacted companion, `_helio.last.TOPIC`.
 //!
-//! Operation. One idempotent producer a connection, shared by all its writers: what has been
-//! acknowledged is written once and in order. For that, what is behind its first record in a
-//! partition waits for that one (`firsts`). The consumers of a connection are shared too: a
-//! partition is fetched by the first that does not fetch it already, so that most programs have
-//! one.
+//! Operation. A connection has one idempotent producer, shared by all its writers: acknowledged
+//! records are written once and in order. For that, records behind the first one in a partition
+//! wait for its acknowledgement (`first_record_gate`). A connection's readers share consumers: a
+//! partition is fetched by the first consumer that does not fetch it already, so that most programs
+//! have one.
 
 mod admin;
-mod anew;
-mod brokers;
-mod claims;
 mod connection;
 mod context;
-mod deaf;
+mod create_topics;
 mod error;
+mod fetch_watchdog;
 mod fetcher;
-mod firsts;
+mod ffi;
+mod first_record_gate;
 mod group;
 mod header;
+mod health;
 mod history;
-mod hold;
-mod making;
-mod monitor;
+mod internal_topics;
 mod names;
-mod native;
 mod options;
+mod ownership_lease;
 mod producer;
+mod producers;
 mod reader;
+mod rebootstrap;
+mod record_format;
 pub mod registry;
 mod sample;
-mod security;
-mod tables;
+mod security_errors;
 mod topic;
 mod topic_config;
-mod wire;
+mod topic_recreation;
 mod writer;
 
-// What the tests on real brokers share is also for those that look inside.
+// The support of the tests on real brokers, also for unit tests.
 #[cfg(test)]
 extern crate self as helio_kafka;
 #[cfg(test)]
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::sync::{Arc, Mutex};
 
@@ -76,22 +76,21 @@ use options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, Options};
 /// The URLs' scheme.
 const SCHEME: &str = "kafka";
 
-/// Makes `kafka://` URLs known to the bus, for this process. What programs call once when they
-/// start; again changes nothing.
+/// Registers the scheme `kafka://` with the bus, for this process. Programs call this once when
+/// they start; repeated calls have no effect.
 pub fn register() {
     helio_bus::transport::register(SCHEME, connect);
 }
 
 fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
-    Ok(Arc::new(open(opening)?))
+    Ok(Arc::new(open(Options::parse(opening)?, opening)?))
 }
 
-fn open(opening: &Opening) -> Result<topic::Kafka, ConnectError> {
-    let options = Options::parse(opening)?;
+fn open(options: Options, opening: &Opening) -> Result<topic::KafkaTransport, ConnectError> {
     let capabilities = capabilities(options.guarantee);
     let connection = connection::Connection::open(options, &opening.clock)?;
     let made = Mutex::default();
-    Ok(topic::Kafka { connection, capabilities, made })
+    Ok(topic::KafkaTransport { connection, capabilities, made })
 }
 
 fn capabilities(guarantee: Guarantee) -> Capabilities {

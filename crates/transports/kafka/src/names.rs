@@ -1,8 +1,8 @@
 //! Topic names of the bus as names of Kafka topics, and back.
 //!
-//! Kafka allows letters, digits, `.`, `_` and `-`. Names of those alone are the same on both sides,
-//! such as `lsst.sal.MTMount.command_trackTarget`; what the bus allows besides is written with a
-//! dot in front:
+//! Kafka allows letters, digits, `.`, `_` and `-`. Names of only those are the same on both sides,
+//! such as `lsst.sal.MTMount.command_trackTarget`. Other characters of the bus are escaped with a
+//! dot:
 //!
 //! | bus | Kafka |
 //! | --- | --- |
@@ -11,25 +11,25 @@
 //! | `@` | `.-a` |
 //! | `.` before one of `.-/:@` | `.-d` |
 //!
-//! What a URL's `prefix` says stands before all of it, and the transport's own topics begin with
-//! `_helio.` behind the prefix.
+//! The URL's `prefix` precedes every name; the transport's own topics begin with `_helio.` behind
+//! the prefix.
 //!
-//! With `naming=sal` the topics that SAL has are called as SAL calls them
-//! ([`helio_core::sal::SalNaming`]), and `lsst.SUBNAME.` is the prefix of all others.
+//! With `naming=sal`, SAL's topics have SAL's names ([`helio_core::sal::SalNaming`]), and
+//! `lsst.SUBNAME.` is the prefix of all others.
 
 use helio_bus::{TopicName, TransportError};
 use helio_core::sal::{SalKeys, SalNaming};
 
 use crate::SCHEME;
 
-/// The most bytes of a Kafka topic's name.
+/// The maximum length of a Kafka topic's name, in bytes.
 const MAX_KAFKA_NAME_BYTES: usize = 249;
-/// What the transport keeps for itself.
+/// The prefix of the transport's own topics.
 const INTERNAL: &str = "_helio.";
-/// Companions of topics: the last values by key.
+/// The prefix of topics' companions, which store the last value of each key.
 const LAST: &str = "_helio.last.";
 
-/// How the topics of one URL are called.
+/// The naming of one URL's topics.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
@@ -41,17 +41,17 @@ impl Names {
         Self { prefix: prefix.to_owned(), sal: None }
     }
 
-    /// SAL's, and others beside them.
+    /// SAL's names, and prefixed ones for other topics.
     pub(crate) fn sal(naming: SalNaming) -> Self {
         Self { prefix: naming.prefix().to_owned(), sal: Some(naming) }
     }
 
-    /// The keys of a topic that is called as SAL calls it.
+    /// The keys of a topic with a SAL name.
     pub(crate) fn sal_keys(&self, topic: &TopicName) -> Option<SalKeys> {
         self.sal.as_ref().and_then(|_| SalKeys::of(topic).ok())
     }
 
-    /// The Kafka topic of a topic.
+    /// A topic's name on Kafka.
     pub(crate) fn kafka(&self, topic: &TopicName) -> Result<String, TransportError> {
         if let Some(name) = self.sal.as_ref().and_then(|sal| sal.to_kafka(topic).ok()) {
             return self.fitting(topic, name);
@@ -67,23 +67,23 @@ impl Names {
         }
     }
 
-    /// The companion of a topic, which has the last values by key.
+    /// The name of a topic's companion, which stores the last value of each key.
     pub(crate) fn companion(&self, topic: &TopicName) -> Result<String, TransportError> {
         self.fitting(topic, format!("{}{LAST}{}", self.prefix, encode(topic.as_str())))
     }
 
-    /// One of the transport's own topics.
+    /// The name of one of the transport's own topics.
     pub(crate) fn internal(&self, what: &str) -> String {
         format!("{}{INTERNAL}{what}", self.prefix)
     }
 
-    /// What stands before every name.
+    /// The prefix of every name.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The topic that a Kafka topic is; none where it is internal, has another prefix, or a name
-    /// that the bus cannot have.
+    /// The topic of a Kafka topic; `None` if that is internal, has another prefix, or a name that
+    /// the bus does not allow.
     pub(crate) fn bus(&self, kafka: &str) -> Option<TopicName> {
         if let Some(topic) = self.sal.as_ref().and_then(|sal| sal.from_kafka(kafka).ok()) {
             return Some(topic);
@@ -128,7 +128,7 @@ fn encode(name: &str) -> String {
     kafka
 }
 
-/// What was encoded; of a name that was not, something that encodes to another name.
+/// The decoded name; of a name that was not encoded, something that encodes to another name.
 fn decode(kafka: &str) -> String {
     let mut name = String::with_capacity(kafka.len());
     let mut rest = kafka;
@@ -213,6 +213,7 @@ mod tests {
         assert_eq!(prefixed.kafka(&topic).unwrap(), "summit.a..b");
         assert_eq!(prefixed.bus("summit.a..b"), Some(topic.clone()));
         assert_eq!(prefixed.companion(&topic).unwrap(), "summit._helio.last.a..b");
+        assert_eq!(prefixed.internal("topics"), "summit._helio.topics");
         for foreign in ["a..b", "summit._helio.topics", "summit.__x", "summit.a..", "summit.a.-x"] {
             assert_eq!(prefixed.bus(foreign), None, "{foreign}");
         }

@@ -1,4 +1,4 @@
-//! What a `kafka:` URL says: brokers, options of our own, and those of librdkafka by its names.
+//! The options of a `kafka:` URL: brokers, our own options, and librdkafka's by their names.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
-use crate::fetcher::Pace;
+use crate::fetch_watchdog::WatchdogTimeouts;
+use crate::fetcher::FetchPace;
 use crate::names::Names;
 use crate::registry;
 
-/// Options of the transport itself. All others are librdkafka's.
-const OWN: [&str; 4] = ["prefix", "replication", "naming", "subname"];
+/// The transport's own options. All others are librdkafka's.
+const OWN_OPTIONS: [&str; 4] = ["prefix", "replication", "naming", "subname"];
 
-/// Options that belong to producers only. librdkafka warns of them elsewhere.
-const PRODUCER: [&str; 17] = [
+/// Options of producers only. librdkafka warns about them elsewhere.
+const PRODUCER_OPTIONS: [&str; 17] = [
     "acks",
     "batch.num.messages",
     "batch.size",
@@ -37,8 +38,8 @@ const PRODUCER: [&str; 17] = [
     "retries",
 ];
 
-/// Options that belong to consumers only.
-const CONSUMER: [&str; 12] = [
+/// Options of consumers only.
+const CONSUMER_OPTIONS: [&str; 12] = [
     "check.crcs",
     "fetch.error.backoff.ms",
     "fetch.max.bytes",
@@ -53,8 +54,8 @@ const CONSUMER: [&str; 12] = [
     "session.timeout.ms",
 ];
 
-/// Options that the transport sets by itself, and must.
-const RESERVED: [&str; 11] = [
+/// Options that the transport must set itself.
+const RESERVED_OPTIONS: [&str; 11] = [
     "auto.commit.enable",
     "auto.offset.reset",
     "bootstrap.servers",
@@ -68,8 +69,8 @@ const RESERVED: [&str; 11] = [
     "transactional.id",
 ];
 
-/// Options by which a producer promises less than the tables need.
-const WEAKER: [&str; 5] = [
+/// Options that weaken a producer's guarantees below what the internal topics need.
+const WEAKENING_OPTIONS: [&str; 5] = [
     "acks",
     "enable.idempotence",
     "max.in.flight",
@@ -77,60 +78,62 @@ const WEAKER: [&str; 5] = [
     "request.required.acks",
 ];
 
-/// How long a record may be under way, in milliseconds; 0 is without end.
-const TIMEOUTS: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
-/// What that is by itself.
-const USUAL_TIMEOUT_MS: u64 = 300_000;
+/// How long a record may be in flight, in milliseconds; 0 is no limit.
+const DELIVERY_TIMEOUT_OPTIONS: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
+/// The default of these options.
+const DEFAULT_DELIVERY_TIMEOUT_MS: u64 = 300_000;
 
-/// How many bytes of records are in a batch at the most; a single one may have more.
-const BATCH: &str = "batch.size";
-/// Batches of forwarders, in bytes: a topic has the largest that it lets in.
-pub(crate) const BATCHES: [u32; 5] = [1_000_000, 250_000, 60_000, 15_000, 1];
+/// The maximum size of a batch, in bytes; a single record may be larger.
+const BATCH_SIZE_OPTION: &str = "batch.size";
+/// Batch sizes of forwarders, in bytes: a topic uses the largest that it admits.
+pub(crate) const FORWARDING_BATCH_BYTES: [u32; 5] = [1_000_000, 250_000, 60_000, 15_000, 1];
 
-/// The largest payload, in bytes: what a topic's `max.message.bytes` is set to, less the rest.
+/// The largest payload, in bytes. A topic's `max.message.bytes` is larger by the overhead.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
-/// The largest key, in bytes: as the journal's.
+/// The largest key, in bytes: the same as the journal's.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// What a record may have besides its payload: key, headers, Kafka's own lengths.
-const OVERHEAD_BYTES: usize = 128 << 10;
+/// The rest of a record: key, headers, Kafka's lengths.
+const MAX_RECORD_OVERHEAD_BYTES: usize = 128 << 10;
 /// The largest record.
-pub(crate) const MAX_RECORD_BYTES: usize = MAX_PAYLOAD_BYTES + OVERHEAD_BYTES;
+pub(crate) const MAX_RECORD_BYTES: usize = MAX_PAYLOAD_BYTES + MAX_RECORD_OVERHEAD_BYTES;
 
-/// How long a consumer waits for an answer before it connects anew: a connection that was lost
-/// while a machine stood still is not noticed otherwise, nor that a question for a topic was lost,
-/// which is not repeated until then. What a group's member waits for longer by its nature, and a
-/// fetch that waits for samples, have times of their own; but what is asked behind such a fetch is
-/// answered behind it. Producers have librdkafka's 60 s: a broker may take `request.timeout.ms`,
-/// 30 s, for all copies of what was written, and is not to be broken off from.
-const ANSWER_MS: u32 = 10_000;
+/// How long a consumer waits for an answer before it reconnects. Otherwise it detects neither a
+/// connection that was lost while a machine stood still nor a lost metadata request, which is not
+/// repeated before. Requests that wait by their nature, of group members and of fetches, have
+/// timeouts of their own; but requests behind such a fetch are answered after it. Producers keep
+/// librdkafka's 60 s: a broker may take `request.timeout.ms`, 30 s, to replicate a write, and must
+/// not be interrupted.
+const SOCKET_TIMEOUT_MS: u32 = 10_000;
 /// librdkafka's own limit.
-const LONGEST_ANSWER_MS: u32 = 300_000;
-/// How often a consumer asks for brokers and partitions, in milliseconds: who leads a partition is
-/// heard where it is read, but of partitions that were added, and of brokers, only so.
-const REFRESH_MS: &str = "30000";
+const MAX_SOCKET_TIMEOUT_MS: u32 = 300_000;
+/// How often a consumer requests the cluster's metadata, in milliseconds. A moved leader is found
+/// by fetching; new partitions and brokers are found only by this.
+const METADATA_REFRESH_MS: &str = "30000";
 
-/// What a URL asks for, checked.
+/// A URL's options, checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) brokers: String,
-    /// What the brokers' lists call the clients.
+    /// The clients' name in the brokers' logs and lists.
     pub(crate) client_id: String,
     pub(crate) names: Names,
-    /// Copies of each partition; none is what the brokers have by default.
+    /// Copies of each partition; `None` is the brokers' default.
     pub(crate) replication: Option<i32>,
     pub(crate) limits: Limits,
-    /// What the option `acks` promises at most.
+    /// The strongest guarantee that the option `acks` allows.
     pub(crate) guarantee: Guarantee,
-    /// Where the numbers of schemas are, if payloads have them.
+    /// The schema registry, if payloads have schema numbers.
     pub(crate) registry: Option<registry::Options>,
-    /// How long a fetch waits for samples, and how much.
-    pub(crate) pace: Pace,
-    /// Whether consumers are told where a log ends.
+    /// How long a fetch waits, and for how many bytes.
+    pub(crate) pace: FetchPace,
+    /// Whether consumers report the end of a log.
     tells_ends: bool,
+    /// When a reader's consumer that stopped fetching is replaced.
+    pub(crate) watchdog: WatchdogTimeouts,
     given: Vec<(String, String)>,
 }
 
-/// The bounds of what is on its way to the brokers.
+/// The limits of records in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) records: usize,
@@ -141,11 +144,13 @@ impl Options {
     pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
         let url = &opening.url;
         let brokers = brokers(url)?;
-        let own = |name: &str| OWN.contains(&name) || registry::OWN.contains(&name);
+        let own = |name: &str| OWN_OPTIONS.contains(&name) || registry::OWN_OPTIONS.contains(&name);
         let foreign = url.options().filter(|(name, _)| !own(name));
         let given: Vec<_> =
             foreign.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        if let Some((name, value)) = given.iter().find(|(name, _)| RESERVED.contains(&&**name)) {
+        if let Some((name, value)) =
+            given.iter().find(|(name, _)| RESERVED_OPTIONS.contains(&&**name))
+        {
             return Err(url.bad_option(name, value, "the transport sets it by itself"));
         }
         let options = Self {
@@ -156,15 +161,16 @@ impl Options {
             limits: limits(url)?,
             guarantee: guarantee(url)?,
             registry: registry::Options::parse(url)?,
-            pace: Pace::Prompt,
+            pace: FetchPace::Prompt,
             tells_ends: false,
+            watchdog: WatchdogTimeouts::default(),
             given,
         };
         options.check(url)?;
         Ok(options)
     }
 
-    /// Has librdkafka look at each option by itself, so that the error names it.
+    /// Lets librdkafka check each option separately, so that the error names it.
     fn check(&self, url: &BusUrl) -> Result<(), ConnectError> {
         for (name, value) in &self.given {
             let mut alone = ClientConfig::new();
@@ -174,110 +180,114 @@ impl Options {
                     KafkaError::ClientConfig(_, reason, ..) => reason,
                     other => other.to_string(),
                 };
-                let own = [&OWN[..], &registry::OWN].concat().join(", ");
-                let reason =
-                    format!("{reason}; there are: {own}, and those of librdkafka's documentation");
+                let own = [&OWN_OPTIONS[..], &registry::OWN_OPTIONS].concat().join(", ");
+                let reason = format!(
+                    "{reason}; the options are {own}, and those of librdkafka's documentation"
+                );
                 return Err(url.bad_option(name, value, &reason));
             }
         }
         Ok(())
     }
 
-    /// What every client of the connection has.
+    /// The configuration that all clients of the connection share.
     fn client(&self, not: &[&str]) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set_log_level(RDKafkaLogLevel::Critical);
         config.set("bootstrap.servers", &self.brokers);
         config.set("client.id", &self.client_id);
-        // A broker that comes back is found at once, not after ten seconds.
+        // A broker that returns is found at once, not after ten seconds.
         config.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "500");
         config.set("socket.keepalive.enable", "true").set("socket.nagle.disable", "true");
         for (name, value) in self.given.iter().filter(|(name, _)| !not.contains(&&**name)) {
             config.set(name, value);
         }
-        // Who asks for a topic does not make it.
+        // Requesting a topic's metadata does not create it.
         config.set("allow.auto.create.topics", "false");
         config
     }
 
-    /// The same for consumers that read what is there, and do not wait for more.
+    /// The same for consumers that read stored records and do not wait for more.
     pub(crate) fn for_scans(&self) -> Self {
         Self { tells_ends: true, ..self.clone() }
     }
 
     /// The same for consumers of a pace.
-    pub(crate) fn at(&self, pace: Pace) -> Self {
+    pub(crate) fn at(&self, pace: FetchPace) -> Self {
         Self { pace, ..self.clone() }
     }
 
-    /// The same for the tables, whose records have to be stored, whatever samples are promised.
-    pub(crate) fn for_tables(&self) -> Self {
+    /// The same for the internal topics, whose records must be stored whatever the samples'
+    /// guarantee.
+    pub(crate) fn for_internal_topics(&self) -> Self {
         let mut options = Self { guarantee: Guarantee::Durable, ..self.clone() };
-        options.given.retain(|(name, _)| !WEAKER.contains(&&**name));
+        options.given.retain(|(name, _)| !WEAKENING_OPTIONS.contains(&&**name));
         options
     }
 
-    /// The same for samples of another bus, which are tried for ever: one that was given up would
-    /// be a hole between others. A batch has no more bytes than its topic lets in, so that one that
-    /// is too large takes no others with it.
+    /// The same for samples of another bus, which are retried without end: dropping one would leave
+    /// a hole between others. A batch is not larger than its topic admits, so that a record that is
+    /// too large fails alone.
     pub(crate) fn for_forwarding(&self, batch_bytes: u32) -> Self {
         let mut options = self.clone();
         let timeouts = ["message.timeout.ms", "delivery.timeout.ms"];
         options.given.retain(|(name, _)| !timeouts.contains(&&**name));
         options.given.push((timeouts[0].to_owned(), "0".to_owned()));
-        let given = options.given.iter().find(|(name, _)| name == BATCH);
+        let given = options.given.iter().find(|(name, _)| name == BATCH_SIZE_OPTION);
         let given = given.and_then(|(_, value)| value.parse::<u32>().ok());
-        options.given.retain(|(name, _)| name != BATCH);
+        options.given.retain(|(name, _)| name != BATCH_SIZE_OPTION);
         let bytes = given.map_or(batch_bytes, |given| given.min(batch_bytes));
-        options.given.push((BATCH.to_owned(), bytes.to_string()));
+        options.given.push((BATCH_SIZE_OPTION.to_owned(), bytes.to_string()));
         options
     }
 
     pub(crate) fn admin(&self) -> ClientConfig {
-        self.client(&[&PRODUCER[..], &CONSUMER[..]].concat())
+        self.client(&[&PRODUCER_OPTIONS[..], &CONSUMER_OPTIONS[..]].concat())
     }
 
     pub(crate) fn producer(&self) -> ClientConfig {
-        let mut config = self.client(&CONSUMER);
+        let mut config = self.client(&CONSUMER_OPTIONS);
         let mut default = |name: &str, value: &str| {
             if config.get(name).is_none() {
                 config.set(name, value);
             }
         };
         default("linger.ms", "0");
-        default(BATCH, "1000000");
+        default(BATCH_SIZE_OPTION, "1000000");
         if self.guarantee == Guarantee::Durable {
             default("enable.idempotence", "true");
         }
         if !matches!(config.get("enable.idempotence"), Some("true" | "t" | "1")) {
-            // A repeated batch would overtake the one behind it, which readers drop then.
-            WEAKER.iter().filter(|name| name.starts_with("max")).for_each(|name| {
+            // A retried batch would arrive behind the next one, and readers drop it then.
+            WEAKENING_OPTIONS.iter().filter(|name| name.starts_with("max")).for_each(|name| {
                 config.remove(name);
             });
             config.set("max.in.flight", "1");
         }
-        // The transport has a bound of its own, below these.
+        // The transport's own limit is below these.
         config.set("queue.buffering.max.messages", "0");
         config.set("queue.buffering.max.kbytes", "2147483647");
         config.set("message.max.bytes", MAX_RECORD_BYTES.to_string());
         config
     }
 
-    /// How long a record may be under way, as librdkafka counts it.
+    /// How long a record may be in flight, as librdkafka counts it.
     pub(crate) fn message_timeout(&self) -> Duration {
-        let given = self.given.iter().rfind(|(name, _)| TIMEOUTS.contains(&&**name));
-        match given.map_or(Ok(USUAL_TIMEOUT_MS), |(_, millis)| millis.parse()) {
-            // None is 0, and what it does not understand it has refused.
+        let given =
+            self.given.iter().rfind(|(name, _)| DELIVERY_TIMEOUT_OPTIONS.contains(&&**name));
+        match given.map_or(Ok(DEFAULT_DELIVERY_TIMEOUT_MS), |(_, millis)| millis.parse()) {
+            // 0 is no limit; invalid values were rejected before.
             Ok(0) | Err(_) => Duration::MAX,
             Ok(millis) => Duration::from_millis(millis),
         }
     }
 
-    /// A consumer that is assigned its partitions; it commits in the name of a group if told to.
+    /// A consumer that is assigned its partitions; it can commit for a group.
     pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
-        let mut config = self.client(&PRODUCER);
+        let mut config = self.client(&PRODUCER_OPTIONS);
         let given_ms = config.get("fetch.wait.max.ms").and_then(|wait| wait.parse().ok());
-        let timeout_ms = ANSWER_MS.saturating_add(given_ms.unwrap_or(0)).min(LONGEST_ANSWER_MS);
+        let timeout_ms =
+            SOCKET_TIMEOUT_MS.saturating_add(given_ms.unwrap_or(0)).min(MAX_SOCKET_TIMEOUT_MS);
         let mut default = |name: &str, value: &str| {
             if config.get(name).is_none() {
                 config.set(name, value);
@@ -285,24 +295,24 @@ impl Options {
         };
         let (wait_ms, min_bytes) = match self.pace {
             _ if self.tells_ends => ("5", "1"),
-            Pace::Prompt => ("50", "1"),
-            Pace::Patient => ("500", "1"),
-            Pace::Busy => ("100", "65536"),
+            FetchPace::Prompt => ("50", "1"),
+            FetchPace::Patient => ("500", "1"),
+            FetchPace::Busy => ("100", "65536"),
         };
         default("fetch.wait.max.ms", wait_ms);
         default("fetch.min.bytes", min_bytes);
         default("socket.timeout.ms", &timeout_ms.to_string());
-        default("topic.metadata.refresh.interval.ms", REFRESH_MS);
+        default("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS);
         default("fetch.error.backoff.ms", "50");
         default("fetch.queue.backoff.ms", "5");
-        // What a reader that lags keeps in memory, a partition.
+        // The memory for a lagging reader, per partition.
         default("queued.max.messages.kbytes", "4096");
         default("queued.min.messages", "10000");
         default("session.timeout.ms", "6000");
         default("heartbeat.interval.ms", "500");
         default("receive.message.max.bytes", "200000000");
         config.set("group.id", group);
-        // Where the log has the place no more; the reader tells of it.
+        // If the log no longer has the position, the reader reports a gap.
         config.set("auto.offset.reset", "earliest");
         config.set("enable.partition.eof", if self.tells_ends { "true" } else { "false" });
         config.set("enable.auto.commit", "false").set("enable.auto.offset.store", "false");
@@ -327,7 +337,7 @@ fn names(url: &BusUrl) -> Result<Names, ConnectError> {
         Some(other) => return Err(url.bad_option("naming", other, "there is: sal")),
     }
     if let Some(subname) = url.option("subname") {
-        return Err(url.bad_option("subname", subname, "it says nothing without naming=sal"));
+        return Err(url.bad_option("subname", subname, "it has no effect without naming=sal"));
     }
     let prefix = url.option("prefix").unwrap_or_default();
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -370,8 +380,8 @@ fn guarantee(url: &BusUrl) -> Result<Guarantee, ConnectError> {
     }
 }
 
-/// The longest that opening anything waits for the brokers.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum time that opening anything waits for the brokers.
+pub(crate) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -397,8 +407,11 @@ mod tests {
         let (producer, consumer) = (options.producer(), options.consumer("g"));
         assert_eq!(producer.get("acks"), Some("1"));
         assert_eq!(producer.get("max.in.flight"), Some("1"));
-        assert_eq!(options.for_tables().producer().get("acks"), None);
-        assert_eq!(options.for_tables().producer().get("enable.idempotence"), Some("true"));
+        assert_eq!(options.for_internal_topics().producer().get("acks"), None);
+        assert_eq!(
+            options.for_internal_topics().producer().get("enable.idempotence"),
+            Some("true")
+        );
         assert_eq!(producer.get("fetch.min.bytes"), None);
         assert_eq!(consumer.get("fetch.min.bytes"), Some("7"));
         assert_eq!(consumer.get("acks"), None);

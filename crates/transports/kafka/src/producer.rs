@@ -1,8 +1,8 @@
-//! The producer that all writers of a connection share, and what is under way to the brokers.
+//! The producer that all writers of a connection share, and the records in flight.
 //!
-//! Constraints. What is under way is bounded, in records and bytes, by counts of our own:
-//! librdkafka frees a place in its queue only after all reports of a batch were told, too late for
-//! telling those who wait that there is room. Each report is told once, in the order of a
+//! Constraints. Records in flight are limited in number and bytes by counters of our own:
+//! librdkafka frees a place in its queue only after it has reported a whole batch, too late to
+//! notify writers that wait for room. Each delivery is reported once, in the order of its
 //! partition.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,104 +21,104 @@ use rdkafka::producer::{
 };
 use slab::Slab;
 
-use crate::firsts::{Failed, Firsts};
-use crate::monitor::Health;
+use crate::first_record_gate::{FailedRecords, FirstRecordGate};
+use crate::health::Health;
 use crate::options::{Limits, Options};
-use crate::writer::Sample;
+use crate::writer::InFlightSample;
 
-/// How long who closes waits for what is under way.
-pub(crate) const CLOSING: Duration = Duration::from_secs(5);
-/// How long what was given up then may take to be reported.
-const GIVING_UP: Duration = Duration::from_millis(500);
-/// How long between two looks whether all of it was.
-const TURN: Duration = Duration::from_millis(2);
+/// How long closing waits for records in flight.
+pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long librdkafka may take to report purged records.
+const PURGE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often closing checks whether all records were reported.
+const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Who is told that there is room.
+/// Called when there is room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// What became of a record: its offset, as far as the brokers tell it (with `acks=0` they do not,
-/// nor for one that was repeated), or why it is not there.
-pub(crate) type Outcome = Result<Option<u64>, KafkaError>;
+/// A record's result: its offset, if the brokers return it (not with `acks=0`, nor for a repeated
+/// record), or the error.
+pub(crate) type DeliveryOutcome = Result<Option<u64>, KafkaError>;
 
 /// Which of a sample's records it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The one in the topic.
+pub(crate) enum RecordRole {
+    /// The record in the topic.
     Topic,
-    /// The copy in the companion, or the word that its writer lives.
+    /// The copy in the companion, or the writer's heartbeat.
     Beside,
 }
 
-/// Who is told when all records of a sample were reported, in the producer's thread: the offset of
-/// the one in the topic, or the first error.
-pub(crate) enum Told {
-    Writer(Sample),
-    Table(SyncSender<Outcome>),
+/// The receiver of a sample's result, called on the producer's thread when all of its records were
+/// reported: the offset of the record in the topic, or the first error.
+pub(crate) enum DeliveryReceiver {
+    Writer(InFlightSample),
+    Table(SyncSender<DeliveryOutcome>),
 }
 
-impl Told {
-    fn tell(self, outcome: Outcome) {
+impl DeliveryReceiver {
+    fn tell(self, outcome: DeliveryOutcome) {
         match self {
             Self::Writer(sample) => sample.delivered(outcome),
-            // Who waited may have given up.
+            // The receiver may have timed out.
             Self::Table(sender) => _ = sender.try_send(outcome),
         }
     }
 }
 
-/// The records of a sample under way.
-struct Underway {
-    /// How many were not reported yet.
+/// A sample's records in flight.
+struct InFlight {
+    /// How many are not reported yet.
     left: u8,
-    /// What room each of them has.
+    /// The bytes that each of them occupies.
     bytes: usize,
-    outcome: Outcome,
-    told: Told,
+    outcome: DeliveryOutcome,
+    told: DeliveryReceiver,
 }
 
-/// Names a sample under way.
+/// Identifies a sample in flight.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Taken(usize);
+pub(crate) struct InFlightKey(usize);
 
-impl Taken {
-    /// As librdkafka carries it with a record.
-    fn with(self, part: Part) -> usize {
-        self.0 << 1 | usize::from(part == Part::Topic)
+impl InFlightKey {
+    /// The value that librdkafka carries with a record.
+    fn with(self, part: RecordRole) -> usize {
+        self.0 << 1 | usize::from(part == RecordRole::Topic)
     }
 
-    fn of(opaque: usize) -> (Self, Part) {
-        let part = if opaque & 1 == 1 { Part::Topic } else { Part::Beside };
+    fn of(opaque: usize) -> (Self, RecordRole) {
+        let part = if opaque & 1 == 1 { RecordRole::Topic } else { RecordRole::Beside };
         (Self(opaque >> 1), part)
     }
 }
 
-/// A record as it goes to librdkafka.
-pub(crate) struct Outgoing<'a> {
+/// A record for librdkafka.
+pub(crate) struct OutgoingRecord<'a> {
     pub(crate) topic: &'a str,
     pub(crate) partition: u32,
-    /// Kafka makes a difference between no key and an empty one.
+    /// Kafka distinguishes no key from an empty one.
     pub(crate) key: Option<&'a [u8]>,
-    /// None takes the key's value back, in a compacted topic.
+    /// `None` is a tombstone in a compacted topic.
     pub(crate) payload: Option<&'a [u8]>,
     pub(crate) headers: Option<OwnedHeaders>,
-    /// Milliseconds of UTC since 1970, at least 1; none is now.
+    /// Milliseconds of UTC since 1970, at least 1; `None` is now.
     pub(crate) timestamp: Option<i64>,
 }
 
-/// What is under way, counted.
-pub(crate) struct Flight {
+/// The records in flight, counted.
+pub(crate) struct InFlightQueue {
     limits: Limits,
     records: AtomicUsize,
     bytes: AtomicUsize,
     anybody_waits: AtomicBool,
     waiting: Mutex<Vec<Notify>>,
-    /// In one place, for a record of its own on the heap costs as much as sending it.
-    samples: Mutex<Slab<Underway>>,
+    /// One slab: a heap allocation per record would cost as much as sending it.
+    samples: Mutex<Slab<InFlight>>,
 }
 
-impl Flight {
-    /// Takes room for records; false where there is none. What is larger than all the room there
-    /// is goes alone.
+impl InFlightQueue {
+    /// Reserves room for records; false if there is none. A sample larger than the limit is sent
+    /// alone.
     fn take(&self, records: usize, bytes: usize) -> bool {
         let before = self.records.fetch_add(records, Ordering::SeqCst);
         let bytes_before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
@@ -136,11 +136,11 @@ impl Flight {
         self.bytes.fetch_sub(bytes, Ordering::SeqCst);
     }
 
-    /// One record of a sample was reported. Reports come in the order of a partition.
-    fn reported(&self, taken: Taken, part: Part, outcome: Outcome) {
+    /// A record of a sample was reported. Reports arrive in the order of a partition.
+    fn reported(&self, taken: InFlightKey, part: RecordRole, outcome: DeliveryOutcome) {
         let mut samples = locked(&self.samples);
         let Some(sample) = samples.get_mut(taken.0) else { return };
-        if sample.outcome.is_ok() && (part == Part::Topic || outcome.is_err()) {
+        if sample.outcome.is_ok() && (part == RecordRole::Topic || outcome.is_err()) {
             sample.outcome = outcome;
         }
         sample.left -= 1;
@@ -154,7 +154,7 @@ impl Flight {
         self.tell();
     }
 
-    /// Tells those who wait that there is room.
+    /// Notifies writers that wait for room.
     fn tell(&self) {
         if self.anybody_waits.swap(false, Ordering::SeqCst) {
             let waiting = std::mem::take(&mut *locked(&self.waiting));
@@ -172,54 +172,59 @@ impl Flight {
     }
 }
 
-/// What the producer's callbacks know.
-pub(crate) struct Reports {
-    flight: Arc<Flight>,
-    firsts: Firsts,
+/// The state that the producer's callbacks share.
+pub(crate) struct DeliveryContext {
+    flight: Arc<InFlightQueue>,
+    firsts: FirstRecordGate,
     health: Arc<Health>,
-    /// Who sends what waits for a first record.
-    producer: OnceLock<Weak<Native>>,
+    /// Sends the records that waited for a first record.
+    producer: OnceLock<Weak<NativeProducer>>,
 }
 
-/// librdkafka's, with the thread that serves its callbacks.
-type Native = ThreadedProducer<Reports>;
+/// librdkafka's producer, and the thread that serves its callbacks.
+type NativeProducer = ThreadedProducer<DeliveryContext>;
 
-impl Reports {
-    /// A record was reported: what is behind a partition's first one is sent. Gives what cannot be.
+impl DeliveryContext {
+    /// A record was reported: records behind a partition's first one are sent. Returns those that
+    /// cannot be sent.
     fn follow(
         &self,
         message: &BorrowedMessage<'_>,
         report: (usize, Option<&KafkaError>),
-    ) -> Failed {
+    ) -> FailedRecords {
         let producer = self.producer.get().and_then(Weak::upgrade);
-        let hand_over = |record: Outgoing<'_>, opaque| match &producer {
+        let hand_over = |record: OutgoingRecord<'_>, opaque| match &producer {
             Some(producer) => hand_over(producer, record, opaque),
             None => Err(given_up()),
         };
         let partition = u32::try_from(message.partition()).unwrap_or(u32::MAX);
         let failed = self.firsts.reported((message.topic(), partition), report, &hand_over);
-        // This is its own thread.
+        // This is the producer's own thread.
         if let Some(last) = producer.and_then(Arc::into_inner) {
             end(last);
         }
         failed
     }
 
-    /// Reports what could not be sent.
-    fn failed(&self, failed: Failed) {
+    /// Reports records that could not be sent.
+    fn failed(&self, failed: FailedRecords) {
         for (opaque, error) in failed {
-            let (taken, part) = Taken::of(opaque);
+            let (taken, part) = InFlightKey::of(opaque);
             self.flight.reported(taken, part, Err(error));
         }
     }
 }
 
-/// As librdkafka says of what it was made to throw away before it was sent.
+/// librdkafka's error for records that were purged before they were sent.
 fn given_up() -> KafkaError {
     KafkaError::MessageProduction(RDKafkaErrorCode::PurgeQueue)
 }
 
-fn hand_over(producer: &Native, record: Outgoing<'_>, opaque: usize) -> Result<(), KafkaError> {
+fn hand_over(
+    producer: &NativeProducer,
+    record: OutgoingRecord<'_>,
+    opaque: usize,
+) -> Result<(), KafkaError> {
     let partition = i32::try_from(record.partition).unwrap_or(i32::MAX);
     let mut base = BaseRecord::<[u8], [u8], _>::with_opaque_to(record.topic, opaque);
     base = base.partition(partition);
@@ -230,21 +235,21 @@ fn hand_over(producer: &Native, record: Outgoing<'_>, opaque: usize) -> Result<(
     producer.send(base).map_err(|(error, _)| cause(producer, error))
 }
 
-/// Why a record failed: where the producer cannot go on at all, why it cannot says more than that
-/// it cannot, or that what was queued was thrown away.
-fn cause(producer: &Native, error: KafkaError) -> KafkaError {
+/// A record's error. If the producer has a fatal error, that is returned: it says more than "fatal"
+/// or "purged from the queue".
+fn cause(producer: &NativeProducer, error: KafkaError) -> KafkaError {
     let fatal = producer.client().fatal_error();
     fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
 }
 
-/// Ends in a thread of its own: it cannot wait for itself in its own.
+/// Destroys the producer on another thread: it cannot join its own.
 fn end<T: Send + 'static>(producer: T) {
     let thread = std::thread::Builder::new().name("kafka-producer-end".to_owned());
     let ended = thread.spawn(move || drop(producer));
     debug_assert!(ended.is_ok(), "{ended:?}");
 }
 
-impl ClientContext for Reports {
+impl ClientContext for DeliveryContext {
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -252,7 +257,7 @@ impl ClientContext for Reports {
     }
 }
 
-impl ProducerContext for Reports {
+impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
@@ -260,27 +265,27 @@ impl ProducerContext for Reports {
             Ok(message) => (message, Ok(u64::try_from(message.offset()).ok())),
             Err((error, message)) => (message, Err(error.clone())),
         };
-        // Before others may have its name.
+        // Before its key can be reused.
         let failed = match outcome.as_ref().err() {
-            None if !self.firsts.is_any_alone() => Failed::new(),
+            None if !self.firsts.is_any_alone() => FailedRecords::new(),
             error => self.follow(message, (opaque, error)),
         };
-        let (taken, part) = Taken::of(opaque);
+        let (taken, part) = InFlightKey::of(opaque);
         self.flight.reported(taken, part, outcome);
         self.failed(failed);
     }
 }
 
-/// The one producer.
+/// The shared producer.
 pub(crate) struct Producer {
-    /// There until this is dropped.
-    inner: Option<Arc<Native>>,
-    flight: Arc<Flight>,
+    /// Present until this is dropped.
+    inner: Option<Arc<NativeProducer>>,
+    flight: Arc<InFlightQueue>,
 }
 
 impl Producer {
     pub(crate) fn start(options: &Options, health: &Arc<Health>) -> KafkaResult<Self> {
-        let flight = Arc::new(Flight {
+        let flight = Arc::new(InFlightQueue {
             limits: options.limits,
             records: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
@@ -288,52 +293,55 @@ impl Producer {
             waiting: Mutex::default(),
             samples: Mutex::default(),
         });
-        let reports = Reports {
+        let reports = DeliveryContext {
             flight: Arc::clone(&flight),
-            firsts: Firsts::new(options.message_timeout()),
+            firsts: FirstRecordGate::new(options.message_timeout()),
             health: Arc::clone(health),
             producer: OnceLock::new(),
         };
-        let inner: Native = options.producer().create_with_context(reports)?;
+        let inner: NativeProducer = options.producer().create_with_context(reports)?;
         let inner = Arc::new(inner);
         _ = inner.context().producer.set(Arc::downgrade(&inner));
         health.clients.add(&inner);
         Ok(Self { inner: Some(inner), flight })
     }
 
-    fn inner(&self) -> &Native {
+    fn inner(&self) -> &NativeProducer {
         self.inner.as_ref().expect("it is there until this is dropped")
     }
 
-    /// Takes room for a sample of so many records, of so many bytes each; `told` hears when all of
-    /// them were reported, and each has to be sent. Where there is no room, `notify` is called when
+    /// Reserves room for a sample of so many records, each of so many bytes. `told` is called when
+    /// all of them were reported; each must be sent. If there is no room, `notify` is called when
     /// there is.
     pub(crate) fn take(
         &self,
         (records, bytes): (u8, usize),
         notify: Option<&Notify>,
-        told: impl FnOnce() -> Told,
-    ) -> Option<Taken> {
+        told: impl FnOnce() -> DeliveryReceiver,
+    ) -> Option<InFlightKey> {
         let room = || self.flight.take(usize::from(records), usize::from(records) * bytes);
         let has_room = room()
             || notify.is_some_and(|notify| {
                 self.flight.wait(notify);
-                // Everything may have been reported in between; nobody would tell of it any more.
+                // Everything may have been reported in between, and then nothing would notify.
                 room()
             });
-        let sample = || Underway { left: records, bytes, outcome: Ok(None), told: told() };
-        has_room.then(|| Taken(locked(&self.flight.samples).insert(sample())))
+        let sample = || InFlight { left: records, bytes, outcome: Ok(None), told: told() };
+        has_room.then(|| InFlightKey(locked(&self.flight.samples).insert(sample())))
     }
 
-    /// How many records are under way.
+    /// The number of records in flight.
     pub(crate) fn under_way(&self) -> usize {
         self.flight.records.load(Ordering::Relaxed)
     }
 
-    /// Sends the sample's first record. Where that is an error nobody is told, and the room is
-    /// given back.
-    pub(crate) fn send(&self, record: Outgoing<'_>, taken: Taken) -> Result<(), KafkaError> {
-        self.hand_over(record, taken.with(Part::Topic)).inspect_err(|_| {
+    /// Sends the sample's first record. On an error nothing is reported, and the room is released.
+    pub(crate) fn send(
+        &self,
+        record: OutgoingRecord<'_>,
+        taken: InFlightKey,
+    ) -> Result<(), KafkaError> {
+        self.hand_over(record, taken.with(RecordRole::Topic)).inspect_err(|_| {
             let sample = locked(&self.flight.samples).remove(taken.0);
             let records = usize::from(sample.left);
             self.flight.give_back(records, records * sample.bytes);
@@ -341,16 +349,16 @@ impl Producer {
         })
     }
 
-    /// Sends another record of a sample; where that is an error it was reported so.
-    pub(crate) fn send_beside(&self, record: Outgoing<'_>, taken: Taken) {
-        if let Err(error) = self.hand_over(record, taken.with(Part::Beside)) {
-            self.flight.reported(taken, Part::Beside, Err(error));
+    /// Sends another record of a sample; an error is reported as its result.
+    pub(crate) fn send_beside(&self, record: OutgoingRecord<'_>, taken: InFlightKey) {
+        if let Err(error) = self.hand_over(record, taken.with(RecordRole::Beside)) {
+            self.flight.reported(taken, RecordRole::Beside, Err(error));
         }
     }
 
-    fn hand_over(&self, record: Outgoing<'_>, opaque: usize) -> Result<(), KafkaError> {
+    fn hand_over(&self, record: OutgoingRecord<'_>, opaque: usize) -> Result<(), KafkaError> {
         let inner = self.inner();
-        let hand_over = |record: Outgoing<'_>, opaque| hand_over(inner, record, opaque);
+        let hand_over = |record: OutgoingRecord<'_>, opaque| hand_over(inner, record, opaque);
         inner.context().firsts.send(record, opaque, &hand_over)
     }
 
@@ -359,20 +367,20 @@ impl Producer {
         cause(self.inner(), error)
     }
 
-    /// Throws away what was not reported.
+    /// Purges unreported records.
     fn give_up(&self) {
         let reports = self.inner().context();
         reports.failed(reports.firsts.give_up(&given_up()));
         self.inner().purge(PurgeConfig::default().queue().inflight());
     }
 
-    /// Has the producer know a topic, so that the first record does not wait for it.
+    /// Makes the producer fetch a topic's metadata, so that the first record does not wait for it.
     pub(crate) fn learn(&self, topic: &str, patience: Duration) -> KafkaResult<Metadata> {
         self.inner().client().fetch_metadata(Some(topic), patience)
     }
 
-    /// Waits until then for everything that is under way to be reported; whether it was. It is
-    /// reported in the producer's own thread: a flush that waits would do so in this one, too.
+    /// Waits until then for all records in flight to be reported; returns whether they were. They
+    /// are reported on the producer's thread: a flush that waits would also report on this one.
     fn is_reported_by(&self, until: Instant) -> bool {
         loop {
             if self.under_way() == 0 && self.inner().flush(Duration::ZERO).is_ok() {
@@ -381,21 +389,21 @@ impl Producer {
             if Instant::now() > until {
                 return false;
             }
-            std::thread::sleep(TURN);
+            std::thread::sleep(FLUSH_POLL_INTERVAL);
         }
     }
 }
 
-/// Waits until then for what is under way in all of these, and gives the rest up.
+/// Waits until then for the records in flight of all these producers, and purges the rest.
 pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) {
     let late: Vec<_> = producers.filter(|producer| !producer.is_reported_by(until)).collect();
     late.iter().for_each(|producer| producer.give_up());
-    let until = Instant::now() + GIVING_UP;
+    let until = Instant::now() + PURGE_TIMEOUT;
     late.iter().for_each(|producer| _ = producer.is_reported_by(until));
 }
 
 impl Drop for Producer {
-    /// This may be dropped in the producer's own thread, by whom is told of room.
+    /// A room callback may drop this on the producer's own thread.
     fn drop(&mut self) {
         end(self.inner.take());
     }
@@ -425,14 +433,14 @@ mod tests {
         let opening = Opening { url, clock: Arc::new(SystemClock::new()) };
         let options = Options::parse(&opening).unwrap();
         let producer = Producer::start(&options, &Arc::default()).unwrap();
-        producer.learn("t", CLOSING).unwrap();
+        producer.learn("t", FLUSH_TIMEOUT).unwrap();
         let send = |partition: u32, number: u8| {
             let (told, outcome) = sync_channel(1);
-            let taken = producer.take((1, 1), None, || Told::Table(told)).unwrap();
+            let taken = producer.take((1, 1), None, || DeliveryReceiver::Table(told)).unwrap();
             let (payload, key, headers) = ([number], None, None);
             let payload = Some(&payload[..]);
             let (topic, timestamp) = ("t", None);
-            let record = Outgoing { topic, partition, key, payload, headers, timestamp };
+            let record = OutgoingRecord { topic, partition, key, payload, headers, timestamp };
             producer.send(record, taken).unwrap();
             outcome
         };

@@ -1,4 +1,4 @@
-//! Reading a topic: a cursor a partition over what librdkafka has fetched, taken in turn.
+//! Reading a topic: one cursor per partition over librdkafka's fetched samples, in turn.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,79 +13,84 @@ use helio_bus::{Bell, Gap, GapCause, Outage, Tai, TransportError};
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
-use crate::anew::{Anew, Reads, Told};
 use crate::context::Consumer;
 use crate::error::{failed, is_gone, outage};
-use crate::fetcher::{self, Lent, Place, Queue, Wake};
-use crate::group::{Assigned, Joined, Member};
+use crate::fetcher::{self, LentPartitions, ReaderPosition, ReaderSignal, SampleQueue};
+use crate::ffi::{self, TopicId};
+use crate::group::{AssignedPartition, GroupMember, Member};
 use crate::history;
-use crate::native::{self, TopicId};
-use crate::options::PATIENCE;
-use crate::sample::{Foreign, Kept, Meta};
+use crate::options::BROKER_TIMEOUT;
+use crate::sample::{NextForeignSequence, OwnedSample, SampleMeta};
 use crate::topic::TopicState;
+use crate::topic_recreation::{PartitionSelection, ReaderRegistration, ReplacementSource};
 
-/// How long a reader that lags may be held up to learn how far, once every [`ASK_EVERY`]: what was
-/// fetched does not tell where the log ends by now. No event loop notices this.
-const ASK: Duration = Duration::from_millis(20);
-/// How often it is held up at the most.
-const ASK_EVERY: Duration = Duration::from_millis(50);
-/// How long it is not, after a broker did not answer in time.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How long a lagging reader may wait for its lag, once every [`LAG_QUERY_INTERVAL`]: fetched
+/// samples do not tell the log's current end. An event loop does not notice this delay.
+const LAG_QUERY_TIMEOUT: Duration = Duration::from_millis(20);
+/// The minimum time between two such queries.
+const LAG_QUERY_INTERVAL: Duration = Duration::from_millis(50);
+/// How long after a timeout no such query is sent.
+const LAG_QUERY_BACKOFF: Duration = Duration::from_secs(2);
 
-/// Where a reader begins in a partition.
+/// A reader's start in a partition.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct StartPosition {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     pub(crate) end: u64,
-    /// Samples of before this, as far as it is the first ones, are passed over.
+    /// Leading samples before this time are skipped.
     after: Option<Tai>,
 }
 
-impl Start {
-    /// With the first record of a partition, whose end is not known.
+impl StartPosition {
+    /// At the first record of a partition whose end is unknown.
     pub(crate) fn first(partition: u32) -> Self {
         Self::at(partition, 0)
     }
 
-    /// At an offset of a partition, whose end is not known.
+    /// At an offset of a partition whose end is unknown.
     pub(crate) fn at(partition: u32, offset: u64) -> Self {
         Self { partition, offset, end: offset, after: None }
     }
 }
 
-/// Where a reader begins in partitions, as the brokers say now.
+/// A reader's starts in partitions, as the brokers answer now.
 pub(crate) fn starts(
     topic: &TopicState,
     begin: &Begin,
     partitions: &[u32],
-) -> Result<Vec<Start>, TransportError> {
+) -> Result<Vec<StartPosition>, TransportError> {
     let mut starts = Vec::with_capacity(partitions.len());
     for partition in partitions {
-        let (first, end) = topic.connection.client.ends(&topic.kafka, *partition, PATIENCE)?;
+        let (first, end) =
+            topic.connection.client.ends(&topic.kafka, *partition, BROKER_TIMEOUT)?;
         let offset = match begin {
             Begin::Latest | Begin::Time(_) => end,
             Begin::Earliest => first,
             Begin::LastPerKey(n) => end.saturating_sub(history::depth(topic, *n)).max(first),
-            // What lies before the first is told as a gap.
+            // An offset before the first is reported as a gap.
             Begin::Offset(at, offset) if at == partition => (*offset).min(end),
             Begin::Offset(..) => first,
         };
-        starts.push(Start { partition: *partition, offset, end, after: None });
+        starts.push(StartPosition { partition: *partition, offset, end, after: None });
     }
-    // Of no partitions librdkafka asks nobody.
+    // librdkafka sends no request for an empty list.
     if let (Begin::Time(time), false) = (begin, starts.is_empty()) {
         at_time(topic, *time, &mut starts)?;
     }
     Ok(starts)
 }
 
-/// Kafka finds the millisecond; within it the stamps themselves are looked at.
-fn at_time(topic: &TopicState, time: Tai, starts: &mut [Start]) -> Result<(), TransportError> {
+/// Kafka finds the millisecond; within it, the timestamps themselves are compared.
+fn at_time(
+    topic: &TopicState,
+    time: Tai,
+    starts: &mut [StartPosition],
+) -> Result<(), TransportError> {
     let millis = u64::try_from(time.unix_nanos().div_euclid(1_000_000)).unwrap_or(0);
     let partitions: Vec<_> = starts.iter().map(|start| start.partition).collect();
     let client = &topic.connection.client;
-    let found = client.at_time(&topic.kafka, (&partitions, millis), PATIENCE)?;
+    let found = client.at_time(&topic.kafka, (&partitions, millis), BROKER_TIMEOUT)?;
     for start in starts {
         start.after = Some(time);
         let found = found.iter().find(|(partition, _)| *partition == start.partition);
@@ -98,47 +103,47 @@ fn at_time(topic: &TopicState, time: Tai, starts: &mut [Start]) -> Result<(), Tr
 
 struct Cursor {
     partition: u32,
-    queue: Queue,
+    queue: SampleQueue,
     next: u64,
-    /// The end as far as known: it only grows.
+    /// The end, as far as known: it only grows.
     end: Cell<u64>,
     after: Option<Tai>,
-    foreign: Foreign,
-    /// One that was fetched, and not taken after the gap before it was told, or whose schema is
-    /// being asked for.
-    held: Option<Kept>,
-    /// What was fetched goes on with this, or behind it.
+    foreign: NextForeignSequence,
+    /// A fetched sample that was not delivered after the gap before it, or whose schema is being
+    /// requested.
+    held: Option<OwnedSample>,
+    /// The next fetched sample is at this offset or behind it.
     fetched: u64,
-    /// It was told that this is another log, or one that was cut: when it had been found so many
-    /// times that the topic is the same.
+    /// How many checks had found the topic unchanged when it was reported that this log was
+    /// recreated or truncated.
     noticed: Option<u64>,
 }
 
 impl Cursor {
-    fn new(start: Start, queue: Queue) -> Self {
-        let Start { partition, offset, end, after } = start;
-        let (foreign, held) = (Foreign::None, None);
+    fn new(start: StartPosition, queue: SampleQueue) -> Self {
+        let StartPosition { partition, offset, end, after } = start;
+        let (foreign, held) = (NextForeignSequence::None, None);
         let (next, end) = (offset, Cell::new(end));
         let (fetched, noticed) = (offset, None);
         Self { partition, queue, next, end, after, foreign, held, fetched, noticed }
     }
 
-    /// Another queue in the place of the one that this went on with all the time.
-    fn go_on(self, start: Start, queue: Queue) -> Self {
+    /// Replaces the queue of the same log.
+    fn go_on(self, start: StartPosition, queue: SampleQueue) -> Self {
         let (next, fetched) = (self.next.max(start.offset), start.offset);
         Self { queue, next, fetched, noticed: None, ..self }
     }
 
-    /// Whether it has noticed by itself that another log takes this one's place, and reads that:
-    /// the new log was shorter than it had come. Where the topic was found to be the same since,
-    /// the log was cut.
-    fn has_noticed(&self, wake: &Wake) -> bool {
+    /// Whether the cursor itself has detected that another log replaced this one, and reads that:
+    /// the new log was shorter than its position. If a check has found the topic unchanged since,
+    /// the log was truncated.
+    fn has_noticed(&self, wake: &ReaderSignal) -> bool {
         self.noticed == Some(wake.same())
     }
 
-    /// What is to be told before a record that is not the next one: retention was faster, or the
-    /// log was cut, or is another one, made anew, and goes on behind this record. None where it is
-    /// the next: what was compacted away and the marks of transactions leave holes too.
+    /// The gap to report before a record that is not the next one: retention was faster, the log
+    /// was truncated, or it was recreated and continues behind this record. `None` if it is the
+    /// next: compacted records and transaction markers leave holes too.
     fn gap_to(&self, offset: u64, first: impl FnOnce() -> Option<u64>) -> Option<Gap> {
         let (partition, wanted) = (self.partition, self.next);
         if offset < self.fetched {
@@ -153,33 +158,32 @@ impl Cursor {
         (there > wanted).then(|| Gap::retention(partition, wanted, there))
     }
 
-    /// What is to be told where another log takes its place: the gap only where there was anything
-    /// in this one.
+    /// What is reported when another log replaces this one; a gap only if this one had any records.
     fn replaced(&self, from: u64) -> impl Iterator<Item = Item<'static>> + use<> {
         let (partition, to) = (self.partition, self.next.max(self.end.get()));
         let gap = Gap { partition, lost: 0, cause: GapCause::Damaged { from, to } };
         let gap = (to > from).then_some(Item::Gap(gap));
-        std::iter::once(Item::Anew(partition)).chain(gap)
+        std::iter::once(Item::Recreated(partition)).chain(gap)
     }
 
     fn ends_at(&self, end: u64) {
         self.end.set(end.max(self.end.get()).max(self.next));
     }
 
-    /// The place that is read next. What lies behind the last sample may be marks of transactions,
-    /// which nobody gets: where the reader has passed them the consumer knows.
+    /// The next offset to be read. Transaction markers may follow the last sample; whether the
+    /// reader has passed them is known to the consumer.
     fn place(&self, consumer: &Consumer, topic: &str) -> u64 {
         if self.held.is_some() || self.end.get() <= self.next {
             return self.next;
         }
-        let passed = native::position(consumer, topic, self.partition);
+        let passed = ffi::position(consumer, topic, self.partition);
         passed.map_or(self.next, |passed| passed.max(self.next))
     }
 }
 
-/// Whose partitions a reader reads.
+/// The source of a reader's partitions.
 pub(crate) enum Source {
-    Lent(Lent),
+    Lent(LentPartitions),
     Member(Member),
 }
 
@@ -194,21 +198,21 @@ impl Source {
 
 pub(crate) struct KafkaReader {
     topic: Arc<TopicState>,
-    // Before the source: queues go before the consumer that fills them.
+    // Declared before the source: queues are dropped before the consumer that fills them.
     cursors: Vec<Cursor>,
     source: Source,
-    /// The partitions that were asked for; none where that is all.
+    /// The requested partitions; empty for all.
     named: Vec<u32>,
-    history: VecDeque<Kept>,
-    /// To be told before anything else.
+    history: VecDeque<OwnedSample>,
+    /// To be reported before anything else.
     outages: VecDeque<Outage>,
-    /// To be told before anything else of the log.
+    /// To be reported before anything else of the log.
     news: VecDeque<Item<'static>>,
     turn: usize,
     producers: Producers,
-    wake: Arc<Wake>,
+    wake: Arc<ReaderSignal>,
     armed: Option<(Arc<dyn Bell>, u64)>,
-    /// When the brokers may be asked where the log ends.
+    /// When the log's end may be queried next.
     ask_at: Cell<Instant>,
 }
 
@@ -217,23 +221,27 @@ impl KafkaReader {
         topic: &Arc<TopicState>,
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
-        let wake = Arc::<Wake>::default();
+        let wake = Arc::<ReaderSignal>::default();
         let (reads, patience) = match &request.group {
-            // A member waits for a topic that is not there.
-            Some(group) => (Reads::Shared(Joined::new(group)), Duration::ZERO),
-            None if request.partitions.is_empty() => (Reads::All, PATIENCE),
-            None => (Reads::These(request.partitions.to_vec()), PATIENCE),
+            // A member waits for a topic that does not exist.
+            Some(group) => (PartitionSelection::Shared(GroupMember::new(group)), Duration::ZERO),
+            None if request.partitions.is_empty() => (PartitionSelection::All, BROKER_TIMEOUT),
+            None => (PartitionSelection::These(request.partitions.to_vec()), BROKER_TIMEOUT),
         };
         let described = topic.connection.described(&topic.kafka, patience)?;
         if described.is_none() && request.group.is_none() {
-            return Err(outage(format!("the topic {} is not there", topic.kafka)));
+            return Err(outage(format!("the topic {} does not exist", topic.kafka)));
         }
         let id = described.map(|described| described.id);
-        topic.connection.add_reader(Told::new(&wake, topic, (reads, &request.from, id)));
+        topic.connection.add_reader(ReaderRegistration::new(
+            &wake,
+            topic,
+            (reads, &request.from, id),
+        ));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
                 let begin = (&request.from, &wake);
-                let member = Member::join((topic, described), Joined::new(group), begin)?;
+                let member = Member::join((topic, described), GroupMember::new(group), begin)?;
                 (Source::Member(member), Vec::new(), VecDeque::new())
             }
             None => {
@@ -259,10 +267,10 @@ impl KafkaReader {
         })
     }
 
-    /// Goes on with the topic that others have made in the place of this one.
-    fn renew(&mut self, Anew { queues, source }: Anew) {
+    /// Continues with the topic that was recreated in the place of this one.
+    fn renew(&mut self, ReplacementSource { queues, source }: ReplacementSource) {
         let mut before = std::mem::take(&mut self.cursors);
-        // What is the last of each key is in the new one.
+        // The newest samples by key are in the new topic.
         self.history.clear();
         for (start, queue) in queues {
             let place = before.iter().position(|old| old.partition == start.partition);
@@ -275,7 +283,7 @@ impl KafkaReader {
                 None => Cursor::new(start, queue),
             });
         }
-        // Of a group's member: what is read instead is assigned later.
+        // For a group's member, the new partitions are assigned later.
         self.news.extend(before.iter().flat_map(|old| old.replaced(0)));
         drop(before);
         if let Source::Member(member) = std::mem::replace(&mut self.source, source) {
@@ -283,10 +291,10 @@ impl KafkaReader {
         }
     }
 
-    /// Goes on where this one stands, with a consumer in the place of one that hears nothing; not
-    /// where it has gone elsewhere meanwhile.
-    fn go_on(&mut self, instead: Anew) {
-        let is_here = |(start, _): &(Start, Queue)| {
+    /// Resumes at its position with another consumer in the place of one that stopped fetching,
+    /// unless it was moved meanwhile.
+    fn go_on(&mut self, instead: ReplacementSource) {
+        let is_here = |(start, _): &(StartPosition, SampleQueue)| {
             let is_it = |cursor: &&Cursor| cursor.partition == start.partition;
             self.cursors.iter().find(is_it).is_some_and(|cursor| cursor.next >= start.offset)
         };
@@ -295,8 +303,8 @@ impl KafkaReader {
         if is_lent && !(is_whole && instead.queues.iter().all(is_here)) {
             return;
         }
-        let Anew { queues, source } = instead;
-        // Of a group's member: what it reads then is assigned later.
+        let ReplacementSource { queues, source } = instead;
+        // For a group's member, the partitions are assigned later.
         let mut before = std::mem::take(&mut self.cursors);
         for (start, queue) in queues {
             if let Some(place) = before.iter().position(|old| old.partition == start.partition) {
@@ -310,27 +318,27 @@ impl KafkaReader {
         }
     }
 
-    /// Where it stands, where it has taken all that was fetched.
-    fn stands(&self) -> Option<Vec<Place>> {
+    /// Its positions, if it has taken all fetched samples.
+    fn stands(&self) -> Option<Vec<ReaderPosition>> {
         let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
         let place = |cursor: &Cursor| {
             let Cursor { partition, next, .. } = *cursor;
-            let heard = native::fetched_ends(consumer, name, partition).map_or(0, |(_, end)| end);
-            cursor.held.is_none().then_some(Place { partition, next, heard })
+            let heard = ffi::fetched_ends(consumer, name, partition).map_or(0, |(_, end)| end);
+            cursor.held.is_none().then_some(ReaderPosition { partition, next, heard })
         };
         self.cursors.iter().map(place).collect()
     }
 
-    /// Takes over what the group has assigned, if that has changed.
+    /// Applies the group's assignment if that has changed.
     fn reassign(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
         let Source::Member(member) = &self.source else { return Ok(ControlFlow::Continue(())) };
         let Some(news) = member.news() else { return Ok(ControlFlow::Continue(())) };
         let mut before = std::mem::take(&mut self.cursors);
-        for Assigned { start, queue, kept } in news? {
+        for AssignedPartition { start, queue, kept } in news? {
             let place = before.iter().position(|old| old.partition == start.partition);
             let old = place.map(|place| before.swap_remove(place)).filter(|_| kept);
             self.cursors.push(match old {
-                // The log is shorter than it had come: it is another one, or was cut.
+                // The log is shorter than its position: it was recreated or truncated.
                 Some(old) if start.end < old.next => {
                     self.news.extend(old.replaced(start.offset));
                     Cursor::new(start, queue)
@@ -346,7 +354,7 @@ impl KafkaReader {
         Ok(visit.item(Item::Assigned(&own)))
     }
 
-    /// Reads the partitions that others have added too, from their first records on.
+    /// Also reads partitions that were added, from their first records.
     fn widen(&mut self, there: u32) -> Result<(), TransportError> {
         let Self { cursors, named, source: Source::Lent(lent), .. } = self else { return Ok(()) };
         let wanted = match named.is_empty() {
@@ -361,7 +369,7 @@ impl KafkaReader {
         let added: Vec<u32> = (0..there).filter(|n| is_wanted(n) && !is_read(n)).collect();
         for queue in lent.widen(&added, &self.wake)?.into_iter().flatten().zip(added) {
             let (queue, partition) = queue;
-            self.cursors.push(Cursor::new(Start::first(partition), queue));
+            self.cursors.push(Cursor::new(StartPosition::first(partition), queue));
         }
         Ok(())
     }
@@ -388,7 +396,7 @@ impl KafkaReader {
             let message = match message {
                 Ok(message) => message,
                 Err(error) if is_gone(&error) => {
-                    // Its consumer goes on when it is there again.
+                    // Its consumer continues when the topic exists again.
                     wake.gone(&format!("the topic {name}"));
                     continue;
                 }
@@ -396,8 +404,7 @@ impl KafkaReader {
             };
             wake.there();
             let offset = u64::try_from(message.offset()).unwrap_or(0);
-            let first =
-                || native::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
+            let first = || ffi::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
             let gap = cursor.gap_to(offset, first);
             cursor.fetched = offset + 1;
             if let Some(gap) = gap {
@@ -406,27 +413,27 @@ impl KafkaReader {
                 }
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
-                    cursor.held = Some(Kept::of(&message, producers, &mut cursor.foreign));
+                    cursor.held = Some(OwnedSample::of(&message, producers, &mut cursor.foreign));
                     return Ok(ControlFlow::Break(()));
                 }
             }
             if offset < cursor.next {
                 continue;
             }
-            // What compaction has taken out explains what is missing of anybody's numbers.
+            // Compaction explains missing sequence numbers.
             let hole = topic.wire.is_sal() && offset > cursor.next;
             let origin = if hole { Origin::History } else { Origin::Log };
             cursor.next = offset + 1;
-            let mut meta = Meta::of(&message, producers, &mut cursor.foreign);
+            let mut meta = SampleMeta::of(&message, producers, &mut cursor.foreign);
             if cursor.after.is_some_and(|after| meta.time < after) {
                 continue;
             }
             cursor.after = None;
             let parts = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
             if !topic.wire.knows(&mut meta, parts.1, wake) {
-                // Those behind it wait with it; it rings when it is known.
+                // Samples behind it wait with it; the reader is woken when it is known.
                 cursor.next = offset;
-                cursor.held = Some(Kept::with(&message, meta));
+                cursor.held = Some(OwnedSample::with(&message, meta));
                 break;
             }
             let sample = meta.sample((cursor.partition, offset), parts, origin);
@@ -478,29 +485,31 @@ impl KafkaReader {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Learns where the log ends: from what was fetched and, where that says that this reader lags,
-    /// from the brokers.
+    /// Learns the log's end: from fetched samples and, if those show that this reader lags, from
+    /// the brokers.
     fn look_for_ends(&self) {
         let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
         for cursor in &self.cursors {
-            let fetched = native::fetched_ends(consumer, name, cursor.partition);
+            let fetched = ffi::fetched_ends(consumer, name, cursor.partition);
             cursor.ends_at(fetched.map_or(0, |(_, end)| end));
         }
         let now = Instant::now();
         let lags = |cursor: &&Cursor| cursor.place(consumer, name) + 1 < cursor.end.get();
         let health = &self.topic.connection.health;
-        if now < self.ask_at.get() || health.is_lost() || health.is_doubted() {
+        if now < self.ask_at.get() || health.is_lost() || health.is_unresponsive() {
             return;
         }
         for cursor in self.cursors.iter().filter(lags) {
-            self.ask_at.set(now + ASK_EVERY);
-            // So long for all of them: those that are left have their turn another time.
-            let Some(left) = ASK.checked_sub(now.elapsed()).filter(|left| !left.is_zero()) else {
+            self.ask_at.set(now + LAG_QUERY_INTERVAL);
+            // The time limit is for all partitions together; the rest are queried another time.
+            let Some(left) =
+                LAG_QUERY_TIMEOUT.checked_sub(now.elapsed()).filter(|left| !left.is_zero())
+            else {
                 return;
             };
             match self.topic.connection.client.ends(name, cursor.partition, left) {
                 Ok((_, end)) => cursor.ends_at(end),
-                Err(_) => return health.doubt(ASK_AGAIN),
+                Err(_) => return health.doubt(LAG_QUERY_BACKOFF),
             }
         }
     }
@@ -516,12 +525,12 @@ impl KafkaReader {
     }
 }
 
-/// Opens partitions that no group shares.
+/// Opens partitions outside of a group.
 fn lent(
     (topic, id): (&Arc<TopicState>, Option<TopicId>),
     request: &ReaderRequest<'_>,
-    wake: &Arc<Wake>,
-) -> Result<(Lent, Vec<Cursor>, VecDeque<Kept>), TransportError> {
+    wake: &Arc<ReaderSignal>,
+) -> Result<(LentPartitions, Vec<Cursor>, VecDeque<OwnedSample>), TransportError> {
     let partitions = topic.partitions(request.partitions)?;
     let last = match request.from {
         Begin::LastPerKey(n) => Some((n, history::companions(topic, &partitions)?)),
@@ -568,7 +577,7 @@ impl Reader for KafkaReader {
         }
         self.wake.arm(bell, token);
         let news = matches!(&self.source, Source::Member(member) if member.has_news());
-        // Closing rings for those who are armed; look again in case it came between.
+        // Closing wakes armed readers; check again in case it came in between.
         if news || self.wake.is_rung() || self.topic.connection.is_closed() {
             return Ok(Armed::Ready);
         }
@@ -590,13 +599,13 @@ impl Reader for KafkaReader {
         let found = self.cursors.iter_mut().find(|cursor| cursor.partition == partition);
         let cursor = found.ok_or_else(|| not_ours(SCHEME, partition))?;
         if offset > cursor.end.get() {
-            let (_, end) = self.topic.connection.client.ends(name, partition, PATIENCE)?;
+            let (_, end) = self.topic.connection.client.ends(name, partition, BROKER_TIMEOUT)?;
             cursor.ends_at(end);
         }
         let offset = offset.min(cursor.end.get());
         fetcher::seek(&consumer, name, partition, offset)?;
         (cursor.next, cursor.after, cursor.held, cursor.fetched) = (offset, None, None, offset);
-        cursor.foreign = Foreign::None;
+        cursor.foreign = NextForeignSequence::None;
         self.history.retain(|kept| kept.partition != partition);
         Ok(())
     }

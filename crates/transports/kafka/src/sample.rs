@@ -1,4 +1,4 @@
-//! A Kafka record as a sample: ours by its header, and those of others.
+//! A Kafka record as a sample: ours by its header, and those of other programs.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, Tra
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
+use crate::ffi::RawHeaders;
 use crate::header::{self, Fixed, Frame, Key};
-use crate::native::RawHeaders;
 
-/// Who wrote what has no header of ours.
-const FOREIGN: &str = "kafka";
+/// The producer of records without our header.
+const FOREIGN_PRODUCER: &str = "kafka";
 
-/// Their incarnation: nobody counts them.
-const ONE: u64 = 1;
+/// Its incarnation.
+const FOREIGN_INCARNATION: u64 = 1;
 
-/// Whether a producer is one of those who write without a word.
+/// Whether this is the producer of records without our header.
 pub(crate) fn is_unknown(producer: &Producer) -> bool {
-    producer.incarnation == ONE && producer.name.as_str() == FOREIGN
+    producer.incarnation == FOREIGN_INCARNATION && producer.name.as_str() == FOREIGN_PRODUCER
 }
 
-/// Those who write without a word, each partition: nobody knows whether they live.
+/// The unknown writer of each partition, whose liveliness is unknown.
 pub(crate) fn unknown_writer(partitions: u32) -> impl Iterator<Item = WriterInfo> {
-    let name = ProducerName::new(FOREIGN).expect("it is a name");
-    let producer = Producer { name, incarnation: ONE };
+    let name = ProducerName::new(FOREIGN_PRODUCER).expect("it is a name");
+    let producer = Producer { name, incarnation: FOREIGN_INCARNATION };
     (0..partitions).map(move |partition| {
         let producer = producer.clone();
         WriterInfo { producer, partition, alive: None, seen: None }
     })
 }
 
-/// What a record is as a sample, beside its key and payload.
+/// A sample's metadata, without key and payload.
 #[derive(Debug, Clone)]
-pub(crate) struct Meta {
+pub(crate) struct SampleMeta {
     pub(crate) producer: Arc<Producer>,
     pub(crate) sequence: u64,
     pub(crate) time: Tai,
@@ -43,27 +43,27 @@ pub(crate) struct Meta {
     level: u8,
     trace: Option<TraceId>,
     headers: Headers,
-    pub(crate) form: Form,
+    pub(crate) form: RecordForm,
 }
 
-/// How the key and the payload of a record are those of a sample.
+/// How a record's key and payload contain those of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The payload lies behind so many bytes, and the key is there.
+pub(crate) enum RecordForm {
+    /// The payload begins behind so many bytes, and the key is there.
     Known(usize, Key),
-    /// It is of others, and was not looked at yet.
+    /// Of another program, and not examined yet.
     Foreign,
 }
 
-/// The number of the next record of others in a partition: counted on from the first one's place,
-/// so that holes which compaction leaves are no losses.
-pub(crate) type Foreign = Option<u64>;
+/// The sequence of the next foreign record in a partition. It counts on from the first one's
+/// offset, so that compacted records are not counted as lost.
+pub(crate) type NextForeignSequence = Option<u64>;
 
-impl Meta {
+impl SampleMeta {
     pub(crate) fn of(
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
-        foreign: &mut Foreign,
+        foreign: &mut NextForeignSequence,
     ) -> Self {
         let mut headers = RawHeaders::of(message).peekable();
         let first = headers.peek().filter(|(name, _)| *name == header::NAME.as_bytes());
@@ -84,8 +84,8 @@ impl Meta {
             trace: fixed.trace,
             headers: header::own(headers),
             form: match fixed.frame {
-                Frame::Plain => Form::Known(0, fixed.key),
-                Frame::Framed => Form::Known(FRAME_BYTES, fixed.key),
+                Frame::Plain => RecordForm::Known(0, fixed.key),
+                Frame::Framed => RecordForm::Known(FRAME_BYTES, fixed.key),
             },
         }
     }
@@ -93,7 +93,7 @@ impl Meta {
     fn foreign(
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
-        (foreign, headers): (&mut Foreign, Headers),
+        (foreign, headers): (&mut NextForeignSequence, Headers),
     ) -> Self {
         let place = u64::try_from(message.offset()).unwrap_or(0) + 1;
         let sequence = foreign.unwrap_or(place);
@@ -103,18 +103,18 @@ impl Meta {
             Timestamp::NotAvailable => 0,
         };
         Self {
-            producer: producers.of(FOREIGN, ONE).expect("it is a name"),
+            producer: producers.of(FOREIGN_PRODUCER, FOREIGN_INCARNATION).expect("it is a name"),
             sequence,
             time: Tai::from_unix_nanos(millis.saturating_mul(1_000_000)),
             schema: SchemaId::BYTES,
             level: 0,
             trace: None,
             headers,
-            form: Form::Foreign,
+            form: RecordForm::Foreign,
         }
     }
 
-    /// The sample, with what lies in the record: its key, and its payload with what is before it.
+    /// The sample, from the record's key and framed payload.
     pub(crate) fn sample<'a>(
         &'a self,
         (partition, offset): (u32, u64),
@@ -143,8 +143,8 @@ impl Meta {
     }
 }
 
-impl Form {
-    /// Key and payload of a sample, of those of its record.
+impl RecordForm {
+    /// A sample's key and payload, from those of its record.
     fn parts<'a>(self, key: &'a [u8], payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let datum = |behind: usize| payload.get(behind..).unwrap_or_default();
         match self {
@@ -156,27 +156,27 @@ impl Form {
     }
 }
 
-/// A sample that owns what it carries: out of a scan.
+/// A sample that owns its data, from a scan.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedSample {
     pub(crate) partition: u32,
     pub(crate) offset: u64,
     key: Vec<u8>,
     pub(crate) payload: Vec<u8>,
-    pub(crate) meta: Meta,
+    pub(crate) meta: SampleMeta,
 }
 
-impl Kept {
+impl OwnedSample {
     pub(crate) fn of(
         message: &BorrowedMessage<'_>,
         producers: &mut Producers,
-        foreign: &mut Foreign,
+        foreign: &mut NextForeignSequence,
     ) -> Self {
-        Self::with(message, Meta::of(message, producers, foreign))
+        Self::with(message, SampleMeta::of(message, producers, foreign))
     }
 
-    /// A record that was looked at.
-    pub(crate) fn with(message: &BorrowedMessage<'_>, meta: Meta) -> Self {
+    /// From a record and its metadata.
+    pub(crate) fn with(message: &BorrowedMessage<'_>, meta: SampleMeta) -> Self {
         Self {
             partition: u32::try_from(message.partition()).unwrap_or(0),
             offset: u64::try_from(message.offset()).unwrap_or(0),
@@ -191,7 +191,7 @@ impl Kept {
         self.meta.sample(place, (&self.key, &self.payload), origin)
     }
 
-    /// The sample's key, which may not be the record's.
+    /// The sample's key, which may differ from the record's.
     pub(crate) fn key(&self) -> &[u8] {
         self.meta.form.parts(&self.key, &self.payload).0
     }

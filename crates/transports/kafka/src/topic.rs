@@ -1,4 +1,4 @@
-//! The transport, and a topic of it, as the bus sees them.
+//! The transport, and a topic of it, behind the bus's traits.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,60 +13,61 @@ use helio_core::qos::Overload;
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
-use crate::claims;
 use crate::connection::Connection;
+use crate::create_topics::WantedTopic;
 use crate::error::failed;
-use crate::fetcher::Pace;
+use crate::fetcher::FetchPace;
 use crate::group;
-use crate::making::Wanted;
-use crate::options::{BATCHES, PATIENCE};
+use crate::internal_topics::Description;
+use crate::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES};
+use crate::producers;
 use crate::reader::KafkaReader;
+use crate::record_format::RecordFormat;
 use crate::sample;
-use crate::tables::Description;
 use crate::topic_config;
-use crate::wire::Wire;
 use crate::writer::KafkaWriter;
 
-pub(crate) struct Kafka {
+pub(crate) struct KafkaTransport {
     pub(crate) connection: Arc<Connection>,
     pub(crate) capabilities: Capabilities,
-    /// Topics that need not be looked for again when others are made.
+    /// Topics that were created together and need no further check.
     pub(crate) made: Mutex<HashSet<TopicName>>,
 }
 
-/// Who has made a topic.
+/// The creator of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Origin {
-    /// A bus: its writers keep the companion.
+pub(crate) enum TopicOrigin {
+    /// A bus: its writers maintain the companion.
     Bus,
-    /// Others, or it is written by others too: there is no companion.
+    /// Another program created it, or writes it too: there is no companion.
     Foreign,
 }
 
-/// What a topic's writers and readers know of it.
+/// The state that a topic's writers and readers share.
 pub(crate) struct TopicState {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: TopicName,
     pub(crate) kafka: String,
     pub(crate) companion: Option<String>,
     pub(crate) qos: Qos,
-    pub(crate) wire: Wire,
-    /// The batches of forwarders, by their place in [`BATCHES`], once that was asked for.
+    pub(crate) wire: RecordFormat,
+    /// The forwarders' batch size, by its index in [`FORWARDING_BATCH_BYTES`], once that was
+    /// queried.
     batch: OnceLock<usize>,
 }
 
-impl Kafka {
+impl KafkaTransport {
     fn opened(
         &self,
         name: &TopicName,
         kafka: String,
         Description { qos, origin }: Description,
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        let has_companion = origin == Origin::Bus && topic_config::has_companion(&qos);
+        let has_companion = origin == TopicOrigin::Bus && topic_config::has_companion(&qos);
         let companion = has_companion.then(|| self.connection.names.companion(name)).transpose()?;
         let connection = Arc::clone(&self.connection);
-        let wire = Wire::new(&connection, &kafka, connection.names.sal_keys(name));
+        let wire = RecordFormat::new(&connection, &kafka, connection.names.sal_keys(name));
         let name = name.clone();
         let batch = OnceLock::new();
         let state = TopicState { connection, name, kafka, companion, qos, wire, batch };
@@ -74,14 +75,14 @@ impl Kafka {
     }
 }
 
-impl Transport for Kafka {
+impl Transport for KafkaTransport {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
     fn identity(&self) -> Result<Option<String>, TransportError> {
         self.connection.check_open()?;
-        let cluster = self.connection.client.cluster(PATIENCE)?;
+        let cluster = self.connection.client.cluster(BROKER_TIMEOUT)?;
         let legal = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
         let cluster: String = cluster.chars().map(legal).collect();
         Ok(Some(format!("{SCHEME}-{cluster}.{}", self.connection.options.names.prefix())))
@@ -100,7 +101,7 @@ impl Transport for Kafka {
             None => {
                 let config = self.connection.admin.describe(&kafka)?;
                 let qos = topic_config::foreign(&config, partitions);
-                Description { qos, origin: Origin::Foreign }
+                Description { qos, origin: TopicOrigin::Foreign }
             }
         };
         self.opened(name, kafka, description).map(Some)
@@ -117,7 +118,7 @@ impl Transport for Kafka {
         let there = self.connection.partitions(&kafka)?;
         let mut named = tables.description(&self.connection, name)?;
         if there.is_none() && named.as_ref().is_some_and(|named| named.qos != *qos) {
-            // Somebody has deleted it by other means: it may be made anew.
+            // Another program has deleted it: it may be recreated.
             tables.forget(&self.connection, name)?;
             named = None;
         }
@@ -134,7 +135,7 @@ impl Transport for Kafka {
         let holds = match named {
             Some(named) => named,
             None => {
-                claims::possible(name, qos)?;
+                producers::possible(name, qos)?;
                 let description = self.described(name, qos, there);
                 let said = tables.describe(&self.connection, &[(name, description.clone())])?;
                 said.into_iter().next().unwrap_or(description)
@@ -144,7 +145,7 @@ impl Transport for Kafka {
             return Err(error);
         }
         if there.is_none() {
-            let refused = self.make(&[Wanted { name, kafka: &kafka, qos }], &mut |_| {})?;
+            let refused = self.make(&[WantedTopic { name, kafka: &kafka, qos }], &mut |_| {})?;
             refused.into_iter().next().map_or(Ok(()), Err)?;
         }
         self.opened(name, kafka, holds)
@@ -163,10 +164,10 @@ impl Transport for Kafka {
         }
         let missing = self.missing(&topics)?;
         let there = topics.len() - missing.len();
-        let wanted = missing.iter().map(|(kafka, (name, qos))| Wanted { name, kafka, qos });
+        let wanted = missing.iter().map(|(kafka, (name, qos))| WantedTopic { name, kafka, qos });
         let wanted = self.agree(wanted.collect())?;
         made(there);
-        // Those that are refused are told when they are opened.
+        // Rejected topics report their errors when they are opened.
         let _ = self.make(&wanted, &mut |n| made(there + n))?;
         locked(&self.made).extend(topics.into_iter().map(|(name, _)| name));
         Ok(())
@@ -174,7 +175,7 @@ impl Transport for Kafka {
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.connection.check_open()?;
-        let told = self.connection.client.fetch_metadata(None, PATIENCE);
+        let told = self.connection.client.fetch_metadata(None, BROKER_TIMEOUT);
         let told = told.map_err(failed("list the topics"))?;
         let names = told.topics().iter().map(|topic| topic.name());
         let mut names: Vec<_> = names.filter_map(|name| self.connection.names.bus(name)).collect();
@@ -208,34 +209,37 @@ impl Transport for Kafka {
 struct KafkaTopic(Arc<TopicState>);
 
 impl TopicState {
-    /// Asks the brokers once how large forwarders' batches may be: the largest that the topic lets
-    /// in. Where they do not say, the largest there is. All forwarders keep to the first answer:
-    /// each size has a producer of its own, and what two of them send comes in no order.
+    /// Queries once how large forwarders' batches may be: the largest size that the topic admits.
+    /// Without an answer it is the largest of all. All forwarders keep the first answer: each size
+    /// has a producer of its own, and records of two producers have no order.
     fn learn_batch(&self) -> Result<(), TransportError> {
         if self.batch.get().is_some() {
             return Ok(());
         }
         let config = match self.connection.admin.describe(&self.kafka) {
             Err(outage @ TransportError::Outage { .. }) => return Err(outage),
-            // Not everybody is let in to configurations.
+            // Reading configurations may be forbidden.
             told => told.unwrap_or_default(),
         };
         let most = config.get("max.message.bytes").and_then(|most| most.parse::<u32>().ok());
         let fits = |bytes: &u32| most.is_none_or(|most| *bytes <= most);
-        let place = BATCHES.iter().position(fits).unwrap_or(BATCHES.len() - 1);
-        // Who was first has said it.
+        let place = FORWARDING_BATCH_BYTES
+            .iter()
+            .position(fits)
+            .unwrap_or(FORWARDING_BATCH_BYTES.len() - 1);
+        // The first answer is kept.
         let _ = self.batch.set(place);
         Ok(())
     }
 
-    /// The batches of forwarders, by their place in [`BATCHES`].
+    /// The forwarders' batch size, by its index in [`FORWARDING_BATCH_BYTES`].
     pub(crate) fn batch(&self) -> usize {
         self.batch.get().copied().unwrap_or(0)
     }
 
-    /// How it is fetched: what may be dropped for newer samples is measured at a regular rate.
-    pub(crate) fn pace(&self) -> Pace {
-        if self.qos.overload == Overload::DropOldest { Pace::Busy } else { Pace::Patient }
+    /// The pace of fetching: samples that newer ones may replace are written at a regular rate.
+    pub(crate) fn pace(&self) -> FetchPace {
+        if self.qos.overload == Overload::DropOldest { FetchPace::Busy } else { FetchPace::Patient }
     }
 
     /// The partitions that a request names, or all.
@@ -253,7 +257,7 @@ impl TopicState {
 }
 
 impl KafkaTopic {
-    /// A writer; of samples of another bus with the incarnation that their producer has there.
+    /// Opens a writer; for samples of another bus, with their producer's incarnation there.
     fn opened(
         &self,
         request: &WriterRequest<'_>,
@@ -271,10 +275,10 @@ impl KafkaTopic {
             }
         };
         for name in [Some(&topic.kafka), topic.companion.as_ref()].into_iter().flatten() {
-            let learned = producer.learn(name, PATIENCE);
-            learned.map_err(failed("have the producer know the topic"))?;
+            let learned = producer.learn(name, BROKER_TIMEOUT);
+            learned.map_err(failed("fetch the topic's metadata"))?;
         }
-        let claim = claims::claim(topic, request.partition, request.producer, elsewhere)?;
+        let claim = producers::claim(topic, request.partition, request.producer, elsewhere)?;
         Ok(Box::new(KafkaWriter::new(topic, request.partition, claim)))
     }
 }
@@ -317,8 +321,8 @@ impl TransportTopic for KafkaTopic {
         self.0.connection.check_open()?;
         let info = |partition| {
             let client = &self.0.connection.client;
-            let (first, end) = client.ends(&self.0.kafka, partition, PATIENCE)?;
-            // What a partition takes on its brokers' disks, and its newest stamp, are not told.
+            let (first, end) = client.ends(&self.0.kafka, partition, BROKER_TIMEOUT)?;
+            // A partition's size on disk and its newest timestamp are not available.
             Ok(PartitionInfo { partition, first, end, durable: end, bytes: 0, last_time: None })
         };
         (0..self.0.qos.partitions).map(info).collect()
@@ -326,15 +330,14 @@ impl TransportTopic for KafkaTopic {
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         self.0.connection.check_open()?;
-        let mut writers = claims::writers(&self.0)?;
+        let mut writers = producers::writers(&self.0)?;
         if self.0.wire.is_sal() {
             writers.extend(sample::unknown_writer(self.0.qos.partitions));
         }
         Ok(writers)
     }
 
-    /// What comes from another bus keeps the incarnations that it has there, and plain clients have
-    /// none.
+    /// Samples of another bus keep their incarnations there, and plain clients have none.
     fn owners_in_order(&self, producer: &Producer, since: Instant) -> OwnerOrder {
         if sample::is_unknown(producer) {
             return OwnerOrder::Unknown;

@@ -1,4 +1,4 @@
-//! A topic's quality of service as Kafka's configuration, and back for topics that others made.
+//! A topic's quality of service as Kafka's configuration, and back for topics of other programs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use helio_core::sal::TopicKind;
 
 use crate::options::MAX_RECORD_BYTES;
 
-/// The smallest segment that brokers allow. What is over a topic's bytes is removed by segments,
-/// and never the newest one.
+/// The smallest segment that brokers allow. Records beyond a topic's retention are removed by
+/// segments, and never from the newest one.
 const MIN_SEGMENT_BYTES: u64 = 1 << 20;
-/// The largest segment, as the brokers' default.
+/// The largest segment: the brokers' default.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-/// The segments of companions: what was written over is read by late joiners until its segment is
-/// full, and compacted then.
+/// The segments of companions: late joiners read replaced records until their segment is full, and
+/// is compacted.
 const COMPANION_SEGMENT_BYTES: u64 = 16 << 20;
 
 pub(crate) type Config = Vec<(&'static str, String)>;
@@ -33,14 +33,14 @@ pub(crate) fn of(qos: &Qos) -> Config {
         ("segment.bytes", segment.clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES).to_string()),
     ]);
     if let Some(age) = age {
-        // Age too is only looked at by segments.
+        // Age is applied by segments too.
         let roll = (millis(age) / 4).clamp(1_000, millis(Duration::from_secs(7 * 24 * 3600)));
         config.push(("segment.ms", roll.to_string()));
     }
     config
 }
 
-/// The configuration of a topic that SAL has, as SAL makes it: the newest event of each key stays,
+/// The configuration of a SAL topic, as SAL creates it: the newest event of each key is kept,
 /// everything else is the brokers' default.
 pub(crate) fn sal(kind: TopicKind) -> Config {
     match kind {
@@ -59,7 +59,7 @@ pub(crate) fn companion() -> Config {
     config
 }
 
-/// The configuration of the transport's own tables.
+/// The configuration of the internal topics.
 pub(crate) fn table() -> Config {
     let mut config = common();
     config.push(("cleanup.policy", "compact".to_owned()));
@@ -69,14 +69,14 @@ pub(crate) fn table() -> Config {
 fn common() -> Config {
     vec![
         ("max.message.bytes", MAX_RECORD_BYTES.to_string()),
-        // Samples are stamped by whom they come from, whatever the brokers' clocks say.
+        // Timestamps are the senders', whatever the brokers' clocks say.
         ("message.timestamp.type", "CreateTime".to_owned()),
         ("message.timestamp.after.max.ms", i64::MAX.to_string()),
         ("message.timestamp.before.max.ms", i64::MAX.to_string()),
     ]
 }
 
-/// The configuration of the table of writers, which say something all the time: compacted often.
+/// The configuration of the producers' table, which is written all the time: compacted often.
 pub(crate) fn words() -> Config {
     let mut config = table();
     config.extend([
@@ -91,7 +91,7 @@ pub(crate) fn has_companion(qos: &Qos) -> bool {
     qos.retention.last_value || matches!(qos.history, History::KeepLast(_))
 }
 
-/// The quality of service of a topic that no bus has made, as far as its configuration says.
+/// The quality of service of a topic without a declaration, as far as its configuration tells.
 pub(crate) fn foreign(config: &HashMap<String, String>, partitions: u32) -> Qos {
     let number = |name: &str| config.get(name).and_then(|value| value.parse::<u64>().ok());
     let compacted = config.get("cleanup.policy").is_some_and(|p| p.contains("compact"));

@@ -5,51 +5,56 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, locked};
-use helio_bus::{Guarantee, PendingReceipt, PublishError, Ticket, TransportError, pending_receipt};
+use helio_bus::{
+    Guarantee, PendingReceipt, PublishError, ReceiptSender, TransportError, pending_receipt,
+};
 use helio_core::qos::Liveliness;
 use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
-use crate::claims::Claim;
 use crate::error::{failed, undelivered};
 use crate::header;
-use crate::hold::{Found, Hold, Moment};
-use crate::monitor::Health;
+use crate::health::Health;
+use crate::internal_topics::PRODUCERS;
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::producer::{CLOSING, Notify, Outcome, Outgoing, Producer as Shared, Taken, Told};
-use crate::tables::PRODUCERS;
+use crate::ownership_lease::{DualClock, OwnershipCheck, OwnershipLease};
+use crate::producer::{
+    DeliveryOutcome, DeliveryReceiver, FLUSH_TIMEOUT, InFlightKey, Notify, OutgoingRecord,
+    Producer as Shared,
+};
+use crate::producers::WriterClaim;
 use crate::topic::TopicState;
 
-/// What a record costs besides what is in it, so that empty ones are bounded too.
+/// The cost of a record besides its contents, so that empty records are limited too.
 const RECORD_OVERHEAD_BYTES: usize = 128;
 
-/// What a writer says of itself: key and value of the record, and when.
-type Word = (String, Vec<u8>, Tai);
+/// A writer's heartbeat: key and value of the record, and its time.
+type Heartbeat = (String, Vec<u8>, Tai);
 
 pub(crate) struct KafkaWriter {
     topic: Arc<TopicState>,
     partition: u32,
-    claim: Arc<Claim>,
-    /// How often a publish says that the writer lives, and when it did; none without a lease.
+    claim: Arc<WriterClaim>,
+    /// With a lease: how often a publish carries a heartbeat, and when the last one was sent.
     lease: Option<(Duration, Tai)>,
-    /// Who publishes, as the next sample says.
+    /// The producer of the next sample.
     producer: Producer,
     sequence: u64,
-    tally: Arc<Tally>,
+    tally: Arc<DeliveryCounter>,
     notify: Option<Notify>,
     header: Vec<u8>,
-    /// The payload with its schema's number before it, where there is a registry.
+    /// The payload behind its schema's number, if there is a registry.
     framed: Vec<u8>,
     utc: Utc,
 }
 
 impl KafkaWriter {
-    pub(crate) fn new(topic: &Arc<TopicState>, partition: u32, claim: Arc<Claim>) -> Self {
+    pub(crate) fn new(topic: &Arc<TopicState>, partition: u32, claim: Arc<WriterClaim>) -> Self {
         let lease = match topic.qos.liveliness {
             Liveliness::Lease(lease) => Some((lease / 4, topic.connection.clock.now())),
             Liveliness::Automatic => None,
         };
-        let tally = Arc::new(Tally::new(format!("{}/{partition}", topic.name)));
+        let tally = Arc::new(DeliveryCounter::new(format!("{}/{partition}", topic.name)));
         topic.connection.add_tally(&tally);
         Self {
             topic: Arc::clone(topic),
@@ -70,9 +75,13 @@ impl KafkaWriter {
         Receipt { partition: self.partition, offset: None, sequence: self.sequence, guarantee }
     }
 
-    /// Gives a sample to the producer, and its copy for the companion; the ticket's owner hears
-    /// when all of it has arrived.
-    fn send(&mut self, record: &Record<'_>, ticket: Option<Ticket>) -> Result<(), PublishError> {
+    /// Sends a sample and its copy for the companion; the ticket completes when both were
+    /// delivered.
+    fn send(
+        &mut self,
+        record: &Record<'_>,
+        ticket: Option<ReceiptSender>,
+    ) -> Result<(), PublishError> {
         self.topic.connection.check_open()?;
         self.claim.check()?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
@@ -82,7 +91,7 @@ impl KafkaWriter {
             true => topic.connection.forwarding(topic.batch())?,
         };
         let mut owner = self.owner();
-        if owner.as_ref().map_or(Ok(false), |owner| owner.holds_back(self.notify.as_ref()))? {
+        if owner.as_ref().map_or(Ok(false), |owner| owner.defers_publishes(self.notify.as_ref()))? {
             return Err(full(producer));
         }
         let written = topic.wire.write(record, self.notify.as_ref(), &mut self.framed)?;
@@ -97,17 +106,18 @@ impl KafkaWriter {
         let sequence = self.sequence + 1;
         let receipt = Receipt { sequence, ..self.receipt(topic.connection.options.guarantee) };
         owner.iter_mut().for_each(|owner| owner.says = word.is_some());
-        // What a report may come of before this returns has to be counted before.
+        // Counted first: its delivery may be reported before this returns.
         let number = self.tally.sent();
         let tally = Arc::clone(&self.tally);
-        let told = || Told::Writer(Sample { ticket, receipt, number, tally, owner });
+        let told =
+            || DeliveryReceiver::Writer(InFlightSample { ticket, receipt, number, tally, owner });
         let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), told) else {
             self.tally.unsent();
             return Err(full(producer));
         };
         header::write(record, written.forms(record), (&self.producer, sequence), &mut self.header);
         let timestamp = Some(self.utc.millis(record.time).max(1));
-        let outgoing = |topic, key| Outgoing {
+        let outgoing = |topic, key| OutgoingRecord {
             topic,
             partition: self.partition,
             key,
@@ -115,7 +125,7 @@ impl KafkaWriter {
             headers: Some(header::headers(&self.header, record.headers)),
             timestamp,
         };
-        // In the log there is a difference between no key and one, in the companion there is none.
+        // The log distinguishes no key from an empty one, the companion does not.
         let key = written.key(record);
         if let Err(error) = producer.send(outgoing(&topic.kafka, key), taken) {
             self.tally.unsent();
@@ -131,9 +141,9 @@ impl KafkaWriter {
         Ok(())
     }
 
-    /// Says what is to be said with a sample.
-    fn tell(&mut self, producer: &Shared, (key, value, now): Word, taken: Taken) {
-        let record = Outgoing {
+    /// Sends the heartbeat that goes with a sample.
+    fn tell(&mut self, producer: &Shared, (key, value, now): Heartbeat, taken: InFlightKey) {
+        let record = OutgoingRecord {
             topic: &self.topic.connection.names.internal(PRODUCERS),
             partition: 0,
             key: Some(key.as_bytes()),
@@ -145,17 +155,17 @@ impl KafkaWriter {
         self.lease = self.lease.map(|(every, _)| (every, now));
     }
 
-    /// Who publishes now, where the topic is exclusive.
-    fn owner(&self) -> Option<Owner> {
+    /// The owner of the next sample, if the topic is exclusive.
+    fn owner(&self) -> Option<SampleOwner> {
         self.claim.hold()?;
         let (claim, health) = (&self.claim, &self.topic.connection.health);
         let (claim, health) = (Arc::clone(claim), Arc::clone(health));
-        Some(Owner { claim, health, since: Moment::now(), says: false })
+        Some(SampleOwner { claim, health, since: DualClock::now(), says: false })
     }
 
-    /// What is to be said of the writer with a publish: where it has a lease, that it lives. The
-    /// publish has arrived when that has.
-    fn word(&self) -> Result<Option<Word>, TransportError> {
+    /// The heartbeat that goes with a publish, if the writer has a lease and one is due. The
+    /// publish is delivered when the heartbeat is.
+    fn word(&self) -> Result<Option<Heartbeat>, TransportError> {
         let Some((every, said)) = self.lease else { return Ok(None) };
         let connection = &self.topic.connection;
         let now = connection.clock.now();
@@ -228,8 +238,8 @@ impl Writer for KafkaWriter {
         self.notify = Some(notify);
     }
 
-    /// Says so, and hears whether another has taken over: this waits for the brokers, where the
-    /// topic is exclusive or has a lease.
+    /// Sends a heartbeat and checks for a takeover. If the topic is exclusive or has a lease, this
+    /// waits for the brokers.
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let connection = &self.topic.connection;
         connection.check_open()?;
@@ -257,53 +267,53 @@ impl Drop for KafkaWriter {
             return;
         }
         if self.claim.hold().is_some() {
-            // Others write when they hear of it: not before what is under way has arrived.
+            // Others take over when they read this: not before samples in flight were delivered.
             let arrived = self.tally.wait(self.receipt(Guarantee::Stored), None);
-            let _ = arrived.wait(Some(CLOSING));
+            let _ = arrived.wait(Some(FLUSH_TIMEOUT));
         }
-        // Where it cannot be said, it looks as if the writer lived on.
+        // If this fails, the writer seems alive until its session times out.
         let _ = self.claim.release(connection);
     }
 }
 
-/// A sample under way: who waits for it.
-pub(crate) struct Sample {
-    ticket: Option<Ticket>,
+/// A sample in flight, and who waits for it.
+pub(crate) struct InFlightSample {
+    ticket: Option<ReceiptSender>,
     receipt: Receipt,
-    /// Among those that its writer has sent.
+    /// Its number among the writer's samples.
     number: u64,
-    tally: Arc<Tally>,
-    /// Where the topic is exclusive.
-    owner: Option<Owner>,
+    tally: Arc<DeliveryCounter>,
+    /// Present if the topic is exclusive.
+    owner: Option<SampleOwner>,
 }
 
-/// Whose sample it is, of an exclusive topic.
-struct Owner {
-    claim: Arc<Claim>,
+/// The owner of a sample of an exclusive topic.
+struct SampleOwner {
+    claim: Arc<WriterClaim>,
     health: Arc<Health>,
     /// Before it was sent.
-    since: Moment,
-    /// Whether a word that its writer lives goes with it.
+    since: DualClock,
+    /// Whether a heartbeat of its writer goes with it.
     says: bool,
 }
 
-impl Owner {
-    fn hold(&self) -> &Hold {
+impl SampleOwner {
+    fn hold(&self) -> &OwnershipLease {
         self.claim.hold().expect("the topic is exclusive")
     }
 
-    /// Whether publishes are held back until it was looked who owns the topic.
-    fn holds_back(&self, notify: Option<&Notify>) -> Result<bool, PublishError> {
-        let holds = self.hold().holds_back(notify)?;
+    /// Whether publishes are deferred until the ownership was checked.
+    fn defers_publishes(&self, notify: Option<&Notify>) -> Result<bool, PublishError> {
+        let holds = self.hold().defers_publishes(notify)?;
         if holds {
             self.health.suspect();
         }
         Ok(holds)
     }
 
-    /// Tells a report when it is sure that the sample was the owner's. While it waits it keeps the
-    /// claim, by which that is looked, also where the writer has gone.
-    fn report(&self, told: impl FnOnce(Found) + Send + 'static) {
+    /// Calls a report when it is certain that the sample was the owner's. A deferred report holds
+    /// the claim, which the check needs, even if the writer was dropped.
+    fn report(&self, told: impl FnOnce(OwnershipCheck) + Send + 'static) {
         if self.says {
             self.claim.writes(self.since);
         }
@@ -313,9 +323,9 @@ impl Owner {
     }
 }
 
-impl Sample {
-    /// All of it was reported.
-    pub(crate) fn delivered(self, outcome: Outcome) {
+impl InFlightSample {
+    /// All of its records were reported.
+    pub(crate) fn delivered(self, outcome: DeliveryOutcome) {
         let Self { ticket, receipt, number, tally, owner } = self;
         let tell = move |outcome: Result<Option<u64>, PublishError>| {
             tally.done(number, outcome.as_ref().copied());
@@ -324,7 +334,7 @@ impl Sample {
             }
         };
         match (owner, outcome) {
-            // What a zombie had under way has arrived; readers drop it.
+            // A sample in flight of a fenced writer was delivered; readers drop it.
             (Some(owner), Ok(offset)) => owner.report(move |found| {
                 tell(found.map(|()| offset));
             }),
@@ -333,53 +343,53 @@ impl Sample {
     }
 }
 
-/// Which of a writer's samples were sent and have arrived, and who waits for which. They are
-/// numbered from 1 as they are sent, and reported in any order: what waits for a look is told after
-/// what failed behind it, and in another thread than what comes then.
-pub(crate) struct Tally {
+/// Which of a writer's samples were sent and delivered, and which flushes wait for them. Samples
+/// are numbered from 1 and reported in any order: a deferred report comes after later failures, and
+/// on another thread.
+pub(crate) struct DeliveryCounter {
     /// Topic and partition.
     place: String,
-    counts: Mutex<Counts>,
+    counts: Mutex<DeliveryCounts>,
 }
 
-struct Counts {
+struct DeliveryCounts {
     sent: u64,
-    /// All up to this number were reported.
+    /// All samples up to this number were reported.
     done: u64,
-    /// And these, with their offsets.
+    /// Later samples that were reported, with their offsets.
     ahead: BTreeMap<u64, Option<u64>>,
-    /// The newest that has not arrived.
+    /// The newest sample that failed.
     failed: Option<(u64, PublishError)>,
-    /// By the last sample of each.
-    waiting: VecDeque<Waiting>,
-    /// How many were reported when it was looked at, and since when.
+    /// In the order of the last sample of each.
+    waiting: VecDeque<PendingFlush>,
+    /// How many were reported at the last check, and since when.
     seen: (u64, Instant),
 }
 
-impl Counts {
+impl DeliveryCounts {
     fn reported(&self) -> u64 {
         self.done + self.ahead.len() as u64
     }
 }
 
-/// Who waits for the samples of these numbers.
-struct Waiting {
+/// A flush that waits for the samples of these numbers.
+struct PendingFlush {
     first: u64,
     last: u64,
     receipt: Receipt,
-    ticket: Ticket,
+    ticket: ReceiptSender,
     error: Option<PublishError>,
 }
 
-impl Tally {
+impl DeliveryCounter {
     fn new(place: String) -> Self {
         let seen = (0, Instant::now());
         let (ahead, waiting) = (BTreeMap::new(), VecDeque::new());
-        let counts = Counts { sent: 0, done: 0, ahead, failed: None, waiting, seen };
+        let counts = DeliveryCounts { sent: 0, done: 0, ahead, failed: None, waiting, seen };
         Self { place, counts: Mutex::new(counts) }
     }
 
-    /// Gives the number of the next sample.
+    /// Returns the number of the next sample.
     fn sent(&self) -> u64 {
         let mut counts = locked(&self.counts);
         counts.sent += 1;
@@ -395,8 +405,8 @@ impl Tally {
         counts.sent == counts.done
     }
 
-    /// Says so where samples are under way of which none has arrived for this time, as far as this
-    /// is asked now and then.
+    /// Returns a message if samples are in flight and none was delivered for this time, provided
+    /// that this is called regularly.
     pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
         let mut counts = locked(&self.counts);
         let reported = counts.reported();
@@ -408,7 +418,7 @@ impl Tally {
         stalls.then(|| format!("{left} samples of {} are not acknowledged", self.place))
     }
 
-    /// A receipt for the last so many samples, or for all that are under way.
+    /// A receipt for the last so many samples, or for all in flight.
     fn wait(&self, receipt: Receipt, samples: Option<usize>) -> PendingReceipt {
         let (ticket, pending) = pending_receipt();
         let mut counts = locked(&self.counts);
@@ -421,16 +431,16 @@ impl Tally {
             drop(counts);
             ticket.complete(error.map_or(Ok(receipt), Err));
         } else {
-            counts.waiting.push_back(Waiting { first, last, receipt, ticket, error });
+            counts.waiting.push_back(PendingFlush { first, last, receipt, ticket, error });
         }
         pending
     }
 
-    /// One has arrived, at its offset, or never will.
+    /// A sample was delivered at its offset, or has failed.
     fn done(&self, number: u64, outcome: Result<Option<u64>, &PublishError>) {
         let mut counts = locked(&self.counts);
         if let Err(error) = outcome {
-            let range = |one: &&mut Waiting| (one.first..=one.last).contains(&number);
+            let range = |one: &&mut PendingFlush| (one.first..=one.last).contains(&number);
             counts.waiting.iter_mut().filter(range).for_each(|one| {
                 one.error.get_or_insert_with(|| error.clone());
             });
@@ -453,17 +463,17 @@ impl Tally {
             next = counts.ahead.remove(&number);
         }
         drop(counts);
-        for (Waiting { receipt, ticket, error, .. }, offset) in served {
+        for (PendingFlush { receipt, ticket, error, .. }, offset) in served {
             ticket.complete(error.map_or(Ok(Receipt { offset, ..receipt }), Err));
         }
     }
 }
 
-/// Milliseconds of UTC, looked up once a second.
+/// Milliseconds of UTC; the offset is looked up once a second.
 #[derive(Default)]
 struct Utc {
     second: i64,
-    /// TAI - UTC in that second, in nanoseconds; none before the first look.
+    /// TAI - UTC in that second, in nanoseconds; `None` before the first lookup.
     offset: Option<i64>,
 }
 
@@ -505,7 +515,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_all_is_told_with_the_last() {
-        let tally = Tally::new("t/0".to_owned());
+        let tally = DeliveryCounter::new("t/0".to_owned());
         let numbers = [tally.sent(), tally.sent()];
         let both = tally.wait(RECEIPT, None);
         let third = tally.sent();
@@ -521,7 +531,7 @@ mod tests {
 
     #[test]
     fn reports_in_any_order_tell_each_its_own() {
-        let tally = Tally::new("t/0".to_owned());
+        let tally = DeliveryCounter::new("t/0".to_owned());
         let first: Vec<_> = (0..3).map(|_| tally.sent()).collect();
         let stored = tally.wait(RECEIPT, Some(3));
         let second: Vec<_> = (0..2).map(|_| tally.sent()).collect();
@@ -540,7 +550,7 @@ mod tests {
 
     #[test]
     fn what_failed_before_its_batch_was_whole_fails_the_batch() {
-        let tally = Tally::new("t/0".to_owned());
+        let tally = DeliveryCounter::new("t/0".to_owned());
         tally.done(tally.sent(), Err(&lost()));
         tally.done(tally.sent(), Ok(Some(11)));
         assert!(tally.wait(RECEIPT, Some(2)).outcome().unwrap().is_err());
@@ -555,7 +565,7 @@ mod tests {
 
     #[test]
     fn samples_that_arrive_ahead_of_others_are_no_standstill() {
-        let tally = Tally::new("t/0".to_owned());
+        let tally = DeliveryCounter::new("t/0".to_owned());
         let numbers = [tally.sent(), tally.sent()];
         assert!(tally.stalled(Duration::MAX).is_none());
         tally.done(numbers[1], Ok(None));

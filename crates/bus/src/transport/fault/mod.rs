@@ -40,8 +40,8 @@ use std::sync::{Arc, Mutex, Weak};
 use helio_core::TopicName;
 
 use super::{
-    Around, AroundTopic, Capabilities, Opening, Reader, ReaderRequest, Transport, TransportTopic,
-    Writer, WriterInfo, WriterRequest,
+    Capabilities, Decorator, Opening, Reader, ReaderRequest, TopicDecorator, Transport,
+    TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::{Waiters, locked};
 use crate::error::{ConnectError, TransportError, engine};
@@ -50,7 +50,7 @@ use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
 
 /// The options that are this transport's own.
-const OWN: [&str; 15] = [
+const OWN_OPTIONS: [&str; 15] = [
     "drop",
     "duplicate",
     "reorder",
@@ -69,7 +69,7 @@ const OWN: [&str; 15] = [
 ];
 
 /// How many publishes a writer queues while the engine is frozen, unless the plan says otherwise.
-const QUEUE: usize = 1_000;
+const DEFAULT_QUEUE_PUBLISHES: usize = 1_000;
 
 /// What goes wrong, and how often: probabilities from 0 to 1, if nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -205,7 +205,7 @@ impl Faults {
     }
 
     fn queue(&self) -> usize {
-        if self.plan.queue == 0 { QUEUE } else { self.plan.queue }
+        if self.plan.queue == 0 { DEFAULT_QUEUE_PUBLISHES } else { self.plan.queue }
     }
 }
 
@@ -334,11 +334,12 @@ impl FaultTransport {
 
 pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let plan = FaultPlan::parse(&opening.url)?;
-    let inner = Opening { url: opening.url.inner(&OWN)?, clock: Arc::clone(&opening.clock) };
+    let inner =
+        Opening { url: opening.url.inner(&OWN_OPTIONS)?, clock: Arc::clone(&opening.clock) };
     Ok(FaultTransport::over(super::open(&inner)?, plan))
 }
 
-impl Around for FaultTransport {
+impl Decorator for FaultTransport {
     fn inner(&self) -> &dyn Transport {
         &*self.inner
     }
@@ -366,7 +367,7 @@ struct FaultyTopic {
     faults: Arc<Faults>,
 }
 
-impl AroundTopic for FaultyTopic {
+impl TopicDecorator for FaultyTopic {
     fn inner(&self) -> &dyn TransportTopic {
         &*self.inner
     }
@@ -374,8 +375,8 @@ impl AroundTopic for FaultyTopic {
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         self.faults.check(&self.name)?;
         let inner = self.inner.writer(request)?;
-        let of = (self.name.clone(), request.partition);
-        Ok(Box::new(FaultyWriter::new(inner, &self.faults, of)))
+        let (topic, partition) = (self.name.clone(), request.partition);
+        Ok(Box::new(FaultyWriter::new(inner, &self.faults, topic, partition)))
     }
 
     fn forwarder(
@@ -385,8 +386,8 @@ impl AroundTopic for FaultyTopic {
     ) -> Result<Box<dyn Writer>, TransportError> {
         self.faults.check(&self.name)?;
         let inner = self.inner.forwarder(request, incarnation)?;
-        let of = (self.name.clone(), request.partition);
-        Ok(Box::new(FaultyWriter::new(inner, &self.faults, of)))
+        let (topic, partition) = (self.name.clone(), request.partition);
+        Ok(Box::new(FaultyWriter::new(inner, &self.faults, topic, partition)))
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
@@ -421,7 +422,7 @@ mod tests {
         let url: BusUrl = "fault:memory:x?drop=0.5&seed=3&strict=1".parse().unwrap();
         let plan = FaultPlan::parse(&url).unwrap();
         assert_eq!(plan, FaultPlan { drop: 0.5, seed: 3, ..FaultPlan::default() });
-        assert_eq!(url.inner(&OWN).unwrap().to_string(), "memory:x?strict=1");
+        assert_eq!(url.inner(&OWN_OPTIONS).unwrap().to_string(), "memory:x?strict=1");
         let wrong: BusUrl = "fault:memory:x?drop=2".parse().unwrap();
         assert!(FaultPlan::parse(&wrong).is_err());
     }

@@ -14,14 +14,14 @@ use crate::error::TransportError;
 use crate::event::{Gap, Incompatible, Outage, Sample};
 
 /// The longest delay or outage, in polls.
-const MOST_POLLS: u64 = 5;
+const MAX_DELAY_POLLS: u64 = 5;
 
 pub(super) struct FaultyReader {
     inner: Box<dyn Reader>,
     faults: Arc<Faults>,
     dice: Dice,
     topic: TopicName,
-    queue: VecDeque<Held>,
+    queue: VecDeque<QueuedItem>,
     /// A sample that waits for the one behind it.
     overtaken: Option<Sample>,
     /// The newest sample of each producer, to come back as a zombie's.
@@ -31,7 +31,7 @@ pub(super) struct FaultyReader {
     down: bool,
 }
 
-enum Held {
+enum QueuedItem {
     Sample(Sample),
     Gap(Gap),
     Anew(u32),
@@ -53,7 +53,7 @@ impl FaultyReader {
         let cut = self.faults.is_cut();
         if cut != self.down {
             self.down = cut;
-            self.queue.push_front(Held::Outage(if cut { lost() } else { Outage::Restored }));
+            self.queue.push_front(QueuedItem::Outage(if cut { lost() } else { Outage::Restored }));
         }
         cut
     }
@@ -63,13 +63,13 @@ impl FaultyReader {
         while self.queue.len() < max {
             let wanted = max - self.queue.len();
             let Self { inner, faults, dice, topic, queue, overtaken, newest, .. } = self;
-            let mut line = Line { faults, dice, topic, queue, overtaken, newest };
+            let mut line = FaultInjection { faults, dice, topic, queue, overtaken, newest };
             let seen = inner.poll(wanted, &mut |item| {
                 line.take(item);
                 ControlFlow::Continue(())
             })?;
             if seen < wanted {
-                self.queue.extend(self.overtaken.take().map(Held::Sample));
+                self.queue.extend(self.overtaken.take().map(QueuedItem::Sample));
                 break;
             }
         }
@@ -82,24 +82,24 @@ fn lost() -> Outage {
 }
 
 /// What comes from the transport behind, on its way into the queue.
-struct Line<'a> {
+struct FaultInjection<'a> {
     faults: &'a Faults,
     dice: &'a mut Dice,
     topic: &'a TopicName,
-    queue: &'a mut VecDeque<Held>,
+    queue: &'a mut VecDeque<QueuedItem>,
     overtaken: &'a mut Option<Sample>,
     newest: &'a mut HashMap<(u32, ProducerName), Sample>,
 }
 
-impl Line<'_> {
+impl FaultInjection<'_> {
     fn take(&mut self, item: Item<'_>) {
         match item {
             Item::Sample(sample) => self.sample(&sample),
-            Item::Gap(gap) => self.queue.push_back(Held::Gap(gap)),
-            Item::Anew(partition) => self.queue.push_back(Held::Anew(partition)),
-            Item::Assigned(own) => self.queue.push_back(Held::Assigned(own.to_vec())),
-            Item::Outage(outage) => self.queue.push_back(Held::Outage(outage)),
-            Item::Incompatible(told) => self.queue.push_back(Held::Incompatible(told)),
+            Item::Gap(gap) => self.queue.push_back(QueuedItem::Gap(gap)),
+            Item::Recreated(partition) => self.queue.push_back(QueuedItem::Anew(partition)),
+            Item::Assigned(own) => self.queue.push_back(QueuedItem::Assigned(own.to_vec())),
+            Item::Outage(outage) => self.queue.push_back(QueuedItem::Outage(outage)),
+            Item::Incompatible(told) => self.queue.push_back(QueuedItem::Incompatible(told)),
         }
     }
 
@@ -109,12 +109,12 @@ impl Line<'_> {
             return;
         }
         if self.dice.throws(plan.disconnect) {
-            self.queue.push_back(Held::Outage(lost()));
-            self.queue.push_back(Held::Pause(self.dice.some(MOST_POLLS)));
-            self.queue.push_back(Held::Outage(Outage::Restored));
+            self.queue.push_back(QueuedItem::Outage(lost()));
+            self.queue.push_back(QueuedItem::Pause(self.dice.some(MAX_DELAY_POLLS)));
+            self.queue.push_back(QueuedItem::Outage(Outage::Restored));
         }
         if self.dice.throws(plan.delay) {
-            self.queue.push_back(Held::Pause(self.dice.some(MOST_POLLS)));
+            self.queue.push_back(QueuedItem::Pause(self.dice.some(MAX_DELAY_POLLS)));
         }
         let mut copy = Sample::copied(self.topic, sample);
         if self.dice.throws(plan.amnesia) {
@@ -127,16 +127,16 @@ impl Line<'_> {
             copy.headers = Headers::new();
         }
         if self.dice.throws(plan.duplicate) {
-            self.queue.push_back(Held::Sample(copy.clone()));
+            self.queue.push_back(QueuedItem::Sample(copy.clone()));
         }
         if self.overtaken.is_none() && self.dice.throws(plan.reorder) {
             *self.overtaken = Some(copy);
             return;
         }
         let zombie = self.zombie(&copy);
-        self.queue.push_back(Held::Sample(copy));
-        self.queue.extend(zombie.map(Held::Sample));
-        self.queue.extend(self.overtaken.take().map(Held::Sample));
+        self.queue.push_back(QueuedItem::Sample(copy));
+        self.queue.extend(zombie.map(QueuedItem::Sample));
+        self.queue.extend(self.overtaken.take().map(QueuedItem::Sample));
     }
 
     /// One more sample of the incarnation that this one replaces.
@@ -182,18 +182,18 @@ impl Reader for FaultyReader {
         }
         let mut visited = 0;
         while visited < max {
-            if cut && !matches!(self.queue.front(), Some(Held::Outage(_))) {
+            if cut && !matches!(self.queue.front(), Some(QueuedItem::Outage(_))) {
                 break;
             }
             let Some(held) = self.queue.pop_front() else { break };
             let flow = match &held {
-                Held::Sample(sample) => visit(Item::Sample(sample.as_ref())),
-                Held::Gap(gap) => visit(Item::Gap(gap.clone())),
-                Held::Anew(partition) => visit(Item::Anew(*partition)),
-                Held::Assigned(own) => visit(Item::Assigned(own)),
-                Held::Outage(outage) => visit(Item::Outage(outage.clone())),
-                Held::Incompatible(told) => visit(Item::Incompatible(told.clone())),
-                Held::Pause(polls) => {
+                QueuedItem::Sample(sample) => visit(Item::Sample(sample.as_ref())),
+                QueuedItem::Gap(gap) => visit(Item::Gap(gap.clone())),
+                QueuedItem::Anew(partition) => visit(Item::Recreated(*partition)),
+                QueuedItem::Assigned(own) => visit(Item::Assigned(own)),
+                QueuedItem::Outage(outage) => visit(Item::Outage(outage.clone())),
+                QueuedItem::Incompatible(told) => visit(Item::Incompatible(told.clone())),
+                QueuedItem::Pause(polls) => {
                     self.pause = *polls;
                     break;
                 }
@@ -226,7 +226,7 @@ impl Reader for FaultyReader {
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
         self.inner.positions(&mut |mut position| {
             let held = self.queue.iter().filter_map(|held| match held {
-                Held::Sample(sample) if sample.partition == position.partition => {
+                QueuedItem::Sample(sample) if sample.partition == position.partition => {
                     Some(sample.offset)
                 }
                 _ => None,
@@ -238,8 +238,10 @@ impl Reader for FaultyReader {
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         self.faults.check(&self.topic)?;
-        let of_it =
-            |held: &Held| matches!(held, Held::Sample(sample) if sample.partition == partition);
+        let of_it = |queued: &QueuedItem| match queued {
+            QueuedItem::Sample(sample) => sample.partition == partition,
+            _ => false,
+        };
         self.queue.retain(|held| !of_it(held));
         self.overtaken.take_if(|sample| sample.partition == partition);
         self.inner.seek(partition, offset)

@@ -8,11 +8,11 @@ use helio_core::{Producer, TopicName};
 
 use super::super::{Published, Receipt, Record, Writer};
 use super::{Dice, Faults};
+use crate::backpressure::OwnedRecord;
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
-use crate::publishing::{PendingReceipt, Ticket, pending_receipt};
-use crate::room::Kept;
+use crate::receipts::{PendingReceipt, ReceiptSender, pending_receipt};
 
 pub(super) struct FaultyWriter {
     backlog: Arc<Mutex<Backlog>>,
@@ -23,16 +23,16 @@ pub(super) struct FaultyWriter {
     partition: u32,
     taken: u64,
     /// What the next sample is to be, of one that was published on another bus.
-    identity: Option<Identity>,
+    identity: Option<SampleIdentity>,
 }
 
 /// Incarnation and number.
-type Identity = (u64, u64);
+type SampleIdentity = (u64, u64);
 
 /// The writer behind, and what queued up for it while the engine was frozen.
 pub(super) struct Backlog {
     inner: Box<dyn Writer>,
-    queue: VecDeque<(Kept, Option<Identity>, Guarantee, Ticket)>,
+    queue: VecDeque<(OwnedRecord, Option<SampleIdentity>, Guarantee, ReceiptSender)>,
     pub(super) notify: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -58,7 +58,7 @@ impl Backlog {
     fn publish(
         &mut self,
         record: &Record<'_>,
-        identity: Option<Identity>,
+        identity: Option<SampleIdentity>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
         if let Some((incarnation, sequence)) = identity {
@@ -77,7 +77,8 @@ impl FaultyWriter {
     pub(super) fn new(
         inner: Box<dyn Writer>,
         faults: &Arc<Faults>,
-        (topic, partition): (TopicName, u32),
+        topic: TopicName,
+        partition: u32,
     ) -> Self {
         let (dice, faults) = (faults.dice(), Arc::clone(faults));
         let producer = inner.producer().clone();
@@ -109,7 +110,7 @@ impl FaultyWriter {
             return Err(PublishError::Full { transport: "fault".to_owned(), queued });
         }
         let (ticket, pending) = pending_receipt();
-        backlog.queue.push_back((Kept::of(record), self.identity, guarantee, ticket));
+        backlog.queue.push_back((OwnedRecord::of(record), self.identity, guarantee, ticket));
         Ok(Published::Pending(pending))
     }
 

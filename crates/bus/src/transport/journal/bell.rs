@@ -11,31 +11,31 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use helio_journal::{Hint, Reader, RungFor, Wake, Watch};
+use helio_journal::{Hint, Reader, ReaderWatch, Wake, WakeTargets};
 
 use crate::bell::{Bell, locked};
 
 pub(super) struct JournalBell {
     bell: helio_journal::Bell,
-    armed: Mutex<Armed>,
+    armed: Mutex<ArmedReaders>,
 }
 
 #[derive(Default)]
-struct Armed {
-    readers: HashMap<u64, Vec<Watch>>,
+struct ArmedReaders {
+    readers: HashMap<u64, Vec<ReaderWatch>>,
     /// The tokens of `readers`, by their watches' hints.
     by_hint: BTreeSet<(Hint, u64)>,
     /// Rung from this process.
     local: HashSet<u64>,
 }
 
-impl Armed {
-    fn add(&mut self, token: u64, watches: Vec<Watch>) {
+impl ArmedReaders {
+    fn add(&mut self, token: u64, watches: Vec<ReaderWatch>) {
         self.by_hint.extend(watches.iter().map(|watch| (watch.hint(), token)));
         self.readers.insert(token, watches);
     }
 
-    fn remove(&mut self, token: u64) -> Vec<Watch> {
+    fn remove(&mut self, token: u64) -> Vec<ReaderWatch> {
         let watches = self.readers.remove(&token).unwrap_or_default();
         for watch in &watches {
             self.by_hint.remove(&(watch.hint(), token));
@@ -44,10 +44,10 @@ impl Armed {
     }
 
     /// The readers that a ring may be for, each once.
-    fn rung_for(&self, rung_for: &RungFor) -> Vec<u64> {
+    fn rung_for(&self, rung_for: &WakeTargets) -> Vec<u64> {
         match rung_for {
-            RungFor::All => self.readers.keys().copied().collect(),
-            RungFor::Hinted(hints) => {
+            WakeTargets::All => self.readers.keys().copied().collect(),
+            WakeTargets::Hinted(hints) => {
                 let of = |hint| self.by_hint.range((hint, 0)..=(hint, u64::MAX));
                 let mut tokens: Vec<u64> =
                     hints.iter().flat_map(of).map(|(_, token)| *token).collect();
@@ -99,7 +99,8 @@ impl JournalBell {
         let rung_for = self.bell.rung_for();
         let alone = armed.readers.len() == 1;
         for token in armed.rung_for(&rung_for) {
-            let found = |watch: &Watch| rung_for.includes(watch.hint()) && watch.arm(&self.bell);
+            let found =
+                |watch: &ReaderWatch| rung_for.includes(watch.hint()) && watch.arm(&self.bell);
             // The usual case is a thread with one reader: it looks for itself.
             if alone || armed.readers[&token].iter().any(found) {
                 armed.remove(token);
@@ -111,7 +112,7 @@ impl JournalBell {
     /// Rings for every armed reader.
     pub(super) fn ring_all(&self) {
         let mut armed = locked(&self.armed);
-        let Armed { readers, by_hint, local } = &mut *armed;
+        let ArmedReaders { readers, by_hint, local } = &mut *armed;
         by_hint.clear();
         local.extend(readers.drain().map(|(token, _)| token));
         drop(armed);
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     /// More topics than there are hints, so that many share one.
-    const MANY: u64 = 1_000;
+    const TOPICS: u64 = 500;
 
     fn append(topic: &Topic, partition: u32) {
         let producer = ProducerName::new("writer").unwrap();
@@ -186,18 +187,18 @@ mod tests {
             assert!(!bell.arm(n, std::iter::once(&mut reader)));
             (topic, reader)
         };
-        let topics: Vec<_> = (0..MANY).map(open).collect();
+        let topics: Vec<_> = (0..TOPICS).map(open).collect();
         let append = |which: u64| append(&topics[which as usize].0, 0);
         // One after the other: those that share a hint with one that was rung stay armed.
-        for which in 0..MANY / 2 {
+        for which in 0..TOPICS / 2 {
             append(which);
             assert_eq!(ready(&bell), [which]);
             assert!(ready(&bell).is_empty());
         }
         // Together, with one from here; those that are ready are not armed any more.
-        (0..MANY).rev().for_each(append);
-        bell.ring(Some(MANY));
-        assert!(ready(&bell).into_iter().eq(MANY / 2..=MANY));
+        (0..TOPICS).rev().for_each(append);
+        bell.ring(Some(TOPICS));
+        assert!(ready(&bell).into_iter().eq(TOPICS / 2..=TOPICS));
         let armed = locked(&bell.armed);
         assert!(armed.readers.is_empty() && armed.by_hint.is_empty());
     }

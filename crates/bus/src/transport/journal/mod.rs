@@ -245,3 +245,66 @@ impl Transport for JournalTransport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands in `topic.json`; a topic of any earlier version must open.
+    #[test]
+    fn a_topic_s_configuration_is_golden() {
+        let text = serde_json::to_string(&config(&Qos::event())).unwrap();
+        let description = r#"{"qos":{
+            "reliability":"reliable",
+            "durability":"persistent",
+            "history":{"keep_last":1},
+            "ownership":"shared",
+            "overload":"block",
+            "retention":{"bytes":null,"age":{"secs":2592000,"nanos":0},"last_value":true},
+            "guarantee":"stored",
+            "liveliness":"automatic",
+            "deadline":null,
+            "lifespan":null,
+            "partitions":1
+        }}"#;
+        let description: String = description.split_whitespace().collect();
+        let golden = serde_json::json!({
+            "partitions": 1,
+            "segment_bytes": 16_777_216,
+            "retention_bytes": null,
+            "retention_age_ns": 2_592_000_000_000_000_u64,
+            "last_value": "keep",
+            "sync": "background",
+            "description": description,
+        });
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), golden);
+        let read: TopicConfig = serde_json::from_str(&text).unwrap();
+        let Description { qos } = serde_json::from_str(&read.description).unwrap();
+        assert_eq!(qos, Qos::event());
+        let on_request = config(&Qos { durability: Durability::Volatile, ..Qos::stream() });
+        let others = (on_request.last_value, on_request.sync);
+        assert_eq!(serde_json::to_string(&others).unwrap(), r#"["forget","on_request"]"#);
+    }
+    #[test]
+    fn a_description_that_cannot_be_read_is_an_error_at_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let journal = Journal::open(&path, JournalOptions::default()).unwrap();
+        let create = |name: &str, description: &str| {
+            let config = TopicConfig { description: description.to_owned(), ..config(&Qos::log()) };
+            journal.create_topic(&TopicName::new(name).unwrap(), &config).unwrap();
+        };
+        create("older", r#"{"qos":{"reliability":"reliable","history":"keep_all"}}"#);
+        create("newer", r#"{"qos":{"history":"keep_some"}}"#);
+        create("foreign", "mine");
+        let bus = crate::Bus::connect(&format!("journal:{}", path.display())).unwrap();
+        let opened = |name: &str| bus.topic(crate::TopicSpec::new(name).unwrap());
+        let older = Qos { history: helio_core::qos::History::KeepAll, ..Qos::telemetry() };
+        assert_eq!(*opened("older").unwrap().qos(), older);
+        let newer = opened("newer").unwrap_err().to_string();
+        assert!(newer.contains("quality of service cannot be read"), "{newer}");
+        assert!(newer.contains("keep_some") && newer.contains("newer one"), "{newer}");
+        let foreign = opened("foreign").unwrap_err().to_string();
+        assert!(foreign.contains("not made by a bus"), "{foreign}");
+    }
+}

@@ -40,7 +40,7 @@ struct Membership {
 }
 
 /// How often a member looks whether another one has died.
-const LOOK: Duration = Duration::from_millis(100);
+const MEMBERSHIP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Membership {
     fn join(topic: &Topic, group: &GroupRequest<'_>, from: &Begin) -> Result<Self, TransportError> {
@@ -54,7 +54,7 @@ impl Membership {
     /// The partitions that are this member's, where it is time to look.
     fn look(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let due = self.seen.is_none_or(|(generation, at)| {
-            generation != self.group.generation() || at.elapsed() >= LOOK
+            generation != self.group.generation() || at.elapsed() >= MEMBERSHIP_CHECK_INTERVAL
         });
         if !due {
             return Ok(None);
@@ -68,11 +68,11 @@ impl Membership {
 struct Cursor {
     partition: u32,
     reader: helio_journal::Reader,
-    mapping: Mapping,
+    mapping: ItemConversion,
 }
 
 /// What is needed to show the journal's items as the bus's.
-struct Mapping {
+struct ItemConversion {
     partition: u32,
     /// The last sample's producer, so that its name is not looked at again.
     producer: Option<Producer>,
@@ -97,12 +97,12 @@ impl Cursor {
         // The journal's reader goes on at its offset when the history has been read.
         let history_below = if history { reader.offset() } else { 0 };
         let expected = history.then_some(history_below);
-        let mapping = Mapping { partition, producer: None, history_below, expected };
+        let mapping = ItemConversion { partition, producer: None, history_below, expected };
         Ok(Self { partition, reader, mapping })
     }
 }
 
-impl Mapping {
+impl ItemConversion {
     fn show(
         &mut self,
         item: helio_journal::Item<'_>,
@@ -290,7 +290,7 @@ impl Reader for JournalReader {
             _ if ready || closed => Armed::Ready,
             None => Armed::Waiting,
             Some(membership) => Armed::Recheck(match membership.seen {
-                Some((_, at)) => LOOK.saturating_sub(at.elapsed()),
+                Some((_, at)) => MEMBERSHIP_CHECK_INTERVAL.saturating_sub(at.elapsed()),
                 None => Duration::ZERO,
             }),
         })

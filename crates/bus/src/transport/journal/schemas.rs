@@ -21,11 +21,11 @@ const PRODUCER: &str = "_helio";
 /// What stands in the place of a schema that its topic has no longer.
 const FORGOTTEN: &[u8] = b"forgotten";
 /// How often an append is tried anew after another process has claimed the name meanwhile.
-const TRIES: usize = 100;
+const MAX_APPEND_ATTEMPTS: usize = 100;
 
 pub(super) struct Schemas {
     journal: Journal,
-    known: Mutex<Known>,
+    known: Mutex<SchemaLog>,
     /// Of the last declaration: good for the next ones until another process opens one, so that
     /// thousands of topics do not take a claim each, which waits for the disk. Locked while
     /// something is declared.
@@ -33,7 +33,7 @@ pub(super) struct Schemas {
 }
 
 #[derive(Default)]
-struct Known {
+struct SchemaLog {
     reader: Option<Reader>,
     by_topic: HashMap<TopicName, Vec<SchemaId>>,
 }
@@ -69,7 +69,7 @@ impl Schemas {
     ) -> Result<Declared, TransportError> {
         let mut kept = locked(&self.writer);
         let key = key(topic, id);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_APPEND_ATTEMPTS {
             let writer = match &mut *kept {
                 Some(writer) => writer,
                 None => kept.insert(self.open_writer()?),
@@ -124,7 +124,7 @@ fn internal() -> Result<TopicName, TransportError> {
     TopicName::new(TOPIC).map_err(|error| engine(SCHEME, "name the schemas' topic", error))
 }
 
-impl Known {
+impl SchemaLog {
     fn read_on(&mut self) -> Result<(), TransportError> {
         let Self { reader: Some(reader), by_topic } = self else { return Ok(()) };
         let each = |item: Item<'_>| {

@@ -30,14 +30,7 @@ pub(super) type Claims = HashMap<ProducerName, (ProducerClaim, usize)>;
 
 impl JournalTopic {
     pub(super) fn new(topic: Topic, shared: &Arc<Shared>) -> Result<Self, TransportError> {
-        let description = serde_json::from_str::<Description>(&topic.config().description);
-        let Ok(Description { qos }) = description else {
-            return Err(TransportError::Unsupported {
-                transport: SCHEME.to_owned(),
-                what: format!("open {}: it was not made by a bus", topic.name()),
-                remedy: "use the journal's own API for it".to_owned(),
-            });
-        };
+        let Description { qos } = described(&topic)?;
         let shared = Arc::clone(shared);
         Ok(Self { topic, qos, shared, claims: Arc::default() })
     }
@@ -97,8 +90,17 @@ impl JournalTopic {
         let writer = writer.inspect_err(|_| unclaim(&self.claims, request.producer))?;
         let lease = matches!(self.qos.liveliness, Liveliness::Lease(_));
         let (shared, claims) = (Arc::clone(&self.shared), Arc::clone(&self.claims));
-        let place = (self.topic.clone(), request.partition);
-        Ok(Box::new(JournalWriter::new(writer, place, (claim, lease), (shared, claims))))
+        let (topic, partition) = (self.topic.clone(), request.partition);
+        Ok(Box::new(JournalWriter {
+            writer,
+            topic,
+            partition,
+            shared,
+            claims,
+            claim,
+            lease,
+            newest: None,
+        }))
     }
 
     fn claimed(&self, name: &ProducerName, error: JournalError) -> TransportError {
@@ -114,6 +116,25 @@ impl JournalTopic {
             error => failed("claim the producer's name")(error),
         }
     }
+}
+
+/// What a topic's description says. One that a bus has written and that cannot be read is an error
+/// of its own: a newer version may have written it.
+fn described(topic: &Topic) -> Result<Description, TransportError> {
+    let text = &topic.config().description;
+    let json = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    if json.get("qos").is_none() {
+        return Err(TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("open {}: it was not made by a bus", topic.name()),
+            remedy: "use the journal's own API for it".to_owned(),
+        });
+    }
+    serde_json::from_value(json).map_err(|error| TransportError::Unsupported {
+        transport: SCHEME.to_owned(),
+        what: format!("open {}: its quality of service cannot be read: {error}", topic.name()),
+        remedy: "use the version of Heliograph that created the topic, or a newer one".to_owned(),
+    })
 }
 
 /// One writer less uses a producer's claim; the last one gives it back.

@@ -11,38 +11,29 @@ use super::super::{BatchError, Published, Receipt, Record, Writer};
 use super::topic::{Claims, unclaim};
 use super::{SCHEME, Shared};
 use crate::error::{PublishError, TransportError, engine};
-use crate::publishing::{PendingReceipt, pending_receipt};
+use crate::receipts::{PendingReceipt, pending_receipt};
 
 /// The most records appended under one taking of a partition's lock.
-const BATCH: usize = 256;
+const MAX_BATCH_RECORDS: usize = 256;
 
 /// How long a thread that must not be held up waits for other writers: longer than their turns
 /// are, as long as they run.
-const PATIENCE: Duration = Duration::from_millis(1);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub(super) struct JournalWriter {
-    writer: helio_journal::Writer,
-    topic: Topic,
-    partition: u32,
-    shared: Arc<Shared>,
-    claims: Arc<Mutex<Claims>>,
-    claim: ProducerClaim,
+    pub(super) writer: helio_journal::Writer,
+    pub(super) topic: Topic,
+    pub(super) partition: u32,
+    pub(super) shared: Arc<Shared>,
+    pub(super) claims: Arc<Mutex<Claims>>,
+    pub(super) claim: ProducerClaim,
     /// Whether liveliness is by lease.
-    lease: bool,
+    pub(super) lease: bool,
     /// The offset of this writer's newest record.
-    newest: Option<u64>,
+    pub(super) newest: Option<u64>,
 }
 
 impl JournalWriter {
-    pub(super) fn new(
-        writer: helio_journal::Writer,
-        (topic, partition): (Topic, u32),
-        (claim, lease): (ProducerClaim, bool),
-        (shared, claims): (Arc<Shared>, Arc<Mutex<Claims>>),
-    ) -> Self {
-        Self { writer, topic, partition, shared, claims, claim, lease, newest: None }
-    }
-
     /// Whoever looks at the lease hears that the writer is alive.
     fn alive(&self) -> Result<(), AppendError> {
         let clock = &self.shared.clock;
@@ -84,7 +75,7 @@ impl JournalWriter {
 
     /// Appends records in parts, so that other writers get their turn.
     fn append(&mut self, records: &[Record<'_>]) -> Result<(), AppendError> {
-        for part in records.chunks(BATCH) {
+        for part in records.chunks(MAX_BATCH_RECORDS) {
             let batch: Vec<_> = part.iter().map(record).collect();
             let offsets = self.writer.append_batch(&batch)?;
             self.newest = offsets.end.checked_sub(1).or(self.newest);
@@ -173,7 +164,7 @@ impl Writer for JournalWriter {
     ) -> Result<Option<Published>, PublishError> {
         self.shared.check_open()?;
         check_size(sample)?;
-        match self.writer.append_within(&record(sample), PATIENCE) {
+        match self.writer.append_within(&record(sample), LOCK_TIMEOUT) {
             Ok(offset) => self.published(offset, guarantee).map(Some),
             Err(AppendError::Journal(JournalError::Stuck { .. })) => Ok(None),
             Err(error) => Err(self.refused(error)),

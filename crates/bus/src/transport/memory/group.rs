@@ -87,7 +87,8 @@ impl Group {
         &self,
         member: u64,
         partitions: u32,
-        (partition, offset): (u32, u64),
+        partition: u32,
+        offset: u64,
     ) -> Option<()> {
         let (_, own) = self.assigned(member, partitions);
         own.contains(&partition).then(|| {

@@ -29,7 +29,7 @@ use super::{
 use crate::bell::{Bell, LocalBell, locked};
 use crate::clock::Clock;
 use crate::error::{ConnectError, TransportError};
-use topic::{Connected, MemoryTopic};
+use topic::{MemoryTopic, TopicConnection};
 
 /// The most bytes (payloads and keys) that a partition keeps, so that no test fills a machine.
 pub const MAX_PARTITION_BYTES: u64 = 256 << 20;
@@ -43,15 +43,15 @@ const SCHEME: &str = "memory";
 /// What all connections of one name share.
 #[derive(Default)]
 struct Engine {
-    number: Number,
+    number: EngineNumber,
     topics: Mutex<BTreeMap<TopicName, Arc<MemoryTopic>>>,
     schemas: Mutex<HashMap<SchemaId, String>>,
 }
 
 /// Tells the process's engines apart.
-struct Number(u64);
+struct EngineNumber(u64);
 
-impl Default for Number {
+impl Default for EngineNumber {
     fn default() -> Self {
         static ENGINES: AtomicU64 = AtomicU64::new(0);
         Self(ENGINES.fetch_add(1, Ordering::Relaxed))
@@ -118,7 +118,7 @@ struct Memory {
 
 impl Memory {
     fn connected(&self, topic: &Arc<MemoryTopic>) -> Arc<dyn TransportTopic> {
-        Arc::new(Connected {
+        Arc::new(TopicConnection {
             topic: Arc::clone(topic),
             clock: Arc::clone(&self.clock),
             closed: Arc::clone(&self.closed),

@@ -57,7 +57,7 @@ impl Stored {
 }
 
 #[derive(Debug)]
-struct Writing {
+struct WriterState {
     producer: Arc<Producer>,
     sequence: u64,
     released: bool,
@@ -67,17 +67,17 @@ struct Writing {
     fenced: bool,
     /// Its connection: a writer dies with it.
     closed: Arc<AtomicBool>,
-    seen: Now,
+    seen: ClockReading,
 }
 
 /// An instant by a connection's clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
+pub(super) struct ClockReading {
     time: Tai,
     uptime: Duration,
 }
 
-impl Now {
+impl ClockReading {
     pub(super) fn by(clock: &dyn Clock, qos: &Qos) -> Self {
         let uptime = match qos.liveliness {
             Liveliness::Lease(_) => clock.uptime(),
@@ -88,12 +88,12 @@ impl Now {
     }
 }
 
-impl Writing {
+impl WriterState {
     fn runs(&self) -> bool {
         !self.released && !self.fenced && !self.closed.load(Ordering::Acquire)
     }
 
-    fn alive(&self, lease: Option<Duration>, now: Now) -> bool {
+    fn alive(&self, lease: Option<Duration>, now: ClockReading) -> bool {
         let silent = now.uptime.saturating_sub(self.seen.uptime);
         self.runs() && lease.is_none_or(|lease| silent <= lease)
     }
@@ -109,7 +109,7 @@ pub(super) struct Partition {
     keep_per_key: usize,
     lease: Option<Duration>,
     newest: HashMap<Box<[u8]>, VecDeque<Arc<Stored>>>,
-    producers: HashMap<ProducerName, Writing>,
+    producers: HashMap<ProducerName, WriterState>,
     pub(super) waiters: Waiters,
 }
 
@@ -156,12 +156,13 @@ impl Partition {
         topic: &TopicName,
         name: &ProducerName,
         ownership: Ownership,
-        (now, closed): (Now, &Arc<AtomicBool>),
+        now: ClockReading,
+        closed: &Arc<AtomicBool>,
     ) -> Result<Arc<Producer>, TransportError> {
         self.take_over(topic, ownership, now)?;
         let last = self.producers.get(name).map_or(0, |writing| writing.producer.incarnation);
         let producer = Producer { name: name.clone(), incarnation: last + 1 };
-        Ok(self.begin(producer, false, (now, closed)))
+        Ok(self.begin(producer, false, now, closed))
     }
 
     /// The same for samples of another bus, with the incarnation that they have there.
@@ -170,7 +171,8 @@ impl Partition {
         topic: &TopicName,
         mut producer: Producer,
         ownership: Ownership,
-        (now, closed): (Now, &Arc<AtomicBool>),
+        now: ClockReading,
+        closed: &Arc<AtomicBool>,
     ) -> Result<Arc<Producer>, TransportError> {
         if let Some(known) = self.producers.get(&producer.name) {
             let newer = known.producer.incarnation;
@@ -184,14 +186,15 @@ impl Partition {
             producer.incarnation = producer.incarnation.max(newer);
         }
         self.take_over(topic, ownership, now)?;
-        Ok(self.begin(producer, true, (now, closed)))
+        Ok(self.begin(producer, true, now, closed))
     }
 
     /// Whose next sample has which incarnation and number.
     pub(super) fn identify(
         &mut self,
         producer: &mut Arc<Producer>,
-        (incarnation, sequence): (u64, u64),
+        incarnation: u64,
+        sequence: u64,
     ) -> Result<(), TransportError> {
         let writing = self.writing(producer)?;
         if incarnation < producer.incarnation {
@@ -213,7 +216,7 @@ impl Partition {
         &mut self,
         topic: &TopicName,
         ownership: Ownership,
-        now: Now,
+        now: ClockReading,
     ) -> Result<(), TransportError> {
         if ownership != Ownership::Exclusive {
             return Ok(());
@@ -232,10 +235,11 @@ impl Partition {
         &mut self,
         producer: Producer,
         elsewhere: bool,
-        (now, closed): (Now, &Arc<AtomicBool>),
+        now: ClockReading,
+        closed: &Arc<AtomicBool>,
     ) -> Arc<Producer> {
         let producer = Arc::new(producer);
-        let writing = Writing {
+        let writing = WriterState {
             producer: Arc::clone(&producer),
             sequence: 0,
             released: false,
@@ -248,7 +252,7 @@ impl Partition {
         producer
     }
 
-    fn writing(&mut self, producer: &Producer) -> Result<&mut Writing, TransportError> {
+    fn writing(&mut self, producer: &Producer) -> Result<&mut WriterState, TransportError> {
         let newer = match self.producers.get_mut(&producer.name) {
             Some(writing)
                 if writing.producer.incarnation == producer.incarnation && !writing.fenced =>
@@ -263,7 +267,7 @@ impl Partition {
     pub(super) fn assert_alive(
         &mut self,
         producer: &Producer,
-        now: Now,
+        now: ClockReading,
     ) -> Result<(), TransportError> {
         self.writing(producer)?.seen = now;
         Ok(())
@@ -276,8 +280,8 @@ impl Partition {
         }
     }
 
-    pub(super) fn writers(&self, partition: u32, now: Now) -> Vec<WriterInfo> {
-        let info = |writing: &Writing| WriterInfo {
+    pub(super) fn writers(&self, partition: u32, now: ClockReading) -> Vec<WriterInfo> {
+        let info = |writing: &WriterState| WriterInfo {
             producer: (*writing.producer).clone(),
             partition,
             alive: Some(if writing.alive(self.lease, now) { Alive::Yes } else { Alive::No }),
@@ -291,7 +295,7 @@ impl Partition {
         &mut self,
         producer: &Arc<Producer>,
         record: &Record<'_>,
-        now: Now,
+        now: ClockReading,
     ) -> Result<(u64, u64), TransportError> {
         let offset = self.end();
         let writing = self.writing(producer)?;

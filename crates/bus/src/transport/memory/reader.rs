@@ -15,7 +15,7 @@ use crate::error::TransportError;
 use crate::event::Gap;
 
 /// Samples taken out of a partition under one lock.
-const CHUNK: usize = 64;
+const SAMPLES_PER_LOCK: usize = 64;
 
 pub(super) struct MemoryReader {
     topic: Arc<MemoryTopic>,
@@ -73,7 +73,7 @@ impl MemoryReader {
             from: request.from.clone(),
             cursors: Vec::new(),
             turn: 0,
-            scratch: Vec::with_capacity(CHUNK),
+            scratch: Vec::with_capacity(SAMPLES_PER_LOCK),
             member,
             armed: None,
             closed,
@@ -124,7 +124,11 @@ impl MemoryReader {
             self.scratch.clear();
             let state = locked(&self.topic.partitions()[cursor.partition as usize]);
             let first = state.first();
-            state.read(cursor.next.max(first), visit.left().min(CHUNK), &mut self.scratch);
+            state.read(
+                cursor.next.max(first),
+                visit.left().min(SAMPLES_PER_LOCK),
+                &mut self.scratch,
+            );
             drop(state);
             if cursor.next < first {
                 let gap = Gap::retention(cursor.partition, cursor.next, first);
@@ -223,7 +227,7 @@ impl Reader for MemoryReader {
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let member = self.member.as_ref().ok_or_else(|| not_ours(SCHEME, partition))?;
         let partitions = self.topic.qos().partitions;
-        let committed = member.group.commit(member.id, partitions, (partition, offset));
+        let committed = member.group.commit(member.id, partitions, partition, offset);
         committed.ok_or_else(|| not_ours(SCHEME, partition))
     }
 }

@@ -12,13 +12,13 @@ use super::super::{
     TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
-use super::partition::{Now, Partition};
+use super::partition::{ClockReading, Partition};
 use super::reader::MemoryReader;
 use super::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, SCHEME};
 use crate::bell::locked;
 use crate::clock::Clock;
 use crate::error::{PublishError, TransportError};
-use crate::publishing::PendingReceipt;
+use crate::receipts::PendingReceipt;
 
 /// One topic.
 pub(super) struct MemoryTopic {
@@ -65,19 +65,19 @@ impl MemoryTopic {
 }
 
 /// A topic as one connection sees it.
-pub(super) struct Connected {
+pub(super) struct TopicConnection {
     pub(super) topic: Arc<MemoryTopic>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) closed: Arc<AtomicBool>,
 }
 
-impl Connected {
-    fn now(&self) -> Now {
-        Now::by(&*self.clock, &self.topic.qos)
+impl TopicConnection {
+    fn now(&self) -> ClockReading {
+        ClockReading::by(&*self.clock, &self.topic.qos)
     }
 }
 
-impl TransportTopic for Connected {
+impl TransportTopic for TopicConnection {
     fn qos(&self) -> &Qos {
         &self.topic.qos
     }
@@ -98,7 +98,7 @@ impl TransportTopic for Connected {
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         self.opened(request.partition, |partition, now| {
             let (topic, name) = (&self.topic, request.producer);
-            partition.claim(&topic.name, name, topic.qos.ownership, (now, &self.closed))
+            partition.claim(&topic.name, name, topic.qos.ownership, now, &self.closed)
         })
     }
 
@@ -110,7 +110,7 @@ impl TransportTopic for Connected {
         self.opened(request.partition, |partition, now| {
             let (topic, name) = (&self.topic, request.producer.clone());
             let producer = Producer { name, incarnation };
-            partition.adopt(&topic.name, producer, topic.qos.ownership, (now, &self.closed))
+            partition.adopt(&topic.name, producer, topic.qos.ownership, now, &self.closed)
         })
     }
 
@@ -144,14 +144,14 @@ impl TransportTopic for Connected {
     }
 }
 
-impl Connected {
+impl TopicConnection {
     /// A writer of what was claimed in its partition.
     fn opened(
         &self,
         partition: u32,
-        claim: impl FnOnce(&mut Partition, Now) -> Result<Arc<Producer>, TransportError>,
+        claim: impl FnOnce(&mut Partition, ClockReading) -> Result<Arc<Producer>, TransportError>,
     ) -> Result<Box<dyn Writer>, TransportError> {
-        let now = Now::by(&*self.clock, &self.topic.qos);
+        let now = ClockReading::by(&*self.clock, &self.topic.qos);
         let producer = claim(&mut locked(self.topic.partition(partition)?), now)?;
         Ok(Box::new(MemoryWriter {
             topic: Arc::clone(&self.topic),
@@ -172,8 +172,8 @@ struct MemoryWriter {
 }
 
 impl MemoryWriter {
-    fn now(&self) -> Now {
-        Now::by(&*self.clock, &self.topic.qos)
+    fn now(&self) -> ClockReading {
+        ClockReading::by(&*self.clock, &self.topic.qos)
     }
 
     fn place(&self) -> &Mutex<Partition> {
@@ -211,7 +211,7 @@ impl MemoryWriter {
         (last, taken, failed)
     }
 
-    fn receipt(&self, (offset, sequence): (u64, u64), guarantee: Guarantee) -> Published {
+    fn receipt(&self, offset: u64, sequence: u64, guarantee: Guarantee) -> Published {
         let offset = Some(offset);
         Published::Done(Receipt { partition: self.partition, offset, sequence, guarantee })
     }
@@ -224,7 +224,7 @@ impl Writer for MemoryWriter {
 
     fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
         let place = &self.topic.partitions[self.partition as usize];
-        locked(place).identify(&mut self.producer, (incarnation, sequence))
+        locked(place).identify(&mut self.producer, incarnation, sequence)
     }
 
     fn publish(
@@ -233,7 +233,7 @@ impl Writer for MemoryWriter {
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
         match self.append(std::slice::from_ref(record)) {
-            (Some(at), _, None) => Ok(self.receipt(at, guarantee)),
+            (Some((offset, sequence)), _, None) => Ok(self.receipt(offset, sequence, guarantee)),
             (_, _, error) => Err(error.unwrap_or(TransportError::Closed).into()),
         }
     }
@@ -244,7 +244,7 @@ impl Writer for MemoryWriter {
         guarantee: Guarantee,
     ) -> Result<Option<Published>, Box<BatchError>> {
         let (last, taken, failed) = self.append(records);
-        let last = last.map(|at| self.receipt(at, guarantee));
+        let last = last.map(|(offset, sequence)| self.receipt(offset, sequence, guarantee));
         match failed {
             None => Ok(last),
             Some(error) => Err(Box::new(BatchError { taken, last, cause: error.into() })),

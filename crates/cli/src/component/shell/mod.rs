@@ -16,9 +16,9 @@ use helio_component::protocol::{Acknowledgement, SummaryState};
 use helio_component::{Call, Remote};
 use helio_core::sal::{Component, TopicKind};
 
-use super::args::ShellArgs;
 use super::command::{ack_line, lead, state, with_fields};
 use super::target::remote;
+use crate::args::component::ShellArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::look;
 use crate::out::is_screen;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use helio_log_archive::{Found, Search, Table};
 use helio_logging::Record;
-use helio_logging::edge::csv::{self, Column};
-use helio_logging::edge::{acs_xml, json};
+use helio_logging::formats::csv::{self, Column};
+use helio_logging::formats::{acs_xml, json};
 use serde_json::json;
 
-use super::args::{ExportArgs, FormatArg};
+use crate::args::archive::{ExportArgs, FormatArg};
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, Progress};
 use crate::stop::Stop;

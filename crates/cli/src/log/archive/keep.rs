@@ -1,11 +1,11 @@
 //! `helio log archive`: reads log records from a bus and keeps them in files.
 
-use helio_log_archive::{ArchiveOptions, Keeper, Told};
+use helio_log_archive::{ArchiveOptions, Keep, Keeper, Told};
 use serde_json::json;
 
-use super::args::{ArchiveArgs, KeepLevel};
+use crate::args::archive::{ArchiveArgs, KeepLevel};
+use crate::args::log::From;
 use crate::error::CliResult;
-use crate::log::args::From;
 use crate::open;
 use crate::out::Out;
 use crate::stop::{LOOK, Stop, Until};
@@ -17,7 +17,9 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
     let segment = args.segment as u64;
     let options = args.keep.iter().fold(
         ArchiveOptions::default().segment_bytes(segment),
-        |options, KeepLevel(level, keep)| options.keep(*level, *keep),
+        |options, KeepLevel(level, keep)| {
+            options.keep(*level, Keep { age: keep.age, bytes: keep.bytes })
+        },
     );
     let now = bus.clock().now();
     let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));

@@ -1,6 +1,5 @@
 //! `helio log archive`, `search` and `export`: log records in files.
 
-pub(crate) mod args;
 mod export;
 mod keep;
 mod search;
@@ -9,8 +8,8 @@ use helio_bus::{Clock as _, SystemClock, Tai};
 use helio_log_archive::{ArchiveError, Found, Search};
 use helio_logging::{Predicate, Selector, Views};
 
+use crate::args::archive::{WantedArgs, When};
 use crate::error::{CliError, CliResult};
-use args::{WantedArgs, When};
 
 pub(crate) use export::run as export;
 pub(crate) use keep::run as archive;

@@ -1,10 +1,10 @@
 //! `helio log search`: prints what an archive has.
 
 use helio_log_archive::Found;
-use helio_logging::edge::{acs_xml, json};
+use helio_logging::formats::{acs_xml, json};
 use serde_json::json;
 
-use super::args::SearchArgs;
+use crate::args::archive::SearchArgs;
 use crate::error::{CliError, CliResult};
 use crate::log::line::{colours, line};
 use crate::out::Out;

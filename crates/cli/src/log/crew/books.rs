@@ -1,6 +1,6 @@
 //! What became of what was offered, for one client. Numbers in, verdicts out.
 
-use helio_logging::Tally;
+use helio_logging::RecordCounts;
 use serde::{Deserialize, Serialize};
 
 /// Records of the lanes that a client reads.
@@ -22,8 +22,8 @@ pub(crate) struct Books {
 
 impl Books {
     /// What a reader knows, beside what was counted and what was offered.
-    pub(crate) fn of(offered: u64, delivered: u64, told: &Tally) -> Self {
-        let Tally { filtered, shed, lost, malformed, .. } = *told;
+    pub(crate) fn of(offered: u64, delivered: u64, told: &RecordCounts) -> Self {
+        let RecordCounts { filtered, shed, lost, malformed, .. } = *told;
         Self { offered, delivered, filtered, shed, lost, malformed }
     }
 
@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn what_is_neither_delivered_nor_told_is_unaccounted() {
-        let told = Tally { filtered: 5, shed: 3, lost: 2, malformed: 1, ..Tally::default() };
+        let told =
+            RecordCounts { filtered: 5, shed: 3, lost: 2, malformed: 1, ..RecordCounts::default() };
         let books = Books::of(20, 9, &told);
         assert_eq!((books.dropped(), books.unaccounted()), (6, 0));
         assert_eq!(Books::of(21, 9, &told).unaccounted(), 1);

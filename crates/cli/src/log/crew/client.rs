@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Producer};
 use helio_logging::{
-    Account, Field, Item, Lanes, Level, Place, Predicate, Reader, ReaderOptions, RecordRef, Row,
-    Selector, Start, Value, Views,
+    Account, Field, Item, Lanes, Level, Predicate, Reader, ReaderOptions, RecordPlace, RecordRef,
+    Row, Selector, Start, Value, Views,
 };
 
 use super::books::Books;
@@ -187,7 +187,7 @@ impl Seen {
         }
     }
 
-    fn record(&mut self, record: RecordRef<'_>, place: &Place<'_>) {
+    fn record(&mut self, record: RecordRef<'_>, place: &RecordPlace<'_>) {
         let mut due = None;
         for field in record.fields() {
             match field {

@@ -9,7 +9,8 @@ use helio_bus::Bus;
 use helio_logging::{Audiences, Body, Level, LogError, LogOptions, Logger, Logging, audience, log};
 
 use super::syslog;
-use super::words::{Batch, Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
+use super::words::{Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
+use crate::args::batch::Batch;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, thread_cpu_s};
 use crate::error::{CliError, CliResult};
 use crate::worker::{hear, say};

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::Spent;
+use crate::args::log::LogCommand;
 use crate::args::{Cli, Command};
 use crate::clock::{cpu_s, peak_rss_mb};
 use crate::error::{CliError, CliResult};
-use crate::log::args::LogCommand;
 use crate::log::serve;
 use crate::stop::Stop;
 use crate::worker::{Worker, say};

@@ -1,4 +1,4 @@
-//! Putting a component together, and starting it.
+//! Building and starting a component.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use helio_core::{ProducerName, Value};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::attend::{Attendance, RunError, Running};
-use super::beat;
 use super::command::{Cancel, Command, Failed, Handler};
+use super::command_loop::{CommandLoop, RunError, Running};
 use super::config::{ConfigError, ConfigFolder};
+use super::engine::{CommandEntry, Engine, Execution, Hook, HookPhase, Protocol};
 use super::generics::{LogLevel, MIDDLEWARE, SoftwareVersions};
-use super::listen::Listening;
 use super::outbox::Outbox;
+use super::periodic;
 use super::policy::PolicyFile;
 use super::pool::Pool;
 use super::publish::{Acks, Audit, record_codec};
-use super::shell::{Hook, Known, Moment, Place, Protocol, Shell};
+use super::subscriptions::Subscriptions;
 use super::{Component, StartError};
 use crate::interface::{Interface, InterfaceError};
 use crate::lease::{Lease, LeaseOptions};
@@ -34,7 +34,7 @@ use crate::protocol::controller::{
 use crate::protocol::{Done, Policy, StateCommand, SummaryState};
 use crate::records::ControlRecord;
 use crate::topic::{self, WriteError};
-use crate::write::{Author, WriteTopic};
+use crate::write::{WriteTopic, WriterIdentity};
 
 /// A component that is being put together.
 ///
@@ -62,8 +62,8 @@ pub struct Builder {
     bus: Bus,
     interface: Interface,
     index: i32,
-    commands: HashMap<String, Declared>,
-    hooks: HashMap<(StateCommand, Moment), Vec<Hook>>,
+    commands: HashMap<String, CommandDeclaration>,
+    hooks: HashMap<(StateCommand, HookPhase), Vec<Hook>>,
     configuration: Option<(ConfigFolder, Configure)>,
     folder: Option<ConfigFolder>,
     state: SummaryState,
@@ -75,27 +75,27 @@ pub struct Builder {
 
 type Configure = Box<dyn Fn(&Command, Json) -> Result<(), ConfigureError> + Send + Sync>;
 
-/// Why a configuration was not taken.
+/// Why a configuration was rejected.
 enum ConfigureError {
-    /// It is none of the component's type.
+    /// The values do not have the component's type.
     Values(String),
-    /// The component refused it.
+    /// The component rejected it.
     Refused(Failed),
 }
 
-/// What was said of a command.
-struct Declared {
+/// The declared properties of a command.
+struct CommandDeclaration {
     handler: Option<Arc<dyn Handler>>,
-    place: Place,
+    execution: Execution,
     lane: Lane,
     stream: Option<(String, Duration)>,
     limits: Vec<(String, Limits)>,
 }
 
-impl Default for Declared {
+impl Default for CommandDeclaration {
     fn default() -> Self {
         let (handler, stream, limits) = (None, None, Vec::new());
-        Self { handler, place: Place::Thread, lane: Lane::Serial, stream, limits }
+        Self { handler, execution: Execution::Thread, lane: Lane::Serial, stream, limits }
     }
 }
 
@@ -117,66 +117,66 @@ impl Builder {
         }
     }
 
-    fn declared(&mut self, command: &str) -> &mut Declared {
+    fn declared(&mut self, command: &str) -> &mut CommandDeclaration {
         self.commands.entry(command.to_owned()).or_default()
     }
 
-    /// Runs a command with a handler, one at a time, on a thread of its own: it may block.
+    /// Runs a command with a handler, one at a time, on a separate thread; the handler may block.
     pub fn on(mut self, command: &str, handler: impl Handler) -> Self {
         self.declared(command).handler = Some(Arc::new(handler));
         self
     }
 
-    /// The same for a handler that takes microseconds and never waits: it runs on the thread that
-    /// reads the commands, which everything else waits for meanwhile.
+    /// Like [`on`](Self::on), for a handler that takes microseconds and never blocks. It runs on
+    /// the thread that reads the commands; everything else waits while it runs.
     pub fn inline(mut self, command: &str, handler: impl Handler) -> Self {
         self = self.on(command, handler);
-        self.declared(command).place = Place::Inline;
+        self.declared(command).execution = Execution::Inline;
         self
     }
 
-    /// Lets a command run beside itself.
+    /// Permits several calls of a command to run at the same time.
     pub fn concurrent(mut self, command: &str) -> Self {
         self.declared(command).lane = Lane::Concurrent;
         self
     }
 
-    /// Makes a command a stream's: `field` has the TAI time in seconds that each is for, and one
-    /// that comes less than `margin` before it is ignored, counted and told.
+    /// Declares a stream command. `field` holds the TAI time, in seconds, that each command is for.
+    /// A command that arrives less than `margin` before that time is ignored, counted and reported.
     pub fn stream(mut self, command: &str, field: &str, margin: Duration) -> Self {
         self.declared(command).stream = Some((field.to_owned(), margin));
         self
     }
 
-    /// Limits of a command's number beyond those of its interface.
+    /// Limits of a numeric field beyond those of the interface.
     pub fn limit(mut self, command: &str, field: &str, limits: Limits) -> Self {
         self.declared(command).limits.push((field.to_owned(), limits));
         self
     }
 
-    /// Runs before a command changes the state; where it fails, the state stays.
+    /// Runs before a command changes the state; if it fails, the state does not change.
     pub fn begin(
         mut self,
         command: StateCommand,
         hook: impl Fn(&Command) -> Result<(), Failed> + Send + Sync + 'static,
     ) -> Self {
-        self.hooks.entry((command, Moment::Begin)).or_default().push(Box::new(hook));
+        self.hooks.entry((command, HookPhase::Begin)).or_default().push(Box::new(hook));
         self
     }
 
-    /// Runs after a command changed the state; where it fails, the state before is restored.
+    /// Runs after a command changed the state; if it fails, the previous state is restored.
     pub fn end(
         mut self,
         command: StateCommand,
         hook: impl Fn(&Command) -> Result<(), Failed> + Send + Sync + 'static,
     ) -> Self {
-        self.hooks.entry((command, Moment::End)).or_default().push(Box::new(hook));
+        self.hooks.entry((command, HookPhase::End)).or_default().push(Box::new(hook));
         self
     }
 
-    /// Has the command `start` configure the component: with the layers of a folder and the
-    /// override that the command names, read into a type of the component's. What is wrong with
-    /// them is told before the state changes.
+    /// Makes the command `start` configure the component. The configuration consists of a folder's
+    /// layers and the override that the command names, deserialized into the component's type.
+    /// Errors are reported before the state changes.
     pub fn configuration<T: DeserializeOwned>(
         mut self,
         folder: ConfigFolder,
@@ -191,31 +191,31 @@ impl Builder {
         self
     }
 
-    /// The state that it begins in, if not STANDBY.
+    /// The initial state; the default is STANDBY.
     pub fn initial_state(mut self, state: SummaryState) -> Self {
         self.state = state;
         self
     }
 
-    /// Versions of its software.
+    /// The versions of its software.
     pub fn versions(mut self, versions: SoftwareVersions) -> Self {
         self.versions = versions;
         self
     }
 
-    /// How it simulates its hardware; 0 for not at all.
+    /// The simulation mode of its hardware; 0 for no simulation.
     pub fn simulation_mode(mut self, mode: i32) -> Self {
         self.simulation_mode = mode;
         self
     }
 
-    /// The lowest level of log messages that are published, until `setLogLevel` says another.
+    /// The lowest level of published log messages, until `setLogLevel` changes it.
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.log_level = level;
         self
     }
 
-    /// The file that says who may command what; it is read again when it changes.
+    /// The authorization file; it is read again when it changes.
     pub fn policy(mut self, file: impl AsRef<Path>) -> Self {
         self.policy = Some(file.as_ref().to_owned());
         self
@@ -229,18 +229,18 @@ impl Builder {
         self.start()?.wait()
     }
 
-    /// Starts it: when this returns, it takes commands.
+    /// Starts the component; when this returns, it accepts commands.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub fn start(self) -> Result<Running, StartError> {
-        let attendance = self.attendance()?;
-        let name = attendance.shell.identity.clone();
-        spawn(attendance, std::thread::Builder::new().name(name))
+        let command_loop = self.command_loop()?;
+        let name = command_loop.engine.identity.clone();
+        spawn(command_loop, std::thread::Builder::new().name(name))
     }
 
-    /// All but its threads.
-    pub(super) fn attendance(mut self) -> Result<Attendance, StartError> {
+    /// Everything but the threads.
+    pub(super) fn command_loop(mut self) -> Result<CommandLoop, StartError> {
         self.interface.check_index(self.index)?;
         if self.versions.interface.is_empty() {
             self.interface.release().clone_into(&mut self.versions.interface);
@@ -254,40 +254,49 @@ impl Builder {
         };
         let known = self.known()?;
         let instance = [(&self.interface, self.index)];
-        let made = crate::making::make_topics(&self.bus, instance, |_, _| {});
+        let made = crate::create_topics::create_topics(&self.bus, instance, |_, _| {});
         made.map_err(|error| failed(self.interface.name(), &error))?;
         let identity = self.interface.identity(self.index);
         let producer = Some(producer(&identity)?);
 
-        // Commands are listened for before the lease is taken: whoever sees it may send.
+        // Subscribe before taking the lease: a caller that sees the lease may send.
         let commands = known.iter().map(|(name, known)| (name, &known.shape));
-        let listening = Listening::open(&self.bus, (&self.interface, self.index), commands);
+        let listening = Subscriptions::open(&self.bus, &self.interface, self.index, commands);
         let listening = listening.map_err(|error| failed(self.interface.name(), &error));
-        let Listening { set, sources, refused } = listening?;
+        let Subscriptions { set, sources, refused } = listening?;
         let lease = self.claim()?;
         let weak = Some(lease.downgrade());
-        let author = Author { identity, index: self.index, producer, lease: weak };
+        let author = WriterIdentity { identity, index: self.index, producer, lease: weak };
         let held = LeaseState::Held { incarnation: lease.incarnation() };
-        let shell = Arc::new(self.shell(author, known, (policy_file, lease))?);
+        let engine = Arc::new(self.engine(author, known, policy_file, lease)?);
         let waker = set.waker();
-        shell.waker.get_or_init(|| waker);
-        shell.open_first();
-        shell.input(|controller, now| {
+        engine.waker.get_or_init(|| waker);
+        engine.open_first();
+        engine.input(|controller, now| {
             controller.set_policy(policy);
             controller.lease(now, held);
         });
-        shell.say_first();
+        engine.queue_first();
         for reason in refused {
             let text = format!("commands of this release are refused to callers: {reason}");
-            shell.say_log(LogLevel::Warning, &text, "");
+            engine.queue_log(LogLevel::Warning, &text, "");
         }
-        shell.publish();
-        let (unread, opened, resumed) = (Vec::new(), channel(), HashMap::new());
+        engine.publish();
+        let (failed_sources, opened, resumed) = (Vec::new(), channel(), HashMap::new());
         let control = record_codec::<ControlRecord>();
-        Ok(Attendance { shell, set, sources, control, lapses: 0, unread, opened, resumed })
+        Ok(CommandLoop {
+            engine,
+            set,
+            sources,
+            control,
+            lapses: 0,
+            failed_sources,
+            opened,
+            resumed,
+        })
     }
 
-    /// Commands that are named must be there.
+    /// Commands that the builder names must exist.
     fn check_names(&self) -> Result<(), InterfaceError> {
         for name in self.commands.keys() {
             self.interface.shape(TopicKind::Command, name)?;
@@ -295,24 +304,24 @@ impl Builder {
         Ok(())
     }
 
-    /// What every component does.
+    /// Adds the commands of every component.
     fn add_generics(&mut self) {
         if self.interface.has(TopicKind::Command, "setLogLevel") {
             let declared = self.commands.entry("setLogLevel".to_owned()).or_default();
             if declared.handler.is_none() {
                 declared.handler = Some(Arc::new(set_log_level));
-                declared.place = Place::Inline;
+                declared.execution = Execution::Inline;
             }
         }
         let Some((folder, configure)) = self.configuration.take() else { return };
         let with = folder.clone();
         let hook = move |command: &Command| configured(command, &with, &configure);
-        let hooks = self.hooks.entry((StateCommand::Start, Moment::Begin)).or_default();
+        let hooks = self.hooks.entry((StateCommand::Start, HookPhase::Begin)).or_default();
         hooks.insert(0, Box::new(hook));
         self.folder = Some(folder);
     }
 
-    fn known(&self) -> Result<HashMap<String, Known>, StartError> {
+    fn known(&self) -> Result<HashMap<String, CommandEntry>, StartError> {
         let mut known = HashMap::new();
         for name in self.interface.names(TopicKind::Command) {
             let shape = self.interface.shape(TopicKind::Command, name)?;
@@ -337,14 +346,17 @@ impl Builder {
                 }
             };
             let handler = declared.and_then(|declared| declared.handler.clone());
-            let place = declared.map_or(Place::Thread, |declared| declared.place);
+            let execution = declared.map_or(Execution::Thread, |declared| declared.execution);
             let number = self.interface.command_number(name).unwrap_or(-1);
-            known.insert(name.to_owned(), Known { shape, checks, handler, place, time_at, number });
+            known.insert(
+                name.to_owned(),
+                CommandEntry { shape, checks, handler, execution, time_at, number },
+            );
         }
         Ok(known)
     }
 
-    fn specs(&self, known: &HashMap<String, Known>) -> Vec<CommandSpec> {
+    fn specs(&self, known: &HashMap<String, CommandEntry>) -> Vec<CommandSpec> {
         let mut names: Vec<_> = known.keys().collect();
         names.sort_unstable();
         let spec = |name: &&String| {
@@ -375,12 +387,13 @@ impl Builder {
         Ok(Lease::claim(&self.bus, &self.interface, self.index, options)?)
     }
 
-    fn shell(
+    fn engine(
         self,
-        author: Author,
-        known: HashMap<String, Known>,
-        (policy, lease): (Option<PolicyFile>, Lease),
-    ) -> Result<Shell, StartError> {
+        author: WriterIdentity,
+        known: HashMap<String, CommandEntry>,
+        policy: Option<PolicyFile>,
+        lease: Lease,
+    ) -> Result<Engine, StartError> {
         let specs = self.specs(&known);
         let threads = threads(&specs);
         let controller = Controller::new(ControllerOptions {
@@ -392,17 +405,17 @@ impl Builder {
         let acks = self.interface.shape(TopicKind::Ack, TopicKind::Ack.segment())?;
         let acks = WriteTopic::new(&self.bus, acks, author.clone());
         acks.open()?;
-        let Author { identity, producer, .. } = author;
+        let WriterIdentity { identity, producer, .. } = author;
         let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
-        let (name, writer) = (self.interface.name(), (producer.clone(), lease.downgrade()));
-        let audit = Audit::open(&self.bus, name, writer, self.key());
+        let (name, weak) = (self.interface.name(), lease.downgrade());
+        let audit = Audit::open(&self.bus, name, producer.clone(), weak, self.key());
         let audit = audit.map_err(|error| failed(name, &error))?;
-        Ok(Shell {
+        Ok(Engine {
             handlers: Pool::new("helio-handler", threads),
             changes: Pool::new("helio-state", 1),
-            lines: Pool::new("helio-outbox", LINES),
+            lines: Pool::new("helio-outbox", MAX_LINE_THREADS),
             openings: Pool::new("helio-open", known.len() + 1),
-            beats: Pool::new("helio-beat", beat::THREADS),
+            beats: Pool::new("helio-beat", periodic::PERIODIC_THREADS),
             outbox: Outbox::new(),
             ended: Cancel::default(),
             protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
@@ -433,12 +446,12 @@ impl Builder {
     }
 }
 
-/// The most topics that are caught up with at the same time: more than a component has of its own.
-const LINES: usize = 16;
+/// The most blocked topics that are retried at the same time: more than a component has of its own.
+const MAX_LINE_THREADS: usize = 16;
 
-/// The most handlers that run at the same time: as many as the protocol lets, so that none waits
-/// for another's. A command has one, a concurrent one [`MAX_CONCURRENT`], and so have all that are
-/// validated together. Threads are started when there is work for them.
+/// The most handlers that run at the same time: as many as the protocol permits, so that none waits
+/// for another command's handler. A command has one, a concurrent one [`MAX_CONCURRENT`], and so
+/// have all validations together. Threads start when there is work for them.
 fn threads(specs: &[CommandSpec]) -> usize {
     let concurrent = specs.iter().filter(|spec| spec.lane == Lane::Concurrent).count();
     specs.len() + MAX_CONCURRENT * (concurrent + 1)
@@ -453,12 +466,12 @@ fn producer(identity: &str) -> Result<ProducerName, StartError> {
     ProducerName::new(identity).map_err(|error| failed(identity, &error.into()))
 }
 
-/// Begins what a component does by itself. Where a thread cannot be started it ends at once, as one
-/// does that ran: it has told its state, and has the lease.
-fn spawn(attendance: Attendance, thread: std::thread::Builder) -> Result<Running, StartError> {
-    let component = Component(Arc::clone(&attendance.shell));
-    let begun = component.0.begin_beats();
-    let begun = begun.and_then(|()| thread.spawn(move || attendance.run()));
+/// Starts the periodic tasks and the command loop. If a thread cannot be started, the component
+/// ends immediately and in order: it has published its state and holds the lease.
+fn spawn(command_loop: CommandLoop, thread: std::thread::Builder) -> Result<Running, StartError> {
+    let component = Component(Arc::clone(&command_loop.engine));
+    let begun = component.0.start_periodic();
+    let begun = begun.and_then(|()| thread.spawn(move || command_loop.run()));
     let thread = begun.map_err(|error| {
         component.0.end(true);
         StartError::Thread(error)
@@ -466,17 +479,17 @@ fn spawn(attendance: Attendance, thread: std::thread::Builder) -> Result<Running
     Ok(Running { component, thread: Some(thread) })
 }
 
-/// The command `setLogLevel`, as every component understands it.
+/// The command `setLogLevel`, which every component has.
 fn set_log_level(command: &Command) -> Result<Done, Failed> {
     let level = i32::try_from(command.integer("level"))?;
-    let shell = &command.component().0;
-    shell.log_level.store(level, Ordering::Relaxed);
-    shell.say_log_level();
-    shell.publish();
+    let engine = &command.component().0;
+    engine.log_level.store(level, Ordering::Relaxed);
+    engine.queue_log_level();
+    engine.publish();
     Ok(Done::default())
 }
 
-/// Configures the component before it goes to DISABLED.
+/// Configures the component before it enters DISABLED.
 fn configured(
     command: &Command,
     folder: &ConfigFolder,
@@ -490,9 +503,9 @@ fn configured(
             return Err(ConfigError::Values { files: loaded.files, reason }.into());
         }
     }
-    let shell = &command.component().0;
-    shell.say_applied(&loaded);
-    shell.publish();
+    let engine = &command.component().0;
+    engine.queue_applied(&loaded);
+    engine.publish();
     Ok(())
 }
 
@@ -510,12 +523,12 @@ mod tests {
     #[test]
     fn a_component_whose_thread_cannot_be_started_is_not_there() {
         let (builder, bus, _cable) = failing_mount();
-        let attendance = builder.attendance().unwrap();
-        let shell = Arc::downgrade(&attendance.shell);
-        // No machine has that much room for a stack.
-        let error = spawn(attendance, std::thread::Builder::new().stack_size(1 << 60));
+        let command_loop = builder.command_loop().unwrap();
+        let engine = Arc::downgrade(&command_loop.engine);
+        // No machine has room for such a stack.
+        let error = spawn(command_loop, std::thread::Builder::new().stack_size(1 << 60));
         assert!(matches!(error, Err(StartError::Thread(_))));
-        assert_eq!(shell.strong_count(), 0, "a thread of it is left");
+        assert_eq!(engine.strong_count(), 0, "a thread of it is left");
         mount(&bus).start().unwrap().stop().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What a handler gets, and what it gives back.
+//! The arguments and results of handlers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,17 @@ use super::Component;
 use crate::fields::Fields;
 use crate::protocol::{CallNumber, Done, Ending, Failure, Progress};
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct Command {
     pub(super) component: Component,
     pub(super) call: CallNumber,
-    pub(super) taken: Arc<Taken>,
+    pub(super) taken: Arc<ReceivedCommand>,
 }
 
-/// What was received of a command.
+/// The received values of a command.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ReceivedCommand {
     pub name: String,
     pub fields: Fields,
     pub caller: String,
@@ -45,37 +45,37 @@ impl Command {
         &self.component
     }
 
-    /// Its public fields; they were checked.
+    /// Its public fields, already validated.
     #[must_use]
     pub fn fields(&self) -> &Fields {
         &self.taken.fields
     }
 
-    /// A number, whatever its type; 0 where there is no such field.
+    /// A numeric field of any type; 0 if there is no such field.
     #[must_use]
     pub fn number(&self, name: &str) -> f64 {
         self.taken.fields.number(name).unwrap_or_default()
     }
 
-    /// A whole number; 0 where there is no such field.
+    /// An integer field; 0 if there is no such field.
     #[must_use]
     pub fn integer(&self, name: &str) -> i64 {
         self.taken.fields.integer(name).unwrap_or_default()
     }
 
-    /// A text; empty where there is no such field.
+    /// A text field; empty if there is no such field.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.taken.fields.text(name).unwrap_or_default()
     }
 
-    /// Who sent it.
+    /// The caller.
     #[must_use]
     pub fn caller(&self) -> &str {
         &self.taken.caller
     }
 
-    /// Its `private_identity`: a component's name or user@host.
+    /// Its `private_identity`: a component's name, or user@host.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.taken.identity
@@ -87,14 +87,14 @@ impl Command {
         self.taken.seq_num
     }
 
-    /// When it must not be begun any more, where its caller said so.
+    /// The time after which it must not start, if its caller set one.
     #[must_use]
     pub fn expiry(&self) -> Option<Tai> {
         self.taken.expiry
     }
 
-    /// Tells the caller that it runs and takes up to `timeout` from now on; with a text and, where
-    /// it is known, how much of it is done (0 to 1).
+    /// Acknowledges that the command is in progress and takes up to `timeout` from now. `fraction`
+    /// is the part that is done (0 to 1), if known.
     pub fn in_progress(&self, timeout: Duration, text: &str, fraction: Option<f64>) {
         let timeout_s = timeout.as_secs_f64();
         let (result, typed) = (text.to_owned(), None);
@@ -102,7 +102,7 @@ impl Command {
         self.component.in_progress(self.call, told);
     }
 
-    /// Whether it was cancelled, or the component goes away: the handler is to end soon, with
+    /// Whether it was cancelled or the component is ending. The handler should then end soon with
     /// [`Failed::aborted`].
     #[must_use]
     pub fn cancelled(&self) -> bool {
@@ -112,13 +112,13 @@ impl Command {
     /// Waits for a time.
     ///
     /// # Errors
-    /// [`Failed::aborted`] at once when the command is cancelled: hand it on with `?`.
+    /// [`Failed::aborted`], immediately, when the command is cancelled; propagate it with `?`.
     pub fn pause(&self, time: Duration) -> Result<(), Failed> {
         if self.taken.cancel.wait(time) { Err(Failed::aborted()) } else { Ok(()) }
     }
 }
 
-/// Whether a command was cancelled.
+/// The cancellation flag of a command.
 #[derive(Debug, Default)]
 pub(super) struct Cancel {
     set: AtomicBool,
@@ -138,7 +138,7 @@ impl Cancel {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Waits until it is set, at most for a time; whether it is.
+    /// Waits until the flag is set, at most for `time`; returns whether it is set.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let unset = |(): &mut ()| !self.is_set();
@@ -147,36 +147,36 @@ impl Cancel {
     }
 }
 
-/// Why a handler has not done its work. Any error becomes one by `?`.
+/// The reason why a handler failed. Any error converts to it with `?`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failed(pub(super) Failure);
 
 impl Failed {
-    /// It failed, for a reason that people can read.
+    /// A failure with a reason for people.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self(Failure::new(Ending::Failed, reason))
     }
 
-    /// It failed, with an error code of the component's own.
+    /// A failure with an error code of the component.
     #[must_use]
     pub fn with_code(error: i32, reason: impl Into<String>) -> Self {
         Self(Failure { error, ..Failure::new(Ending::Failed, reason) })
     }
 
-    /// It was cancelled.
+    /// The command was cancelled.
     #[must_use]
     pub fn aborted() -> Self {
         Self(Failure::new(Ending::Aborted, "cancelled"))
     }
 
-    /// It took too long.
+    /// The command took too long.
     #[must_use]
     pub fn timeout(reason: impl Into<String>) -> Self {
         Self(Failure::new(Ending::Timeout, reason))
     }
 
-    /// The caller may not do that.
+    /// The caller is not permitted to do this.
     #[must_use]
     pub fn not_permitted(reason: impl Into<String>) -> Self {
         Self(Failure::new(Ending::NoPerm, reason))
@@ -214,26 +214,25 @@ impl From<String> for Done {
 }
 
 impl From<Json> for Done {
-    /// A typed result, told beside the text `Done`.
+    /// A typed result, sent with the text `Done`.
     fn from(result: Json) -> Self {
         Self { result: String::new(), typed: Some(result.to_string()) }
     }
 }
 
-/// Runs a command. A closure `|command| …` is one.
+/// Runs a command. Closures `|command| …` implement it.
 pub trait Handler: Send + Sync + 'static {
-    /// Runs it. What it gives back becomes the final acknowledgement; a panic fails this command
+    /// Runs the command. Its result becomes the final acknowledgement; a panic fails this command
     /// only.
     ///
     /// # Errors
-    /// [`Failed`] says how it ended and why.
+    /// [`Failed`] with the outcome and the reason.
     fn run(&self, command: &Command) -> Result<Done, Failed>;
 
-    /// Says whether it would be run, for commands that are only to be validated. Their values and
-    /// the state were checked before.
+    /// Checks a command that is only to be validated. Its values and the state were checked before.
     ///
     /// # Errors
-    /// [`Failed`] says why it would not.
+    /// [`Failed`] with the reason why the command would not run.
     fn validate(&self, _command: &Command) -> Result<(), Failed> {
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! A component's configuration: YAML files of a folder, one layer over the other.
+//! A component's configuration: YAML files of a folder, merged in layers.
 //!
-//! Constraints. The layers are `_init.yaml`, then `_<site>.yaml` where there is a site and the
-//! file, then the override that the command `start` names. A name is a file of the folder and
-//! never a path; a file has [`MAX_FILE_BYTES`] at the most.
+//! Constraints. The layers are `_init.yaml`, then `_<site>.yaml` if there is a site and that file,
+//! then the override that the command `start` names. A name must be a file of the folder, never a
+//! path. A file has at most [`MAX_FILE_BYTES`].
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,15 +14,15 @@ use thiserror::Error;
 
 use crate::protocol::layers::{LayerError, merge};
 
-/// The largest configuration file, in bytes: tables of a few thousand numbers fit.
+/// The largest configuration file, in bytes; tables of a few thousand numbers fit.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// The most overrides that are told of, so that the event stays readable.
+/// The most overrides that are listed, so that the event stays readable.
 const MAX_OVERRIDES: usize = 500;
 
-/// Why there is no configuration. The component's state stays as it was.
+/// Why a configuration cannot be loaded. The component's state does not change.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The name is none of a file in the folder.
+    /// The folder has no file of that name.
     #[error("{0:?} is no configuration; name a file of the folder, such as high_gain.yaml")]
     Name(String),
     /// A file cannot be read.
@@ -30,48 +30,48 @@ pub enum ConfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file is too large, or no YAML map.
+    /// A file is too large, or not a YAML map.
     #[error("{path}: {reason}")]
     Yaml {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error and its position.
         reason: String,
     },
-    /// The layers do not fit each other.
+    /// The layers contradict each other.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// The values are not what the component takes.
+    /// The values do not fit the component's type.
     #[error("the configuration {files} is wrong: {reason}")]
     Values {
         /// The files, from the lowest layer up.
         files: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }
 
-/// Where a component's configuration is.
+/// The location of a component's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFolder {
     /// The folder.
     pub folder: PathBuf,
-    /// The site, whose layer is `_<site>.yaml`.
+    /// The site; its layer is `_<site>.yaml`.
     pub site: Option<String>,
-    /// The version of what the component takes, for the events.
+    /// The version of the configuration's schema, for the events.
     pub schema_version: String,
 }
 
-/// A configuration, merged.
+/// A merged configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Loaded {
     pub values: Map<String, Json>,
     /// The files' names, from the lowest layer up, separated by commas.
     pub files: String,
-    /// A checksum of the files: it changes when one does.
+    /// A checksum of the files.
     pub version: String,
 }
 
@@ -82,7 +82,7 @@ impl ConfigFolder {
         Self { folder: folder.into(), site: None, schema_version: String::new() }
     }
 
-    /// The overrides that there are, sorted, and a checksum of their names.
+    /// The available overrides, sorted, and a checksum of their names.
     pub(super) fn available(&self) -> (String, String) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -94,7 +94,7 @@ impl ConfigFolder {
         (names, version)
     }
 
-    /// Reads the layers; an empty override is none.
+    /// Reads the layers; an empty name selects no override.
     pub(super) fn load(&self, with: &str) -> Result<Loaded, ConfigError> {
         if !with.is_empty() && !is_override(with) {
             return Err(ConfigError::Name(with.chars().take(100).collect()));
@@ -118,7 +118,7 @@ impl ConfigFolder {
     }
 }
 
-/// Whether that is the name of a file that may be chosen.
+/// Whether a name may be chosen as an override.
 fn is_override(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     name.ends_with(".yaml") && !name.starts_with(['_', '.']) && name.chars().all(legal)

@@ -1,7 +1,7 @@
-//! What every component publishes: state, error code, log messages, heartbeat, versions.
+//! The events of every component: state, error code, log messages, heartbeat, versions.
 //!
-//! An interface that lacks one of these events, or a field of one, is left without it. What `say_…`
-//! puts into the outbox is published by the next [`publish`](Shell::publish).
+//! Events and fields that the interface lacks are omitted. The next [`publish`](Engine::publish)
+//! sends the messages that `queue_…` puts into the outbox.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,57 +10,58 @@ use helio_core::Value;
 use helio_core::sal::TopicKind;
 
 use super::config::Loaded;
-use super::publish::{How, LOG, Notice};
-use super::shell::Shell;
-use crate::host;
+use super::engine::Engine;
+use super::publish::{LOG, OutboxMessage, PublishMode};
+use crate::process_identity;
 use crate::protocol::SummaryState;
+use crate::timestamps;
 
-/// How much a log message matters, with the numbers that SAL has from Python.
+/// The severity of a log message, with the numbers of Python's logging that SAL uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]
 pub enum LogLevel {
-    /// For who looks for an error.
+    /// Details for finding errors.
     Debug = 10,
-    /// Rare, and good to know.
+    /// Rare and informative.
     Info = 20,
-    /// Something went wrong and was put right.
+    /// Something failed and was corrected.
     Warning = 30,
-    /// Something was lost, or a person is needed.
+    /// Something was lost, or a person must act.
     Error = 40,
-    /// The component cannot go on.
+    /// The component cannot continue.
     Critical = 50,
 }
 
-/// Versions of the software that a component is made of, for the event `softwareVersions`.
+/// The versions of a component's software, for the event `softwareVersions`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SoftwareVersions {
     /// Release of the interface files; where it is empty, that of [`Interface::release`].
     ///
     /// [`Interface::release`]: crate::Interface::release
     pub interface: String,
-    /// Version of the component.
+    /// The component's version.
     pub component: String,
-    /// Versions of its parts, `name=version`, separated by commas.
+    /// The versions of its parts: `name=version`, separated by commas.
     pub subsystems: String,
 }
 
-/// What the component is made with, as leases and `salVersion` tell it.
+/// The middleware and its version, for leases and `salVersion`.
 pub(super) const MIDDLEWARE: &str = concat!("heliograph ", env!("CARGO_PKG_VERSION"));
 
-impl Shell {
-    /// Opens what is published from the beginning, so that nothing of it is held up.
+impl Engine {
+    /// Opens the initial topics, so that their first messages are not delayed.
     pub(super) fn open_first(&self) {
         for event in ["summaryState", "errorCode", "softwareVersions", "simulationMode", "logLevel"]
         {
             if let Ok(topic) = self.topic(TopicKind::Event, event) {
-                // Where it cannot be opened it is told with what is to be published.
+                // A failure is reported when the first message is published.
                 let _ = topic.open();
             }
         }
     }
 
-    /// Publishes what is there from the beginning.
-    pub(super) fn say_first(&self) {
+    /// Queues the initial events.
+    pub(super) fn queue_first(&self) {
         let versions = &self.versions;
         let texts = [
             ("salVersion", MIDDLEWARE),
@@ -70,16 +71,16 @@ impl Shell {
         ];
         self.changed("softwareVersions", texts.map(|(name, text)| (name, text.into())));
         self.changed("simulationMode", [("mode", Value::Int(self.simulation_mode))]);
-        self.say_log_level();
-        self.say_error(0, "", "");
+        self.queue_log_level();
+        self.queue_error(0, "", "");
     }
 
-    pub(super) fn say_summary(&self, state: SummaryState) {
-        // Forced: a state that is restored is told again.
+    pub(super) fn queue_summary(&self, state: SummaryState) {
+        // Forced: a restored state is published again.
         self.forced("summaryState", [("summaryState", Value::Int(state.number()))]);
     }
 
-    pub(super) fn say_error(&self, code: i32, report: &str, traceback: &str) {
+    pub(super) fn queue_error(&self, code: i32, report: &str, traceback: &str) {
         let values = [
             ("errorCode", Value::Int(code)),
             ("errorReport", report.into()),
@@ -88,8 +89,8 @@ impl Shell {
         self.forced("errorCode", values);
     }
 
-    /// Publishes a heartbeat, however long that takes: a late one is worth nothing, so it is not
-    /// kept.
+    /// Publishes a heartbeat and waits for the topic. A late heartbeat has no value, so it is not
+    /// queued.
     pub(super) fn publish_heartbeat(&self) {
         let event = "heartbeat";
         if !self.interface.has(TopicKind::Event, event) {
@@ -103,13 +104,13 @@ impl Shell {
         }
     }
 
-    pub(super) fn say_log_level(&self) {
+    pub(super) fn queue_log_level(&self) {
         let level = self.log_level.load(Ordering::Relaxed);
         self.changed("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
     }
 
-    /// Tells which configurations may be chosen, where the folder has changed.
-    pub(super) fn say_available(&self) {
+    /// Publishes the available configurations if the folder has changed.
+    pub(super) fn queue_available(&self) {
         let Some(folder) = &self.configurations else { return };
         let (overrides, version) = folder.available();
         let values = [
@@ -121,7 +122,7 @@ impl Shell {
         self.changed("configurationsAvailable", values);
     }
 
-    pub(super) fn say_applied(&self, loaded: &Loaded) {
+    pub(super) fn queue_applied(&self, loaded: &Loaded) {
         let Some(folder) = &self.configurations else { return };
         let values = [
             ("configurations", loaded.files.as_str().into()),
@@ -133,13 +134,13 @@ impl Shell {
         self.forced("configurationApplied", values);
     }
 
-    /// Publishes a log message, where the log level lets it through.
+    /// Publishes a log message if its level is high enough.
     pub(super) fn log(self: &Arc<Self>, level: LogLevel, message: &str, traceback: &str) {
-        self.say_log(level, message, traceback);
+        self.queue_log(level, message, traceback);
         self.publish();
     }
 
-    pub(super) fn say_log(&self, level: LogLevel, message: &str, traceback: &str) {
+    pub(super) fn queue_log(&self, level: LogLevel, message: &str, traceback: &str) {
         if (level as i32) < self.log_level.load(Ordering::Relaxed) {
             return;
         }
@@ -148,8 +149,8 @@ impl Shell {
             ("level", Value::Int(level as i32)),
             ("message", message.into()),
             ("traceback", traceback.into()),
-            ("process", Value::Int(host::origin())),
-            ("timestamp", Value::Double(host::stamps(self.bus.clock().now()).0)),
+            ("process", Value::Int(process_identity::origin())),
+            ("timestamp", Value::Double(timestamps::stamps(self.bus.clock().now()).0)),
         ];
         self.forced(LOG, values);
     }
@@ -166,10 +167,10 @@ impl Shell {
         &self,
         name: &'static str,
         values: [(&'static str, Value); N],
-        how: How,
+        how: PublishMode,
     ) {
         if self.interface.has(TopicKind::Event, name) {
-            self.outbox.put(Notice::Event { name, values: values.into(), how });
+            self.outbox.put(OutboxMessage::Event { name, values: values.into(), how });
         }
     }
 }

@@ -1,33 +1,33 @@
-//! A component: handlers for its commands, its states, and what every component publishes.
+//! A component: command handlers, summary states, and the topics that every component publishes.
 //!
-//! Constraints. What becomes of a command is decided by the [`Controller`], which stands behind one
-//! lock; what it has said is put into the [outbox] under that lock, so acknowledgements and states
-//! come out in the order in which they were decided, and published outside of it, so that nothing
-//! that a topic does to its writers holds up the component. Handlers run outside it too: on a
-//! bounded number of threads, and changes of state on one of their own, so that a component whose
+//! Constraints. The [`Controller`](crate::protocol::Controller) decides what happens to a command;
+//! one lock protects it. Its acknowledgements and states go into the [outbox] under that lock, so
+//! they are published in the order in which they were decided. Publishing itself happens outside
+//! the lock: a slow topic cannot block the component. Handlers also run outside the lock, on a
+//! bounded number of threads. State changes have a thread of their own, so a component whose
 //! handlers all hang can still be disabled. A handler that is declared [inline](Builder::inline)
-//! runs on the thread that reads the commands, which saves a wake-up and holds up everything else
-//! meanwhile.
+//! runs on the thread that reads the commands. This saves a wake-up, and blocks everything else
+//! while the handler runs.
 //!
-//! Operation. One thread waits for all command topics; a topic that cannot be read is tried again
-//! each second, and the others go on. [Others](beat) send the heartbeat and look at files. The
-//! component ends when it is told to ([`Running::stop`], or the command `exitControl`), when the
-//! lease is lost, and when the bus is closed. It then takes no more commands, interrupts handlers,
-//! waits for them, publishes OFFLINE and what is left, and gives its lease back.
+//! Operation. One thread waits for all command topics. A topic that cannot be read is retried each
+//! second; the others continue. [Other threads](periodic) publish the heartbeat and poll files. The
+//! component ends on [`Running::stop`], on the command `exitControl`, when the lease is lost, and
+//! when the bus is closed. It then accepts no further commands, interrupts handlers and waits for
+//! them, publishes OFFLINE and the pending messages, and releases its lease.
 
-mod attend;
-mod beat;
 mod builder;
 mod command;
+mod command_loop;
 mod config;
+mod engine;
 mod generics;
-mod listen;
 mod outbox;
+mod periodic;
 mod policy;
 mod pool;
 mod publish;
 mod receive;
-mod shell;
+mod subscriptions;
 #[cfg(test)]
 mod testing;
 
@@ -43,43 +43,43 @@ use crate::protocol::{CallNumber, PolicyError, Progress, StreamStats, SummarySta
 use crate::topic::WriteError;
 use crate::write::WriteTopic;
 
-pub use attend::{RunError, Running};
 pub use builder::Builder;
 pub use command::{Command, Failed, Handler};
+pub use command_loop::{RunError, Running};
 pub use config::{ConfigError, ConfigFolder};
 pub use generics::{LogLevel, SoftwareVersions};
 
-use self::shell::Shell;
+use self::engine::Engine;
 
 /// Why a component could not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// It runs already, or its lease cannot be taken.
+    /// Another instance is running, or the lease cannot be taken.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The interface has no such command, or no such instance.
+    /// The interface has no such command, or the component has no such instance.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     /// A topic cannot be opened or written.
     #[error(transparent)]
     Topic(#[from] WriteError),
-    /// The authorization file cannot be used.
+    /// The authorization file is invalid or unreadable.
     #[error("the authorization file {path} cannot be used: {reason}")]
     Policy {
-        /// The file.
+        /// The file's path.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// A stream's command has no such number for its time.
+    /// The command is declared as a stream, and the named field is not a number.
     #[error("{command} has no number {field} that could be its time; name one of its fields")]
     Stream {
         /// The command.
         command: String,
-        /// The field that was named.
+        /// The field that should hold the time.
         field: String,
     },
-    /// The machine has no thread for it.
+    /// The operating system refused a thread.
     #[error("no thread could be started: {0}")]
     Thread(std::io::Error),
 }
@@ -90,12 +90,12 @@ impl StartError {
     }
 }
 
-/// A component that runs, as its handlers see it. Cloning shares it.
+/// A running component, as its handlers see it. Clones share it.
 #[derive(Clone)]
-pub struct Component(Arc<Shell>);
+pub struct Component(Arc<Engine>);
 
 impl Component {
-    /// A component that is being put together; `index` is 0 where it is not indexed.
+    /// Begins building a component; `index` is 0 for components that are not indexed.
     pub fn builder(bus: &Bus, interface: &Interface, index: i32) -> Builder {
         Builder::new(bus, interface, index)
     }
@@ -106,19 +106,19 @@ impl Component {
         &self.0.interface
     }
 
-    /// The bus that it is on.
+    /// The bus that the component uses.
     #[must_use]
     pub fn bus(&self) -> &Bus {
         &self.0.bus
     }
 
-    /// Its index; 0 where it is not indexed.
+    /// Its index; 0 if it is not indexed.
     #[must_use]
     pub fn index(&self) -> i32 {
         self.0.index
     }
 
-    /// `Name`, or `Name:index` where it is indexed.
+    /// `Name`, or `Name:index` if the component is indexed.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.0.identity
@@ -130,13 +130,13 @@ impl Component {
         self.0.state()
     }
 
-    /// The time, in TAI.
+    /// The current time, in TAI.
     #[must_use]
     pub fn now(&self) -> Tai {
         self.0.bus.clock().now()
     }
 
-    /// An event, to be written; it remembers its values.
+    /// An event topic for writing. It remembers the values of its fields.
     ///
     /// # Errors
     /// [`InterfaceError::NoTopic`].
@@ -144,7 +144,7 @@ impl Component {
         self.0.topic(TopicKind::Event, name)
     }
 
-    /// Telemetry, to be written; it remembers its values.
+    /// A telemetry topic for writing. It remembers the values of its fields.
     ///
     /// # Errors
     /// [`InterfaceError::NoTopic`].
@@ -152,24 +152,24 @@ impl Component {
         self.0.topic(TopicKind::Telemetry, name)
     }
 
-    /// Something went wrong that needs a person: publishes `errorCode`, goes to FAULT, and fails
-    /// the change of state that is under way, if there is one.
+    /// Reports a fault that needs a person: publishes `errorCode`, enters FAULT, and fails the
+    /// pending state change, if there is one.
     pub fn fault(&self, code: i32, report: &str, traceback: &str) {
         self.0.fault(code, report, traceback);
     }
 
-    /// Publishes a log message, where the log level lets it through.
+    /// Publishes a log message if its level is at least the component's log level.
     pub fn log(&self, level: LogLevel, message: &str) {
         self.0.log(level, message, "");
     }
 
-    /// The counters of a stream's command; `None` where it is none.
+    /// The counters of a stream command; `None` for other commands.
     #[must_use]
     pub fn stream(&self, command: &str) -> Option<StreamStats> {
         self.0.stream(command)
     }
 
-    /// Has it end, without waiting for that: a handler may call it.
+    /// Requests the end of the component and returns at once; handlers may call it.
     pub fn stop(&self) {
         self.0.stop();
     }

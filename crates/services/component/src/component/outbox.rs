@@ -1,43 +1,44 @@
-//! What a component says of itself, in one order, published without holding anybody up.
+//! The queue of a component's acknowledgements, events and audit records; a blocked topic does not
+//! block the others.
 //!
-//! Constraints. What is to be said is decided under the protocol's lock and put here under it, so
-//! it has one order; it is published outside of that lock, by whoever put it, on his own thread. No
-//! publish of that waits for another process. What would have to wait, or fails, is kept in the
-//! line of its topic with all that follows on it, and a thread of that line publishes it, however
-//! long that takes, and tries again each second: other topics go on. Acknowledgements alone wait
-//! for others: for what was said before them on another topic, until that is published or has
-//! failed.
+//! Constraints. Messages are decided and queued under the protocol's lock, so they have one order.
+//! They are published outside that lock, on the thread that queued them. None of these publishes
+//! waits for another process. A message that would have to wait, or fails, goes to its topic's
+//! line, and later messages of that topic queue behind it. A thread of the line publishes them,
+//! waits as long as necessary, and retries each second; other topics continue. Only
+//! acknowledgements wait for other topics: an acknowledgement waits until earlier messages are
+//! published or have failed.
 //!
-//! What may have arrived, because nobody knows whether it did, is published once more and no more
-//! than once: of an acknowledgement, a record of the audit or a state a second one is harmless, and
-//! none is not.
+//! A message whose arrival is unknown is published once more, and not a third time. A duplicate
+//! acknowledgement, audit record or state is harmless; a missing one is not.
 //!
-//! A line is bounded ([`MAX_WAITING`]). What passes (progress, log messages) goes first, and at the
-//! first failure; then the oldest, but of the audit the newest: what was done counts more there
-//! than what was refused since. What is shed is counted.
+//! A line is bounded ([`MAX_BLOCKED_MESSAGES`]). Transient messages (progress, log messages) are
+//! dropped first, and at the first failure. Then the oldest is dropped; in the audit's line the
+//! newest, because a record of what was done matters more than a later refusal. Dropped messages
+//! are counted.
 //!
-//! Operation. [`put`](Outbox::put) under the lock, [`publish`](Outbox::publish) after it. Who
-//! publishes has the turn; others wait for it, which is microseconds, so that whatever somebody has
-//! put is published or in its line when his `publish` returns.
+//! Operation. Callers call [`put`](Outbox::put) under the lock and [`publish`](Outbox::publish)
+//! after it. One thread publishes at a time; others wait microseconds for it. When `publish`
+//! returns, every message that its caller queued is published or in its line.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use helio_bus::{PublishError, Publishing, TransportError};
+use helio_bus::{PendingPublish, PublishError, TransportError};
 
-use super::shell::locked;
-use crate::send::Tried;
+use super::engine::locked;
+use crate::send::TrySend;
 
-/// The most that waits for one topic: what twenty commands a second say in some minutes.
-pub(super) const MAX_WAITING: usize = 10_000;
-/// How often it is tried again.
-const EVERY: Duration = Duration::from_secs(1);
-/// For how long acknowledgements wait for what was said before them and is being tried: as long as
-/// a publish waits for a lock whose holder is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The most pending messages of one topic: some minutes of twenty commands a second.
+pub(super) const MAX_BLOCKED_MESSAGES: usize = 10_000;
+/// How often a failed publish is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long acknowledgements wait for earlier messages that are being tried: as long as a publish
+/// waits for a lock whose holder is stopped.
+const ACK_ORDER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A topic, as those who wait for it see it.
+/// The queue of one topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Line {
     Audit,
@@ -47,42 +48,42 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// Whether acknowledgements come after what was said there before them.
+    /// Whether acknowledgements wait for earlier messages of this line.
     fn comes_first(self) -> bool {
         matches!(self, Self::Audit | Self::Event(_))
     }
 }
 
-/// Something to be said.
-pub(super) trait Entry {
-    /// Where.
+/// A message in the outbox.
+pub(super) trait OutboxItem {
+    /// The line it belongs to.
     fn line(&self) -> Line;
-    /// Whether it is worth nothing later.
+    /// Whether it is transient: of no value later.
     fn passes(&self) -> bool;
-    /// It was under way and has not arrived: it is to be published whatever its topic remembers.
+    /// Makes it publish even if its values did not change; its first publish did not arrive.
     fn insist(&mut self);
 }
 
-/// Why something was not published.
+/// Why a message was not published.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct PublishFailure {
     pub reason: String,
-    pub then: Then,
+    pub then: FailureAction,
 }
 
-/// What is to be done after a refusal.
+/// What follows a failed publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum FailureAction {
     Retry,
-    /// Nobody knows whether it arrived: it is published once more, and where nobody knows that of
-    /// the second one either it counts as published.
+    /// Its arrival is unknown: publish once more. If that result is unknown too, the message counts
+    /// as published.
     Repeat,
-    /// It would be refused for ever.
+    /// Every further attempt would fail.
     Drop,
 }
 
-impl Then {
-    /// After an error of the bus.
+impl FailureAction {
+    /// Classifies an error of the bus.
     pub(super) fn after(error: &PublishError) -> Self {
         match error {
             PublishError::Unknown { .. } => Self::Repeat,
@@ -98,14 +99,14 @@ impl Then {
     }
 }
 
-/// What was not published of a line.
+/// The unpublished messages of a line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Missing {
-    /// What waits still.
+pub(super) struct Unpublished {
+    /// Still pending.
     pub waiting: usize,
-    /// What passed while it waited.
+    /// Transient messages that were dropped.
     pub passed: u64,
-    /// What was more than can wait.
+    /// Messages beyond the line's limit that were dropped.
     pub shed: u64,
     pub reason: Option<String>,
 }
@@ -117,63 +118,66 @@ pub(super) struct Outbox<E> {
 }
 
 struct State<E> {
-    /// What was put and not yet looked at.
+    /// Queued messages that were not tried yet.
     fresh: VecDeque<E>,
-    /// What waits, by topic.
-    held: BTreeMap<Line, Held<E>>,
+    /// Pending messages of blocked topics.
+    held: BTreeMap<Line, BlockedLine<E>>,
     closed: bool,
 }
 
-/// The line of a topic that is held up.
-struct Held<E> {
+/// The pending messages of a blocked topic.
+struct BlockedLine<E> {
     waiting: VecDeque<E>,
-    /// Whether the thread of the line has one of them in hand.
+    /// Whether the line's thread is publishing one of them.
     busy: bool,
-    /// The first one's, where the transport has it already.
-    underway: Option<Publishing>,
-    /// Whether the first one may have arrived.
+    /// The pending receipt of the first message, if the transport already has it.
+    underway: Option<PendingPublish>,
+    /// Whether the first message may have arrived.
     doubtful: bool,
     since: Instant,
     again: Option<Instant>,
-    missing: Missing,
+    missing: Unpublished,
 }
 
-/// What the thread of a line is to do.
-enum Next<E> {
-    Publish(E, Option<Publishing>),
-    /// All is done, or it was closed.
-    End(Missing),
+/// The next step of a line's thread.
+enum LineStep<E> {
+    Publish(E, Option<PendingPublish>),
+    /// The line is empty, or the outbox is closed.
+    End(Unpublished),
 }
 
-impl<E: Entry> Outbox<E> {
+impl<E: OutboxItem> Outbox<E> {
     pub(super) fn new() -> Self {
         let state = State { fresh: VecDeque::new(), held: BTreeMap::new(), closed: false };
         Self { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Takes something to be said. Costs a push: it may be called under any lock.
+    /// Queues a message. It costs one push and may be called under any lock.
     pub(super) fn put(&self, entry: E) {
         locked(&self.state).fresh.push_back(entry);
     }
 
-    /// Publishes what was put, as far as nothing holds it up; gives the lines that were begun
-    /// because something did. Each is to be [caught up](Self::catch_up) with by a thread.
-    pub(super) fn publish(&self, one: impl Fn(&E) -> Result<Tried, Refused>) -> Vec<Line> {
+    /// Publishes the queued messages that nothing blocks; returns the lines that became blocked. A
+    /// thread must [catch up](Self::catch_up) with each of them.
+    pub(super) fn publish(&self, one: impl Fn(&E) -> Result<TrySend, PublishFailure>) -> Vec<Line> {
         let _turn = locked(&self.turn);
         let mut begun = Vec::new();
         while let Some(entry) = self.next(&mut begun) {
             let (underway, doubtful) = match one(&entry) {
-                Ok(Tried::Done) | Err(Refused { then: Then::Drop, .. }) => continue,
-                Ok(Tried::HeldUp) | Err(Refused { then: Then::Retry, .. }) => (None, false),
-                Ok(Tried::Underway(publishing)) => (Some(publishing), false),
-                Err(Refused { then: Then::Repeat, .. }) => (None, true),
+                Ok(TrySend::Done) | Err(PublishFailure { then: FailureAction::Drop, .. }) => {
+                    continue;
+                }
+                Ok(TrySend::WouldBlock)
+                | Err(PublishFailure { then: FailureAction::Retry, .. }) => (None, false),
+                Ok(TrySend::Pending(publishing)) => (Some(publishing), false),
+                Err(PublishFailure { then: FailureAction::Repeat, .. }) => (None, true),
             };
             begun.push(locked(&self.state).hold(entry, underway, doubtful));
         }
         begun
     }
 
-    /// The next one that nothing holds up; those before it go to their lines.
+    /// The next message that nothing blocks; blocked ones before it go to their lines.
     fn next(&self, begun: &mut Vec<Line>) -> Option<E> {
         let mut state = locked(&self.state);
         loop {
@@ -189,24 +193,31 @@ impl<E: Entry> Outbox<E> {
         }
     }
 
-    /// Whether something waits in a line; `None` once closed, when what was left is gone from it.
+    /// Whether a line has pending messages; `None` after closing, when the rest is removed.
     pub(super) fn holds(&self, line: Line) -> Option<bool> {
         let state = locked(&self.state);
         (!state.closed).then(|| state.held.contains_key(&line))
     }
 
-    /// Publishes what waits in a line until nothing does; what came of it is what is missing.
-    pub(super) fn catch_up(&self, line: Line, one: impl Fn(&E) -> Result<(), Refused>) -> Missing {
+    /// Publishes a line's messages until it is empty; returns the messages that were lost.
+    pub(super) fn catch_up(
+        &self,
+        line: Line,
+        one: impl Fn(&E) -> Result<(), PublishFailure>,
+    ) -> Unpublished {
         loop {
             let (mut entry, underway) = match self.turn_of(line) {
-                Next::Publish(entry, underway) => (entry, underway),
-                Next::End(missing) => return missing,
+                LineStep::Publish(entry, underway) => (entry, underway),
+                LineStep::End(missing) => return missing,
             };
-            let published = match underway.map(Publishing::wait) {
+            let published = match underway.map(PendingPublish::wait) {
                 Some(Ok(_)) => Ok(()),
                 Some(Err(error)) => {
                     entry.insist();
-                    Err(Refused { reason: error.to_string(), then: Then::after(&error) })
+                    Err(PublishFailure {
+                        reason: error.to_string(),
+                        then: FailureAction::after(&error),
+                    })
                 }
                 None => one(&entry),
             };
@@ -219,25 +230,25 @@ impl<E: Entry> Outbox<E> {
         }
     }
 
-    /// Waits until the first of a line may be tried, and takes it.
-    fn turn_of(&self, line: Line) -> Next<E> {
+    /// Waits until the first message of a line may be tried, and takes it.
+    fn turn_of(&self, line: Line) -> LineStep<E> {
         let mut state = locked(&self.state);
         loop {
             let (closed, until) = (state.closed, state.not_before(line));
             let Some(held) = state.held.get_mut(&line) else {
-                return Next::End(Missing::default());
+                return LineStep::End(Unpublished::default());
             };
             if closed || held.waiting.is_empty() {
                 let missing = state.end(line);
                 drop(state);
                 self.changed.notify_all();
-                return Next::End(missing);
+                return LineStep::End(missing);
             }
             if let Some(until) = until {
                 state = self.wait(state, until);
             } else if let Some(entry) = held.waiting.pop_front() {
                 held.busy = true;
-                return Next::Publish(entry, held.underway.take());
+                return LineStep::Publish(entry, held.underway.take());
             }
         }
     }
@@ -251,7 +262,7 @@ impl<E: Entry> Outbox<E> {
         self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Waits until nothing waits any more, at most for a time.
+    /// Waits until no message is pending, at most for `timeout`.
     pub(super) fn flush(&self, timeout: Duration) {
         let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
@@ -260,8 +271,8 @@ impl<E: Entry> Outbox<E> {
         }
     }
 
-    /// Ends the threads of all lines; what was not published.
-    pub(super) fn close(&self) -> Vec<(Line, Missing)> {
+    /// Ends the threads of all lines; returns the unpublished messages.
+    pub(super) fn close(&self) -> Vec<(Line, Unpublished)> {
         let mut state = locked(&self.state);
         state.closed = true;
         let lines: Vec<Line> = state.held.keys().copied().collect();
@@ -272,57 +283,58 @@ impl<E: Entry> Outbox<E> {
     }
 }
 
-impl<E: Entry> State<E> {
-    /// Begins a line.
-    fn hold(&mut self, entry: E, underway: Option<Publishing>, doubtful: bool) -> Line {
+impl<E: OutboxItem> State<E> {
+    /// Starts a line.
+    fn hold(&mut self, entry: E, underway: Option<PendingPublish>, doubtful: bool) -> Line {
         let line = entry.line();
-        let held = Held {
+        let held = BlockedLine {
             waiting: VecDeque::from([entry]),
             busy: false,
             underway,
             doubtful,
             since: Instant::now(),
             again: None,
-            missing: Missing::default(),
+            missing: Unpublished::default(),
         };
         self.held.insert(line, held);
         line
     }
 
-    /// Until when the first of a line must not be tried, if it is later than now.
+    /// The earliest time for the first message of a line, if it is in the future.
     fn not_before(&self, line: Line) -> Option<Instant> {
         let again = self.held.get(&line).and_then(|held| held.again);
         let before = self.tried_until().filter(|_| line == Line::Acks);
         again.max(before).filter(|until| Instant::now() < *until)
     }
 
-    /// Until when what comes before acknowledgements is tried for the first time, if it is.
+    /// The time until which messages before acknowledgements are tried for the first time, if there
+    /// are any.
     fn tried_until(&self) -> Option<Instant> {
         let first = self
             .held
             .iter()
             .filter(|(line, held)| line.comes_first() && held.missing.reason.is_none());
-        let until = first.map(|(_, held)| held.since + PATIENCE).max();
+        let until = first.map(|(_, held)| held.since + ACK_ORDER_TIMEOUT).max();
         until.filter(|until| Instant::now() < *until)
     }
 
-    fn end(&mut self, line: Line) -> Missing {
+    fn end(&mut self, line: Line) -> Unpublished {
         let held = self.held.remove(&line);
-        held.map_or_else(Missing::default, |held| {
+        held.map_or_else(Unpublished::default, |held| {
             let waiting = held.waiting.len() + usize::from(held.busy);
-            Missing { waiting, ..held.missing }
+            Unpublished { waiting, ..held.missing }
         })
     }
 }
 
-impl<E: Entry> Held<E> {
+impl<E: OutboxItem> BlockedLine<E> {
     fn push(&mut self, entry: E) {
-        if self.waiting.len() < MAX_WAITING {
+        if self.waiting.len() < MAX_BLOCKED_MESSAGES {
             return self.waiting.push_back(entry);
         }
-        // The first may be on its way already, or there.
+        // The first may be in flight or may have arrived.
         let first = usize::from(!self.busy && (self.underway.is_some() || self.doubtful));
-        let old = match self.waiting.iter().skip(first).position(Entry::passes) {
+        let old = match self.waiting.iter().skip(first).position(OutboxItem::passes) {
             Some(at) => Some(first + at),
             None if entry.passes() || entry.line() == Line::Audit => None,
             None => Some(first),
@@ -340,23 +352,23 @@ impl<E: Entry> Held<E> {
         }
     }
 
-    /// What became of the one in hand.
-    fn settle(&mut self, entry: E, published: Result<(), Refused>) {
+    /// Records the result of the message that was taken.
+    fn settle(&mut self, entry: E, published: Result<(), PublishFailure>) {
         self.busy = false;
         self.again = None;
         let doubtful = std::mem::take(&mut self.doubtful);
         let Err(refused) = published else { return };
         self.missing.reason = Some(refused.reason);
         match refused.then {
-            Then::Drop => return,
-            Then::Repeat if doubtful => return,
-            then => self.doubtful = (doubtful || then == Then::Repeat) && !entry.passes(),
+            FailureAction::Drop => return,
+            FailureAction::Repeat if doubtful => return,
+            then => self.doubtful = (doubtful || then == FailureAction::Repeat) && !entry.passes(),
         }
         self.waiting.push_front(entry);
         let before = self.waiting.len();
         self.waiting.retain(|waiting| !waiting.passes());
         self.missing.passed += (before - self.waiting.len()) as u64;
-        self.again = Some(Instant::now() + EVERY);
+        self.again = Some(Instant::now() + RETRY_INTERVAL);
     }
 }
 
@@ -375,7 +387,7 @@ mod tests {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     struct Word(Line, u32, bool);
 
-    impl Entry for Word {
+    impl OutboxItem for Word {
         fn line(&self) -> Line {
             self.0
         }
@@ -389,7 +401,7 @@ mod tests {
         }
     }
 
-    /// What is added to the number of a word that is insisted on.
+    /// Added to the number of a message that is forced.
     const INSISTED: u32 = 1_000;
 
     const STATE: Line = Line::Event("summaryState");
@@ -408,36 +420,36 @@ mod tests {
         Arc::new(outbox)
     }
 
-    fn refused() -> Refused {
-        Refused { reason: "no room".to_owned(), then: Then::Retry }
+    fn refused() -> PublishFailure {
+        PublishFailure { reason: "no room".to_owned(), then: FailureAction::Retry }
     }
 
     fn unknown() -> PublishError {
         PublishError::Unknown { cause: "no answer".to_owned() }
     }
 
-    fn doubted() -> Refused {
-        Refused { reason: unknown().to_string(), then: Then::after(&unknown()) }
+    fn doubted() -> PublishFailure {
+        PublishFailure { reason: unknown().to_string(), then: FailureAction::after(&unknown()) }
     }
 
-    /// Publishes all but what goes to one topic, which is held up.
+    /// Publishes everything but the messages of one blocked topic.
     fn publish(outbox: &Outbox<Word>, stuck: Line) -> (Vec<Line>, Vec<u32>) {
         let said = Mutex::new(Vec::new());
         let begun = outbox.publish(|word| {
             if word.0 == stuck {
-                return Ok(Tried::HeldUp);
+                return Ok(TrySend::WouldBlock);
             }
             locked(&said).push(word.1);
-            Ok(Tried::Done)
+            Ok(TrySend::Done)
         });
         (begun, said.into_inner().unwrap())
     }
 
-    /// A thread that catches up with a line; each publish waits for its outcome.
+    /// A thread that catches up with a line; each publish waits for its result.
     fn thread(
         outbox: &Arc<Outbox<Word>>,
         line: Line,
-    ) -> (Receiver<u32>, Sender<Result<(), Refused>>, JoinHandle<Missing>) {
+    ) -> (Receiver<u32>, Sender<Result<(), PublishFailure>>, JoinHandle<Unpublished>) {
         let (said, hears) = channel();
         let (answer, answers) = channel();
         let outbox = Arc::clone(outbox);
@@ -462,14 +474,14 @@ mod tests {
         assert_eq!(publish(&outbox, Line::Acks), (vec![Line::Acks], vec![2]));
         outbox.put(word(Line::Acks, 4));
         outbox.put(word(STATE, 5));
-        // Those behind it wait with it, though it would be free now.
+        // Messages behind it wait, although the topic would accept them now.
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![5]));
         let (hears, answer, thread) = thread(&outbox, Line::Acks);
         for number in [1, 3, 4] {
             assert_eq!(hears.recv().unwrap(), number);
             answer.send(Ok(())).unwrap();
         }
-        assert_eq!(thread.join().unwrap(), Missing::default());
+        assert_eq!(thread.join().unwrap(), Unpublished::default());
         outbox.put(word(Line::Acks, 6));
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![6]));
     }
@@ -508,7 +520,7 @@ mod tests {
         assert_eq!(not_before(Line::Acks), None);
         done.send(Ok(())).unwrap();
         second.join().unwrap();
-        // And those that come now do not wait: the state may take hours.
+        // New acknowledgements do not wait: the state may take hours.
         outbox.put(word(Line::Acks, 3));
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![3]));
         assert_eq!(state.recv().unwrap(), 1);
@@ -529,20 +541,20 @@ mod tests {
             assert_eq!(missing.waiting, 0);
             said.into_inner().unwrap()
         };
-        // It was told at once that nobody knows; so was its repetition.
+        // The result was unknown at once, and so was that of the repetition.
         let line = Line::Audit;
         let told = outbox([word(line, 1)]);
         assert_eq!(told.publish(|_| Err(doubted())), [line]);
         assert_eq!(tried(&told, line), [1]);
-        // Nobody had tried the first one here.
+        // The first one was not tried here.
         let held = outbox([word(line, 1), passing(line, 2)]);
         publish(&held, line);
         assert_eq!(tried(&held, line), [1, 1]);
-        // It was told later.
+        // The result came later.
         let sent = outbox([word(line, 1)]);
         let (ticket, pending) = pending_receipt();
-        let underway = Cell::new(Some(Publishing::from(Ok(Published::Pending(pending)))));
-        assert_eq!(sent.publish(|_| Ok(Tried::Underway(underway.take().unwrap()))), [line]);
+        let underway = Cell::new(Some(PendingPublish::from(Ok(Published::Pending(pending)))));
+        assert_eq!(sent.publish(|_| Ok(TrySend::Pending(underway.take().unwrap()))), [line]);
         ticket.complete(Err(unknown()));
         assert_eq!(tried(&sent, line), [1 + INSISTED]);
     }
@@ -559,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded_and_what_is_shed_is_counted() {
-        let bound = MAX_WAITING as u32;
+        let bound = MAX_BLOCKED_MESSAGES as u32;
         let kept = |line: Line| {
             let numbers =
                 (0..bound + 3).map(|n| if n == 5 { passing(line, n) } else { word(line, n) });

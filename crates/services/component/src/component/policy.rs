@@ -1,4 +1,4 @@
-//! The authorization file: who may command what, read again when it changes.
+//! The authorization file: who may send which command. It is read again when it changes.
 
 use std::fs;
 use std::io;
@@ -7,27 +7,27 @@ use std::time::SystemTime;
 
 use super::StartError;
 use crate::protocol::Policy;
-use crate::protocol::authority::MAX_POLICY_BYTES;
+use crate::protocol::authorization::MAX_POLICY_BYTES;
 
-/// A file that is looked at once a second.
+/// A file that is polled once a second.
 #[derive(Debug)]
 pub(super) struct PolicyFile {
     path: PathBuf,
-    /// The file as it was when it was last read.
-    seen: Seen,
-    /// Why it cannot be read now, as was told once; it is tried again at each look.
+    /// The file's version when it was last read.
+    seen: FileVersion,
+    /// Why it cannot be read at present; reported once. Each poll tries again.
     unreadable: Option<String>,
 }
 
-/// What tells that a file changed.
-type Seen = (SystemTime, u64, u64);
+/// The properties that identify a version of a file: time, size, inode.
+type FileVersion = (SystemTime, u64, u64);
 
-/// What became of a file.
+/// The result of a poll.
 #[derive(Debug)]
-pub(super) enum Change {
-    /// There is a new policy.
+pub(super) enum PolicyChange {
+    /// A new policy.
     New(Box<Policy>),
-    /// It is wrong; the last good one stays.
+    /// The file is invalid; the last valid policy stays in force.
     Wrong(String),
 }
 
@@ -41,8 +41,8 @@ impl PolicyFile {
         Ok((Self { path: path.to_owned(), seen, unreadable: None }, policy))
     }
 
-    /// Looks whether it changed since the last look.
-    pub(super) fn look(&mut self) -> Option<Change> {
+    /// Checks whether the file changed since the last poll.
+    pub(super) fn poll(&mut self) -> Option<PolicyChange> {
         let text = match self.changed() {
             Ok(None) => return None,
             Ok(Some((seen, text))) => {
@@ -58,14 +58,14 @@ impl PolicyFile {
             }
         };
         Some(match Policy::parse(&text) {
-            Ok(policy) => Change::New(Box::new(policy)),
+            Ok(policy) => PolicyChange::New(Box::new(policy)),
             Err(error) => self.wrong(&error.to_string()),
         })
     }
 
-    /// What it says, where it has changed. It is looked at before it is read: what changes in
-    /// between is read again.
-    fn changed(&self) -> io::Result<Option<(Seen, String)>> {
+    /// The file's text, if it has changed. The version is taken before reading: a change in between
+    /// is read again.
+    fn changed(&self) -> io::Result<Option<(FileVersion, String)>> {
         let seen = seen(&self.path)?;
         if self.seen == seen && self.unreadable.is_none() {
             return Ok(None);
@@ -77,14 +77,14 @@ impl PolicyFile {
         &self.path
     }
 
-    fn wrong(&self, reason: &str) -> Change {
+    fn wrong(&self, reason: &str) -> PolicyChange {
         let path = self.path.display();
         let text = format!("the authorization file {path} cannot be used: {reason}");
-        Change::Wrong(format!("{text}; the last good one stays in force"))
+        PolicyChange::Wrong(format!("{text}; the last good one stays in force"))
     }
 }
 
-fn seen(path: &Path) -> io::Result<Seen> {
+fn seen(path: &Path) -> io::Result<FileVersion> {
     use std::os::unix::fs::MetadataExt;
     let file = fs::metadata(path)?;
     Ok((file.modified()?, file.len(), file.ino()))
@@ -93,7 +93,7 @@ fn seen(path: &Path) -> io::Result<Seen> {
 fn read(path: &Path) -> io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
-    // One byte more than is allowed: the parser then says that it is too long.
+    // One byte more than the limit: the parser then reports that the file is too long.
     let limit = MAX_POLICY_BYTES as u64 + 1;
     fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
     Ok(text)
@@ -107,7 +107,7 @@ mod tests {
     fn a_file_that_could_not_be_read_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("who.yaml");
-        // All of the same length and time: nothing but the reading tells them apart.
+        // All have the same length and time: only reading tells them apart.
         let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
         let write = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
@@ -115,16 +115,16 @@ mod tests {
         };
         fs::write(&path, b"default: deny").unwrap();
         let (mut file, _) = PolicyFile::open(&path).unwrap();
-        assert!(file.look().is_none());
+        assert!(file.poll().is_none());
         write(b"default: \xff\xff\xff\xff\xff");
-        assert!(matches!(file.look(), Some(Change::Wrong(text)) if text.contains("stays")));
-        assert!(file.look().is_none(), "it is told once");
+        assert!(matches!(file.poll(), Some(PolicyChange::Wrong(text)) if text.contains("stays")));
+        assert!(file.poll().is_none(), "it is told once");
         write(b"default: allow");
-        assert!(matches!(file.look(), Some(Change::New(_))));
-        assert!(file.look().is_none());
+        assert!(matches!(file.poll(), Some(PolicyChange::New(_))));
+        assert!(file.poll().is_none());
         fs::remove_file(&path).unwrap();
-        assert!(matches!(file.look(), Some(Change::Wrong(_))));
+        assert!(matches!(file.poll(), Some(PolicyChange::Wrong(_))));
         write(b"default: allow");
-        assert!(matches!(file.look(), Some(Change::New(_))));
+        assert!(matches!(file.poll(), Some(PolicyChange::New(_))));
     }
 }

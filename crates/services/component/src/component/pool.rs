@@ -5,17 +5,17 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a thread waits for work before it ends: longer than the pauses between the commands of
-/// a script, short enough that a busy minute does not leave its threads behind.
-const IDLE: Duration = Duration::from_secs(10);
+/// How long a thread waits for work before it ends: longer than the pauses between a script's
+/// commands, short enough to release the threads of a busy minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Something to do.
+/// A job.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A bounded number of threads, started when there is work for them.
+/// A bounded number of threads, started on demand.
 ///
-/// The jobs that wait are bounded by the protocol: each lane of commands has one under way, a
-/// concurrent one [`MAX_CONCURRENT`](crate::protocol::controller::MAX_CONCURRENT).
+/// The protocol bounds the waiting jobs: each lane of commands has one in flight, a concurrent one
+/// [`MAX_CONCURRENT`](crate::protocol::controller::MAX_CONCURRENT).
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
@@ -35,14 +35,14 @@ struct Jobs {
 }
 
 impl Pool {
-    /// A pool of `most` threads at the most.
+    /// A pool of at most `most` threads.
     pub(super) fn new(name: &str, most: usize) -> Self {
         let (name, jobs, more) = (name.to_owned(), Mutex::default(), Condvar::new());
         Self(Arc::new(Inner { name, most: most.max(1), jobs, more }))
     }
 
-    /// Runs a job as soon as a thread is free, or here where the machine has none for us. Once
-    /// closed, jobs are dropped.
+    /// Runs a job as soon as a thread is free, or on the caller's thread if no thread can be
+    /// started. After closing, jobs are dropped.
     pub(super) fn run(&self, job: Job) {
         let mut jobs = self.0.locked();
         if jobs.closed {
@@ -53,7 +53,7 @@ impl Pool {
             self.0.more.notify_one();
             return;
         }
-        // Where there is none, those that there are take it in turn.
+        // Without a new thread, the existing ones take it in turn.
         if self.add_thread(&mut jobs).is_err() && jobs.threads == 0 {
             let job = jobs.waiting.pop_back();
             drop(jobs);
@@ -61,10 +61,11 @@ impl Pool {
         }
     }
 
-    /// Runs a job that does not end by itself, on a thread more. Once closed, it is dropped.
+    /// Runs a job that does not end by itself on an additional thread. After closing, it is
+    /// dropped.
     ///
     /// # Errors
-    /// The machine has no thread for it; it is not run.
+    /// The operating system refused a thread; the job does not run.
     pub(super) fn begin(&self, job: Job) -> io::Result<()> {
         let mut jobs = self.0.locked();
         if !jobs.closed {
@@ -74,7 +75,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Starts a thread; it looks for work once the lock is free.
+    /// Starts a thread; it takes work when the lock is free.
     fn add_thread(&self, jobs: &mut Jobs) -> io::Result<()> {
         let inner = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name(self.0.name.clone());
@@ -83,7 +84,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Ends the threads when they have done what they are at.
+    /// Ends the threads when their current jobs are done.
     pub(super) fn close(&self) {
         let mut jobs = self.0.locked();
         jobs.closed = true;
@@ -91,7 +92,7 @@ impl Pool {
         self.0.more.notify_all();
     }
 
-    /// Waits until all threads have ended, at most for a time; how many have not.
+    /// Waits until all threads have ended, at most for `timeout`; returns how many have not.
     pub(super) fn join(&self, timeout: Duration) -> usize {
         let jobs = self.0.locked();
         let busy = |jobs: &mut Jobs| jobs.threads > 0;
@@ -118,7 +119,7 @@ impl Inner {
                 return;
             } else {
                 jobs.idle += 1;
-                let waited = self.more.wait_timeout(jobs, IDLE);
+                let waited = self.more.wait_timeout(jobs, IDLE_TIMEOUT);
                 let (locked, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 jobs = locked;
                 jobs.idle -= 1;

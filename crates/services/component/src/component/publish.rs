@@ -1,8 +1,8 @@
-//! What a component says, and the topics that it says it on: acknowledgements, the audit, events
-//! that every component has.
+//! The messages of a component and the topics that carry them: acknowledgements, the audit, and the
+//! events of every component.
 //!
-//! Everything goes through the [outbox](super::outbox), but for the heartbeat: nobody wants a late
-//! one, and it has a thread that may wait.
+//! Everything except the heartbeat goes through the [outbox](super::outbox). A late heartbeat has
+//! no value, and its thread may block.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -13,45 +13,45 @@ use helio_core::sal::TopicKind;
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, Headers, ProducerName, TopicName, Value};
 
+use super::engine::{Engine, locked};
 use super::generics::LogLevel;
-use super::outbox::{Entry, Line, Missing, Refused, Then};
-use super::shell::{Shell, locked};
+use super::outbox::{FailureAction, Line, OutboxItem, PublishFailure, Unpublished};
 use crate::fields::Fields;
 use crate::interface::Shape;
-use crate::lease::{Refusal, WeakLease};
+use crate::lease::{WeakLease, WriteRefusal};
 use crate::protocol::controller::{Address, AuditEntry, Phase};
 use crate::protocol::{AckCode, AckHeaders, Acknowledgement};
 use crate::records::{AuditPhase, AuditRecord};
-use crate::send::{Tried, send, try_send};
+use crate::send::{TrySend, send, try_send};
 use crate::topic::{self, WriteError};
-use crate::write::{Beside, Update, WriteTopic};
+use crate::write::{SampleMetadata, Update, WriteTopic};
 
-/// How long what is left is waited for when a component ends: as long as a publish waits for a lock
-/// whose holder is stopped.
+/// How long the end of a component waits for pending messages: as long as a publish waits for a
+/// lock whose holder is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The event of log messages.
+/// The event that carries log messages.
 pub(super) const LOG: &str = "logMessage";
 
-/// Something to be published.
-pub(super) enum Notice {
+/// A message in the outbox.
+pub(super) enum OutboxMessage {
     Audit(Box<AuditRecord>),
-    Acknowledge(Box<Answer>),
-    Event { name: &'static str, values: Vec<(&'static str, Value)>, how: How },
+    Acknowledge(Box<AckMessage>),
+    Event { name: &'static str, values: Vec<(&'static str, Value)>, how: PublishMode },
 }
 
 /// An acknowledgement.
-pub(super) struct Answer {
+pub(super) struct AckMessage {
     pub to: Address,
-    /// The command's number, as `cmdtype` has it.
+    /// The command's number, for the field `cmdtype`.
     pub command: i32,
     pub ack: Acknowledgement,
 }
 
-/// When an event is published: always, or where it has changed.
-pub(super) type How = fn(Update<'_>) -> Update<'_>;
+/// When an event is published: always, or when it has changed.
+pub(super) type PublishMode = fn(Update<'_>) -> Update<'_>;
 
-impl Entry for Notice {
+impl OutboxItem for OutboxMessage {
     fn line(&self) -> Line {
         match self {
             Self::Audit(_) => Line::Audit,
@@ -76,41 +76,41 @@ impl Entry for Notice {
     }
 }
 
-impl Shell {
-    /// Publishes what was put into the outbox. Never under the protocol's lock.
+impl Engine {
+    /// Publishes the outbox's messages. It must not be called under the protocol's lock.
     pub(super) fn publish(self: &Arc<Self>) {
         let begun = self.outbox.publish(|notice| {
             let sent = self.sent(notice, self.try_notice(notice));
-            if let (Line::Log, Ok(Tried::Done | Tried::Underway(_))) = (notice.line(), &sent) {
-                self.say_unlogged();
+            if let (Line::Log, Ok(TrySend::Done | TrySend::Pending(_))) = (notice.line(), &sent) {
+                self.queue_unlogged();
             }
             sent
         });
         for line in begun {
             if line == Line::Audit {
-                self.look_at_audit();
+                self.check_audit();
             }
-            let shell = Arc::clone(self);
-            self.lines.run(Box::new(move || shell.catch_up(line)));
+            let engine = Arc::clone(self);
+            self.lines.run(Box::new(move || engine.catch_up(line)));
         }
     }
 
-    /// Publishes what waits in a line, however long that takes.
+    /// Publishes the pending messages of a line, however long that takes.
     fn catch_up(self: &Arc<Self>, line: Line) {
-        let publish = |notice: &Notice| {
-            let published = self.publish_notice(notice).map(|()| Tried::Done);
+        let publish = |notice: &OutboxMessage| {
+            let published = self.publish_notice(notice).map(|()| TrySend::Done);
             self.sent(notice, published).map(drop)
         };
         let missing = self.outbox.catch_up(line, publish);
         if line == Line::Audit {
-            self.look_at_audit();
+            self.check_audit();
         }
         if missing.reason.is_none() {
             self.recovered(line.words());
         }
         let lost = missing.passed + missing.shed;
         if line == Line::Log {
-            // A log message that says so would fail as these did, and that one's as well.
+            // A log message about lost log messages would fail as well.
             self.unlogged.fetch_add(lost, Ordering::Relaxed);
         } else if lost > 0 {
             let text = format!("{} could not be published: {missing}", line.words());
@@ -118,18 +118,18 @@ impl Shell {
         }
     }
 
-    /// Log messages can be published: tells how many before could not be.
-    fn say_unlogged(&self) {
+    /// Reports the number of lost log messages once messages can be published again.
+    fn queue_unlogged(&self) {
         let lost = self.unlogged.swap(0, Ordering::Relaxed);
         if lost > 0 {
             let text = format!("{lost} {} before could not be published", Line::Log.words());
-            self.say_log(LogLevel::Warning, &text, "");
+            self.queue_log(LogLevel::Warning, &text, "");
         }
     }
 
-    /// Tells the controller whether the audit is written, as it is when the controller hears it. A
-    /// component that has ended has said its last.
-    fn look_at_audit(self: &Arc<Self>) {
+    /// Notifies the controller whether the audit can be written at present. A closed outbox has no
+    /// further news.
+    fn check_audit(self: &Arc<Self>) {
         self.input(|controller, now| match self.outbox.holds(Line::Audit) {
             Some(true) => controller.audit_lost(now),
             Some(false) => controller.audit_back(),
@@ -137,7 +137,7 @@ impl Shell {
         });
     }
 
-    /// Publishes what is left, for a time, and says what could not be.
+    /// Publishes the pending messages, for a limited time, and reports the others on stderr.
     pub(super) fn publish_last(self: &Arc<Self>) {
         self.publish();
         self.outbox.flush(FLUSH_TIMEOUT);
@@ -147,8 +147,8 @@ impl Shell {
         }
     }
 
-    /// Waits, for a time, for the receipts of telemetry that went ahead of them, and says what did
-    /// not arrive: no later write does.
+    /// Waits, for a limited time, for pending receipts of telemetry and reports samples that did
+    /// not arrive; there is no later write to report them.
     pub(super) fn settle_last(self: &Arc<Self>) {
         let until = Instant::now() + FLUSH_TIMEOUT;
         let topics = locked(&self.topics).clone();
@@ -162,57 +162,66 @@ impl Shell {
         }
     }
 
-    fn try_notice(&self, notice: &Notice) -> Result<Tried, WriteError> {
+    fn try_notice(&self, notice: &OutboxMessage) -> Result<TrySend, WriteError> {
         match notice {
-            Notice::Audit(record) => self.audit.try_publish(record),
-            Notice::Acknowledge(answer) => self.acks.try_publish(answer),
-            Notice::Event { name, values, how } => {
+            OutboxMessage::Audit(record) => self.audit.try_publish(record),
+            OutboxMessage::Acknowledge(answer) => self.acks.try_publish(answer),
+            OutboxMessage::Event { name, values, how } => {
                 let topic = self.topic(TopicKind::Event, name)?;
                 how(with(&topic, values)).try_write()
             }
         }
     }
 
-    fn publish_notice(&self, notice: &Notice) -> Result<(), WriteError> {
+    fn publish_notice(&self, notice: &OutboxMessage) -> Result<(), WriteError> {
         match notice {
-            Notice::Audit(record) => self.audit.publish(record),
-            Notice::Acknowledge(answer) => self.acks.publish(answer),
-            Notice::Event { name, values, how } => {
+            OutboxMessage::Audit(record) => self.audit.publish(record),
+            OutboxMessage::Acknowledge(answer) => self.acks.publish(answer),
+            OutboxMessage::Event { name, values, how } => {
                 let topic = self.topic(TopicKind::Event, name)?;
                 how(with(&topic, values)).write().map(drop)
             }
         }
     }
 
-    /// What becomes of a notice. A refusal is told; its end is noted, so that another one is told.
-    fn sent(&self, notice: &Notice, sent: Result<Tried, WriteError>) -> Result<Tried, Refused> {
+    /// Handles the result of publishing a message. A failure is reported; its end is noted, so that
+    /// the next failure is reported too.
+    fn sent(
+        &self,
+        notice: &OutboxMessage,
+        sent: Result<TrySend, WriteError>,
+    ) -> Result<TrySend, PublishFailure> {
         let what = notice.line().words();
-        if matches!(sent, Ok(Tried::Done)) {
+        if matches!(sent, Ok(TrySend::Done)) {
             self.recovered(what);
         }
         sent.map_err(|error| {
             let reason = error.to_string();
             self.complain(what, &reason);
-            // Who is replaced says nothing any more, whatever else is in the way.
-            let replaced = matches!(self.weak.refusal(), Some(Refusal::Over(_)));
-            let then = if replaced { Then::Drop } else { after(&error) };
-            Refused { reason, then }
+            // A replaced instance publishes nothing, whatever else failed.
+            let replaced = matches!(self.weak.refusal(), Some(WriteRefusal::Ended(_)));
+            let then = if replaced { FailureAction::Drop } else { after(&error) };
+            PublishFailure { reason, then }
         })
     }
 }
 
-/// What is to be done after a refusal.
-fn after(error: &WriteError) -> Then {
+/// What follows a failure.
+fn after(error: &WriteError) -> FailureAction {
     match error {
-        WriteError::Field(_) | WriteError::Interface(_) | WriteError::NotLive { .. } => Then::Drop,
-        // The topic's policy, or the disk, may be another in a second.
-        WriteError::Open { .. } => Then::Retry,
-        WriteError::Publish { source, .. } | WriteError::Lost { source, .. } => Then::after(source),
+        WriteError::Field(_) | WriteError::Interface(_) | WriteError::NotLive { .. } => {
+            FailureAction::Drop
+        }
+        // The topic's policy, or the disk, may change within a second.
+        WriteError::Open { .. } => FailureAction::Retry,
+        WriteError::Publish { source, .. } | WriteError::Lost { source, .. } => {
+            FailureAction::after(source)
+        }
     }
 }
 
 impl Line {
-    /// What waits there, for people.
+    /// A description of the line's messages for people.
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Audit => "records of the audit",
@@ -223,7 +232,7 @@ impl Line {
     }
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for Unpublished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { waiting, passed, shed, reason } = self;
         let counts = [(*waiting as u64, "left"), (*passed, "passed"), (*shed, "too many")];
@@ -239,21 +248,21 @@ fn with<'a>(topic: &'a WriteTopic, values: &[(&'static str, Value)]) -> Update<'
     known.fold(topic.update(), |update, (name, value)| update.tell(name, value.clone()))
 }
 
-/// Acknowledgements of all commands of a component.
+/// The topic for acknowledgements of all commands.
 pub(super) struct Acks {
     topic: WriteTopic,
-    /// The places of ack, error, result, identity, origin, cmdtype, timeout.
+    /// The positions of ack, error, result, identity, origin, cmdtype and timeout.
     places: [usize; 7],
 }
 
-/// The public fields of acknowledgements, as every component has them.
+/// The public fields of acknowledgements, which every component has.
 const ACK_FIELDS: [&str; 7] =
     ["ack", "error", "result", "identity", "origin", "cmdtype", "timeout"];
 
 impl Acks {
     pub(super) fn new(topic: WriteTopic) -> Self {
         let shape = Arc::clone(topic.shape());
-        // SAL's loader gives every component these fields.
+        // SAL's loader adds these fields to every component.
         let places = ACK_FIELDS.map(|name| shape.place(name).unwrap_or_default());
         Self { topic, places }
     }
@@ -262,12 +271,12 @@ impl Acks {
         self.topic.shape()
     }
 
-    fn publish(&self, answer: &Answer) -> Result<(), WriteError> {
+    fn publish(&self, answer: &AckMessage) -> Result<(), WriteError> {
         let headers = self.headers(&answer.ack)?;
         self.topic.publish(self.fill(answer), &beside(&answer.to, &headers)).map(drop)
     }
 
-    fn try_publish(&self, answer: &Answer) -> Result<Tried, WriteError> {
+    fn try_publish(&self, answer: &AckMessage) -> Result<TrySend, WriteError> {
         let headers = self.headers(&answer.ack)?;
         self.topic.try_publish(self.fill(answer), &beside(&answer.to, &headers))
     }
@@ -284,8 +293,8 @@ impl Acks {
         WriteError::Publish { topic: self.shape().topic().to_string(), source }
     }
 
-    fn fill(&self, answer: &Answer) -> impl FnOnce(&mut Fields) + use<> {
-        let (places, Answer { to, command, ack }) = (self.places, answer);
+    fn fill(&self, answer: &AckMessage) -> impl FnOnce(&mut Fields) + use<> {
+        let (places, AckMessage { to, command, ack }) = (self.places, answer);
         let values = [
             Value::Int(ack.code.number()),
             Value::Int(ack.error),
@@ -303,11 +312,11 @@ impl Acks {
     }
 }
 
-fn beside<'a>(to: &Address, headers: &'a Headers) -> Beside<'a> {
-    Beside { seq_num: Some(to.seq_num), trace: to.trace, headers: headers.as_ref() }
+fn beside<'a>(to: &Address, headers: &'a Headers) -> SampleMetadata<'a> {
+    SampleMetadata { seq_num: Some(to.seq_num), trace: to.trace, headers: headers.as_ref() }
 }
 
-/// The topic of the audit.
+/// The audit topic.
 pub(super) struct Audit {
     bus: Bus,
     name: TopicName,
@@ -323,7 +332,8 @@ impl Audit {
     pub(super) fn open(
         bus: &Bus,
         component: &str,
-        (producer, lease): (ProducerName, WeakLease),
+        producer: ProducerName,
+        lease: WeakLease,
         key: Vec<u8>,
     ) -> Result<Self, TopicError> {
         let codec = record_codec::<AuditRecord>();
@@ -344,7 +354,7 @@ impl Audit {
         let payload = self.encode(record)?;
         let mut publisher = locked(&self.publisher);
         if publisher.is_none() {
-            // It was fenced, and could not be opened again then.
+            // It was fenced, and reopening failed then.
             let (topic, opened) = (self.name.to_string(), self.publisher());
             let failed = |error: TopicError| WriteError::Open { topic, reason: error.to_string() };
             *publisher = Some(opened.map_err(failed)?);
@@ -354,8 +364,8 @@ impl Audit {
         sent.map(drop).map_err(|source| self.failed(source))
     }
 
-    fn try_publish(&self, record: &AuditRecord) -> Result<Tried, WriteError> {
-        let Some(publisher) = self.try_locked() else { return Ok(Tried::HeldUp) };
+    fn try_publish(&self, record: &AuditRecord) -> Result<TrySend, WriteError> {
+        let Some(publisher) = self.try_locked() else { return Ok(TrySend::WouldBlock) };
         let payload = self.encode(record)?;
         let message = Message::new(&payload).key(&self.key);
         try_send(publisher.as_ref(), message).map_err(|source| self.failed(source))
@@ -381,7 +391,7 @@ impl Audit {
     }
 }
 
-/// A record as the audit has it.
+/// The audit record of an entry.
 pub(super) fn audit_record(component: &str, index: i32, entry: AuditEntry) -> Box<AuditRecord> {
     Box::new(AuditRecord {
         time: entry.time.into(),
@@ -461,7 +471,8 @@ mod tests {
     fn an_event_that_did_not_arrive_is_published_though_nothing_changed() {
         let component = failing_mount().0.start().unwrap();
         let values = vec![("mode", Value::Int(0))];
-        let mut notice = Notice::Event { name: "simulationMode", values, how: |update| update };
+        let mut notice =
+            OutboxMessage::Event { name: "simulationMode", values, how: |update| update };
         let written = || {
             component.0.publish_notice(&notice).unwrap();
             component.event("simulationMode").unwrap().update().write().unwrap().seq_num

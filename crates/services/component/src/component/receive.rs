@@ -1,4 +1,5 @@
-//! From samples to requests: what was received is decoded and checked, and judged elsewhere.
+//! From samples to requests: received data is decoded and validated here, and judged by the
+//! controller.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::sync::Arc;
 use helio_bus::{Sample, Tai, Undecodable};
 use helio_core::{Codec, SchemaId, Value};
 
-use super::command::{Cancel, Taken};
+use super::command::{Cancel, ReceivedCommand};
+use super::engine::{CommandEntry, Engine};
 use super::generics::LogLevel;
-use super::shell::{Known, Shell};
 use crate::fields::Fields;
 use crate::protocol::{Action, CallHeaders, Request};
 use crate::read::Reading;
@@ -16,8 +17,8 @@ use crate::records::{ControlAction, ControlRecord};
 use crate::sender::Sender;
 use crate::topic;
 
-impl Shell {
-    /// A command came.
+impl Engine {
+    /// Receives a command.
     pub(super) fn command(self: &Arc<Self>, name: &str, sample: Sample) {
         let Some(known) = self.known.get(name) else { return };
         let (mut request, _) = blank(Action::Run, name, &sample);
@@ -39,7 +40,7 @@ impl Shell {
         self.take(request, fields);
     }
 
-    /// A command came that its sender's schema makes unreadable: it is told so.
+    /// Answers a command whose schema cannot be resolved; its sender is notified.
     pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
         let Some(known) = self.known.get(name) else { return };
         let (mut request, _) = blank(Action::Run, name, &wrong.sample);
@@ -49,10 +50,10 @@ impl Shell {
         self.take(request, Fields::new(&known.shape));
     }
 
-    /// A command that was sent inside another sample, as this interface has it.
+    /// Decodes a command inside a control request, with this interface's schema.
     fn inside(
         &self,
-        known: &Known,
+        known: &CommandEntry,
         payload: &[u8],
         schema: Option<SchemaId>,
     ) -> Result<Fields, String> {
@@ -71,7 +72,7 @@ impl Shell {
         }
     }
 
-    /// Something was asked on the topic `control`.
+    /// Receives a control request.
     pub(super) fn control(self: &Arc<Self>, codec: &Codec, sample: &Sample) {
         let record = match codec.deserialize::<ControlRecord>(&sample.payload) {
             Ok(record) => record,
@@ -102,20 +103,20 @@ impl Shell {
                 }
             },
             (_, Some(known)) => Fields::new(&known.shape),
-            // What is no command has no fields; nobody looks at those that stand for none.
+            // Control requests without a command have no fields; these are placeholders.
             (_, None) => Fields::new(self.acks.shape()),
         };
         self.take(request, fields);
     }
 
-    /// A request on the topic `control` cannot be read: nobody knows whom to tell but the log.
+    /// Logs a control request that cannot be decoded: its sender is unknown.
     pub(super) fn unreadable_request(self: &Arc<Self>, reason: &str) {
         let text = format!("a request on control cannot be read: {reason}");
         self.log(LogLevel::Warning, &text, "");
     }
 
-    /// Notes what the values say.
-    fn look_at(&self, known: &Known, fields: &Fields, request: &mut Request) {
+    /// Records the results of the value checks in the request.
+    fn look_at(&self, known: &CommandEntry, fields: &Fields, request: &mut Request) {
         let mut rules = known.checks.rules().iter().zip(fields.record());
         if let Err(error) = rules.try_for_each(|(rule, value)| rule.check(value)) {
             refuse(request, error.to_string());
@@ -132,7 +133,7 @@ impl Shell {
     }
 
     fn take(self: &Arc<Self>, request: Request, fields: Fields) {
-        let taken = Taken {
+        let taken = ReceivedCommand {
             name: request.command.clone(),
             fields,
             caller: request.who().to_owned(),
@@ -145,9 +146,9 @@ impl Shell {
     }
 }
 
-/// The instant of TAI seconds, where there is one: what is none has no deadline, and must not run.
+/// The instant of a number of TAI seconds; `None` for invalid numbers, which must not run.
 fn stream_time(seconds: f64) -> Option<Tai> {
-    // A little less than what nanoseconds in 64 bits hold: the years 1685 to 2255.
+    // Slightly less than 64 bits of nanoseconds: the years 1685 to 2255.
     (seconds.abs() < 9e9).then(|| Tai::from_nanos((seconds * 1e9).round() as i64))
 }
 
@@ -155,7 +156,7 @@ fn refuse(request: &mut Request, reason: String) {
     request.refusal.get_or_insert(reason);
 }
 
-/// A request with what stands beside the payload, and the schema of a payload inside it.
+/// A request with the headers beside the payload, and the schema of a nested payload.
 fn blank(action: Action, command: &str, sample: &Sample) -> (Request, Option<SchemaId>) {
     let (headers, refusal) = match CallHeaders::decode(sample.headers.as_ref()) {
         Ok(headers) => (headers, None),

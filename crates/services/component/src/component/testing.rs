@@ -11,7 +11,7 @@ use crate::interface::Interface;
 const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
 
 /// How long something that must come is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A mount that is yet to be started, its bus, and what breaks its topics.
 pub(super) fn failing_mount() -> (Builder, Bus, Cable) {
@@ -38,7 +38,7 @@ pub(super) fn topic(name: &str) -> TopicName {
 
 /// Waits for what other threads do.
 pub(super) fn until(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + HANG_TIMEOUT;
     while !done() {
         assert!(Instant::now() < end, "it does not come to that");
         std::thread::yield_now();

@@ -5,6 +5,6 @@ mod run;
 mod schedule;
 mod values;
 
-pub use run::{Mock, MockCounts, MockError, MockOptions, Refused, is_mocked};
+pub use run::{Mock, MockCounts, MockError, MockOptions, SkippedTopic, is_mocked};
 pub use schedule::{Due, MockSchedule};
 pub use values::{MockValues, ValuesError};

@@ -1,4 +1,4 @@
-//! Simulated components that run: they are there, take every command, and publish by the table.
+//! Running simulated components: they hold leases, accept every command, and publish by the table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use thiserror::Error;
 use super::pointing::Pointing;
 use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
+use crate::create_topics::create_topics;
 use crate::interface::{Interface, InterfaceError};
-use crate::making::make_topics;
 use crate::protocol::{StateCommand, SummaryState};
 use crate::rates::Rates;
 use crate::remote::{Remote, RemoteOptions};
 use crate::topic::WriteError;
 use crate::write::WriteTopic;
 
-/// Events that a component publishes by itself.
-const ITS_OWN: [&str; 9] = [
+/// Events that a component publishes itself.
+const GENERIC_EVENTS: [&str; 9] = [
     "summaryState",
     "heartbeat",
     "errorCode",
@@ -32,11 +32,11 @@ const ITS_OWN: [&str; 9] = [
     "configurationsAvailable",
 ];
 
-/// How long receipts are waited for at the end: an engine that is well has them long before.
-const SETTLED: Duration = Duration::from_secs(10);
+/// How long the end waits for receipts: far longer than a healthy engine needs.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fields that have the time which a stream's command is for.
-const TIMES: [&str; 2] = ["taiTime", "tai"];
+/// Fields with the time that a stream command is for.
+const TIME_FIELDS: [&str; 2] = ["taiTime", "tai"];
 
 /// Why components could not be simulated.
 #[derive(Debug, Error)]
@@ -44,62 +44,61 @@ pub enum MockError {
     /// The interfaces have no such component, or it has no such instance.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// One could not start.
+    /// A component could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Their topics cannot be made.
+    /// The topics cannot be created.
     #[error("the topics of the components cannot be made: {0}")]
     Topics(TopicError),
-    /// A topic cannot be written any more.
+    /// A topic can no longer be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// There is no thread for what they do.
+    /// No thread can be started.
     #[error("no thread can be started: {0}")]
     Thread(#[from] std::io::Error),
 }
 
 /// A topic that is not simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct SkippedTopic {
     /// The topic's name on the bus.
     pub topic: String,
-    /// Why: the bus does not take its schema, or no values can be made up for it.
+    /// Why: the bus refuses its schema, or no values can be generated for it.
     pub reason: String,
 }
 
-/// What was published so far, and what became of it.
+/// The counters of the published messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MockCounts {
     /// Telemetry and events by the table.
     pub published: u64,
-    /// Bytes of them, the public fields alone.
+    /// Their bytes, public fields only.
     pub bytes: u64,
-    /// What was due and not published, as the bus could not be reached, or did not say who has the
-    /// lease.
+    /// Due messages that were not published because the bus was unreachable or the lease
+    /// unconfirmed.
     pub withheld: u64,
-    /// Commands of streams that were sent.
+    /// Stream commands that were sent.
     pub commands: u64,
-    /// Of these, those that were sent too late, and those that a simulated component took for late.
+    /// Late stream commands: sent too late, or received too late by a simulated component.
     pub late_commands: u64,
 }
 
-/// Which components are simulated, and how.
+/// The components to simulate.
 #[derive(Debug, Clone)]
 pub struct MockOptions {
-    /// Names with their indices, 0 where they are not indexed.
+    /// Names and indices; 0 if a component is not indexed.
     pub instances: Vec<(String, i32)>,
-    /// The state that they begin in.
+    /// The initial state.
     pub state: SummaryState,
-    /// What their topics are held to where they meet those of other releases
-    /// ([`Interface::evolution`]).
+    /// The evolution policy of their topics ([`Interface::evolution`]).
     pub evolution: Option<Evolution>,
 }
 
 impl MockOptions {
-    /// The instances with their interfaces, which those of a component share.
+    /// The instances with their interfaces; instances of a component share one.
     ///
     /// # Errors
-    /// [`InterfaceError`] of a component that the interfaces do not have.
+    /// [`InterfaceError`] for an unknown component.
     pub fn instances(
         &self,
         interfaces: &Interfaces,
@@ -117,38 +116,38 @@ impl MockOptions {
     }
 }
 
-/// Simulated components of one process. Dropped, they end in order.
+/// Simulated components of one process. Dropping them ends them in order.
 #[derive(Debug)]
 pub struct Mock {
     components: Vec<Running>,
     topics: Vec<Simulated>,
     pointing: Vec<Pointing>,
-    refused: Vec<Refused>,
+    skipped: Vec<SkippedTopic>,
     begin: Tai,
     counts: MockCounts,
     encoded: Vec<u8>,
 }
 
-/// What is published at a rate.
+/// A topic or command that is sent at a rate.
 #[derive(Debug)]
 struct Simulated {
     hz: f64,
-    to: To,
+    to: Target,
 }
 
 #[derive(Debug)]
-enum To {
+enum Target {
     Topic(WriteTopic, Box<MockValues>),
     Command { pointing: usize, component: usize, name: Arc<str>, time: Arc<str> },
 }
 
 impl Mock {
-    /// Starts simulated components. When this returns they take commands; nothing is published at a
-    /// rate before [`publish_until`](Self::publish_until). A topic that cannot be published is
-    /// [refused](Self::refused) by itself.
+    /// Starts simulated components. When this returns they accept commands; messages at a rate
+    /// begin with [`publish_until`](Self::publish_until). A topic that cannot be published is
+    /// [skipped](Self::skipped).
     ///
     /// # Errors
-    /// [`MockError`] of a component that cannot run; none of them runs then.
+    /// [`MockError`] of a component that cannot run; none runs then.
     pub fn start(
         bus: &Bus,
         interfaces: &Interfaces,
@@ -158,20 +157,25 @@ impl Mock {
             components: Vec::new(),
             topics: Vec::new(),
             pointing: Vec::new(),
-            refused: Vec::new(),
+            skipped: Vec::new(),
             begin: bus.clock().now(),
             counts: MockCounts::default(),
             encoded: Vec::new(),
         };
         let mut instances = options.instances(interfaces)?;
-        // All at once, before each waits for its own.
-        make_topics(bus, instances.iter().map(|(interface, index)| (interface, *index)), |_, _| {})
-            .map_err(MockError::Topics)?;
-        // Those with the most topics first: who begins last has least to do.
+        // All topics together, before each component waits for its own.
+        create_topics(
+            bus,
+            instances.iter().map(|(interface, index)| (interface, *index)),
+            |_, _| {},
+        )
+        .map_err(MockError::Topics)?;
+        // Components with the most topics first: the last one to begin has the least work.
         let topics = |interface: &Interface| interface.component().topics().len();
         instances.sort_by_key(|(interface, _)| std::cmp::Reverse(topics(interface)));
-        let start = |one: &(Interface, i32)| One::start(bus, &one.0, one.1, options.state);
-        for one in helio_bus::beside_each_other(&instances, start) {
+        let start =
+            |one: &(Interface, i32)| SimulatedComponent::start(bus, &one.0, one.1, options.state);
+        for one in helio_bus::parallel_map(&instances, start) {
             mock.add(one?);
         }
         Ok(mock)
@@ -179,17 +183,17 @@ impl Mock {
 
     /// Topics that are not simulated, and why.
     #[must_use]
-    pub fn refused(&self) -> &[Refused] {
-        &self.refused
+    pub fn skipped(&self) -> &[SkippedTopic] {
+        &self.skipped
     }
 
-    /// Takes another table of rates than the standard one.
+    /// Replaces the standard table of rates.
     #[must_use]
     pub fn with_rates(mut self, rates: &Rates) -> Self {
         for simulated in &mut self.topics {
             simulated.hz = match &simulated.to {
-                To::Topic(topic, _) => rates.of(topic.shape().topic()),
-                To::Command { component, name, .. } => {
+                Target::Topic(topic, _) => rates.of(topic.shape().topic()),
+                Target::Command { component, name, .. } => {
                     let component = self.components[*component].interface().name();
                     rates.hz(component, TopicKind::Command, name)
                 }
@@ -198,25 +202,25 @@ impl Mock {
         self
     }
 
-    /// How many run.
+    /// The number of components.
     #[must_use]
     pub fn len(&self) -> usize {
         self.components.len()
     }
 
-    /// Whether none runs.
+    /// Whether there is no component.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.components.is_empty()
     }
 
-    /// Messages a second by the table, commands of streams among them.
+    /// Messages per second by the table, including stream commands.
     #[must_use]
     pub fn hz(&self) -> f64 {
         self.topics.iter().map(|topic| topic.hz).sum()
     }
 
-    /// What was published so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> MockCounts {
         let streams = |component: &Running| {
@@ -229,9 +233,9 @@ impl Mock {
         MockCounts { late_commands: late + sent, ..self.counts }
     }
 
-    /// Publishes by the table of rates, multiplied by `scale`, from `begin` on, each message as of
-    /// the time when it is due. `wait` is asked to wait until that time, and gives false where
-    /// there is an end; then the receipts of what was published are waited for, 10 s at most.
+    /// Publishes by the table of rates, multiplied by `scale`, from `begin`; each message has the
+    /// time when it is due. `wait` waits until that time and returns false to end; then pending
+    /// receipts are awaited for at most 10 s.
     ///
     /// # Errors
     /// [`MockError`] of the first message that could not be published.
@@ -251,21 +255,21 @@ impl Mock {
                 self.publish(due)?;
             }
         }
-        // Nothing has a rate: there is nothing to do until the end.
+        // No topic has a rate: wait for the end.
         while wait(Tai::from_nanos(i64::MAX)) {}
         Ok(())
     }
 
-    /// Waits until everything that was published has its receipt, and every command is sent.
+    /// Waits for all receipts, and until every command is sent.
     fn settle(&self) -> Result<(), MockError> {
         self.pointing.iter().for_each(Pointing::settle);
-        let until = Instant::now() + SETTLED;
+        let until = Instant::now() + SETTLE_TIMEOUT;
         let topics = self.topics.iter().filter_map(|simulated| match &simulated.to {
-            To::Topic(topic, _) => Some(topic),
-            To::Command { .. } => None,
+            Target::Topic(topic, _) => Some(topic),
+            Target::Command { .. } => None,
         });
         let left = || until.saturating_duration_since(Instant::now());
-        // All of them, whatever becomes of the first.
+        // All of them, even if the first fails.
         let settled: Vec<_> = topics.map(|topic| topic.settle(left())).collect();
         Ok(settled.into_iter().collect::<Result<(), _>>()?)
     }
@@ -278,7 +282,7 @@ impl Mock {
     fn publish(&mut self, due: Due) -> Result<(), MockError> {
         let at = self.at(due.at_ns);
         match &mut self.topics[due.topic].to {
-            To::Topic(topic, values) => {
+            Target::Topic(topic, values) => {
                 self.encoded.clear();
                 values.write(due.number, at, &mut self.encoded);
                 match topic.write_encoded(&self.encoded, at) {
@@ -290,26 +294,26 @@ impl Mock {
                     Err(error) => return Err(error.into()),
                 }
             }
-            To::Command { pointing, name, time, .. } => {
-                self.pointing[*pointing].send((name, time), at);
+            Target::Command { pointing, name, time, .. } => {
+                self.pointing[*pointing].send(name, time, at);
                 self.counts.commands += 1;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, one: One) {
+    fn add(&mut self, one: SimulatedComponent) {
         let (component, before) = (self.components.len(), self.pointing.len());
         self.components.push(one.running);
         self.pointing.extend(one.pointing);
-        for refused in one.refused {
+        for skipped in one.skipped {
             // Instances of a component share its topics.
-            if !self.refused.iter().any(|known| known.topic == refused.topic) {
-                self.refused.push(refused);
+            if !self.skipped.iter().any(|known| known.topic == skipped.topic) {
+                self.skipped.push(skipped);
             }
         }
         self.topics.extend(one.topics.into_iter().map(|mut simulated| {
-            if let To::Command { pointing: p, component: c, .. } = &mut simulated.to {
+            if let Target::Command { pointing: p, component: c, .. } = &mut simulated.to {
                 (*p, *c) = (*p + before, component);
             }
             simulated
@@ -317,15 +321,15 @@ impl Mock {
     }
 }
 
-/// One component that was started, with what it publishes and the commands that are sent to it.
-struct One {
+/// A started component, its topics, and the commands that are sent to it.
+struct SimulatedComponent {
     running: Running,
     topics: Vec<Simulated>,
     pointing: Vec<Pointing>,
-    refused: Vec<Refused>,
+    skipped: Vec<SkippedTopic>,
 }
 
-impl One {
+impl SimulatedComponent {
     fn start(
         bus: &Bus,
         interface: &Interface,
@@ -333,8 +337,8 @@ impl One {
         state: SummaryState,
     ) -> Result<Self, MockError> {
         let (running, rates) = (start_one(bus, interface, index, state)?, Rates::standard());
-        let (topics, pointing, refused) = (Vec::new(), Vec::new(), Vec::new());
-        let mut one = Self { running, topics, pointing, refused };
+        let (topics, pointing, skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut one = Self { running, topics, pointing, skipped };
         one.add_topics(interface.component(), &rates)?;
         one.add_streams(bus, interface, index, &rates)?;
         Ok(one)
@@ -343,26 +347,26 @@ impl One {
     fn add_topics(&mut self, component: &Interfaced, rates: &Rates) -> Result<(), MockError> {
         for topic in component.topics() {
             let writer = match topic.kind() {
-                TopicKind::Event if ITS_OWN.contains(&topic.name()) => continue,
+                TopicKind::Event if GENERIC_EVENTS.contains(&topic.name()) => continue,
                 TopicKind::Event => self.running.event(topic.name())?,
                 TopicKind::Telemetry => self.running.telemetry(topic.name())?,
                 TopicKind::Command | TopicKind::Ack => continue,
             };
-            // Opening thousands of topics takes seconds, which the first messages cannot wait for.
+            // Opening thousands of topics takes seconds, for which the first messages cannot wait.
             let opened = writer.open().map_err(|error| error.to_string());
             let values = MockValues::new(topic).map_err(|error| error.to_string());
             match opened.and(values) {
                 Ok(values) => {
-                    let to = To::Topic(writer, Box::new(values));
+                    let to = Target::Topic(writer, Box::new(values));
                     self.topics.push(Simulated { hz: rates.of(topic), to });
                 }
-                Err(reason) => self.refused.push(Refused { topic: topic.to_string(), reason }),
+                Err(reason) => self.skipped.push(SkippedTopic { topic: topic.to_string(), reason }),
             }
         }
         Ok(())
     }
 
-    /// Commands that come at a rate have a simulated sender: its pointing component.
+    /// Stream commands have a simulated sender: the pointing component.
     fn add_streams(
         &mut self,
         bus: &Bus,
@@ -377,7 +381,8 @@ impl One {
                 let options = RemoteOptions { identity: Some(identity), caller: None };
                 let remote = Remote::with_options(bus, interface, index, options)?;
                 let (name, time) = (topic.name().into(), time.into());
-                let to = To::Command { pointing: self.pointing.len(), component: 0, name, time };
+                let to =
+                    Target::Command { pointing: self.pointing.len(), component: 0, name, time };
                 self.pointing.push(Pointing::start(remote)?);
                 self.topics.push(Simulated { hz, to });
             }
@@ -386,25 +391,25 @@ impl One {
     }
 }
 
-/// Whether a topic of that name on the bus is one that simulated components publish at a rate:
-/// telemetry, and events that a component does not publish by itself.
+/// Whether simulated components publish a topic of that name at a rate: telemetry, and events that
+/// a component does not publish itself.
 #[must_use]
 pub fn is_mocked(topic: &str) -> bool {
     let mut parts = topic.split('/').skip(1);
     match (parts.next(), parts.next()) {
         (Some("telemetry"), Some(_)) => true,
-        (Some("event"), Some(name)) => !ITS_OWN.contains(&name),
+        (Some("event"), Some(name)) => !GENERIC_EVENTS.contains(&name),
         _ => false,
     }
 }
 
-/// The field with the time that a stream's command is for.
+/// The field with the time that a stream command is for.
 fn time_of(topic: &Topic) -> Option<&str> {
     let named = |name: &&str| topic.fields().iter().any(|field| &*field.name == *name);
-    TIMES.iter().find(|name| named(name)).copied()
+    TIME_FIELDS.iter().find(|name| named(name)).copied()
 }
 
-/// Who sends a component's targets: the pointing component of its telescope.
+/// The sender of a component's targets: the pointing component of its telescope.
 fn pointing(component: &str) -> String {
     if component.starts_with("AT") { "ATPtg" } else { "MTPtg" }.to_owned()
 }

@@ -1,4 +1,4 @@
-//! When messages are due: many topics, each at its own rate, spread over time.
+//! The schedule of messages: many topics, each at its own rate, spread over time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 /// ```
 #[derive(Debug, Clone)]
 pub struct MockSchedule {
-    /// Nanoseconds from one message to the next, and those published so far, by topic.
+    /// The period in nanoseconds and the number of messages so far, by topic.
     topics: Vec<Paced>,
     due: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -30,17 +30,18 @@ struct Paced {
 /// A message that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// When, in nanoseconds from the begin.
+    /// Its time, in nanoseconds from the start.
     pub at_ns: u64,
-    /// The topic's place among the rates that were given.
+    /// The topic's index among the given rates.
     pub topic: usize,
-    /// The message's number among the topic's, from 0.
+    /// The number of the topic's message, from 0.
     pub number: u64,
 }
 
 impl MockSchedule {
-    /// Topics of these rates in hertz, from time 0 on; those of rate 0 have no messages. First
-    /// messages are spread over their periods, so that topics of one rate do not come together.
+    /// A schedule for topics with these rates in hertz, from time 0; topics with rate 0 have no
+    /// messages. First messages are spread over their periods, so that topics of one rate do not
+    /// coincide.
     pub fn new(rates: impl IntoIterator<Item = f64>) -> Self {
         let mut schedule = Self { topics: Vec::new(), due: BinaryHeap::new() };
         for (place, hz) in rates.into_iter().enumerate() {
@@ -54,7 +55,7 @@ impl MockSchedule {
         schedule
     }
 
-    /// When the next message is due, in nanoseconds from the begin; none where no topic has a rate.
+    /// The time of the next message, in nanoseconds from the start; `None` if no topic has a rate.
     #[must_use]
     pub fn peek_ns(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((at_ns, _))| *at_ns)
@@ -67,14 +68,14 @@ impl MockSchedule {
         let paced = &mut self.topics[topic];
         let number = paced.count;
         paced.count += 1;
-        // Counted from the first one, so that nothing adds up.
+        // Counted from the first one, so that errors do not accumulate.
         let next = paced.first_ns + paced.step_ns * paced.count as f64;
         self.due.push(Reverse((next as u64, topic)));
         Some(Due { at_ns, topic, number })
     }
 }
 
-/// Numbers from 0 to 1 that lie evenly however many of them are taken (the golden ratio's).
+/// Numbers from 0 to 1 that are evenly spread for any count (multiples of the golden ratio).
 fn spread(place: usize) -> f64 {
     (place as f64 * 0.618_033_988_749_895).fract()
 }

@@ -1,13 +1,13 @@
-//! Plausible values for any topic, made as fast as a bus takes them.
+//! Plausible values for any topic, generated as fast as a bus accepts them.
 //!
-//! Constraints. A simulated observatory publishes thousands of messages a second, so values go
-//! straight to bytes, by steps that are worked out once for each topic. They depend on the topic,
-//! the message's number and its time alone: two runs are alike. What is written satisfies the
+//! Constraints. A simulated observatory publishes thousands of messages a second. Values are
+//! therefore written directly as bytes, by generators that are prepared once per topic. They depend
+//! only on the topic, the message's number and its time: two runs are equal. They satisfy the
 //! topic's schema: array lengths, members of enumerations, ranges of SAL's types.
 //!
-//! Operation. Numbers with units swing slowly about what is usual for the unit; fields that are
-//! times have the message's time; whole numbers count; enumerations, booleans and texts change with
-//! every message of an event, which is published when something changes, and seldom in telemetry.
+//! Operation. Numbers with units oscillate slowly about a usual value of the unit; time fields have
+//! the message's time; integers count. Enumerations, booleans and texts change with every message
+//! of an event, because events are published on change, and seldom in telemetry.
 
 use helio_core::codec::{Blocks, wire};
 use helio_core::sal::{Topic, TopicKind};
@@ -15,23 +15,26 @@ use helio_core::schema::{Field, NodeId, Schema, Type};
 use helio_core::{SchemaError, Tai};
 use thiserror::Error;
 
-/// Elements of an array whose schema names no length.
-const ELEMENTS: usize = 5;
-/// Nesting that is followed, for recursive types of `.avsc` topics; what lies deeper stays empty.
-const DEPTH: usize = 8;
-/// Messages of telemetry from one change of a boolean, enumeration or text to the next.
-const SELDOM: u64 = 1_000;
-/// Where whole numbers go round: it fits SAL's smallest type, `byte`, also where that is signed.
-const ROUND: u64 = 100;
+/// The number of elements of an array whose schema has no length.
+const DEFAULT_ARRAY_LENGTH: usize = 5;
+/// The nesting depth that is generated, for recursive types of `.avsc` topics; deeper values stay
+/// empty.
+const MAX_DEPTH: usize = 8;
+/// Telemetry messages between two changes of a boolean, enumeration or text.
+const TELEMETRY_CHANGE_PERIOD: u64 = 1_000;
+/// The modulus of counted integers: they fit SAL's smallest type, `byte`, even signed.
+const COUNT_MODULUS: u64 = 100;
 
-/// Why no values can be made up for a topic.
+/// Why no values can be generated for a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ValuesError {
     /// The topic has no schema.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// A record that contains itself in every value, or is nested too deep.
-    #[error("{topic}: the field {field} is nested deeper than {DEPTH}, no value can be made up")]
+    /// A record that contains itself in every value, or is nested too deeply.
+    #[error(
+        "{topic}: the field {field} is nested deeper than {MAX_DEPTH}, no value can be made up"
+    )]
     Depth {
         /// The topic.
         topic: String,
@@ -57,27 +60,27 @@ pub enum ValuesError {
 /// ```
 #[derive(Debug, Clone)]
 pub struct MockValues {
-    steps: Vec<Step>,
+    steps: Vec<ValueGenerator>,
     floats: Vec<f32>,
     doubles: Vec<f64>,
     pace: u64,
 }
 
-/// What is written for a field.
+/// The generator of a field's value.
 #[derive(Debug, Clone)]
-enum Step {
+enum ValueGenerator {
     /// The same bytes each time.
     Constant(Vec<u8>),
     /// The message's time in seconds.
     Time,
     Double(Wave),
     Float(Wave),
-    /// Goes round within 0 to [`ROUND`].
+    /// Counts from 0 to [`COUNT_MODULUS`], excluded.
     Count,
-    /// One of these, the next with each change.
+    /// One of these, the next one with each change.
     Member(Vec<i64>),
     Boolean(u64),
-    /// The field's name and the number of its change.
+    /// The field's name and the number of the change.
     Text(String),
     Times(usize),
     Doubles(usize, Wave),
@@ -85,27 +88,26 @@ enum Step {
     Counts(usize),
     Members(usize, Vec<i64>),
     Booleans(usize, u64),
-    /// So many elements, each by this step.
-    Array(usize, Box<Step>),
+    /// An array of that many elements.
+    Array(usize, Box<ValueGenerator>),
     /// A branch of a union.
-    Branch(usize, Box<Step>),
-    Record(Vec<Step>),
+    Branch(usize, Box<ValueGenerator>),
+    Record(Vec<ValueGenerator>),
 }
 
-/// A value that swings about a centre.
+/// A value that oscillates about a centre.
 #[derive(Debug, Clone, Copy)]
 struct Wave {
     centre: f64,
     swing: f64,
-    /// Radians a second.
+    /// Radians per second.
     speed: f64,
     /// Radians at time 0.
     phase: f64,
 }
 
-/// What numbers with units are usually like: the centre and how far they go from it. Units that are
-/// not here are like `unitless`.
-const USUAL: [(&[&str], f64, f64); 27] = [
+/// Usual values of units: the centre and the amplitude. Other units are like `unitless`.
+const UNIT_RANGES: [(&[&str], f64, f64); 27] = [
     (&["deg", "degree"], 45.0, 30.0),
     (&["deg/second", "deg/s", "deg / s"], 0.0, 3.5),
     (&["arcsec", "arcsecond"], 0.0, 2.0),
@@ -139,42 +141,50 @@ impl MockValues {
     /// Prepares values for a topic.
     ///
     /// # Errors
-    /// [`ValuesError`] where the topic has no schema, or one whose values have no end.
+    /// [`ValuesError`] if the topic has no schema, or one with endless values.
     pub fn new(topic: &Topic) -> Result<Self, ValuesError> {
         let schema = topic.schema()?;
         let public = schema.fields().iter().filter(|field| !is_private(&field.name));
         let step = |field: &Field| {
             let seed = seed(topic.topic_name().as_str(), &field.name);
-            Maker { schema: &schema, field, seed }.step(field.kind, DEPTH).ok_or_else(|| {
-                let (topic, field) = (topic.topic_name().to_string(), field.name.clone());
-                ValuesError::Depth { topic, field }
-            })
+            GeneratorBuilder { schema: &schema, field, seed }
+                .step(field.kind, MAX_DEPTH)
+                .ok_or_else(|| {
+                    let (topic, field) = (topic.topic_name().to_string(), field.name.clone());
+                    ValuesError::Depth { topic, field }
+                })
         };
         let steps = public.map(step).collect::<Result<_, _>>()?;
-        let pace = if topic.kind() == TopicKind::Telemetry { SELDOM } else { 1 };
+        let pace = if topic.kind() == TopicKind::Telemetry { TELEMETRY_CHANGE_PERIOD } else { 1 };
         Ok(Self { steps, floats: Vec::new(), doubles: Vec::new(), pace })
     }
 
-    /// Appends the public fields of a message to `out`, as Avro: what stands behind the private
-    /// ones in the topic's datum. `number` counts the topic's messages, and `time` is what fields
-    /// that are times are to have.
+    /// Appends the public fields of a message to `out` in Avro: the part of the topic's datum after
+    /// the private fields. `number` counts the topic's messages; `time` is the value of its time
+    /// fields.
     pub fn write(&mut self, number: u64, time: Tai, out: &mut Vec<u8>) {
-        let moment = Moment { number, changes: number / self.pace, seconds: time.seconds() };
+        let moment = SampleContext { number, changes: number / self.pace, seconds: time.seconds() };
         for step in &self.steps {
             step.write(&moment, &mut self.floats, &mut self.doubles, out);
         }
     }
 }
 
-/// What a message's values depend on.
-struct Moment {
+/// The inputs of a message's values.
+struct SampleContext {
     number: u64,
     changes: u64,
     seconds: f64,
 }
 
-impl Step {
-    fn write(&self, at: &Moment, floats: &mut Vec<f32>, doubles: &mut Vec<f64>, out: &mut Vec<u8>) {
+impl ValueGenerator {
+    fn write(
+        &self,
+        at: &SampleContext,
+        floats: &mut Vec<f32>,
+        doubles: &mut Vec<f64>,
+        out: &mut Vec<u8>,
+    ) {
         match self {
             Self::Constant(bytes) => out.extend_from_slice(bytes),
             Self::Time => out.extend_from_slice(&at.seconds.to_le_bytes()),
@@ -182,7 +192,7 @@ impl Step {
             Self::Float(wave) => {
                 out.extend_from_slice(&(wave.at(at.seconds) as f32).to_le_bytes());
             }
-            Self::Count => wire::put_long(out, (at.number % ROUND) as i64),
+            Self::Count => wire::put_long(out, (at.number % COUNT_MODULUS) as i64),
             Self::Member(members) => wire::put_long(out, member(members, at.changes)),
             Self::Boolean(seed) => out.push(boolean(*seed, at.changes)),
             Self::Text(name) => text(name, at.changes, out),
@@ -202,7 +212,7 @@ impl Step {
             }
             Self::Counts(length) => {
                 array(out, *length, |out, place| {
-                    wire::put_long(out, ((at.number + place as u64) % ROUND) as i64);
+                    wire::put_long(out, ((at.number + place as u64) % COUNT_MODULUS) as i64);
                 });
             }
             Self::Members(length, members) => {
@@ -231,7 +241,7 @@ impl Step {
     }
 }
 
-/// As the codec writes arrays unless it is told otherwise.
+/// The codec's default form of arrays.
 const BLOCKS: Blocks = Blocks::Sized;
 
 fn fill<T>(values: &mut Vec<T>, length: usize, value: impl Fn(usize) -> T) {
@@ -255,7 +265,7 @@ fn boolean(seed: u64, change: u64) -> u8 {
     u8::from((seed + change) & 1 == 1)
 }
 
-/// The field's name and the number of its change, which goes round.
+/// The field's name and the number of the change, which wraps.
 fn text(name: &str, change: u64, out: &mut Vec<u8>) {
     let (tens, ones) = (b'0' + (change / 10 % 10) as u8, b'0' + (change % 10) as u8);
     wire::put_length(out, name.len() + 3);
@@ -266,9 +276,9 @@ fn text(name: &str, change: u64, out: &mut Vec<u8>) {
 impl Wave {
     fn new(units: Option<&str>, seed: u64) -> Self {
         let units = units.unwrap_or_default().trim().to_ascii_lowercase();
-        let usual = USUAL.iter().find(|(names, ..)| names.contains(&units.as_str()));
+        let usual = UNIT_RANGES.iter().find(|(names, ..)| names.contains(&units.as_str()));
         let (centre, swing) = usual.map_or((0.5, 0.4), |(_, centre, swing)| (*centre, *swing));
-        // Periods of one to eight minutes: a chart over a few minutes shows that they move.
+        // Periods of one to eight minutes: a chart over a few minutes shows movement.
         let period = 60.0 + (seed % 420) as f64;
         let phase = (seed / 420 % 1_000) as f64 * std::f64::consts::TAU / 1_000.0;
         Self { centre, swing, speed: std::f64::consts::TAU / period, phase }
@@ -278,69 +288,71 @@ impl Wave {
         self.centre + self.swing * (seconds * self.speed + self.phase).sin()
     }
 
-    /// How much an array's elements differ: together a tenth of the swing.
+    /// The difference between an array's elements: together a tenth of the amplitude.
     fn step(&self, length: usize) -> f64 {
         self.swing * 0.1 / length.max(1) as f64
     }
 }
 
-/// Works out the steps of a field.
-struct Maker<'a> {
+/// Builds the generators of a field.
+struct GeneratorBuilder<'a> {
     schema: &'a Schema,
     field: &'a Field,
     seed: u64,
 }
 
-impl Maker<'_> {
-    /// The step of a type; none where it is nested too deep.
-    fn step(&self, id: NodeId, depth: usize) -> Option<Step> {
+impl GeneratorBuilder<'_> {
+    /// The generator of a type; `None` if it is nested too deeply.
+    fn step(&self, id: NodeId, depth: usize) -> Option<ValueGenerator> {
         let depth = depth.checked_sub(1)?;
         Some(match &self.schema.node(id).kind {
-            Type::Null => Step::Constant(Vec::new()),
-            Type::Boolean => Step::Boolean(self.seed),
-            Type::Int | Type::Long => self.members().map_or(Step::Count, Step::Member),
-            Type::Float => Step::Float(self.wave()),
-            Type::Double if self.is_time() => Step::Time,
-            Type::Double => Step::Double(self.wave()),
-            Type::Bytes | Type::Map(_) => Step::Constant(vec![0]),
+            Type::Null => ValueGenerator::Constant(Vec::new()),
+            Type::Boolean => ValueGenerator::Boolean(self.seed),
+            Type::Int | Type::Long => {
+                self.members().map_or(ValueGenerator::Count, ValueGenerator::Member)
+            }
+            Type::Float => ValueGenerator::Float(self.wave()),
+            Type::Double if self.is_time() => ValueGenerator::Time,
+            Type::Double => ValueGenerator::Double(self.wave()),
+            Type::Bytes | Type::Map(_) => ValueGenerator::Constant(vec![0]),
             Type::String => self.text(),
-            Type::Enum(_) => Step::Constant(vec![0]),
-            Type::Fixed(fixed) => Step::Constant(vec![0; fixed.size]),
+            Type::Enum(_) => ValueGenerator::Constant(vec![0]),
+            Type::Fixed(fixed) => ValueGenerator::Constant(vec![0; fixed.size]),
             Type::Array(items) => self.array(*items, depth),
             Type::Union(branches) => self.branch(branches, depth)?,
             Type::Record(record) => {
-                let inner = |field| Maker { field, ..*self }.step(field.kind, depth);
-                Step::Record(record.fields.iter().map(inner).collect::<Option<_>>()?)
+                let inner = |field| GeneratorBuilder { field, ..*self }.step(field.kind, depth);
+                ValueGenerator::Record(record.fields.iter().map(inner).collect::<Option<_>>()?)
             }
         })
     }
 
-    fn array(&self, items: NodeId, depth: usize) -> Step {
-        let length = self.field.length.unwrap_or(ELEMENTS);
+    fn array(&self, items: NodeId, depth: usize) -> ValueGenerator {
+        let length = self.field.length.unwrap_or(DEFAULT_ARRAY_LENGTH);
         match &self.schema.node(items).kind {
-            Type::Double if self.is_time() => Step::Times(length),
-            Type::Double => Step::Doubles(length, self.wave()),
-            Type::Float => Step::Floats(length, self.wave()),
-            Type::Boolean => Step::Booleans(length, self.seed),
+            Type::Double if self.is_time() => ValueGenerator::Times(length),
+            Type::Double => ValueGenerator::Doubles(length, self.wave()),
+            Type::Float => ValueGenerator::Floats(length, self.wave()),
+            Type::Boolean => ValueGenerator::Booleans(length, self.seed),
             Type::Int | Type::Long => match self.members() {
-                Some(members) => Step::Members(length, members),
-                None => Step::Counts(length),
+                Some(members) => ValueGenerator::Members(length, members),
+                None => ValueGenerator::Counts(length),
             },
             _ => match self.step(items, depth) {
-                Some(step) => Step::Array(length, Box::new(step)),
-                // Where the elements have no end, the array has none of them.
-                None => Step::Constant(vec![0]),
+                Some(step) => ValueGenerator::Array(length, Box::new(step)),
+                // If the elements are endless, the array is empty.
+                None => ValueGenerator::Constant(vec![0]),
             },
         }
     }
 
-    /// The first branch that is not null, else null.
-    fn branch(&self, branches: &[NodeId], depth: usize) -> Option<Step> {
+    /// The first branch that is not null, otherwise null.
+    fn branch(&self, branches: &[NodeId], depth: usize) -> Option<ValueGenerator> {
         let null = |id: &NodeId| self.schema.node(*id).kind == Type::Null;
         let places = || branches.iter().enumerate();
         let worth = places().filter(|(_, id)| !null(id)).chain(places().filter(|(_, id)| null(id)));
         let step = |(place, id): (usize, &NodeId)| {
-            self.step(*id, depth).map(|step| Step::Branch(place, Box::new(step)))
+            self.step(*id, depth).map(|step| ValueGenerator::Branch(place, Box::new(step)))
         };
         worth.map(step).find(Option::is_some).flatten()
     }
@@ -354,24 +366,24 @@ impl Maker<'_> {
         Some(labels.iter().map(|(_, value)| *value).collect())
     }
 
-    /// Whether it is a time: seconds, and called so.
+    /// Whether it is a time: in seconds, and named so.
     fn is_time(&self) -> bool {
         let seconds = matches!(self.field.units.as_deref(), Some("second" | "s"));
         let name = self.field.name.to_ascii_lowercase();
         seconds && (name.ends_with("stamp") || name.ends_with("taitime") || name == "tai")
     }
 
-    /// A name, place or version stays; other texts change.
-    fn text(&self) -> Step {
+    /// Names, places and versions are constant; other texts change.
+    fn text(&self) -> ValueGenerator {
         let name = &self.field.name;
         let lower = name.to_ascii_lowercase();
         let stays = ["name", "location", "version", "url", "site", "type"];
         if !stays.iter().any(|word| lower.contains(word)) {
-            return Step::Text(name.clone());
+            return ValueGenerator::Text(name.clone());
         }
         let mut bytes = Vec::new();
         wire::put_bytes(&mut bytes, if lower.contains("version") { b"1.0.0" } else { b"mock" });
-        Step::Constant(bytes)
+        ValueGenerator::Constant(bytes)
     }
 }
 
@@ -380,7 +392,7 @@ fn is_private(name: &str) -> bool {
     name == "salIndex" || name.starts_with("private_")
 }
 
-/// A number for a field, the same in every run and process (FNV-1a).
+/// A number for a field, equal in every run and process (FNV-1a).
 fn seed(topic: &str, field: &str) -> u64 {
     let bytes = topic.bytes().chain([b'/']).chain(field.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

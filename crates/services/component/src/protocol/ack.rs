@@ -1,28 +1,28 @@
-//! Acknowledgements: SAL's codes, and how a command can end.
+//! Acknowledgements: SAL's codes, and the possible outcomes of a command.
 
 use std::fmt;
 
-/// What an acknowledgement says, with SAL's numbers.
+/// The code of an acknowledgement, with SAL's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum AckCode {
-    /// The command has come.
+    /// The command was received.
     Ack = 300,
-    /// It runs, and needs as many more seconds as the acknowledgement says.
+    /// It is running, and needs as many more seconds as the acknowledgement says.
     InProgress = 301,
-    /// It runs, and does not get on.
+    /// It is running without progress.
     Stalled = 302,
-    /// It is done.
+    /// It has completed.
     Complete = 303,
-    /// The caller may not send it.
+    /// The caller is not permitted to send it.
     NoPerm = -300,
-    /// Nobody has acknowledged it. Made on the caller's side only.
+    /// No acknowledgement arrived. Only the caller's side creates it.
     NoAck = -301,
-    /// It was refused, or failed.
+    /// It was refused, or it failed.
     Failed = -302,
     /// It was cancelled.
     Aborted = -303,
-    /// It came too late, or took too long.
+    /// It arrived too late, or took too long.
     Timeout = -304,
 }
 
@@ -40,7 +40,7 @@ impl AckCode {
         Self::Timeout,
     ];
 
-    /// The code of that number; `None` where SAL has no such code.
+    /// The code of a number; `None` if SAL has no such code.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.number() == number)
@@ -81,18 +81,18 @@ impl fmt::Display for AckCode {
     }
 }
 
-/// What a component tells the caller of a command.
+/// An acknowledgement from a component to a caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acknowledgement {
-    /// What it says.
+    /// The code.
     pub code: AckCode,
-    /// An error code of the component's own; 0 where there is none.
+    /// The component's error code; 0 for none.
     pub error: i32,
     /// The text.
     pub result: String,
-    /// How much longer the command takes, in seconds; 0 where that is not said.
+    /// The further time that the command needs, in seconds; 0 if unknown.
     pub timeout_s: f64,
-    /// How much of the command is done, from 0 to 1.
+    /// The part of the command that is done, from 0 to 1.
     pub progress: Option<f64>,
     /// The result as JSON text.
     pub typed: Option<String>,
@@ -131,34 +131,34 @@ impl From<Progress> for Acknowledgement {
     }
 }
 
-/// What a handler that has done its work says.
+/// The result of a handler that has completed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Done {
-    /// The text; empty is told as `Done`.
+    /// The text; an empty one is sent as `Done`.
     pub result: String,
     /// The result as JSON text.
     pub typed: Option<String>,
 }
 
-/// What a running handler says of how it gets on.
+/// The progress of a running handler.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Progress {
-    /// How much longer it takes, in seconds; the caller waits that long at least.
+    /// The further time that it needs, in seconds; the caller waits at least that long.
     pub timeout_s: f64,
     /// The text.
     pub result: String,
-    /// How much of it is done, from 0 to 1.
+    /// The part that is done, from 0 to 1.
     pub progress: Option<f64>,
-    /// A first result as JSON text.
+    /// A preliminary result as JSON text.
     pub typed: Option<String>,
 }
 
-/// How a handler ends that has not done its work.
+/// The outcome of a handler that has not completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It finds that the caller may not do that.
+    /// The caller is not permitted to do this.
     NoPerm,
-    /// It failed, as expected or not.
+    /// It failed, expectedly or not.
     Failed,
     /// It was cancelled.
     Aborted,
@@ -167,7 +167,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The code that tells it.
+    /// The code of the outcome.
     #[must_use]
     pub const fn code(self) -> AckCode {
         match self {
@@ -178,7 +178,7 @@ impl Ending {
         }
     }
 
-    /// What is told where the handler gives no reason.
+    /// The text for a handler that gives no reason.
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::NoPerm => "not permitted",
@@ -189,14 +189,14 @@ impl Ending {
     }
 }
 
-/// Why a handler has not done its work.
+/// The reason why a handler has not completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// How it ended.
+    /// The outcome.
     pub ending: Ending,
-    /// An error code of the component's own; 0 where there is none.
+    /// The component's error code; 0 for none.
     pub error: i32,
-    /// Why, for people.
+    /// The reason, for people.
     pub text: String,
 }
 
@@ -213,9 +213,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_the_numbers_of_sal() {
+    fn codes_have_the_numbers_and_names_of_sal() {
         let numbers: Vec<i32> = AckCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(numbers, [300, 301, 302, 303, -300, -301, -302, -303, -304]);
+        let names = AckCode::ALL.map(|code| code.to_string());
+        let sal = "ACK INPROGRESS STALLED COMPLETE NOPERM NOACK FAILED ABORTED TIMEOUT";
+        assert_eq!(names.join(" ").replace("CMD_", ""), sal);
         for code in AckCode::ALL {
             assert_eq!(AckCode::from_number(code.number()), Some(code));
             assert_eq!(code.is_final(), ![300, 301, 302].contains(&code.number()));

@@ -1,9 +1,8 @@
-//! The name of a call within one controller or caller.
+//! The number of a call within one controller or caller.
 
 use std::fmt;
 
-/// A call, by a number that one controller or caller
-/// gives and never gives again.
+/// A call, identified by a number that its controller or caller never reuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallNumber(pub u64);
 

@@ -1,7 +1,7 @@
-//! The caller's side: what becomes of the commands that one program sends to one component.
+//! The caller's side: the calls that one program sends to one component.
 //!
-//! A call ends once, by what the component says, or by what is known of the component: that nobody
-//! is there, that it went away, that it said nothing in time.
+//! A call ends once: by the component's final acknowledgement, or by the component's state: no
+//! instance is live, the instance went away, or it did not answer in time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -9,47 +9,47 @@ use std::time::Duration;
 use helio_core::{Tai, TraceId};
 
 use super::stream::Throttle;
-use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, span};
+use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, interval};
 
-/// How long a call waits for its first acknowledgement where nothing is said.
+/// How long a call waits for its first acknowledgement by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long before its time a stream's command should be sent, where nothing is said.
+/// How long before its time a stream command should be sent by default.
 pub const DEFAULT_STREAM_LEAD: Duration = Duration::from_millis(50);
-/// The most calls of one caller that wait for their end: ten seconds of commands at 400 Hz.
+/// The most pending calls of one caller: ten seconds of commands at 400 Hz.
 pub const MAX_PENDING: usize = 4_096;
 
-/// Who calls, and whom.
+/// The caller and the component.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallerOptions {
-    /// The component called, for texts: its name, with `:index` where it is indexed.
+    /// The component, for messages: its name, with `:index` if it is indexed.
     pub component: String,
     /// `private_identity` of the commands: a component's name or user@host.
     pub identity: String,
     /// `private_origin` of the commands: the process.
     pub origin: i32,
-    /// Who commands, where that is another than `identity`; goes into the headers.
+    /// The caller for the headers, if it is not `identity`.
     pub caller: Option<String>,
-    /// Random bits: the first `private_seqNum` and the calls' identities come of them.
+    /// Random bits, from which the first `private_seqNum` and the calls' trace ids are derived.
     pub seed: u128,
-    /// How long before its time a stream's command should be sent; later ones are counted.
+    /// How long before its time a stream command should be sent; later ones are counted.
     pub stream_lead: Duration,
 }
 
 /// A command to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// What is asked. All but [`Action::Run`] go to the topic `control`.
+    /// The action. All but [`Action::Run`] go to the topic `control`.
     pub action: Action,
     /// The command's short name, for example `trackTarget`.
     pub command: String,
-    /// How long to wait for the end, or for a first acknowledgement that says how long it takes.
+    /// How long to wait for the end, or for a first acknowledgement that announces a longer time.
     pub timeout: Duration,
-    /// When the component is not to begin it any more. Where a command to run has none, it is when
-    /// `timeout` is over: whoever gave up must not see it begin.
+    /// The time after which the component must not start it. The default for a command to run is
+    /// the end of `timeout`: a caller that gave up must not see it start.
     pub expiry: Option<Tai>,
-    /// A name for what is asked, so that it is done once however often it is sent.
+    /// The idempotency key: a command that is sent several times with one key runs once.
     pub key: Option<String>,
-    /// For what time a stream's command is.
+    /// The time that a stream command is for.
     pub time: Option<Tai>,
 }
 
@@ -68,60 +68,60 @@ impl Call {
     }
 }
 
-/// What the lease of a component tells of it.
+/// The presence of a component, by its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Presence {
-    /// It is there.
+    /// An instance is live.
     Here {
-        /// Which instance of it: commands that were sent to another are not this one's.
+        /// Its incarnation: commands for another instance are not for this one.
         incarnation: u64,
     },
-    /// It is not there: by its lease or, where it never had one, by its heartbeats.
+    /// No instance is live: by the lease or, without one, by the heartbeats.
     Gone,
-    /// It has never had a lease: it is no component of ours, and as far as is known it is there.
+    /// There has never been a lease: the component is foreign, and is assumed to be running.
     Unknown,
 }
 
-/// An acknowledgement as it was received.
+/// A received acknowledgement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AckSample {
-    /// The call's identity; foreign components do not send it.
+    /// The call's trace id; foreign components do not send it.
     pub trace: Option<TraceId>,
-    /// `identity` of the command acknowledged.
+    /// `identity` of the acknowledged command.
     pub identity: String,
-    /// `origin` of the command acknowledged.
+    /// `origin` of the acknowledged command.
     pub origin: i32,
-    /// `private_seqNum` of the command acknowledged.
+    /// `private_seqNum` of the acknowledged command.
     pub seq_num: i32,
-    /// What it says.
+    /// The acknowledgement.
     pub ack: Acknowledgement,
 }
 
-/// How a call came to its end.
+/// Why a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The component said so.
+    /// The component acknowledged its end.
     Acknowledged,
-    /// The component did not say enough in time.
+    /// The component did not acknowledge in time.
     TimedOut,
-    /// Nobody was there; the command was not sent.
+    /// No instance was live; the command was not sent.
     NobodyThere,
-    /// The component went away, or was replaced, while the command ran.
+    /// The instance went away, or was replaced, while the command ran.
     WentAway,
-    /// Acknowledgements can be read no more: whether it ran is unknown.
+    /// Acknowledgements can no longer be read: it is unknown whether the command ran.
     Unheard,
-    /// The command could not be published, or is none that this component understands.
+    /// The command could not be published, or the component does not have it.
     NotSent,
 }
 
-/// What a caller wants done, in this order.
+/// The actions that a caller requests, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Publish the command.
     Publish {
         /// The call.
         call: CallNumber,
-        /// What is asked: where, and with what fields.
+        /// The action, which determines topic and fields.
         action: Action,
         /// `private_seqNum`.
         seq_num: i32,
@@ -130,46 +130,45 @@ pub enum Effect {
         /// The sample's headers.
         headers: CallHeaders,
     },
-    /// Tell that the command runs.
+    /// Report that the command is running.
     Progress {
         /// The call.
         call: CallNumber,
-        /// What the component says; not final.
+        /// The acknowledgement; not final.
         ack: Acknowledgement,
     },
-    /// Tell how the call ended. Nothing more comes of it.
+    /// Report how the call ended; nothing follows.
     Done {
         /// The call.
         call: CallNumber,
-        /// How it ended; final.
+        /// The final acknowledgement.
         ack: Acknowledgement,
-        /// Who says so.
+        /// The source of the acknowledgement.
         cause: Cause,
     },
     /// Log a warning.
     Warn(String),
 }
 
-/// A call that waits for its end.
+/// A pending call.
 #[derive(Debug)]
 struct Pending {
     seq_num: i32,
     trace: TraceId,
     command: String,
     sent: Tai,
-    /// The instance that it was sent to, where one was seen.
+    /// The instance that it was sent to, if one was seen.
     instance: Option<u64>,
     timeout: Duration,
     deadline: Tai,
     last: Option<Acknowledgement>,
 }
 
-/// Follows the commands that one program sends to one component.
+/// Tracks the commands that one program sends to one component.
 ///
-/// Its holder looks at the lease afresh before it sends to a component that
-/// [is gone](Self::is_gone), and tells [`presence`](Self::presence) first. Where the lease tells
-/// what [would end calls](Self::would_end), it first reads the acknowledgements that are there,
-/// then tells.
+/// Before sending to a component that [is gone](Self::is_gone), the owner queries the lease again
+/// and calls [`presence`](Self::presence). If the result [would end calls](Self::would_end), it
+/// reads the available acknowledgements first.
 #[derive(Debug)]
 pub struct Caller {
     options: CallerOptions,
@@ -185,7 +184,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that knows nothing of the component yet.
+    /// A caller without information about the component.
     #[must_use]
     pub fn new(options: CallerOptions) -> Self {
         let start = (mix(options.seed as u64) % MAX_SEQ_NUM as u64) as i32 + 1;
@@ -203,18 +202,18 @@ impl Caller {
         }
     }
 
-    /// Takes what is to be done, in order. To be called after each input.
+    /// Drains the effects, in order. Call it after each input.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
         self.effects.drain(..)
     }
 
-    /// The `private_seqNum` of a call that waits for its end: what cancels it.
+    /// The `private_seqNum` of a pending call, which is needed to cancel it.
     #[must_use]
     pub fn seq_num(&self, call: CallNumber) -> Option<i32> {
         self.calls.get(&call).map(|pending| pending.seq_num)
     }
 
-    /// Number of calls that wait for their end.
+    /// The number of pending calls.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.calls.len()
@@ -226,13 +225,13 @@ impl Caller {
         self.late_sent
     }
 
-    /// Whether the component was there and is not now.
+    /// Whether the component was live and is gone now.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.presence == Presence::Gone
     }
 
-    /// Sends a command, unless nobody is there.
+    /// Sends a command, unless no instance is live.
     pub fn send(&mut self, now: Tai, asked: Call) -> CallNumber {
         let call = CallNumber(self.next);
         self.next += 1;
@@ -242,7 +241,7 @@ impl Caller {
         }
         let (seq_num, trace) = (self.next_seq_num(), self.trace(call));
         self.note_lateness(now, &asked);
-        let deadline = span::after(now, asked.timeout);
+        let deadline = interval::after(now, asked.timeout);
         let headers = CallHeaders {
             caller: self.options.caller.clone(),
             expiry: asked.expiry.or((asked.action == Action::Run).then_some(deadline)),
@@ -261,27 +260,27 @@ impl Caller {
         call
     }
 
-    /// Whether an acknowledgement with that identity may be of one of these calls.
+    /// Whether an acknowledgement with that trace id may belong to one of these calls.
     #[must_use]
     pub fn may_concern(&self, trace: Option<&TraceId>) -> bool {
         trace.is_none_or(|trace| self.by_trace.contains_key(trace)) && !self.calls.is_empty()
     }
 
-    /// An acknowledgement was received, of whomever's command.
+    /// Processes a received acknowledgement of any caller's command.
     pub fn acknowledged(&mut self, now: Tai, sample: AckSample) {
         let Some(call) = self.call_of(&sample) else { return };
         if sample.ack.code.is_final() {
             return self.end(call, Cause::Acknowledged, sample.ack);
         }
         let Some(pending) = self.calls.get_mut(&call) else { return };
-        let further = span::after_seconds(now, sample.ack.timeout_s);
+        let further = interval::after_seconds(now, sample.ack.timeout_s);
         pending.deadline = pending.deadline.max(further);
         pending.last = Some(sample.ack.clone());
         self.effects.push_back(Effect::Progress { call, ack: sample.ack });
     }
 
-    /// What the lease tells of the component. Commands that were sent to an instance that is no
-    /// more end at once.
+    /// Processes the presence of the component. Commands that were sent to a previous instance end
+    /// at once.
     pub fn presence(&mut self, presence: Presence) {
         self.presence = presence;
         match presence {
@@ -291,8 +290,8 @@ impl Caller {
         }
     }
 
-    /// Whether calls would end if that were told: the acknowledgements that are there are to be
-    /// read before, for a component that went away may have ended them otherwise.
+    /// Whether that presence would end calls. The available acknowledgements must be read before: a
+    /// component that went away may have ended the calls itself.
     #[must_use]
     pub fn would_end(&self, presence: Presence) -> bool {
         match presence {
@@ -304,13 +303,13 @@ impl Caller {
         }
     }
 
-    /// A command could not be published.
+    /// Ends a call whose command could not be published.
     pub fn publish_failed(&mut self, call: CallNumber, why: &str) {
         let text = format!("not sent: {why}");
         self.end(call, Cause::NotSent, Acknowledgement::new(AckCode::NoAck, text));
     }
 
-    /// Acknowledgements can be read no more: nothing is known of the calls that wait.
+    /// Ends all pending calls because acknowledgements can no longer be read.
     pub fn unheard(&mut self, why: &str) {
         for call in self.calls.keys().copied().collect::<Vec<_>>() {
             let text = format!("whether it ran is unknown: {why}");
@@ -318,12 +317,12 @@ impl Caller {
         }
     }
 
-    /// Nobody waits for a call's end any more; nothing more is told of it.
+    /// Abandons a call; no further event of it is reported.
     pub fn abandon(&mut self, call: CallNumber) {
         self.forget(call);
     }
 
-    /// Time has passed; to be called at [`wake_at`](Self::wake_at) at the latest.
+    /// Processes the passing of time; call it at [`wake_at`](Self::wake_at) at the latest.
     pub fn tick(&mut self, now: Tai) {
         if let Some(number) = self.late.tick(now) {
             self.warn_late(number);
@@ -334,7 +333,7 @@ impl Caller {
         }
     }
 
-    /// When there is something to do without input.
+    /// When `tick` is due without further input.
     #[must_use]
     pub fn wake_at(&self) -> Option<Tai> {
         let deadlines = self.calls.values().map(|pending| pending.deadline);
@@ -361,7 +360,7 @@ impl Caller {
         Some((cause, Acknowledgement::new(code, text)))
     }
 
-    /// The instance that is known to be there.
+    /// The live instance, if known.
     fn instance(&self) -> Option<u64> {
         match self.presence {
             Presence::Here { incarnation } => Some(incarnation),
@@ -373,26 +372,26 @@ impl Caller {
         loop {
             let number = self.seq_num;
             self.seq_num = if number == MAX_SEQ_NUM { 1 } else { number + 1 };
-            // A call may wait for so long that the numbers come round.
+            // A call may be pending for so long that the numbers wrap.
             if !self.by_number.contains_key(&number) {
                 return number;
             }
         }
     }
 
-    /// The identity of a call: no two of one caller are the same, and those of others are random.
+    /// The trace id of a call: unique within a caller, and random among callers.
     fn trace(&self, call: CallNumber) -> TraceId {
         let [low, high] = [self.options.seed as u64, (self.options.seed >> 64) as u64];
-        let first = mix(low.wrapping_add(call.0.wrapping_mul(GOLDEN)));
+        let first = mix(low.wrapping_add(call.0.wrapping_mul(GOLDEN_RATIO_64)));
         let second = mix(high ^ first.rotate_left(32));
         let bits = (u128::from(first) << 64) | u128::from(second);
-        // All zero is no trace id.
+        // All zero is not a valid trace id.
         TraceId(bits.max(1).to_be_bytes())
     }
 
     fn note_lateness(&mut self, now: Tai, asked: &Call) {
-        let lead = span::whole_nanos(self.options.stream_lead);
-        if asked.time.is_some_and(|time| span::nanos(now, time) < lead) {
+        let lead = interval::whole_nanos(self.options.stream_lead);
+        if asked.time.is_some_and(|time| interval::nanos(now, time) < lead) {
             self.late_sent += 1;
             if let Some(number) = self.late.note(now) {
                 self.warn_late(number);
@@ -402,13 +401,13 @@ impl Caller {
 
     fn warn_late(&mut self, number: u64) {
         let (component, lead) = (&self.options.component, self.options.stream_lead);
-        let lead = span::readable(span::whole_nanos(lead));
+        let lead = interval::readable(interval::whole_nanos(lead));
         let commands = if number == 1 { "command was" } else { "commands were" };
         let text = format!("{number} {commands} sent to {component} less than {lead} ahead");
         self.effects.push_back(Effect::Warn(text));
     }
 
-    /// The call that an acknowledgement is of, if it is one of these.
+    /// The call that an acknowledgement belongs to, if it is one of these.
     fn call_of(&self, sample: &AckSample) -> Option<CallNumber> {
         if let Some(trace) = &sample.trace {
             return self.by_trace.get(trace).copied();
@@ -423,14 +422,14 @@ impl Caller {
         let component = &self.options.component;
         let (code, text) = match &pending.last {
             None => {
-                let waited = span::readable(span::whole_nanos(pending.timeout));
+                let waited = interval::readable(interval::whole_nanos(pending.timeout));
                 let text = format!("no acknowledgement from {component} within {waited}");
-                // Somebody who is there may have it, and run it yet.
+                // A live instance may have received it and may still run it.
                 let here = matches!(self.presence, Presence::Here { .. });
                 (if here { AckCode::Timeout } else { AckCode::NoAck }, text)
             }
             Some(last) => {
-                let waited = span::readable(span::nanos(pending.sent, now));
+                let waited = interval::readable(interval::nanos(pending.sent, now));
                 let said = format!("{} {:?}", last.code, last.result);
                 let text = format!("{component} did not end within {waited}; it said {said} last");
                 (AckCode::Timeout, text)
@@ -474,8 +473,8 @@ impl Caller {
 }
 
 impl Pending {
-    /// Whether it was sent to another instance. What was sent when none was seen may have reached
-    /// this one.
+    /// Whether it was sent to another instance. A command that was sent when none was seen may have
+    /// reached this one.
     fn is_of_another(&self, instance: u64) -> bool {
         self.instance.is_some_and(|of| of != instance)
     }
@@ -488,8 +487,8 @@ impl Pending {
 /// SAL's largest `private_seqNum`; the next is 1.
 const MAX_SEQ_NUM: i32 = i32::MAX;
 
-/// The fraction of the golden ratio: multiples of it are far from each other.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The fractional part of the golden ratio: its multiples are far apart.
+const GOLDEN_RATIO_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes bits, one to one (the finalizer of SplitMix64).
 fn mix(bits: u64) -> u64 {

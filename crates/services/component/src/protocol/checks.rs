@@ -1,11 +1,11 @@
-//! Whether a command's values are what its interface allows.
+//! Validation of a command's values against its interface.
 //!
-//! The interface gives array lengths, the ranges of SAL's integer types and enumerations; the
-//! component may add limits of its own. The same rules are there as data ([`Checks::rules`]), for a
-//! shell that holds its values otherwise than as [`Value`].
+//! The interface defines array lengths, the ranges of SAL's integer types, and enumerations; the
+//! component may add limits. The rules are also available as data ([`Checks::rules`]), for engines
+//! that do not store values as [`Value`].
 //!
 //! Labels that are all powers of two, at least three of them and 4 among them, are flags: any of
-//! them may be or-ed, and none (0) is allowed. Of other enumerations only the labelled values are.
+//! them may be combined, and 0 is allowed. Other enumerations allow only the labelled values.
 
 use std::fmt;
 
@@ -16,31 +16,31 @@ use thiserror::Error;
 /// The most labels that an error's text lists.
 const MAX_LISTED: usize = 20;
 
-/// The fewest labels that make an enumeration one of flags.
-const FEWEST_FLAGS: usize = 3;
+/// The fewest labels of an enumeration of flags.
+const MIN_FLAGS: usize = 3;
 
 /// A value that a command's interface does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{field} is {value}; it must be {allowed}")]
 pub struct CheckError {
-    /// The field; of an array with the element's place, for example `forces[3]`.
+    /// The field; for arrays with the element's index, for example `forces[3]`.
     pub field: String,
     /// Its value.
     pub value: String,
-    /// What is allowed.
+    /// The allowed values.
     pub allowed: String,
 }
 
-/// A limit that cannot be set.
+/// An invalid limit.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum LimitError {
     /// There is no such field.
     #[error("there is no field {0:?}; the fields are: {1}")]
     Unknown(String, String),
-    /// The field is no number.
+    /// The field is not a number.
     #[error("the field {0} is no number and can have no limits")]
     NoNumber(String),
-    /// Nothing would be allowed.
+    /// The limits exclude every value.
     #[error("the limits of {0} leave nothing: the smallest is {1}, the largest {2}")]
     Empty(String, f64, f64),
 }
@@ -48,14 +48,14 @@ pub enum LimitError {
 /// Whether NaN is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Nan {
-    /// It is, whatever the limits: in SAL it often stands for "keep".
+    /// Allowed, whatever the limits: in SAL it often stands for "keep".
     #[default]
     Allowed,
-    /// It is not.
+    /// Not allowed.
     Refused,
 }
 
-/// Limits of a number that a component sets beyond its interface, in the field's unit.
+/// Limits of a number, set by a component beyond its interface, in the field's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// The smallest value.
@@ -66,23 +66,23 @@ pub struct Limits {
     pub nan: Nan,
 }
 
-/// What a field's values are, as far as rules go.
+/// The kind of a field's values, for the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldKind {
     /// Integers.
     Integer,
     /// Floating point numbers.
     Real,
-    /// Anything else.
+    /// Other values.
     Other,
 }
 
 /// An enumeration of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
-    /// Labels and their values.
+    /// The labels and their values.
     pub labels: Vec<(String, i64)>,
-    /// Whether they are flags, so that they may be or-ed.
+    /// Whether the values are flags that may be combined.
     pub flags: bool,
 }
 
@@ -91,19 +91,19 @@ pub struct Labels {
 pub struct FieldRule {
     /// The field's name.
     pub name: String,
-    /// Its place among the record's fields.
+    /// Its position among the record's fields.
     pub position: usize,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: FieldKind,
-    /// The number of elements that its array has.
+    /// The number of elements of its array.
     pub length: Option<usize>,
     /// The smallest and the largest integer of its type.
     pub range: Option<(i64, i64)>,
-    /// The values it may have.
+    /// The allowed values.
     pub enumeration: Option<Labels>,
     /// The component's own limits.
     pub limits: Option<Limits>,
-    /// Whether the range is narrower than what its encoding can carry.
+    /// Whether the range is narrower than its encoding.
     narrow: bool,
 }
 
@@ -124,7 +124,7 @@ impl Checks {
     /// Sets the component's own limits of a field.
     ///
     /// # Errors
-    /// [`LimitError`] where there is no such number, or nothing would be allowed.
+    /// [`LimitError`] if there is no such number, or the limits exclude every value.
     pub fn limit(&mut self, field: &str, limits: Limits) -> Result<(), LimitError> {
         let (min, max) = (limits.min.unwrap_or(f64::MIN), limits.max.unwrap_or(f64::MAX));
         if min.is_nan() || max.is_nan() || min > max {
@@ -150,7 +150,7 @@ impl Checks {
     /// Checks a decoded record.
     ///
     /// # Errors
-    /// [`CheckError`] for the first value that is not allowed.
+    /// [`CheckError`] for the first invalid value.
     pub fn check(&self, record: &Value) -> Result<(), CheckError> {
         let Value::Record(values) = record else {
             return Err(wrong("the sample", record.word().to_owned(), "a record".to_owned()));
@@ -188,7 +188,7 @@ impl FieldRule {
     /// Checks a value of the field.
     ///
     /// # Errors
-    /// [`CheckError`] where it is not allowed.
+    /// [`CheckError`] if it is not allowed.
     pub fn check(&self, value: &Value) -> Result<(), CheckError> {
         let value = value.bare();
         if let (Some(length), Some(elements)) = (self.length, elements(value))
@@ -203,7 +203,7 @@ impl FieldRule {
         self.check_numbers(value)
     }
 
-    /// Whether any number will do.
+    /// Whether any number is allowed.
     fn is_open(&self) -> bool {
         !self.narrow && self.enumeration.is_none() && self.limits.is_none()
     }
@@ -226,10 +226,10 @@ impl FieldRule {
         }
     }
 
-    /// Checks an integer: the field's, or an element of its array at a place.
+    /// Checks an integer: the field's, or an element of its array at an index.
     ///
     /// # Errors
-    /// [`CheckError`] where it is not allowed.
+    /// [`CheckError`] if it is not allowed.
     pub fn check_integer(&self, at: Option<usize>, number: i64) -> Result<(), CheckError> {
         let refused = |allowed| Err(wrong(&self.place(at), number.to_string(), allowed));
         if let Some((min, max)) = self.range.filter(|(min, max)| number < *min || number > *max) {
@@ -244,10 +244,10 @@ impl FieldRule {
         }
     }
 
-    /// Checks a floating point number: the field's, or an element of its array at a place.
+    /// Checks a floating point number: the field's, or an element of its array at an index.
     ///
     /// # Errors
-    /// [`CheckError`] where it is not allowed.
+    /// [`CheckError`] if it is not allowed.
     pub fn check_real(&self, at: Option<usize>, number: f64) -> Result<(), CheckError> {
         match self.limits.filter(|limits| !limits.allow(number)) {
             Some(limits) => Err(wrong(&self.place(at), number.to_string(), limits.to_string())),
@@ -306,12 +306,12 @@ fn are_flags(labels: &[(String, i64)]) -> bool {
     let mut values: Vec<i64> = labels.iter().map(|label| label.1).filter(|v| *v != 0).collect();
     values.sort_unstable();
     values.dedup();
-    values.len() >= FEWEST_FLAGS
+    values.len() >= MIN_FLAGS
         && values.contains(&4)
         && values.iter().all(|value| value.count_ones() == 1 && *value > 0)
 }
 
-/// The integers of a type, and whether its encoding can carry others.
+/// The range of an integer type, and whether its encoding can carry others.
 fn range(schema: &Schema, id: NodeId, sal: Option<&str>) -> (Option<(i64, i64)>, bool) {
     match (&schema.node(id).kind, sal) {
         (Type::Int, Some("byte")) => (Some((i8::MIN.into(), i8::MAX.into())), true),

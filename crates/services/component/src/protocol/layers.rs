@@ -1,4 +1,4 @@
-//! Layers of configuration, each over the one before: `_init`, the site's, the override.
+//! Layers of configuration, each overriding the previous one: `_init`, the site's, the override.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -6,37 +6,37 @@ use thiserror::Error;
 /// The deepest nesting of a configuration, so that recursion over it is safe.
 pub const MAX_DEPTH: usize = 64;
 
-/// The key of a layer that is about the file and not the component.
+/// The key of a layer that describes the file rather than the component.
 const METADATA: &str = "metadata";
 
-/// Why layers do not fit each other.
+/// Why layers contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayerError {
-    /// A layer has a value of another type than those before.
+    /// A layer has a value of another type than the layers before.
     #[error("{layer}: {path} is {found}, and was {expected} before; give it the same type")]
     Type {
         /// The layer.
         layer: String,
-        /// The keys down to the value, with dots between.
+        /// The keys of the value, separated by dots.
         path: String,
-        /// What it is, with an article.
+        /// Its type, with an article.
         found: &'static str,
-        /// What it was before.
+        /// The previous type.
         expected: &'static str,
     },
-    /// A layer is nested too deep.
+    /// A layer is nested too deeply.
     #[error("{layer}: {path} is nested deeper than {MAX_DEPTH} levels; make it flatter")]
     Depth {
         /// The layer.
         layer: String,
-        /// The keys down to the value, with dots between.
+        /// The keys of the value, separated by dots.
         path: String,
     },
 }
 
-/// Merges layers, each with its name, in their order. Maps are merged key by key, anything else is
-/// replaced by a value of the same type; null may be replaced by anything. The key `metadata` of a
-/// layer is dropped.
+/// Merges named layers in their order. Maps are merged key by key. Any other value is replaced by
+/// one of the same type; null may be replaced by anything. The key `metadata` of a layer is
+/// removed.
 ///
 /// # Errors
 /// [`LayerError`] names the layer and the path of a value whose type changes.

@@ -1,31 +1,31 @@
-//! A component's lock: one caller has it for a while.
+//! A component's lock: exclusive use by one caller for a limited time.
 
 use helio_core::Tai;
 
-use super::span;
+use super::interval;
 
-/// The longest time for which a lock is given, in seconds; who needs more renews it.
+/// The longest duration of a lock, in seconds; renew it for more.
 pub const MAX_LOCK_S: f64 = 3_600.0;
 
-/// A component that takes commands of one caller only.
+/// The lock of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
-    /// Who has it.
+    /// The holder.
     pub holder: String,
-    /// When it ends.
+    /// The end of the lock.
     pub until: Tai,
 }
 
 impl Lock {
-    /// A lock from now on for a number of seconds; `None` where that is no number from 0 (not
-    /// included) to [`MAX_LOCK_S`].
+    /// A lock from now for a number of seconds; `None` unless it is above 0 and at most
+    /// [`MAX_LOCK_S`].
     pub(super) fn new(now: Tai, holder: &str, seconds: f64) -> Option<Self> {
-        let until = span::after_seconds(now, seconds);
+        let until = interval::after_seconds(now, seconds);
         let legal = seconds > 0.0 && seconds <= MAX_LOCK_S;
         legal.then(|| Self { holder: holder.to_owned(), until })
     }
 
-    /// Whether it keeps a caller out.
+    /// Whether it excludes a caller.
     pub(super) fn excludes(&self, now: Tai, caller: &str) -> bool {
         now < self.until && self.holder != caller
     }

@@ -1,38 +1,38 @@
-//! What a caller asks of a component, as it was received.
+//! A received request of a caller.
 
 use helio_core::{Tai, TraceId};
 
-/// What is asked.
+/// The requested action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Action {
     /// Run the command.
     Run,
-    /// Say whether the command would be run, and do not run it.
+    /// Report whether the command would run, without running it.
     Validate,
-    /// Cancel a command that waits or runs.
+    /// Cancel a queued or running command.
     Cancel {
         /// Its `private_seqNum`.
         target: i32,
     },
-    /// Take no commands but this caller's, for a while.
+    /// Refuse the commands of other callers for a limited time.
     Lock {
-        /// How long, in seconds.
+        /// The duration, in seconds.
         seconds: f64,
     },
-    /// Take commands of all callers again.
+    /// Accept commands of all callers again.
     Unlock,
 }
 
-/// A sample of a command's topic, or of the topic `control`, without the values of the command.
+/// A sample of a command topic or of `control`, without the command's values.
 ///
-/// The values stay with the shell, which checks them before and tells
-/// what is wrong in `refusal`: that comes to its turn in the order of the rules.
+/// The values stay with the engine. It checks them first and reports errors in `refusal`, which
+/// takes effect at its place in the order of the rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// What is asked.
+    /// The action.
     pub action: Action,
-    /// The command's short name, for example `trackTarget`. To cancel, the target's, or empty; to
-    /// lock and unlock, empty.
+    /// The command's short name, for example `trackTarget`. For a cancellation the target's, or
+    /// empty; for lock and unlock, empty.
     pub command: String,
     /// `private_seqNum`.
     pub seq_num: i32,
@@ -40,26 +40,26 @@ pub struct Request {
     pub identity: String,
     /// `private_origin`: the process.
     pub origin: i32,
-    /// Who asks, where the headers say so; otherwise it is `identity`.
+    /// The caller, if the headers name one; otherwise it is `identity`.
     pub caller: Option<String>,
-    /// The incarnation of the instance that it is for, where the caller saw one.
+    /// The incarnation of the instance that it is for, if the caller saw one.
     pub instance: Option<u64>,
-    /// When it is not to be run any more.
+    /// The time after which it must not run.
     pub expiry: Option<Tai>,
-    /// A name for what is asked, so that it is done once however often it is sent.
+    /// The idempotency key: a command that is sent several times with one key runs once.
     pub key: Option<String>,
-    /// The call's identity, which its acknowledgements carry too.
+    /// The call's trace id, which its acknowledgements carry too.
     pub trace: Option<TraceId>,
-    /// For what time a stream's command is, where the command is a stream's.
+    /// The time that a stream command is for.
     pub time: Option<Tai>,
-    /// What is wrong with its headers or values, naming the field.
+    /// The first error in its headers or values, naming the field.
     pub refusal: Option<String>,
     /// The public fields as JSON text, for the audit; may be empty.
     pub arguments: String,
 }
 
 impl Request {
-    /// Who asks: what authorization, locks and keys go by.
+    /// The caller, for authorization, locks and keys.
     #[must_use]
     pub fn who(&self) -> &str {
         self.caller.as_deref().unwrap_or(&self.identity)

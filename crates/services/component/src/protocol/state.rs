@@ -3,19 +3,19 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What a component is able to do, with SAL's numbers.
+/// The summary state of a component, with SAL's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(i32)]
 pub enum SummaryState {
-    /// Configured, and takes no commands of its own.
+    /// Configured; it refuses its own commands.
     Disabled = 1,
-    /// At work.
+    /// Operating.
     Enabled = 2,
-    /// Something went wrong that needs a person.
+    /// A failure that needs a person.
     Fault = 3,
-    /// Not there, or under another's control.
+    /// Not running, or controlled by another system.
     Offline = 4,
-    /// There, and not yet configured.
+    /// Running, and not yet configured.
     Standby = 5,
 }
 
@@ -30,7 +30,7 @@ impl SummaryState {
         Self::ALL.into_iter().find(|state| state.number() == number)
     }
 
-    /// The state of that name, in capitals or not.
+    /// The state of a name, ignoring case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name().eq_ignore_ascii_case(name))
@@ -64,21 +64,21 @@ impl fmt::Display for SummaryState {
 /// A command that changes the summary state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StateCommand {
-    /// Configures.
+    /// Configures the component.
     Start,
-    /// Goes to work.
+    /// Begins operation.
     Enable,
-    /// Rests.
+    /// Ends operation.
     Disable,
-    /// Forgets its configuration; leaves a fault behind.
+    /// Discards the configuration; leaves FAULT.
     Standby,
-    /// Goes away.
+    /// Ends the component.
     ExitControl,
-    /// Comes back from another's control.
+    /// Takes control back from another system.
     EnterControl,
 }
 
-/// Each command with its name, whence it may be sent, and whither it leads.
+/// Each command with its name, the states that allow it, and the state that it leads to.
 const COMMANDS: [(StateCommand, &str, &[SummaryState], SummaryState); 6] = [
     (StateCommand::Start, "start", &[SummaryState::Standby], SummaryState::Disabled),
     (StateCommand::Enable, "enable", &[SummaryState::Disabled], SummaryState::Enabled),
@@ -94,7 +94,7 @@ const COMMANDS: [(StateCommand, &str, &[SummaryState], SummaryState); 6] = [
 ];
 
 impl StateCommand {
-    /// All of them.
+    /// All commands.
     pub const ALL: [Self; 6] = [
         Self::Start,
         Self::Enable,
@@ -116,7 +116,7 @@ impl StateCommand {
         COMMANDS[self as usize].1
     }
 
-    /// The states in which it is allowed.
+    /// The states that allow it.
     #[must_use]
     pub const fn from(self) -> &'static [SummaryState] {
         COMMANDS[self as usize].2
@@ -128,7 +128,7 @@ impl StateCommand {
         COMMANDS[self as usize].3
     }
 
-    /// The change it makes in a state; `None` where it is not allowed there.
+    /// The transition from a state; `None` if the state does not allow it.
     #[must_use]
     pub fn transition(self, from: SummaryState) -> Option<Transition> {
         let transition = Transition { command: self, from, to: self.to() };
@@ -142,7 +142,7 @@ impl fmt::Display for StateCommand {
     }
 }
 
-/// A change of the summary state by a command.
+/// A state change by a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transition {
     /// The command.
@@ -153,8 +153,8 @@ pub struct Transition {
     pub to: SummaryState,
 }
 
-/// The fewest commands that lead from one state to another; `None` where none do (nothing commands
-/// a component into [`SummaryState::Fault`]).
+/// The shortest sequence of commands from one state to another; `None` if there is none (no command
+/// leads to [`SummaryState::Fault`]).
 #[must_use]
 pub fn path(from: SummaryState, to: SummaryState) -> Option<Vec<StateCommand>> {
     let mut seen = vec![from];

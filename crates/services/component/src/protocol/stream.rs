@@ -1,40 +1,40 @@
-//! What becomes of the commands of a stream, such as a mount's targets.
+//! Statistics of stream commands, such as a mount's targets.
 
 use std::time::Duration;
 
 use helio_core::Tai;
 
-use super::span;
+use super::interval;
 
-/// Counters of a stream of commands, each of which is for a time.
+/// Counters of a stream command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamStats {
-    /// Commands that came, late ones included.
+    /// Received commands, including late ones.
     pub received: u64,
-    /// Commands that came, or were taken, too late for their time, and were not run.
+    /// Commands that were received or started too late for their time, and did not run.
     pub late: u64,
-    /// Commands that never came, as the bus tells from the callers' numbering.
+    /// Commands that did not arrive, according to the bus.
     pub lost: u64,
-    /// Commands in a row, up to now, that were late or lost.
+    /// The current number of consecutive late or lost commands.
     pub missing: u64,
-    /// The most commands in a row that were late or lost.
+    /// The largest number of consecutive late or lost commands.
     pub most_missing: u64,
 }
 
 impl StreamStats {
-    /// Counts commands that never came.
+    /// Counts lost commands.
     pub(super) fn lose(&mut self, commands: u64) {
         self.lost = self.lost.saturating_add(commands);
         self.miss(commands);
     }
 
-    /// Counts a command that is too late.
+    /// Counts a late command.
     pub(super) fn late(&mut self) {
         self.late += 1;
         self.miss(1);
     }
 
-    /// Notes a command that is in time.
+    /// Counts a command in time.
     pub(super) fn in_time(&mut self) {
         self.missing = 0;
     }
@@ -45,10 +45,10 @@ impl StreamStats {
     }
 }
 
-/// At most one warning of a kind a second.
+/// The shortest interval between warnings of a kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is to be warned of, counted so that it takes no more than a line a second.
+/// Rate limit of warnings: counts events, so that one line a second reports them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throttle {
     last: Option<Tai>,
@@ -56,15 +56,15 @@ pub(super) struct Throttle {
 }
 
 impl Throttle {
-    /// Counts one; the number to tell now, if it is time.
+    /// Counts an event; returns the number to report, if a warning is due.
     pub(super) fn note(&mut self, now: Tai) -> Option<u64> {
         self.untold += 1;
         self.tick(now)
     }
 
-    /// The number that is still to be told, if it is time.
+    /// The number of unreported events, if a warning is due.
     pub(super) fn tick(&mut self, now: Tai) -> Option<u64> {
-        let is_time = self.last.is_none_or(|last| span::after(last, WARNING_INTERVAL) <= now);
+        let is_time = self.last.is_none_or(|last| interval::after(last, WARNING_INTERVAL) <= now);
         if !is_time || self.untold == 0 {
             return None;
         }
@@ -72,9 +72,9 @@ impl Throttle {
         Some(std::mem::take(&mut self.untold))
     }
 
-    /// When there is something to tell.
+    /// When a warning is due.
     pub(super) fn due(&self) -> Option<Tai> {
-        self.last.filter(|_| self.untold > 0).map(|last| span::after(last, WARNING_INTERVAL))
+        self.last.filter(|_| self.untold > 0).map(|last| interval::after(last, WARNING_INTERVAL))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One command: put together, sent, followed to its end.
+//! One command call: building, sending, waiting for its end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,26 +9,26 @@ use helio_core::sal::TopicKind;
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use super::dialogue::{Dialogue, Told};
+use super::command_client::{CallEvent, CommandClient};
 use crate::fields::{FieldError, Fields};
 use crate::interface::InterfaceError;
 use crate::protocol::caller::{self, Cause};
 use crate::protocol::{AckCode, Acknowledgement, Action, CallNumber, SummaryState};
 use crate::topic::TopicReadError;
 
-/// How a command ended that was not completed.
+/// How a command ended that did not complete.
 #[derive(Debug, Clone, Error)]
 pub enum CommandError {
-    /// It ended otherwise than by being completed.
+    /// It ended with an acknowledgement other than complete.
     #[error("{command} of {component}: {} ({})", ack.result, ack.code)]
     Ended {
         /// The component, with its index.
         component: String,
         /// The command.
         command: String,
-        /// How it ended.
+        /// The final acknowledgement.
         ack: Box<Acknowledgement>,
-        /// Who says so.
+        /// The source of the acknowledgement.
         cause: Cause,
     },
     /// A value does not fit its field; nothing was sent.
@@ -48,15 +48,15 @@ pub enum CommandError {
     NoPath {
         /// The component, with its index.
         component: String,
-        /// The state that it is in, where that is known.
+        /// Its current state, if known.
         from: Option<SummaryState>,
-        /// The state that was asked for.
+        /// The requested state.
         to: SummaryState,
     },
 }
 
 impl CommandError {
-    /// What the component, or the caller's side, acknowledged.
+    /// The acknowledgement, from the component or from the caller's side.
     #[must_use]
     pub fn ack(&self) -> Option<&Acknowledgement> {
         match self {
@@ -71,7 +71,7 @@ impl CommandError {
         self.ack().map(|ack| ack.code)
     }
 
-    /// Who says that it ended so.
+    /// The source of the acknowledgement.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
         match self {
@@ -81,11 +81,11 @@ impl CommandError {
     }
 }
 
-/// A command that is being put together. What is wrong with it is told when it is waited for.
+/// A command that is being built. Waiting for it returns the errors of its values.
 #[must_use = "nothing is sent before `send`"]
 #[derive(Debug)]
 pub struct CallBuilder {
-    dialogue: Arc<Dialogue>,
+    client: Arc<CommandClient>,
     fields: Option<Fields>,
     call: caller::Call,
     caller: Option<String>,
@@ -93,19 +93,19 @@ pub struct CallBuilder {
 }
 
 impl CallBuilder {
-    pub(super) fn new(dialogue: &Arc<Dialogue>, command: &str) -> Self {
+    pub(super) fn new(client: &Arc<CommandClient>, command: &str) -> Self {
         let (mut fields, mut wrong) = (None, None);
         if !command.is_empty() {
-            match dialogue.interface.shape(TopicKind::Command, command) {
+            match client.interface.shape(TopicKind::Command, command) {
                 Ok(shape) => fields = Some(Fields::new(&shape)),
                 Err(error) => wrong = Some(error.into()),
             }
         }
-        if let Err(error) = dialogue.interface.check_index(dialogue.index) {
+        if let Err(error) = client.interface.check_index(client.index) {
             wrong = wrong.or(Some(error.into()));
         }
         let (call, caller) = (caller::Call::new(command), None);
-        Self { dialogue: Arc::clone(dialogue), fields, call, caller, wrong }
+        Self { client: Arc::clone(client), fields, call, caller, wrong }
     }
 
     fn with(mut self, set: impl FnOnce(&mut Fields) -> Result<(), FieldError>) -> Self {
@@ -117,50 +117,51 @@ impl CallBuilder {
         self
     }
 
-    /// Sets a field, as [`Fields::set`] does.
+    /// Sets a field, like [`Fields::set`].
     pub fn set(self, name: &str, value: impl Into<Value>) -> Self {
         self.with(|fields| fields.set(name, value).map(drop))
     }
 
-    /// Sets a field from JSON, as [`Fields::set_json`] does.
+    /// Sets a field from JSON, like [`Fields::set_json`].
     pub fn set_json(self, name: &str, json: &Json) -> Self {
         self.with(|fields| fields.set_json(name, json).map(drop))
     }
 
-    /// How long to wait for the end, or for an acknowledgement that says how long it takes; 10 s
-    /// where nothing is said.
+    /// How long to wait for the end, or for an acknowledgement that announces a longer time; the
+    /// default is 10 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.call.timeout = timeout;
         self
     }
 
-    /// When the component is not to begin it any more.
+    /// The time after which the component must not start it.
     pub fn expiry(mut self, expiry: Tai) -> Self {
         self.call.expiry = Some(expiry);
         self
     }
 
-    /// The same, from now on.
+    /// The expiry, relative to now.
     pub fn expires_in(self, time: Duration) -> Self {
         let nanos = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let now = self.dialogue.bus.clock().now().nanos();
+        let now = self.client.bus.clock().now().nanos();
         self.expiry(Tai::from_nanos(now.saturating_add(nanos)))
     }
 
-    /// A name for what is asked: sent again under it, it is not run again. 1 to 128 bytes.
+    /// The idempotency key: a command that is sent again with the same key does not run again. 1 to
+    /// 128 bytes.
     pub fn key(mut self, key: &str) -> Self {
         self.call.key = Some(key.to_owned());
         self
     }
 
-    /// Who commands, for authorization and audit, if not who the remote says.
+    /// The caller for authorization and audit, if it is not the remote's.
     pub fn caller(mut self, caller: &str) -> Self {
         self.caller = Some(caller.to_owned());
         self
     }
 
-    /// For what time it is, where it is one of a stream: sent less than 50 ms before, it is counted
-    /// and told.
+    /// The time that a stream command is for. A command that is sent less than 50 ms before it is
+    /// counted and reported.
     pub fn time(mut self, time: Tai) -> Self {
         self.call.time = Some(time);
         self
@@ -171,15 +172,15 @@ impl CallBuilder {
         self.act(Action::Run)
     }
 
-    /// Asks whether it would be run, and waits for the answer.
+    /// Queries whether the command would run, and waits for the answer.
     ///
     /// # Errors
-    /// [`CommandError`] says why it would not.
+    /// [`CommandError`] with the reason why it would not.
     pub fn validate(self) -> Result<Acknowledgement, CommandError> {
         self.send_validate().wait()
     }
 
-    /// Asks whether it would be run.
+    /// Queries whether the command would run.
     pub fn send_validate(self) -> Call {
         self.act(Action::Validate)
     }
@@ -188,23 +189,23 @@ impl CallBuilder {
         self.call.action = action;
         let command = self.call.command.clone();
         if matches!(action, Action::Run | Action::Validate) {
-            // The component looks too; here it costs no message, and tells who made the mistake.
+            // The component checks too; here the check costs no message and names the mistake.
             let checked = self.fields.as_ref().map_or(Ok(()), Fields::check);
             self.wrong = self.wrong.or(checked.err().map(Into::into));
         }
         let number = match self.wrong {
             Some(wrong) => Err(wrong),
-            None => Ok(self.dialogue.send(self.call, self.caller, self.fields)),
+            None => Ok(self.client.send(self.call, self.caller, self.fields)),
         };
-        Call { dialogue: self.dialogue, command, action, number }
+        Call { client: self.client, command, action, number }
     }
 }
 
-/// A command that was sent. Dropped, nobody waits for it any more; it runs all the same.
+/// A command that was sent. Dropping it abandons the call; the command runs nevertheless.
 #[must_use = "without it nobody knows what became of the command"]
 #[derive(Debug)]
 pub struct Call {
-    dialogue: Arc<Dialogue>,
+    client: Arc<CommandClient>,
     command: String,
     action: Action,
     number: Result<CallNumber, CommandError>,
@@ -214,24 +215,22 @@ impl Call {
     /// The `private_seqNum` of the command; `None` once it has ended.
     #[must_use]
     pub fn seq_num(&self) -> Option<i32> {
-        self.number.as_ref().ok().and_then(|number| self.dialogue.seq_num(*number))
+        self.number.as_ref().ok().and_then(|number| self.client.seq_num(*number))
     }
 
-    /// Waits for what the component says next: progress, and in the end the acknowledgement that
-    /// it is completed. `None` after the end.
+    /// Waits for the next acknowledgement: progress, and finally completion. `None` after the end.
     ///
     /// # Errors
-    /// [`CommandError`] where it ended otherwise.
+    /// [`CommandError`] if it did not complete.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not tell how it ended")]
     pub fn next(&mut self) -> Result<Option<Acknowledgement>, CommandError> {
         self.told(None)
     }
 
-    /// As [`next`](Self::next), but waits no longer than `wait`: `None` where nothing was said by
-    /// then, too.
+    /// Like [`next`](Self::next), for at most `wait`; `None` also if nothing arrived by then.
     ///
     /// # Errors
-    /// [`CommandError`] where it ended otherwise.
+    /// [`CommandError`] if it did not complete.
     pub fn next_timeout(
         &mut self,
         wait: Duration,
@@ -241,20 +240,20 @@ impl Call {
 
     fn told(&self, until: Option<Instant>) -> Result<Option<Acknowledgement>, CommandError> {
         let number = self.number.clone()?;
-        match self.dialogue.next(number, until) {
-            None | Some(Told::Nothing) => Ok(None),
-            Some(Told::Progress(ack)) => Ok(Some(ack)),
-            Some(Told::Done(ack, Cause::Acknowledged)) if ack.code == AckCode::Complete => {
+        match self.client.next(number, until) {
+            None | Some(CallEvent::TimedOut) => Ok(None),
+            Some(CallEvent::Progress(ack)) => Ok(Some(ack)),
+            Some(CallEvent::Done(ack, Cause::Acknowledged)) if ack.code == AckCode::Complete => {
                 Ok(Some(ack))
             }
-            Some(Told::Done(ack, cause)) => Err(self.ended(ack, cause)),
+            Some(CallEvent::Done(ack, cause)) => Err(self.ended(ack, cause)),
         }
     }
 
     /// Waits for the end.
     ///
     /// # Errors
-    /// [`CommandError`] where it was not completed.
+    /// [`CommandError`] if it did not complete.
     pub fn wait(mut self) -> Result<Acknowledgement, CommandError> {
         loop {
             match self.next()? {
@@ -268,31 +267,31 @@ impl Call {
         }
     }
 
-    /// Has the component cancel it, and waits until it says that it does. How the command itself
-    /// ends is told as ever.
+    /// Cancels the command and waits for the component's answer. The end of the command itself is
+    /// reported as usual.
     ///
     /// # Errors
-    /// [`CommandError`]: it is not running, or the caller may not.
+    /// [`CommandError`]: it is not running, or the caller is not permitted.
     pub fn cancel(&self) -> Result<Acknowledgement, CommandError> {
         self.send_cancel()?.wait()
     }
 
-    /// Asks the component to cancel it: a call of its own, whose end says whether it does.
+    /// Requests the cancellation as a call of its own, whose end is the component's answer.
     ///
     /// # Errors
     /// [`CommandError`]: it is not running.
     pub fn send_cancel(&self) -> Result<Call, CommandError> {
-        let target = self.number.clone().map(|number| self.dialogue.seq_num(number))?;
+        let target = self.number.clone().map(|number| self.client.seq_num(number))?;
         let Some(target) = target else {
             let ack = Acknowledgement::new(AckCode::Failed, "not running: it has ended");
             return Err(self.ended(ack, Cause::NotSent));
         };
-        let asked = CallBuilder::new(&self.dialogue, &self.command);
+        let asked = CallBuilder::new(&self.client, &self.command);
         Ok(asked.act(Action::Cancel { target }))
     }
 
     fn ended(&self, ack: Acknowledgement, cause: Cause) -> CommandError {
-        let component = self.dialogue.interface.identity(self.dialogue.index);
+        let component = self.client.interface.identity(self.client.index);
         let command = match self.action {
             Action::Run => self.command.clone(),
             Action::Validate => format!("validate {}", self.command),
@@ -307,7 +306,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if let Ok(number) = &self.number {
-            self.dialogue.abandon(*number);
+            self.client.abandon(*number);
         }
     }
 }

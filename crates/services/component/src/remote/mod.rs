@@ -1,17 +1,17 @@
-//! A component as its callers see it: its topics to read, and its commands to send.
+//! A client's handle to a component: its topics for reading, and its commands for sending.
 //!
-//! Constraints. Nothing is opened before it is used. No thread is started: whoever waits for a call
-//! reads the acknowledgements itself, which costs one wake-up, and of several who wait one reads
-//! for all. Calls, and what is yet to be told of them, are bounded by
-//! [`MAX_PENDING`](crate::protocol::caller::MAX_PENDING).
+//! Constraints. Topics are opened on first use. There is no thread: a caller that waits reads the
+//! acknowledgements itself, which costs one wake-up; of several, one reads for all. Calls and their
+//! unread events are bounded by [`MAX_PENDING`](crate::protocol::caller::MAX_PENDING).
 //!
-//! Operation. Before a command is sent the lease is looked at: where nobody is there the call ends
-//! at once, and nothing is published. While one waits it is looked at every [`LOOK_EVERY`], and a
-//! call whose component went away ends after a last look for its acknowledgement. A component
-//! without a lease is not ours; it is sent to as long as its heartbeats do not say otherwise.
+//! Operation. Before a command is sent, the lease is checked. If no instance is live, the call ends
+//! at once and nothing is published. While a caller waits, the lease is polled every
+//! [`PRESENCE_POLL_INTERVAL`]. If the component goes away, its acknowledgements are read once more,
+//! and then the call ends. A component without a lease is foreign; commands are sent to it unless
+//! its heartbeats show that it is gone.
 
 mod call;
-mod dialogue;
+mod command_client;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,32 +19,32 @@ use std::time::{Duration, Instant};
 use helio_bus::Bus;
 use helio_core::sal::TopicKind;
 
-use crate::host;
 use crate::interface::{Interface, InterfaceError};
+use crate::process_identity;
 use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, Presence};
 use crate::protocol::{AckCode, Acknowledgement, Action, StateCommand, SummaryState, path};
 use crate::read::{ReadTopic, Reading};
 use crate::topic::TopicReadError;
 
 pub use call::{Call, CallBuilder, CommandError};
-pub use dialogue::LOOK_EVERY;
+pub use command_client::PRESENCE_POLL_INTERVAL;
 
-use dialogue::Dialogue;
+use command_client::CommandClient;
 
-/// How long a command that changes the state may take until it says otherwise: a configuration is
-/// read, hardware is connected.
+/// The timeout of commands that change the state, until the component acknowledges a longer one:
+/// they read configurations and connect hardware.
 pub const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long an instance that is there may take to tell its first state: it does so as soon as it
-/// has its lease.
-const STATE_WAIT: Duration = Duration::from_secs(10);
+/// How long a live instance may take to publish its first state, which it does as soon as it has
+/// its lease.
+const STATE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who calls, where it is another than user@host.
+/// The identity of a caller, if it is not user@host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// `private_identity` of commands: a component's `Name` or `Name:index`.
     pub identity: Option<String>,
-    /// Who commands, for authorization and audit, where that is another than the identity.
+    /// The caller for authorization and audit, if it is not the identity.
     pub caller: Option<String>,
 }
 
@@ -67,12 +67,12 @@ pub struct RemoteOptions {
 /// ```
 #[derive(Clone)]
 pub struct Remote {
-    dialogue: Arc<Dialogue>,
+    client: Arc<CommandClient>,
 }
 
 impl Remote {
-    /// A component's instance; `index` is 0 where it is not indexed, or to read what all of its
-    /// instances publish: commands then have nobody to go to. Nothing is opened yet.
+    /// A handle to an instance of a component. `index` is 0 if the component is not indexed, or to
+    /// read the topics of all instances; commands then have no target. Nothing is opened yet.
     ///
     /// # Errors
     /// [`InterfaceError::Index`].
@@ -80,7 +80,7 @@ impl Remote {
         Self::with_options(bus, interface, index, RemoteOptions::default())
     }
 
-    /// The same, called by somebody else than user@host.
+    /// Like [`open`](Self::open), with another identity than user@host.
     ///
     /// # Errors
     /// [`InterfaceError::Index`].
@@ -95,29 +95,30 @@ impl Remote {
         }
         let options = CallerOptions {
             component: interface.identity(index),
-            identity: options.identity.unwrap_or_else(host::user_at_host),
-            origin: host::origin(),
+            identity: options.identity.unwrap_or_else(process_identity::user_at_host),
+            origin: process_identity::origin(),
             caller: options.caller,
-            seed: (u128::from(host::random()) << 64) | u128::from(host::random()),
+            seed: (u128::from(process_identity::random()) << 64)
+                | u128::from(process_identity::random()),
             stream_lead: DEFAULT_STREAM_LEAD,
         };
-        let dialogue = Dialogue::new(bus, interface, index, options);
-        Ok(Self { dialogue: Arc::new(dialogue) })
+        let client = CommandClient::new(bus, interface, index, options);
+        Ok(Self { client: Arc::new(client) })
     }
 
     /// The component's interface.
     #[must_use]
     pub fn interface(&self) -> &Interface {
-        &self.dialogue.interface
+        &self.client.interface
     }
 
-    /// Its index; 0 where it is not indexed.
+    /// Its index; 0 if it is not indexed.
     #[must_use]
     pub fn index(&self) -> i32 {
-        self.dialogue.index
+        self.client.index
     }
 
-    /// A reader of an event: it begins with the newest value.
+    /// A reader of an event; it begins with the newest value.
     ///
     /// # Errors
     /// [`TopicReadError`].
@@ -125,7 +126,7 @@ impl Remote {
         self.reader(TopicKind::Event, name)
     }
 
-    /// A reader of telemetry: it begins with the newest value.
+    /// A reader of telemetry; it begins with the newest value.
     ///
     /// # Errors
     /// [`TopicReadError`].
@@ -135,41 +136,43 @@ impl Remote {
 
     fn reader(&self, kind: TopicKind, name: &str) -> Result<ReadTopic, TopicReadError> {
         let shape = self.interface().shape(kind, name)?;
-        ReadTopic::open(&self.dialogue.bus, shape, self.index(), &self.dialogue.warnings)
+        ReadTopic::open(&self.client.bus, shape, self.index(), &self.client.warnings)
     }
 
-    /// Whether it is there now.
+    /// Whether an instance is live now.
     ///
     /// # Errors
-    /// [`TopicReadError`] where the lease cannot be looked at.
+    /// [`TopicReadError`] if the lease cannot be read.
     pub fn presence(&self) -> Result<Presence, TopicReadError> {
-        self.dialogue.look(Duration::ZERO)
+        self.client.query_presence(Duration::ZERO)
     }
 
-    /// The summary state that it told last; `None` where it never told any. Where an instance is
-    /// there, it is what that one said: one that has just started is waited for, 10 s at the most,
-    /// and `None` is that it said nothing.
+    /// The last published summary state; `None` if there is none. If an instance is live, it is
+    /// that instance's state. One that has just started is waited for, at most 10 s; `None` then
+    /// means that it published none.
     ///
     /// # Errors
     /// [`TopicReadError`].
     pub fn state(&self) -> Result<Option<SummaryState>, TopicReadError> {
-        self.state_within(STATE_WAIT)
+        self.state_within(STATE_READ_TIMEOUT)
     }
 
     fn state_within(&self, timeout: Duration) -> Result<Option<SummaryState>, TopicReadError> {
         let mut event = self.event("summaryState")?;
         let until = Instant::now() + timeout;
         loop {
-            let presence = self.dialogue.look(until.saturating_duration_since(Instant::now()))?;
+            let presence =
+                self.client.query_presence(until.saturating_duration_since(Instant::now()))?;
             let told = event.newest()?.map(|told| (summary_state(told), told.producer().clone()));
-            // Who is not there has told its last, and of a foreign one nobody knows.
+            // An absent instance publishes nothing more, and a foreign one's incarnation is
+            // unknown.
             let is_there = matches!(presence, Presence::Here { .. });
             let state = match told {
                 Some((state, producer)) if !is_there || event.has_writer(&producer)? => state,
                 None if !is_there => None,
                 _ => match until.checked_duration_since(Instant::now()) {
                     Some(left) => {
-                        event.wait_newer(left.min(LOOK_EVERY))?;
+                        event.wait_newer(left.min(PRESENCE_POLL_INTERVAL))?;
                         continue;
                     }
                     None => None,
@@ -179,20 +182,20 @@ impl Remote {
         }
     }
 
-    /// A command that is being put together.
+    /// Begins a command.
     pub fn command(&self, name: &str) -> CallBuilder {
-        CallBuilder::new(&self.dialogue, name)
+        CallBuilder::new(&self.client, name)
     }
 
-    /// The fewest commands that lead it to a state; none where it is there.
+    /// The shortest sequence of commands that leads to a state; empty if it is reached.
     ///
     /// # Errors
-    /// [`CommandError`] where nobody is there; [`CommandError::NoPath`] where its state is unknown,
+    /// [`CommandError`] if no instance is live; [`CommandError::NoPath`] if its state is unknown,
     /// or no commands lead there.
     pub fn path_to(&self, target: SummaryState) -> Result<Vec<StateCommand>, CommandError> {
         let component = || self.interface().identity(self.index());
-        if self.dialogue.look(STATE_TIMEOUT)? == Presence::Gone {
-            // The state that it told last is not its state any more.
+        if self.client.query_presence(STATE_TIMEOUT)? == Presence::Gone {
+            // The last published state is outdated.
             let text = format!("nobody there: {} is not running", component());
             return Err(CommandError::Ended {
                 component: component(),
@@ -206,8 +209,8 @@ impl Remote {
         from.and_then(|from| path(from, target)).ok_or_else(no_path)
     }
 
-    /// A command that changes the state; `with` is the configuration that `start` takes, empty for
-    /// none. It is given [`STATE_TIMEOUT`].
+    /// A command that changes the state; `with` is the configuration for `start`, empty for none.
+    /// Its timeout is [`STATE_TIMEOUT`].
     pub fn state_command(&self, command: StateCommand, with: &str) -> CallBuilder {
         let call = self.command(command.name()).timeout(STATE_TIMEOUT);
         match command {
@@ -216,11 +219,11 @@ impl Remote {
         }
     }
 
-    /// Leads it to a state by the fewest commands; `with` is the configuration that `start` takes,
-    /// empty for none.
+    /// Brings the component to a state by the shortest sequence of commands; `with` is the
+    /// configuration for `start`, empty for none.
     ///
     /// # Errors
-    /// [`CommandError`] of the command that failed, or as [`path_to`](Self::path_to) has them.
+    /// [`CommandError`] of the command that failed, or as for [`path_to`](Self::path_to).
     pub fn set_state(&self, target: SummaryState, with: &str) -> Result<(), CommandError> {
         for command in self.path_to(target)? {
             self.state_command(command, with).send().wait()?;
@@ -228,7 +231,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Has it take no commands but this caller's, for a time; locked again, the time begins anew.
+    /// Makes the component refuse the commands of other callers for a time; a second lock restarts
+    /// the time.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -237,7 +241,7 @@ impl Remote {
         self.command("").act(Action::Lock { seconds }).wait()
     }
 
-    /// Has it take commands of all callers again.
+    /// Makes the component accept commands of all callers again.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -245,18 +249,18 @@ impl Remote {
         self.command("").act(Action::Unlock).wait()
     }
 
-    /// Has a function called with each warning: commands of a stream that were sent late,
-    /// acknowledgements that cannot be read, samples that never came. Until then they go to
-    /// standard error. It is called by whoever uses the remote or a reader of its, in the middle of
-    /// that, and must not use them itself.
+    /// Sets the function that receives warnings: stream commands that were sent late,
+    /// acknowledgements that cannot be read, lost samples. The default writes them to standard
+    /// error. The function runs on the thread that uses the remote or one of its readers, inside
+    /// that call, and must not use them itself.
     pub fn on_warning(&self, call: impl Fn(&str) + Send + Sync + 'static) {
-        self.dialogue.warnings.go_to(call);
+        self.client.warnings.go_to(call);
     }
 
-    /// How many commands of streams were sent less than 50 ms before their time.
+    /// The number of stream commands that were sent less than 50 ms before their time.
     #[must_use]
     pub fn late_sent(&self) -> u64 {
-        self.dialogue.late_sent()
+        self.client.late_sent()
     }
 }
 

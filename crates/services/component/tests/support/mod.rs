@@ -1,6 +1,9 @@
 //! A site of its own for each test, on each transport.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod faults;
+
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -8,8 +11,8 @@ use helio_bus::Bus;
 use helio_component::Interface;
 use helio_core::sal::Interfaces;
 
-/// How long something that must come is waited for: never on a machine that is well.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Guards tests against hanging; a healthy test never reaches it.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
 
@@ -69,6 +72,15 @@ impl Site {
     pub(crate) fn mount(&self) -> Interface {
         self.interface("MTMount")
     }
+}
+
+/// This test program, restricted to one test of a module; `module` is its `module_path!()`. If no
+/// test has that name, it runs none and succeeds: the caller must check that the test ran.
+pub(crate) fn only(module: &str, test: &str) -> Command {
+    let module = module.split_once("::").map_or("", |(_, module)| module);
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", &format!("{module}::{test}"), "--nocapture"]);
+    program
 }
 
 /// Runs a test in memory and in a journal.

@@ -1,6 +1,4 @@
 //! Records of all kinds.
-#![allow(dead_code, reason = "each test uses some of it")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 pub(crate) mod bus;
 pub(crate) mod kept;

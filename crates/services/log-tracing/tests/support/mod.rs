@@ -5,8 +5,8 @@ use std::time::Duration;
 use helio_bus::{Bus, Start, Subscribe};
 use helio_logging::{Lanes, Level, Packet, Record};
 
-/// A loaded machine is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for what must come: it only keeps a failed test from hanging.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All records of a bus, in the order of their times.
 pub(crate) fn records(bus: &Bus) -> Vec<Record> {

@@ -1,10 +1,10 @@
-//! Levels at run time: a topic says which levels loggers have, whatever their programs said.
+//! Levels at run time: a topic sets the levels of loggers, overriding their programs.
 //!
-//! Constraints. Whoever sets a level needs to know no process: each reads the topic, and what it
-//! says holds in all of them, present and to come, until its time is over or it is taken back. What
-//! others write there is passed over and counted.
+//! Constraints. To set a level, a program needs to know no process. Every process reads the topic.
+//! A setting applies to all processes, present and future, until it expires or is cleared. Other
+//! samples in the topic are skipped and counted.
 //!
-//! Format. The key is the pattern of the loggers' names; the newest sample of each key counts
+//! Format. The key is the pattern of the loggers' names. The newest sample of each key counts
 //! (`docs/formats/log.md`).
 
 mod rules;
@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::level::{Level, Threshold};
 use crate::predicate::{Glob, GlobError};
 pub(crate) use rules::{Rule, Rules};
-pub(crate) use table::Heard;
+pub(crate) use table::LevelsReader;
 pub use table::{LevelList, LevelTable, LevelsError};
 
 /// The most bytes of a pattern, with which it is a key on every transport.
@@ -26,7 +26,7 @@ pub const MAX_PATTERN_BYTES: usize = 256;
 /// The most patterns that hold at a time: each logger is held against all of them when they change.
 pub const MAX_LEVEL_ENTRIES: usize = 1_024;
 /// The most bytes of who has set levels, and of why.
-const MAX_WORDS_BYTES: usize = 1_024;
+const MAX_REASON_BYTES: usize = 1_024;
 
 /// The levels of the loggers of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl LevelEntry {
 
 /// Why a sample says nothing of levels.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NoEntry {
+pub enum LevelEntryError {
     /// It is not of this topic's schema.
     #[error("it cannot be read as a setting of levels: {0}")]
     Unreadable(String),
@@ -81,7 +81,7 @@ pub enum NoEntry {
 
 /// A sample of the topic, as Avro has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
+struct LevelSample {
     pattern: String,
     remote: i32,
     local: i32,
@@ -91,7 +91,7 @@ struct Written {
     when: i64,
 }
 
-helio_core::has_schema!(Written, "helio.log.Levels", {
+helio_core::has_schema!(LevelSample, "helio.log.Levels", {
     pattern: String [description("the loggers, as in a predicate")],
     remote: i32 [description("lowest level that is published, 1 to 11; 0 where it is taken back")],
     local: i32 [description("lowest level that is printed, 1 to 11; 0 is none, -1 not said")],
@@ -103,7 +103,7 @@ helio_core::has_schema!(Written, "helio.log.Levels", {
 
 /// What a sample says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum LevelChange {
     /// Levels are set.
     Set(LevelEntry),
     /// Those of a pattern are taken back.
@@ -111,24 +111,24 @@ pub(crate) enum Said {
 }
 
 fn codec() -> Codec {
-    Codec::new(&Written::schema().expect("a test parses this constant"))
+    Codec::new(&LevelSample::schema().expect("a test parses this constant"))
 }
 
 fn within(
     field: &'static str,
     value: i64,
     limit: std::ops::RangeInclusive<i64>,
-) -> Result<(), NoEntry> {
+) -> Result<(), LevelEntryError> {
     if limit.contains(&value) {
         return Ok(());
     }
     let limit = format!("{} to {}", limit.start(), limit.end());
-    Err(NoEntry::Limit { field, value, limit })
+    Err(LevelEntryError::Limit { field, value, limit })
 }
 
 impl LevelEntry {
-    fn written(&self) -> Written {
-        Written {
+    fn written(&self) -> LevelSample {
+        LevelSample {
             pattern: self.pattern.to_string(),
             remote: self.remote.number().into(),
             local: match self.local {
@@ -147,21 +147,21 @@ impl LevelEntry {
     /// back.
     ///
     /// # Errors
-    /// [`NoEntry`].
-    pub fn parse(key: &[u8], payload: &[u8]) -> Result<Option<Self>, NoEntry> {
-        Said::read(&codec(), key, payload).map(|said| match said {
-            Said::Set(entry) => Some(entry),
-            Said::Cleared(_) => None,
+    /// [`LevelEntryError`].
+    pub fn parse(key: &[u8], payload: &[u8]) -> Result<Option<Self>, LevelEntryError> {
+        LevelChange::read(&codec(), key, payload).map(|said| match said {
+            LevelChange::Set(entry) => Some(entry),
+            LevelChange::Cleared(_) => None,
         })
     }
 }
 
-impl Written {
-    fn check(&self) -> Result<(), NoEntry> {
+impl LevelSample {
+    fn check(&self) -> Result<(), LevelEntryError> {
         let most = |bytes: usize| 0..=bytes as i64;
         within("the pattern's length", self.pattern.len() as i64, most(MAX_PATTERN_BYTES))?;
-        within("the length of who", self.who.len() as i64, most(MAX_WORDS_BYTES))?;
-        within("the length of why", self.why.len() as i64, most(MAX_WORDS_BYTES))?;
+        within("the length of who", self.who.len() as i64, most(MAX_REASON_BYTES))?;
+        within("the length of why", self.why.len() as i64, most(MAX_REASON_BYTES))?;
         within("the level", self.remote.into(), 0..=11)?;
         within("the local level", self.local.into(), -1..=11)?;
         within("the end", self.until, 0..=i64::MAX)
@@ -173,21 +173,21 @@ impl Written {
         self
     }
 
-    fn bytes(&self, codec: &Codec) -> Result<Vec<u8>, NoEntry> {
+    fn bytes(&self, codec: &Codec) -> Result<Vec<u8>, LevelEntryError> {
         self.check()?;
         let mut bytes = Vec::new();
         let written = codec.serialize(self, &mut bytes);
-        written.map(|()| bytes).map_err(|error| NoEntry::Unreadable(error.to_string()))
+        written.map(|()| bytes).map_err(|error| LevelEntryError::Unreadable(error.to_string()))
     }
 }
 
-impl Said {
-    fn read(codec: &Codec, key: &[u8], payload: &[u8]) -> Result<Self, NoEntry> {
-        let written = codec.deserialize::<Written>(payload);
-        let written = written.map_err(|error| NoEntry::Unreadable(error.to_string()))?;
+impl LevelChange {
+    fn read(codec: &Codec, key: &[u8], payload: &[u8]) -> Result<Self, LevelEntryError> {
+        let written = codec.deserialize::<LevelSample>(payload);
+        let written = written.map_err(|error| LevelEntryError::Unreadable(error.to_string()))?;
         written.check()?;
         if written.pattern.as_bytes() != key {
-            return Err(NoEntry::Key(written.pattern));
+            return Err(LevelEntryError::Key(written.pattern));
         }
         let pattern: Glob = written.pattern.parse()?;
         let level = |number: i32| u8::try_from(number).ok().and_then(Level::new);
@@ -229,7 +229,7 @@ mod tests {
     /// The schema's only source is above; those who have written it are read for ever.
     #[test]
     fn the_schema_stays_as_it_is() {
-        let schema = Written::schema().unwrap().to_string();
+        let schema = LevelSample::schema().unwrap().to_string();
         assert_eq!(schema, include_str!("../../tests/golden/levels-1.avsc").trim_end());
         let bytes = entry("a/*", Level::DEBUG).written().bytes(&codec()).unwrap();
         let expected = *b"\x06a/*\x06\x01\x00\x10ops@dv11\x00\x0e";
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_is_out_of_its_limits_is_told() {
-        let bad = |change: fn(&mut Written)| {
+        let bad = |change: fn(&mut LevelSample)| {
             let mut written = entry("a", Level::DEBUG).written();
             change(&mut written);
             let key = written.pattern.clone();
@@ -253,8 +253,8 @@ mod tests {
         assert!(bad(|w| w.why = "x".repeat(1_025)).starts_with("the length of why is 1025"));
         assert!(bad(|w| w.pattern.clear()).starts_with("an empty pattern"));
         let bytes = entry("a", Level::DEBUG).written().bytes(&codec()).unwrap();
-        assert_eq!(LevelEntry::parse(b"b", &bytes), Err(NoEntry::Key("a".to_owned())));
-        assert!(matches!(LevelEntry::parse(b"a", b"no"), Err(NoEntry::Unreadable(_))));
+        assert_eq!(LevelEntry::parse(b"b", &bytes), Err(LevelEntryError::Key("a".to_owned())));
+        assert!(matches!(LevelEntry::parse(b"a", b"no"), Err(LevelEntryError::Unreadable(_))));
         let cleared = entry("a", Level::DEBUG).written().cleared().bytes(&codec()).unwrap();
         assert_eq!(LevelEntry::parse(b"a", &cleared), Ok(None));
     }

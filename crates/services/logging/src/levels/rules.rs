@@ -1,9 +1,9 @@
-//! Which levels a logger has, of all that is said of it.
+//! Decides which levels a logger has.
 //!
-//! What is set at run time goes before the settings file, that before what the program says of the
-//! logger, and that before what it says of all. Of several patterns the most specific one decides:
-//! a name without a star, then that with the most characters besides stars, then the newest. One
-//! that says nothing of the local level leaves that to the next.
+//! Settings made at run time come first, then the settings file, then the level that the program
+//! sets for the logger, then the default for all loggers. Of several patterns the most specific one
+//! decides: a name without a star, then the pattern with the most characters besides stars, then
+//! the newest. A pattern without a local level leaves it to the next pattern.
 
 use std::cmp::Reverse;
 
@@ -41,7 +41,8 @@ impl Rules {
     pub(crate) fn new<'a>(
         run_time: impl IntoIterator<Item = &'a LevelEntry>,
         file: &[Rule],
-        (remote, local): (Level, Threshold),
+        remote: Level,
+        local: Threshold,
     ) -> Self {
         let mut entries: Vec<_> = run_time.into_iter().collect();
         entries.sort_by_key(|entry| {
@@ -104,7 +105,7 @@ mod tests {
             rule("Dome", None, Some(Threshold::From(Level::DEBUG))),
             rule("*", Some(Level::CRITICAL), None),
         ];
-        let rules = Rules::new(&entries, &file, (Level::DELOUSE, Threshold::Off));
+        let rules = Rules::new(&entries, &file, Level::DELOUSE, Threshold::Off);
         let remote = |name: &str| rules.of(name, Some(Level::TRACE)).0;
         assert_eq!(remote("CONTROL/DV11/Mount"), Level::DEBUG);
         assert_eq!(remote("Any/Mount"), Level::TRACE);
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn without_a_pattern_the_program_decides() {
-        let rules = Rules::new([], &[], (Level::INFO, Threshold::Off));
+        let rules = Rules::new([], &[], Level::INFO, Threshold::Off);
         assert_eq!(rules.of("a", None), (Level::INFO, Threshold::Off));
         assert_eq!(rules.of("a", Some(Level::DEBUG)), (Level::DEBUG, Threshold::Off));
     }
@@ -129,7 +130,9 @@ mod tests {
     #[test]
     fn the_order_of_arrival_does_not_matter() {
         let entries = [entry("a/*", Level::INFO), entry("a/**", Level::DEBUG)];
-        let of = |entries: [&LevelEntry; 2]| Rules::new(entries, &[], Default::default());
+        let of = |entries: [&LevelEntry; 2]| {
+            Rules::new(entries, &[], Level::default(), Threshold::default())
+        };
         assert_eq!(of([&entries[0], &entries[1]]), of([&entries[1], &entries[0]]));
     }
 }

@@ -1,4 +1,4 @@
-//! The topic of levels, read and written.
+//! Reads and writes the topic of levels.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use helio_core::schema::HasSchema as _;
 use helio_core::{Codec, Tai};
 use thiserror::Error;
 
-use super::{LevelEntry, MAX_LEVEL_ENTRIES, NoEntry, Said, Written, codec};
+use super::{LevelChange, LevelEntry, LevelEntryError, LevelSample, MAX_LEVEL_ENTRIES, codec};
 use crate::lanes::Lanes;
 use crate::predicate::Glob;
 
 /// The most samples that are read at once, so that whoever floods the topic holds up nobody.
-const MAX_TURN: usize = 4_096;
+const MAX_POLL_SAMPLES: usize = 4_096;
 
 /// Why levels cannot be read or set.
 #[derive(Debug, Error)]
@@ -33,7 +33,7 @@ pub enum LevelsError {
     Publish(#[from] PublishError),
     /// What is to be set is out of its limits.
     #[error(transparent)]
-    Entry(#[from] NoEntry),
+    Entry(#[from] LevelEntryError),
     /// Too many are set.
     #[error("{MAX_LEVEL_ENTRIES} patterns are set, more are not possible; clear some of them")]
     TooMany,
@@ -96,7 +96,7 @@ impl LevelTable {
     /// [`TopicError`], also where the lanes' prefix is no name.
     pub fn open(bus: &Bus, lanes: &Lanes) -> Result<Option<Self>, TopicError> {
         let name = lanes.levels_name();
-        let schema = Written::schema().expect("a test parses this constant");
+        let schema = LevelSample::schema().expect("a test parses this constant");
         let topic = match bus.topic(TopicSpec::new(&name)?.schema(&schema)) {
             Err(TopicError::NoSuchTopic(_)) => return Ok(None),
             opened => opened?,
@@ -112,7 +112,7 @@ impl LevelTable {
         if let Some(table) = Self::open(bus, lanes)? {
             return Ok(table);
         }
-        let schema = Written::schema().expect("a test parses this constant");
+        let schema = LevelSample::schema().expect("a test parses this constant");
         let spec = TopicSpec::new(&lanes.levels_name())?.qos(qos()).schema(&schema);
         Ok(Self { bus: bus.clone(), topic: bus.topic(spec)?, codec: codec() })
     }
@@ -168,7 +168,7 @@ impl LevelTable {
         self.write(&entry.written().cleared())
     }
 
-    fn write(&self, written: &Written) -> Result<(), LevelsError> {
+    fn write(&self, written: &LevelSample) -> Result<(), LevelsError> {
         let bytes = written.bytes(&self.codec)?;
         let publisher: Publisher = self.topic.publisher()?;
         publisher.publish(Message::new(&bytes).key(written.pattern.as_bytes())).wait()?;
@@ -176,10 +176,10 @@ impl LevelTable {
     }
 
     /// Listens to it: to what is there, and to what comes.
-    pub(crate) fn hear(&self) -> Result<Heard, TopicError> {
+    pub(crate) fn hear(&self) -> Result<LevelsReader, TopicError> {
         // A foreign schema keeps nobody from reading, and is told with each of its samples.
         let all = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless).each_undecodable();
-        Ok(Heard {
+        Ok(LevelsReader {
             samples: self.topic.subscribe(all)?,
             codec: self.codec.clone(),
             entries: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl LevelTable {
 
 /// What the topic has said.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct LevelsReader {
     samples: Subscription,
     codec: Codec,
     /// What holds, by pattern.
@@ -210,15 +210,15 @@ pub(crate) struct Polled {
     more: bool,
 }
 
-impl Heard {
+impl LevelsReader {
     /// Reads what has come, without waiting.
     pub(crate) fn poll(&mut self, now: Tai) -> Result<Polled, ReadError> {
         let mut polled = Polled::default();
-        for _ in 0..MAX_TURN {
+        for _ in 0..MAX_POLL_SAMPLES {
             match self.samples.try_next()? {
                 None => return Ok(polled),
                 Some(Event::Sample(sample)) => {
-                    match Said::read(&self.codec, &sample.key, &sample.payload) {
+                    match LevelChange::read(&self.codec, &sample.key, &sample.payload) {
                         Ok(said) => polled.changed |= self.take(said, now),
                         Err(error) => self.pass_over(&sample, &error.to_string()),
                     }
@@ -230,9 +230,9 @@ impl Heard {
         Ok(Polled { more: true, ..polled })
     }
 
-    fn take(&mut self, said: Said, now: Tai) -> bool {
+    fn take(&mut self, said: LevelChange, now: Tai) -> bool {
         match said {
-            Said::Set(entry) if entry.holds(now) => {
+            LevelChange::Set(entry) if entry.holds(now) => {
                 let pattern = entry.pattern.to_string();
                 if self.entries.len() >= MAX_LEVEL_ENTRIES && !self.entries.contains_key(&pattern) {
                     self.passed_over += 1;
@@ -242,8 +242,8 @@ impl Heard {
                 self.entries.insert(pattern, entry);
                 true
             }
-            Said::Set(entry) => self.forget(&entry.pattern),
-            Said::Cleared(pattern) => self.forget(&pattern),
+            LevelChange::Set(entry) => self.forget(&entry.pattern),
+            LevelChange::Cleared(pattern) => self.forget(&pattern),
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
         table.clear(&entry("b", Level::ERROR)).unwrap();
         assert_eq!(list(), []);
         let long = entry(&"x".repeat(257), Level::DEBUG);
-        assert!(matches!(table.set(&long), Err(LevelsError::Entry(NoEntry::Limit { .. }))));
+        assert!(matches!(table.set(&long), Err(LevelsError::Entry(LevelEntryError::Limit { .. }))));
     }
 
     #[test]

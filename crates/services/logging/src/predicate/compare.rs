@@ -1,7 +1,8 @@
-//! What single comparisons ask, and whether what is found answers it.
+//! Single comparisons of a field with a value.
 //!
-//! A field that is not there makes every comparison false, also `!=` and `!~`: these are true of
-//! what is there and is otherwise. Of several values, one is enough, and for the two all of them.
+//! An absent field makes every comparison false, also `!=` and `!~`: these require a field that is
+//! present and different. Of several values one match is sufficient; `!=` and `!~` require all of
+//! them to differ.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -187,7 +188,7 @@ impl ValueTest {
 /// A number. Whole ones are compared as such, so that none is rounded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
-    Whole(i64),
+    WholeRecord(i64),
     Real(f64),
 }
 
@@ -199,13 +200,13 @@ impl Number {
             return None;
         }
         let real = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Self::Real);
-        text.parse().ok().map(Self::Whole).or_else(real)
+        text.parse().ok().map(Self::WholeRecord).or_else(real)
     }
 
     /// The number that a value is; texts that are one count, as all values of ACS's are texts.
     fn of(value: &Value) -> Option<Self> {
         match value {
-            Value::Int(number) => Some(Self::Whole(*number)),
+            Value::Int(number) => Some(Self::WholeRecord(*number)),
             Value::Double(number) => Some(Self::Real(*number)),
             Value::Text(text) => Self::parse(text),
             _ => None,
@@ -214,10 +215,10 @@ impl Number {
 
     fn compare(self, other: Self) -> Option<Ordering> {
         match (self, other) {
-            (Self::Whole(one), Self::Whole(two)) => Some(one.cmp(&two)),
+            (Self::WholeRecord(one), Self::WholeRecord(two)) => Some(one.cmp(&two)),
             (Self::Real(one), Self::Real(two)) => one.partial_cmp(&two),
-            (Self::Whole(one), Self::Real(two)) => compare(one, two),
-            (Self::Real(one), Self::Whole(two)) => compare(two, one).map(Ordering::reverse),
+            (Self::WholeRecord(one), Self::Real(two)) => compare(one, two),
+            (Self::Real(one), Self::WholeRecord(two)) => compare(two, one).map(Ordering::reverse),
         }
     }
 }
@@ -239,7 +240,7 @@ fn compare(whole: i64, real: f64) -> Option<Ordering> {
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Whole(number) => number.fmt(f),
+            Self::WholeRecord(number) => number.fmt(f),
             // With a point or an exponent, so that it is read as one again.
             Self::Real(number) => write!(f, "{number:?}"),
         }
@@ -281,7 +282,7 @@ mod tests {
     fn what_is_not_there_is_neither_equal_nor_unequal() {
         for order in ORDERS {
             assert!(!text(order, "a").holds(""), "{order:?}");
-            assert!(!ValueTest::Number(order, Number::Whole(1)).holds(&[]), "{order:?}");
+            assert!(!ValueTest::Number(order, Number::WholeRecord(1)).holds(&[]), "{order:?}");
         }
         assert!(text(Order::NotEqual, "a").holds("b"));
         assert!(!TextTest::There.holds(""));
@@ -290,7 +291,7 @@ mod tests {
     #[test]
     fn of_several_values_one_is_enough_and_none_may_be_what_is_denied() {
         let (one, two) = (Value::Int(1), Value::from("2"));
-        let number = |order, wanted| ValueTest::Number(order, Number::Whole(wanted));
+        let number = |order, wanted| ValueTest::Number(order, Number::WholeRecord(wanted));
         assert!(number(Order::Equal, 2).holds(&[&one, &two]));
         assert!(!number(Order::NotEqual, 2).holds(&[&one, &two]));
         assert!(number(Order::NotEqual, 3).holds(&[&one, &two]));
@@ -352,7 +353,7 @@ mod tests {
 
         #[test]
         fn numbers_come_back(number: i64, real: f64) {
-            for number in [Number::Whole(number), Number::Real(real)] {
+            for number in [Number::WholeRecord(number), Number::Real(real)] {
                 let finite = !matches!(number, Number::Real(real) if !real.is_finite());
                 let back = Number::parse(&number.to_string());
                 prop_assert_eq!(back, finite.then_some(number));

@@ -1,4 +1,4 @@
-//! Globs: patterns of names with slashes between their parts, such as loggers'.
+//! Globs: patterns of names with slashes between their parts, such as loggers.
 
 use std::fmt;
 use std::str::FromStr;

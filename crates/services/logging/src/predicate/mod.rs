@@ -1,19 +1,19 @@
 //! Predicates that select records: one grammar for the command line, programs and pages.
 //!
-//! Constraints. A text of foreign make gives a predicate or an error that says where and what,
-//! never a panic, and costs time and memory in proportion to named limits. What lies at fixed
-//! places decides first, whatever the order in which it was written; a body is decoded only where
-//! that does not decide. No clock: what `-15m` and `now` mean comes in as an argument.
+//! Constraints. A foreign text gives a predicate or an error with its position and cause, never a
+//! panic. Its cost in time and memory has named limits. Fields at fixed positions are tested first,
+//! whatever the order of the text; a body is decoded only if they do not decide. There is no clock:
+//! the caller supplies the time for `-15m` and `now`.
 //!
-//! Operation. `parse` makes a tree of a text ([`Predicate`]), `tree` writes it back; `select` puts
-//! views and the present time into it and negations to its leaves ([`Selector`]); `look` is what a
-//! record answers, as a value or in its packet, and `compare` whether that is what was asked for;
-//! `keys` is what can be known of many records without any of them.
+//! Operation. `parse` converts a text to a tree ([`Predicate`]), `tree` converts it back. `select`
+//! inserts views and the present time and moves negations to the leaves ([`Selector`]).
+//! `field_access` reads the fields of a record, as a value or in its packet; `compare` tests them.
+//! `index_terms` tells what can be known of many records without reading them.
 
 mod compare;
+mod field_access;
 mod glob;
-mod keys;
-mod look;
+mod index_terms;
 mod parse;
 mod select;
 #[cfg(test)]
@@ -26,12 +26,12 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use glob::{Glob, GlobError, MAX_GLOB_PARTS};
-pub use keys::{Key, KeyKind, Outline, keys};
+pub use index_terms::{IndexTerm, IndexTermKind, Outline, index_terms};
 pub use select::{CompileError, Selected, Selector};
 pub use views::Views;
 pub use words::words;
 
-use look::shown;
+use field_access::shown;
 pub(crate) use parse::span;
 use tree::{Expression, Field};
 

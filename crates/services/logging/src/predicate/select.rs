@@ -1,8 +1,8 @@
-//! Predicates with views and the present time put in: what decides of each record.
+//! Predicates compiled with their views and the present time: they decide on each record.
 //!
-//! Negations lie at the leaves, so what is known of a part of the tree is known of the whole: it is
-//! decided first with what lies at fixed places, and a second time, with the body, only where the
-//! first left it open. Within a packet each logger, origin and site is asked once.
+//! Negations are at the leaves, so the result of a part of the tree is final. The tree is first
+//! evaluated with the fields at fixed positions, and a second time, with the body, only if the
+//! first result is open. Within a packet each logger, origin and site is tested once.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::Predicate;
 use super::compare::{Order, Sense, TextTest, ValueTest};
-use super::look::{Body, Look, Whole};
+use super::field_access::{Body, FieldAccess, WholeRecord};
 use super::tree::{Expression, Field, Moment, Path, Term, TextField};
 use super::views::Views;
 use crate::level::Level;
@@ -60,7 +60,7 @@ impl Predicate {
 #[derive(Debug, Clone)]
 pub struct Selector {
     pub(super) root: Node,
-    reach: Reach,
+    reach: Bounds,
     audiences: usize,
     places: usize,
 }
@@ -69,7 +69,7 @@ impl Selector {
     /// Whether a record matches.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
-        self.root.decide(&Whole::new(record)) == Some(true)
+        self.root.decide(&WholeRecord::new(record)) == Some(true)
     }
 
     /// Whether a record matches where it lies in its packet. Of a record whose body is malformed,
@@ -77,7 +77,7 @@ impl Selector {
     #[must_use]
     pub fn matches_ref(&self, record: RecordRef<'_>) -> bool {
         let site = || record.site().map_or_else(Site::default, |site| site.to_site());
-        let fixed = self.root.decide(&Packed { known: None, record, body: None });
+        let fixed = self.root.decide(&PackedRecord { known: None, record, body: None });
         fixed.unwrap_or_else(|| self.matches_body(None, record, &site()))
     }
 
@@ -85,12 +85,17 @@ impl Selector {
     /// logger, origin and site is looked at once.
     #[must_use]
     pub fn select<'a>(&'a self, packet: &'a Packet<'a>) -> Selected<'a> {
-        Selected { selector: self, packet, next: 0, known: Known::new(self, packet) }
+        Selected { selector: self, packet, next: 0, known: PacketCache::new(self, packet) }
     }
 
-    fn matches_body(&self, known: Option<&Known>, record: RecordRef<'_>, site: &Site) -> bool {
+    fn matches_body(
+        &self,
+        known: Option<&PacketCache>,
+        record: RecordRef<'_>,
+        site: &Site,
+    ) -> bool {
         let body = Body::of_packet(record, site);
-        self.root.decide(&Packed { known, record, body: Some(&body) }) == Some(true)
+        self.root.decide(&PackedRecord { known, record, body: Some(&body) }) == Some(true)
     }
 
     /// The levels of which a record can match, in rising order, the reserved one among them; a
@@ -113,7 +118,7 @@ pub struct Selected<'a> {
     selector: &'a Selector,
     packet: &'a Packet<'a>,
     next: usize,
-    known: Known,
+    known: PacketCache,
 }
 
 impl<'a> Iterator for Selected<'a> {
@@ -133,7 +138,7 @@ impl<'a> Iterator for Selected<'a> {
 impl Selected<'_> {
     fn matches(&self, record: RecordRef<'_>) -> bool {
         let known = Some(&self.known);
-        let fixed = self.selector.root.decide(&Packed { known, record, body: None });
+        let fixed = self.selector.root.decide(&PackedRecord { known, record, body: None });
         fixed.unwrap_or_else(|| {
             let site = self.known.site(self.packet, record);
             self.selector.matches_body(known, record, site)
@@ -143,23 +148,23 @@ impl Selected<'_> {
 
 /// What is known of a packet's tables, so that each of their rows is looked at once.
 #[derive(Debug)]
-struct Known {
+struct PacketCache {
     /// For each audience test the bits of the audiences that it affirms.
     masks: Vec<u32>,
     /// For each test of a place what it says of each row, once it was asked.
-    verdicts: Vec<Vec<Cell<Verdict>>>,
+    verdicts: Vec<Vec<Cell<CachedResult>>>,
     /// The sites as values, the last one that of records without one.
     sites: OnceCell<Vec<OnceCell<Site>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Verdict {
+enum CachedResult {
     Unasked,
     Holds,
     Fails,
 }
 
-impl Known {
+impl PacketCache {
     fn new(selector: &Selector, packet: &Packet<'_>) -> Self {
         let (masks, verdicts) = (vec![0; selector.audiences], vec![Vec::new(); selector.places]);
         let mut known = Self { masks, verdicts, sites: OnceCell::new() };
@@ -181,7 +186,7 @@ impl Known {
                     Table::Origins => packet.origin_count(),
                     Table::Sites => packet.site_count() + 1,
                 };
-                self.verdicts[test.slot] = vec![Cell::new(Verdict::Unasked); count];
+                self.verdicts[test.slot] = vec![Cell::new(CachedResult::Unasked); count];
             }
             Test::Level(_) | Test::Time(..) | Test::Body(_) => {}
         }
@@ -194,11 +199,11 @@ impl Known {
         sites[record.site_number().min(count)].get_or_init(made)
     }
 
-    fn audience(&self, test: &AudienceTest, record: RecordRef<'_>) -> Found {
+    fn audience(&self, test: &AudienceTest, record: RecordRef<'_>) -> AudienceMatch {
         match record.audience_bits() {
-            0 => Found::None,
-            bits if bits & self.masks[test.slot] == 0 => Found::Others,
-            _ => Found::Wanted,
+            0 => AudienceMatch::None,
+            bits if bits & self.masks[test.slot] == 0 => AudienceMatch::Others,
+            _ => AudienceMatch::Wanted,
         }
     }
 
@@ -210,11 +215,11 @@ impl Known {
             Table::Sites => record.site_number().min(verdicts.len() - 1),
         }];
         match verdict.get() {
-            Verdict::Holds => true,
-            Verdict::Fails => false,
-            Verdict::Unasked => {
+            CachedResult::Holds => true,
+            CachedResult::Fails => false,
+            CachedResult::Unasked => {
                 let holds = ask(test, record);
-                verdict.set(if holds { Verdict::Holds } else { Verdict::Fails });
+                verdict.set(if holds { CachedResult::Holds } else { CachedResult::Fails });
                 holds
             }
         }
@@ -222,13 +227,13 @@ impl Known {
 }
 
 /// A record in its packet, with or without its body, and with what is known of the packet.
-struct Packed<'s> {
-    known: Option<&'s Known>,
+struct PackedRecord<'s> {
+    known: Option<&'s PacketCache>,
     record: RecordRef<'s>,
     body: Option<&'s Body<'s>>,
 }
 
-impl Look for Packed<'_> {
+impl FieldAccess for PackedRecord<'_> {
     fn level(&self) -> Level {
         self.record.level()
     }
@@ -297,7 +302,7 @@ pub(super) struct AudienceTest {
 
 /// What a record's audiences are to a test.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Found {
+pub(super) enum AudienceMatch {
     None,
     Others,
     /// One that the test affirms is among them, or it is for everyone.
@@ -309,21 +314,21 @@ impl AudienceTest {
         &self,
         is_for_everyone: bool,
         names: impl Iterator<Item = &'a str>,
-    ) -> Found {
-        let mut found = Found::None;
+    ) -> AudienceMatch {
+        let mut found = AudienceMatch::None;
         for name in names {
             if self.test.affirms_audience(name) {
-                return Found::Wanted;
+                return AudienceMatch::Wanted;
             }
-            found = Found::Others;
+            found = AudienceMatch::Others;
         }
-        if is_for_everyone { Found::Wanted } else { found }
+        if is_for_everyone { AudienceMatch::Wanted } else { found }
     }
 
-    pub(super) fn holds(&self, found: Found) -> bool {
+    pub(super) fn holds(&self, found: AudienceMatch) -> bool {
         match self.test.sense() {
-            Sense::Is => matches!(found, Found::Wanted),
-            Sense::IsNot => matches!(found, Found::Others),
+            Sense::Is => matches!(found, AudienceMatch::Wanted),
+            Sense::IsNot => matches!(found, AudienceMatch::Others),
         }
     }
 }
@@ -376,7 +381,7 @@ pub(super) enum BodyTest {
 }
 
 impl Test {
-    fn decide(&self, look: &impl Look) -> Option<bool> {
+    fn decide(&self, look: &impl FieldAccess) -> Option<bool> {
         Some(match self {
             Self::Level(levels) => levels & bit(look.level()) != 0,
             Self::Time(order, time) => order.holds(look.time().cmp(time)),
@@ -398,18 +403,18 @@ impl Test {
         }
     }
 
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> Bounds {
         match self {
-            Self::Level(levels) => Reach { levels: *levels, ..Reach::ALL },
-            Self::Time(order, time) => Reach::of_time(*order, *time),
-            Self::Audience(_) | Self::Place(_) | Self::Body(_) => Reach::ALL,
+            Self::Level(levels) => Bounds { levels: *levels, ..Bounds::ALL },
+            Self::Time(order, time) => Bounds::of_time(*order, *time),
+            Self::Audience(_) | Self::Place(_) | Self::Body(_) => Bounds::ALL,
         }
     }
 }
 
 impl Node {
     /// Whether it holds, where that is known.
-    fn decide(&self, look: &impl Look) -> Option<bool> {
+    fn decide(&self, look: &impl FieldAccess) -> Option<bool> {
         match self {
             Self::All(nodes) => Self::first(nodes, look, false),
             Self::Any(nodes) => Self::first(nodes, look, true),
@@ -420,7 +425,7 @@ impl Node {
     }
 
     /// What one of them decides alone, or all of them together.
-    fn first(nodes: &[Self], look: &impl Look, decisive: bool) -> Option<bool> {
+    fn first(nodes: &[Self], look: &impl FieldAccess, decisive: bool) -> Option<bool> {
         let mut known = Some(!decisive);
         for node in nodes {
             match node.decide(look) {
@@ -448,10 +453,10 @@ impl Node {
         }
     }
 
-    fn reach(&self) -> Reach {
+    fn reach(&self) -> Bounds {
         match self {
-            Self::All(nodes) => nodes.iter().map(Self::reach).fold(Reach::ALL, Reach::both),
-            Self::Any(nodes) => nodes.iter().map(Self::reach).fold(Reach::NONE, Reach::either),
+            Self::All(nodes) => nodes.iter().map(Self::reach).fold(Bounds::ALL, Bounds::both),
+            Self::Any(nodes) => nodes.iter().map(Self::reach).fold(Bounds::NONE, Bounds::either),
             Self::Leaf(test, _) => test.reach(),
         }
     }
@@ -459,7 +464,7 @@ impl Node {
 
 /// Levels and times that records may have.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reach {
+pub(super) struct Bounds {
     levels: u16,
     pub(super) from: Tai,
     pub(super) to: Tai,
@@ -470,7 +475,7 @@ const LAST: Tai = Tai::from_nanos(i64::MAX);
 /// The bits of levels 1 to 11.
 const ALL_LEVELS: u16 = 0b1111_1111_1110;
 
-impl Reach {
+impl Bounds {
     const ALL: Self = Self { levels: ALL_LEVELS, from: FIRST, to: LAST };
     const NONE: Self = Self { levels: 0, from: LAST, to: FIRST };
 

@@ -627,7 +627,7 @@ proptest! {
 struct Exact {
     levels: Vec<Level>,
     times: (Tai, Tai),
-    keys: HashSet<(KeyKind, String)>,
+    keys: HashSet<(IndexTermKind, String)>,
 }
 
 impl Exact {
@@ -639,7 +639,7 @@ impl Exact {
             times,
             keys: HashSet::new(),
         };
-        keys(packet, |key| _ = exact.keys.insert((key.kind, key.text.to_owned())));
+        index_terms(packet, |key| _ = exact.keys.insert((key.kind, key.text.to_owned())));
         exact
     }
 }
@@ -653,7 +653,7 @@ impl Outline for Exact {
         self.times
     }
 
-    fn may_have(&self, key: Key<'_>) -> bool {
+    fn may_have(&self, key: IndexTerm<'_>) -> bool {
         self.keys.contains(&(key.kind, key.text.to_owned()))
     }
 }
@@ -791,7 +791,7 @@ fn moment_time(moment: Moment) -> Tai {
 
 fn terms() -> impl Strategy<Value = Term> {
     let numbers = prop_oneof![
-        any::<i64>().prop_map(Number::Whole),
+        any::<i64>().prop_map(Number::WholeRecord),
         prop::num::f64::NORMAL.prop_map(Number::Real),
         Just(Number::Real(5.0)),
     ];
@@ -911,4 +911,24 @@ proptest! {
             }
         }
     }
+}
+
+/// Predicates are written down, and the numbers of keys are part of the archive's format.
+#[test]
+fn the_names_of_fields_and_the_numbers_of_keys_stay_as_they_are() {
+    assert_eq!(
+        super::tree::Field::names(),
+        "level, time, logger, audience, message, host, process, thread, context, array, antenna, \
+         file, line, routine, stack, log_id, uri, trace, span, producer, data.NAME, args.NAME"
+    );
+    assert_eq!(super::tree::KEYWORDS, ["and", "or", "not", "has", "view"]);
+    use crate::IndexTermKind::{
+        Antenna, Array, Context, Data, File, Host, LogId, Logger, Process, Producer, Routine, Span,
+        Stack, Thread, Trace, Uri, Word,
+    };
+    let kinds = [
+        Word, Data, Logger, Host, Process, Producer, File, Routine, Thread, Context, Array,
+        Antenna, Stack, LogId, Uri, Trace, Span,
+    ];
+    assert!(kinds.iter().map(|kind| *kind as u8).eq(1..=17));
 }

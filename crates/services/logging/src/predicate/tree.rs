@@ -1,4 +1,4 @@
-//! A predicate as a tree, and as the text that is read as the same tree.
+//! A predicate as a tree, and as the text that parses to the same tree.
 
 use std::fmt;
 
@@ -200,7 +200,7 @@ impl fmt::Display for Term {
                 [word] if !is_reserved(word) => f.write_str(word),
                 words => write!(f, "\"{}\"", words.join(" ")),
             },
-            Self::View(name) => write!(f, "view {}", Written(name)),
+            Self::View(name) => write!(f, "view {}", QuotedIfNeeded(name)),
         }
     }
 }
@@ -227,7 +227,7 @@ impl fmt::Display for Path {
         f.write_str(root.map_or("", |(name, _)| name))?;
         self.names.iter().try_for_each(|name| match name.contains('.') {
             true => write!(f, ".{}", Quoted(name)),
-            false => write!(f, ".{}", Written(name)),
+            false => write!(f, ".{}", QuotedIfNeeded(name)),
         })
     }
 }
@@ -237,11 +237,13 @@ impl fmt::Display for TextTest {
         match self {
             // Never shown: `has` is a term of its own.
             Self::There => Ok(()),
-            Self::Order(order, text) => write!(f, "{} {}", order.sign(), Written(text)),
+            Self::Order(order, text) => write!(f, "{} {}", order.sign(), QuotedIfNeeded(text)),
             Self::Glob(Sense::Is, glob) => write!(f, "= {glob}"),
             Self::Glob(Sense::IsNot, glob) => write!(f, "!= {glob}"),
-            Self::Regex(Sense::Is, pattern) => write!(f, "~ {}", Written(pattern.as_str())),
-            Self::Regex(Sense::IsNot, pattern) => write!(f, "!~ {}", Written(pattern.as_str())),
+            Self::Regex(Sense::Is, pattern) => write!(f, "~ {}", QuotedIfNeeded(pattern.as_str())),
+            Self::Regex(Sense::IsNot, pattern) => {
+                write!(f, "!~ {}", QuotedIfNeeded(pattern.as_str()))
+            }
         }
     }
 }
@@ -272,9 +274,9 @@ impl fmt::Display for Moment {
 }
 
 /// A text as it is where nothing in it means anything, and in quotes elsewhere.
-struct Written<'a>(&'a str);
+struct QuotedIfNeeded<'a>(&'a str);
 
-impl fmt::Display for Written<'_> {
+impl fmt::Display for QuotedIfNeeded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |c: char| c.is_alphanumeric() || "_-./:".contains(c);
         let is_plain = !self.0.is_empty() && self.0.chars().all(plain);

@@ -1,4 +1,4 @@
-//! Views: predicates with names, for audiences' ways to look at records.
+//! Views: named predicates, one per audience.
 
 use super::Predicate;
 

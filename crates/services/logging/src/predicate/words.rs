@@ -1,4 +1,4 @@
-//! Words of messages: what a bare word of a predicate finds, and what an archive's filters index.
+//! Words of messages: a bare word of a predicate matches them, and an archive's filters index them.
 
 use std::borrow::Cow;
 

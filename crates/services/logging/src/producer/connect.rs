@@ -1,4 +1,5 @@
-//! The way to the bus, also to one that is away: the publishers of all lanes.
+//! Connects to the bus, also to one that is not available yet, and opens the publishers of all
+//! lanes.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -17,14 +18,14 @@ use crate::level::Level;
 
 /// How long the first attempt may take before it is gone on without the bus: long enough for one
 /// that is there, and for what is wrong for ever to be told.
-const FIRST: Duration = Duration::from_secs(2);
+const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long it is waited before the second attempt; twice as long before each other one.
-const SOON: Duration = Duration::from_millis(100);
+const MIN_RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long at the most.
-const LATE: Duration = Duration::from_secs(5);
+const MAX_RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where a lane's packets go.
-pub(super) struct Way {
+pub(super) struct LanePublisher {
     pub(super) publisher: Publisher,
     /// The partition that has all of them, where the topic has several: among partitions there is
     /// no order.
@@ -34,7 +35,7 @@ pub(super) struct Way {
 /// What there is to be had of a bus.
 pub(super) struct Opened {
     /// By lane.
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<LanePublisher>,
     /// What it says of levels.
     pub(super) levels: Box<Source>,
 }
@@ -49,7 +50,7 @@ pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Opened, LogError> {
         let topic = open_topic(bus, spec, &lanes.topic_name(*level))?;
         let partitions = topic.qos().partitions;
         let partition = (partitions > 1).then(|| partition_of(name, partitions));
-        Ok(Way { publisher: topic.publisher()?, partition })
+        Ok(LanePublisher { publisher: topic.publisher()?, partition })
     };
     let ways = specs.into_iter().zip(&Level::ALL).map(way).collect::<Result<_, LogError>>()?;
     Ok(Opened { ways, levels: Box::new(Source::open(bus, lanes)?) })
@@ -97,7 +98,7 @@ impl Drop for Claim {
 }
 
 /// The ways, where they come later. Dropped, nobody wants them any more.
-pub(super) struct Coming {
+pub(super) struct PendingConnection {
     pub(super) ways: Receiver<Opened>,
     _wanted: SyncSender<()>,
 }
@@ -118,7 +119,7 @@ impl Connector {
         builder: Builder,
         url: &str,
         lanes: &Lanes,
-    ) -> Result<(Self, Coming), LogError> {
+    ) -> Result<(Self, PendingConnection), LogError> {
         let parsed: BusUrl = url.parse()?;
         let known = schemes();
         if !known.iter().any(|scheme| scheme == parsed.scheme()) {
@@ -130,7 +131,7 @@ impl Connector {
         let (keeps, wanted) = sync_channel(0);
         let (url, lanes, bus) = (url.to_owned(), lanes.clone(), None);
         let connector = Self { builder, url, lanes, ways, wanted, bus };
-        Ok((connector, Coming { ways: coming, _wanted: keeps }))
+        Ok((connector, PendingConnection { ways: coming, _wanted: keeps }))
     }
 
     /// Begins; fails where the first attempt finds something wrong that no waiting mends.
@@ -139,14 +140,14 @@ impl Connector {
         let thread = std::thread::Builder::new().name("helio-log-bus".to_owned());
         let inner = Arc::downgrade(inner);
         thread.spawn(move || self.run(&inner, &told))?;
-        match first.recv_timeout(FIRST) {
+        match first.recv_timeout(FIRST_ATTEMPT_TIMEOUT) {
             Ok(Err(error)) if !may_yet(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
     fn run(mut self, inner: &Weak<Inner>, told: &SyncSender<Result<(), LogError>>) {
-        let mut pause = SOON;
+        let mut pause = MIN_RECONNECT_INTERVAL;
         loop {
             let attempt = self.attempt();
             let Some(inner) = inner.upgrade() else { return };
@@ -166,7 +167,7 @@ impl Connector {
             if self.wanted.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            pause = LATE.min(2 * pause);
+            pause = MAX_RECONNECT_INTERVAL.min(2 * pause);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Levels while a process runs: what the topic says is applied to all loggers, present and to come.
+//! Levels at run time: applies the settings in the topic to all loggers, present and future.
 //!
-//! Constraints. A thread that logs looks at its logger's levels and at nothing else. The rules are
-//! exchanged first, then all loggers are told: a logger that is made meanwhile has the new ones, or
-//! is among those that are told.
+//! Constraints. A thread that logs reads its logger's levels and nothing else. The rules are
+//! replaced first, then all loggers are updated. A logger that is created meanwhile has the new
+//! rules or is among those that are updated.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use helio_bus::{Bus, Clock, ReadError, TopicError};
 use super::{Inner, OFF};
 use crate::lanes::Lanes;
 use crate::level::{Level, Threshold};
-use crate::levels::{Heard, LevelEntry, LevelTable, Rule, Rules};
+use crate::levels::{LevelEntry, LevelTable, LevelsReader, Rule, Rules};
 
 /// How often the topic is looked at: levels hold within a second, also on a busy machine.
-const LOOKING: Duration = Duration::from_millis(100);
+const LEVELS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What decides of the loggers' levels, and who waits for a change of it.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Inner {
 
 /// The topic, as a bus has it.
 pub(super) struct Source {
-    heard: Heard,
+    heard: LevelsReader,
     clock: Arc<dyn Clock>,
 }
 
@@ -129,7 +129,7 @@ impl Source {
 }
 
 /// Looks at the topic.
-pub(super) struct Watch {
+pub(super) struct LevelsWatcher {
     /// None while the bus was never there.
     source: Option<Box<Source>>,
     looked: Instant,
@@ -139,12 +139,12 @@ pub(super) struct Watch {
 }
 
 /// Levels that were set for a time that is over, and how many loggers had them.
-pub(super) struct Over {
+pub(super) struct ExpiredLevels {
     pub(super) entry: LevelEntry,
     pub(super) loggers: usize,
 }
 
-impl Watch {
+impl LevelsWatcher {
     /// Of a bus that comes.
     pub(super) fn new(inner: &Inner, file: Vec<Rule>) -> Self {
         let otherwise = (inner.options.level, inner.options.local);
@@ -159,15 +159,15 @@ impl Watch {
     }
 
     /// Applies what has come, where it is time to look; what is over.
-    pub(super) fn look(&mut self, inner: &Inner) -> Result<Vec<Over>, ReadError> {
-        if self.looked.elapsed() < LOOKING {
+    pub(super) fn look(&mut self, inner: &Inner) -> Result<Vec<ExpiredLevels>, ReadError> {
+        if self.looked.elapsed() < LEVELS_POLL_INTERVAL {
             return Ok(Vec::new());
         }
         self.looked = Instant::now();
         self.read(inner)
     }
 
-    fn read(&mut self, inner: &Inner) -> Result<Vec<Over>, ReadError> {
+    fn read(&mut self, inner: &Inner) -> Result<Vec<ExpiredLevels>, ReadError> {
         let Some(Source { heard, clock }) = self.source.as_deref_mut() else {
             return Ok(Vec::new());
         };
@@ -180,7 +180,7 @@ impl Watch {
         polled?;
         let over = over.into_iter().map(|entry| {
             let loggers = inner.loggers_of(&entry);
-            Over { entry, loggers }
+            ExpiredLevels { entry, loggers }
         });
         Ok(over.collect())
     }
@@ -195,7 +195,8 @@ impl Watch {
 
     fn apply(&self, inner: &Inner) {
         let entries = self.source.iter().flat_map(|source| source.heard.entries.values());
-        inner.apply(Rules::new(entries, &self.file, self.otherwise));
+        let (remote, local) = self.otherwise;
+        inner.apply(Rules::new(entries, &self.file, remote, local));
     }
 
     /// Samples of the topic that say nothing of levels.

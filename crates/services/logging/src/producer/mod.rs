@@ -1,24 +1,24 @@
-//! The way in: what a process logs, from its threads to the bus.
+//! Logging from a process: from its threads to the bus.
 //!
-//! Constraints. A thread that logs never waits: it writes into a ring of its own. What there is no
-//! room for is dropped by level, TRACE first and ERROR last, and each drop is counted and told with
-//! the next packet of its level. Every queue has a limit. While the bus is away packets are kept in
-//! memory, and then in a file, if one is named.
+//! Constraints. A thread that logs never waits: it writes into its own ring. Records that do not
+//! fit are dropped by level, TRACE first and ERROR last; each drop is counted and reported with the
+//! next packet of its level. Every queue has a limit. While the bus is unavailable, packets are
+//! stored in memory, and then in a file, if one is configured.
 //!
-//! Operation. One thread (`sender`) takes records out of the rings, puts them into packets, a lane
-//! each, and publishes a packet when it is full or old. Urgent records have a queue beside the
+//! Operation. One thread (`sender`) takes records out of the rings and puts them into packets, one
+//! lane each. It publishes a packet when it is full or old. Urgent records have a queue beside the
 //! rings, and are published at once.
 
-mod call;
 mod connect;
+mod interning;
 mod levels;
-mod local;
+mod macros;
 mod relay;
 mod ring;
 mod sender;
 mod settings;
-mod sites;
 mod spill;
+mod stderr;
 mod suppress;
 
 use std::cell::Cell;
@@ -40,18 +40,18 @@ use crate::levels::Rules;
 use crate::packet::Origin;
 use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
-pub use call::{Argument, Shown};
 use connect::Connector;
+use interning::Interner;
 use levels::{Levels, Ruling};
-pub use relay::{Relay, Shed, Written};
-use ring::{FIXED, Goes, Head, Reading, Tally};
-use sender::Ways;
+pub use macros::{Argument, Shown};
+pub use relay::{EncodedRecord, Relay, Shed};
+use ring::{Destinations, FIXED, Head, Reading, RecordCounters};
+use sender::BusLink;
 pub use settings::SettingsError;
-use settings::{Settings, Watched};
-use sites::Table;
+use settings::{Settings, WatchedFile};
 pub use suppress::Suppress;
 
-/// The most loggers of a process; records of others have [`OTHERS`] as their logger.
+/// The most loggers of a process; records of others have `OTHERS` as their logger.
 pub const MAX_LOGGERS: usize = 65_536;
 /// The logger of records that come from more loggers than a process may have.
 const OTHERS: &str = "too many loggers";
@@ -103,6 +103,10 @@ pub struct LogOptions {
     pub suppress: Option<Suppress>,
     /// A settings file, which goes over all this, and is watched while the process logs.
     pub settings: Option<PathBuf>,
+    /// How often the settings file is checked for changes.
+    pub settings_poll_interval: Duration,
+    /// How long a [`Logging`] that is dropped waits for the receipts of what was logged before.
+    pub close_timeout: Duration,
 }
 
 /// A file for packets that the bus does not take.
@@ -131,6 +135,8 @@ impl Default for LogOptions {
             keep: None,
             suppress: None,
             settings: None,
+            settings_poll_interval: Duration::from_secs(1),
+            close_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -225,13 +231,13 @@ pub struct LogFigures {
 struct Inner {
     options: LogOptions,
     lanes: Lanes,
-    loggers: Table<String>,
-    sites: Table<Site>,
-    audiences: Table<SetOfAudiences>,
+    loggers: Interner<String>,
+    sites: Interner<Site>,
+    audiences: Interner<SetOfAudiences>,
     /// Rings of threads that have begun to log since the sender looked.
     new_rings: Mutex<Vec<Reading>>,
     /// Counted by threads that have no ring.
-    others: Tally,
+    others: RecordCounters,
     urgent: Mutex<Vec<u8>>,
     /// Records of others.
     handed: Mutex<relay::Queue>,
@@ -239,7 +245,7 @@ struct Inner {
     floor: AtomicU8,
     sleeping: AtomicBool,
     sender: OnceLock<std::thread::Thread>,
-    asked: Mutex<Asked>,
+    asked: Mutex<Requests>,
     figures: Mutex<LogFigures>,
     /// Why the bus takes nothing at the moment.
     trouble: Mutex<Option<String>>,
@@ -266,7 +272,7 @@ thread_local! {
 
 /// What the sender is asked to do.
 #[derive(Default)]
-struct Asked {
+struct Requests {
     flushes: Vec<Flush>,
     ends: bool,
 }
@@ -384,9 +390,9 @@ impl Logging {
     /// # Errors
     /// [`LogError`].
     pub fn start(bus: Bus, options: LogOptions) -> Result<Self, LogError> {
-        let (options, watched) = Watched::begin(options)?;
+        let (options, watched) = WatchedFile::begin(options)?;
         let ways = connect::open(&bus, &options.lanes)?;
-        Self::over(Ways::There(ways, bus), options, watched)
+        Self::over(BusLink::There(ways, bus), options, watched)
     }
 
     /// Starts to log to a bus that may be away: it is tried until it is there, and what is logged
@@ -408,28 +414,27 @@ impl Logging {
     /// [`LogError`] where waiting mends nothing: the URL or the producer's name is none, the spill
     /// file cannot be had.
     pub fn connect(builder: Builder, url: &str, options: LogOptions) -> Result<Self, LogError> {
-        let (options, watched) = Watched::begin(options)?;
+        let (options, watched) = WatchedFile::begin(options)?;
         let (connector, coming) = Connector::of(builder, url, &options.lanes)?;
-        let logging = Self::over(Ways::Coming(coming), options, watched)?;
+        let logging = Self::over(BusLink::PendingConnection(coming), options, watched)?;
         connector.start(&logging.inner)?;
         Ok(logging)
     }
 
     fn over(
-        ways: Ways,
+        ways: BusLink,
         options: LogOptions,
-        watched: Option<(Watched, Settings)>,
+        watched: Option<(WatchedFile, Settings)>,
     ) -> Result<Self, LogError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let rules = watched.as_ref().map_or(&[][..], |(_, settings)| &settings.rules[..]);
-        let otherwise = (options.level, options.local);
         let inner = Arc::new(Inner {
             lanes: options.lanes.clone(),
-            loggers: Table::new(MAX_LOGGERS),
-            sites: Table::new(MAX_SITES),
-            audiences: Table::new(MAX_AUDIENCE_SETS),
+            loggers: Interner::new(MAX_LOGGERS),
+            sites: Interner::new(MAX_SITES),
+            audiences: Interner::new(MAX_AUDIENCE_SETS),
             new_rings: Mutex::default(),
-            others: Tally::default(),
+            others: RecordCounters::default(),
             urgent: Mutex::default(),
             handed: Mutex::default(),
             is_urgent: AtomicBool::new(false),
@@ -442,7 +447,7 @@ impl Logging {
             clock: SystemClock::new(),
             logger_states: Mutex::default(),
             on_levels: Mutex::default(),
-            ruling: Ruling::new(Rules::new([], rules, otherwise)),
+            ruling: Ruling::new(Rules::new([], rules, options.level, options.local)),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             pid: std::process::id(),
             ended: AtomicBool::new(false),
@@ -703,7 +708,7 @@ impl Logger {
             return;
         }
         let levels = &self.state.levels;
-        let goes = Goes {
+        let goes = Destinations {
             published: level.number() >= levels.published.load(Ordering::Relaxed),
             printed: level.number() >= levels.printed.load(Ordering::Relaxed),
         };
@@ -769,7 +774,8 @@ impl CallSite {
     pub const fn new(
         template: &'static str,
         names: &'static [&'static str],
-        (file, line): (&'static str, u32),
+        file: &'static str,
+        line: u32,
         routine: &'static str,
     ) -> Self {
         Self { template, names, file, line, routine, number: OnceLock::new() }

@@ -1,8 +1,8 @@
-//! Whole records of others, which a process hands on: an edge's, or those of a program that has no
-//! bus.
+//! Forwards complete records of other programs: those of a receiver of foreign formats, or of
+//! programs without a bus.
 //!
-//! Whoever hands a record on never waits. There is one queue, with a limit, for all threads; what
-//! there is no room for is refused by level, as in a thread's ring, and the caller is told.
+//! The caller never waits. All threads share one bounded queue. Records that do not fit are refused
+//! by level, as in a thread's ring, and the caller is notified.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_QUEUE: usize = 8 << 20;
 
 /// A record as packets have it, but for what it shares with others in them.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct EncodedRecord {
     time: Tai,
     level: Level,
     logger: String,
@@ -36,7 +36,7 @@ pub struct Written {
     bytes: usize,
 }
 
-impl Written {
+impl EncodedRecord {
     /// Writes a record down.
     ///
     /// # Errors
@@ -105,9 +105,9 @@ pub struct Shed(
 /// Records that wait to be put into packets.
 #[derive(Default)]
 pub(super) struct Queue {
-    usual: Vec<Written>,
+    usual: Vec<EncodedRecord>,
     usual_bytes: usize,
-    urgent: Vec<Written>,
+    urgent: Vec<EncodedRecord>,
     urgent_bytes: usize,
     /// Nobody takes them any more.
     ended: bool,
@@ -119,19 +119,19 @@ impl Queue {
     }
 
     /// Takes what is urgent.
-    pub(super) fn take_urgent(&mut self) -> Vec<Written> {
+    pub(super) fn take_urgent(&mut self) -> Vec<EncodedRecord> {
         self.urgent_bytes = 0;
         std::mem::take(&mut self.urgent)
     }
 
     /// Takes the rest.
-    pub(super) fn take_usual(&mut self) -> Vec<Written> {
+    pub(super) fn take_usual(&mut self) -> Vec<EncodedRecord> {
         self.usual_bytes = 0;
         std::mem::take(&mut self.usual)
     }
 
     /// Takes what is still there for the last time: nothing is queued from now on.
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Written> + use<> {
+    pub(super) fn end(&mut self) -> impl Iterator<Item = EncodedRecord> + use<> {
         self.ended = true;
         let urgent = self.take_urgent();
         urgent.into_iter().chain(self.take_usual())
@@ -148,7 +148,7 @@ impl Relay {
     ///
     /// # Errors
     /// [`Shed`] where there is no room for a record of its level.
-    pub fn publish(&self, record: Written) -> Result<(), Shed> {
+    pub fn publish(&self, record: EncodedRecord) -> Result<(), Shed> {
         let level = record.level;
         let counts = &self.0.others;
         counts.offered.add_shared(level, 1);
@@ -174,7 +174,7 @@ impl Relay {
         locked(&self.0.figures).published
     }
 
-    fn queue(&self, record: Written) -> bool {
+    fn queue(&self, record: EncodedRecord) -> bool {
         let inner = &self.0;
         let (level, bytes) = (Lanes::lane(record.level), record.held());
         let mut queue = locked(&inner.handed);

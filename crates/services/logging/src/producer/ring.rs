@@ -1,5 +1,5 @@
-//! What lies between a thread that logs and the one that publishes: a ring of bytes for each
-//! thread, which nobody waits for.
+//! A ring of bytes for each thread that logs, read by the publishing thread. Neither waits for the
+//! other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ const LEVELS: usize = 12;
 
 /// Where a record goes, and is not only kept for when an error comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Goes {
+pub(super) struct Destinations {
     /// Onto the bus.
     pub(super) published: bool,
     /// To standard error.
@@ -45,7 +45,7 @@ pub(super) struct Head {
     pub(super) site: u32,
     pub(super) audiences: u32,
     pub(super) level: Level,
-    pub(super) goes: Goes,
+    pub(super) goes: Destinations,
 }
 
 impl Head {
@@ -55,7 +55,7 @@ impl Head {
         into[12..16].copy_from_slice(&self.logger.to_le_bytes());
         into[16..20].copy_from_slice(&self.site.to_le_bytes());
         into[20..24].copy_from_slice(&self.audiences.to_le_bytes());
-        let Goes { published, printed } = self.goes;
+        let Destinations { published, printed } = self.goes;
         let bits = (u8::from(published) * PUBLISHED) | (u8::from(printed) * PRINTED);
         into[24] = self.level.number() | bits;
     }
@@ -70,7 +70,10 @@ impl Head {
             site: word(16),
             audiences: word(20),
             level: Level::new(bytes[24] & !(PUBLISHED | PRINTED)).unwrap_or_default(),
-            goes: Goes { published: bytes[24] & PUBLISHED != 0, printed: bytes[24] & PRINTED != 0 },
+            goes: Destinations {
+                published: bytes[24] & PUBLISHED != 0,
+                printed: bytes[24] & PRINTED != 0,
+            },
         };
         (head, word(0) as usize)
     }
@@ -106,7 +109,7 @@ impl Counts {
 
 /// What a thread has counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RecordCounters {
     /// Records that were to be published.
     pub(super) offered: Counts,
     /// Of these, those for which there was no room.
@@ -115,7 +118,7 @@ pub(super) struct Tally {
     pub(super) unprinted: Counts,
 }
 
-impl Tally {
+impl RecordCounters {
     /// Counts a record for which there was no room, by any thread.
     fn lose(&self, head: &Head) {
         if head.goes.published {
@@ -169,7 +172,7 @@ impl Overflow {
 pub(super) struct Reading {
     pub(super) ring: Consumer<u8>,
     pub(super) overflow: Arc<Overflow>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<RecordCounters>,
 }
 
 /// The writing end, in its thread.
@@ -178,7 +181,7 @@ struct Writing {
     ring: Producer<u8>,
     overflow: Arc<Overflow>,
     capacity: usize,
-    tally: Arc<Tally>,
+    tally: Arc<RecordCounters>,
     /// Records below the levels that are published, oldest first, and their bytes.
     kept: VecDeque<Vec<u8>>,
     kept_bytes: usize,
@@ -233,7 +236,7 @@ impl Writing {
     fn open(inner: &Arc<Inner>) -> Self {
         let capacity = inner.options.ring_bytes;
         let (ring, reading) = RingBuffer::new(capacity);
-        let tally = Arc::<Tally>::default();
+        let tally = Arc::<RecordCounters>::default();
         let overflow = Arc::<Overflow>::default();
         let reading =
             Reading { ring: reading, overflow: Arc::clone(&overflow), tally: Arc::clone(&tally) };
@@ -324,7 +327,7 @@ impl Writing {
         let mut body = body.clone();
         body.data(KEPT, &Value::Bool(true));
         let mut fixed = [0; FIXED];
-        let head = Head { goes: Goes { published: true, printed: false }, ..head };
+        let head = Head { goes: Destinations { published: true, printed: false }, ..head };
         head.write(body.as_bytes().len(), &mut fixed);
         let record = [&fixed, body.as_bytes()].concat();
         self.kept_bytes += record.len();
@@ -370,7 +373,7 @@ mod tests {
                 site: 2,
                 audiences: 3,
                 level: Level::EMERGENCY,
-                goes: Goes { published, printed },
+                goes: Destinations { published, printed },
             };
             let mut fixed = [0; FIXED];
             head.write(9, &mut fixed);

@@ -1,4 +1,4 @@
-//! The thread that publishes: out of the rings, into packets, onto the bus.
+//! The publishing thread: takes records out of the rings, makes packets, publishes them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,15 +7,15 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Bus, Clock as _, Message, Outcome, PublishError, Publishing, TransportError};
+use helio_bus::{Bus, Clock as _, Message, Outcome, PendingPublish, PublishError, TransportError};
 
-use super::connect::{Claim, Coming, Opened, Way};
-use super::levels::{Over, Watch};
-use super::local::Printer;
-use super::relay::Written;
-use super::ring::{self, FIXED, Head, Reading, Tally};
-use super::settings::{self, Settings, SettingsError, Watched};
-use super::spill::{SpillFile, Taken};
+use super::connect::{Claim, LanePublisher, Opened, PendingConnection};
+use super::levels::{ExpiredLevels, LevelsWatcher};
+use super::relay::EncodedRecord;
+use super::ring::{self, FIXED, Head, Reading, RecordCounters};
+use super::settings::{self, Settings, SettingsError, WatchedFile};
+use super::spill::{SpillFile, SpilledPacket};
+use super::stderr::Printer;
 use super::suppress::{Suppressed, Suppressor};
 use super::{
     FILE, Flush, Inner, LINE, LogError, LogFigures, LogOptions, MAX_AUDIENCE_SETS, MAX_LOGGERS,
@@ -32,24 +32,22 @@ const TURN_BYTES: usize = 64 << 10;
 /// How many records of others are taken before it is looked for urgent ones.
 const TURN_RECORDS: usize = 256;
 /// The most packets of a lane that wait for their receipts.
-const MAX_UNDER_WAY: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 /// The most packets of a lane that are published for their age while they wait for receipts: a bus
 /// that is slow gets fewer and larger ones, up to full ones. (It is also as many as librdkafka has
 /// under way in a partition; with more it spins until the broker answers.)
-const MAX_YOUNG: usize = 5;
-/// How long the end waits for receipts.
-const ENDING: Duration = Duration::from_secs(5);
+const MAX_EARLY_IN_FLIGHT: usize = 5;
 /// How often it is said what was shed where nothing else is said.
-const SAYING: Duration = Duration::from_secs(1);
+const SHED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The loggers of what is said here.
 const LEVELS: &str = "log/levels";
 const SETTINGS: &str = "log/settings";
 /// How long a lane that the bus does not take is left alone.
-const AGAIN: Duration = Duration::from_millis(100);
+const PUBLISH_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How long one is that has no room at the moment; twice as long each time that there is none.
-const SOON: Duration = Duration::from_millis(1);
+const FULL_QUEUE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a receipt may be under way before it is said that the bus does not answer.
-const SILENT: Duration = Duration::from_secs(1);
+const RECEIPT_WARNING_DELAY: Duration = Duration::from_secs(1);
 /// Bytes of urgent packets that are kept in memory while the bus takes none: they have room of
 /// their own, so that they wait behind no others, in memory or in the file.
 const MAX_URGENT_QUEUE: usize = 8 << 20;
@@ -58,14 +56,14 @@ pub(super) struct Sender {
     inner: Arc<Inner>,
     origin: Origin,
     lanes: Vec<Lane>,
-    coming: Option<Coming>,
+    coming: Option<PendingConnection>,
     rings: Vec<Reading>,
     urgent: Vec<u8>,
     scratch: Vec<u8>,
     spill: Option<SpillFile>,
-    flushes: Vec<Marked>,
-    levels: Watch,
-    settings: Option<Watched>,
+    flushes: Vec<PendingFlush>,
+    levels: LevelsWatcher,
+    settings: Option<WatchedFile>,
     batch_age: Duration,
     batch_records: usize,
     suppressor: Option<Suppressor>,
@@ -78,9 +76,9 @@ pub(super) struct Sender {
     before: Duration,
     printer: Printer,
     /// What threads have counted that have ended, and the one whose ring is being emptied.
-    gone: Tally,
-    taking: Option<Arc<Tally>>,
-    figures: Counted,
+    gone: RecordCounters,
+    taking: Option<Arc<RecordCounters>>,
+    figures: PublishedCounts,
     /// How many packets were finished.
     made: u64,
     /// Let go of last.
@@ -88,13 +86,13 @@ pub(super) struct Sender {
 }
 
 /// The lanes' ways to the bus.
-pub(super) enum Ways {
+pub(super) enum BusLink {
     There(Opened, Bus),
-    Coming(Coming),
+    PendingConnection(PendingConnection),
 }
 
 /// A flush, and what was there when it was asked for.
-struct Marked {
+struct PendingFlush {
     flush: Flush,
     made: u64,
     spilled: u64,
@@ -104,7 +102,7 @@ struct Marked {
 
 /// What has become of packets.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counted {
+struct PublishedCounts {
     published: u64,
     packets: u64,
     bytes: u64,
@@ -113,7 +111,7 @@ struct Counted {
 struct Lane {
     level: Level,
     /// None while the bus was never there.
-    way: Option<Way>,
+    way: Option<LanePublisher>,
     writer: PacketWriter,
     /// Since when the packet's first record may have waited.
     since: Instant,
@@ -134,12 +132,12 @@ struct Lane {
     pause: Duration,
 }
 
-struct Waiting {
+struct QueuedPacket {
     packet: Vec<u8>,
     records: u64,
     /// It was tried, and has its numbers.
     numbers: Option<Numbers>,
-    publishing: Option<(Publishing, Instant)>,
+    publishing: Option<(PendingPublish, Instant)>,
     /// Where it lies in the file, too.
     spilled: Option<u64>,
     /// How many packets were finished before; 0 for one out of the file.
@@ -149,37 +147,38 @@ struct Waiting {
 /// Packets in order, and their bytes.
 #[derive(Default)]
 struct Queue {
-    packets: VecDeque<Waiting>,
+    packets: VecDeque<QueuedPacket>,
     bytes: usize,
 }
 
 impl Queue {
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, waiting: QueuedPacket) {
         self.bytes += waiting.packet.len();
         self.packets.push_back(waiting);
     }
 
     /// Puts back what was tried: before all that is younger.
-    fn put_back(&mut self, waiting: Waiting) {
+    fn put_back(&mut self, waiting: QueuedPacket) {
         let first = waiting.numbers.map_or(0, |numbers| numbers.first);
-        let older = |other: &Waiting| other.numbers.is_some_and(|numbers| numbers.first <= first);
+        let older =
+            |other: &QueuedPacket| other.numbers.is_some_and(|numbers| numbers.first <= first);
         let place = self.packets.partition_point(older);
         self.bytes += waiting.packet.len();
         self.packets.insert(place, waiting);
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
+    fn pop(&mut self) -> Option<QueuedPacket> {
         self.remove(0)
     }
 
-    fn remove(&mut self, place: usize) -> Option<Waiting> {
+    fn remove(&mut self, place: usize) -> Option<QueuedPacket> {
         let removed = self.packets.remove(place);
         self.bytes -= removed.as_ref().map_or(0, |waiting| waiting.packet.len());
         removed
     }
 
     /// Takes the oldest that was not tried: what was has its numbers, and may have arrived.
-    fn remove_untried(&mut self) -> Option<Waiting> {
+    fn remove_untried(&mut self) -> Option<QueuedPacket> {
         let place = self.packets.iter().position(|waiting| waiting.numbers.is_none())?;
         self.remove(place)
     }
@@ -198,8 +197,8 @@ impl Sender {
     pub(super) fn new(
         inner: Arc<Inner>,
         origin: Origin,
-        ways: Ways,
-        settings: Option<(Watched, Settings)>,
+        ways: BusLink,
+        settings: Option<(WatchedFile, Settings)>,
     ) -> Result<Self, LogError> {
         let mut lanes: Vec<Lane> = Level::ALL.iter().map(|level| Lane::new(*level)).collect();
         let spill = inner.options.spill.as_ref().map(SpillFile::open).transpose()?;
@@ -207,10 +206,10 @@ impl Sender {
             lanes[Self::place(cut.lane)].dropped += cut.records;
         }
         let (settings, rules) = settings.map(|(watched, says)| (watched, says.rules)).unzip();
-        let mut levels = Watch::new(&inner, rules.unwrap_or_default());
+        let mut levels = LevelsWatcher::new(&inner, rules.unwrap_or_default());
         let (coming, claim) = match ways {
-            Ways::Coming(coming) => (Some(coming), None),
-            Ways::There(Opened { ways, levels: source }, bus) => {
+            BusLink::PendingConnection(coming) => (Some(coming), None),
+            BusLink::There(Opened { ways, levels: source }, bus) => {
                 let claim = Claim::of(&bus, &inner.lanes)?;
                 lanes.iter_mut().zip(ways).for_each(|(lane, way)| lane.way = Some(way));
                 levels.begin(source, &inner);
@@ -238,9 +237,9 @@ impl Sender {
             now: Duration::ZERO,
             before: Duration::ZERO,
             printer: Printer::new(),
-            gone: Tally::default(),
+            gone: RecordCounters::default(),
             taking: None,
-            figures: Counted::default(),
+            figures: PublishedCounts::default(),
             made: 0,
             _claim: claim,
         })
@@ -281,7 +280,7 @@ impl Sender {
             self.answer();
             if ends {
                 let since = *ending.get_or_insert_with(Instant::now);
-                if self.is_clear() || since.elapsed() > ENDING {
+                if self.is_clear() || since.elapsed() > self.inner.options.close_timeout {
                     return self.end();
                 }
             }
@@ -294,7 +293,7 @@ impl Sender {
         for flush in flushes {
             let shed = (0..self.lanes.len()).map(|place| self.shed_of(place)).collect();
             let spilled = self.spill.as_ref().map_or(0, SpillFile::put);
-            self.flushes.push(Marked { flush, made: self.made, spilled, shed });
+            self.flushes.push(PendingFlush { flush, made: self.made, spilled, shed });
         }
     }
 
@@ -312,7 +311,7 @@ impl Sender {
         self.flushes = flushes;
     }
 
-    fn has_arrived(&self, marked: &Marked) -> bool {
+    fn has_arrived(&self, marked: &PendingFlush) -> bool {
         let spilled = self.spill.as_ref().is_none_or(|spill| spill.out() >= marked.spilled);
         let made = |queue: &Queue| !queue.has_before(marked.made);
         let lanes = self.lanes.iter().zip(&marked.shed);
@@ -326,7 +325,7 @@ impl Sender {
     /// longer than a record may wait that comes meanwhile.
     fn pause(&self) -> Duration {
         let waits = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
-        let most = if waits { Duration::from_millis(1) } else { AGAIN };
+        let most = if waits { Duration::from_millis(1) } else { PUBLISH_RETRY_INTERVAL };
         let begun = self.lanes.iter().filter(|lane| lane.is_begun());
         let old = begun.map(|lane| self.batch_age.saturating_sub(lane.since.elapsed()));
         let now = Instant::now();
@@ -436,7 +435,7 @@ impl Sender {
         }
     }
 
-    fn say_over(&mut self, Over { entry, loggers }: &Over) {
+    fn say_over(&mut self, ExpiredLevels { entry, loggers }: &ExpiredLevels) {
         if *loggers == 0 {
             return;
         }
@@ -447,7 +446,7 @@ impl Sender {
         body.data("level", &Value::from(entry.remote.name()));
         body.data("who", &Value::from(entry.who.as_str()));
         body.data("loggers", &Value::from(*loggers as u64));
-        self.say(Level::INFO, (LEVELS, None), &body);
+        self.say(Level::INFO, LEVELS, None, &body);
     }
 
     /// Applies what the settings file says now, where it has changed; says so.
@@ -477,7 +476,7 @@ impl Sender {
             body.data("next_start", &Value::from(fixed));
         }
         body.data("file", &Value::from(file));
-        self.say(Level::NOTICE, (SETTINGS, None), &body);
+        self.say(Level::NOTICE, SETTINGS, None, &body);
         // Last: who waits for the levels finds all else done.
         self.levels.file(&self.inner, says.rules, (options.level, options.local));
     }
@@ -490,7 +489,7 @@ impl Sender {
             body.data("line", &Value::from(line));
         }
         body.data("remedy", &Value::from(error.remedy.as_str()));
-        self.say(Level::WARNING, (SETTINGS, None), &body);
+        self.say(Level::WARNING, SETTINGS, None, &body);
     }
 
     /// Says what was suppressed, of sites that wait for it long enough, or of all.
@@ -505,12 +504,12 @@ impl Sender {
             body.data("suppressed", &Value::from(count));
             body.data("span_s", &Value::from(span.as_secs_f64()));
             let logger = logger.as_ref().map_or("", |name| name.as_str());
-            self.say(level, (logger, site.as_deref()), &body);
+            self.say(level, logger, site.as_deref(), &body);
         }
     }
 
     /// Adds a record of this thread's own, whatever the levels are.
-    fn say(&mut self, level: Level, (logger, site): (&str, Option<&Site>), body: &Body) {
+    fn say(&mut self, level: Level, logger: &str, site: Option<&Site>, body: &Body) {
         let place = Self::place(level);
         let audiences = Audiences::default();
         self.gone.offered.add_shared(level, 1);
@@ -570,9 +569,9 @@ impl Sender {
         const { assert!(MAX_LOGGERS <= 1 << 16 && MAX_AUDIENCE_SETS <= 1 << 16) };
         let registered =
             u64::from(head.logger) | u64::from(head.site) << 16 | u64::from(head.audiences) << 48;
-        let at = (head.time, head.level);
         let added = self.add_by(place, |sender| {
-            let known = sender.lanes[place].writer.push_known(registered, at, body);
+            let known =
+                sender.lanes[place].writer.push_known(registered, head.time, head.level, body);
             known.unwrap_or_else(|| sender.introduce(place, &head, registered, body))
         });
         if let Err(error) = added {
@@ -581,7 +580,7 @@ impl Sender {
     }
 
     /// Adds a record of others.
-    fn add_written(&mut self, record: &Written) {
+    fn add_written(&mut self, record: &EncodedRecord) {
         let place = Self::place(record.level());
         let added =
             self.add_by(place, |sender| sender.lanes[place].writer.push_entry(&record.entry()));
@@ -725,7 +724,7 @@ impl Sender {
             }
         };
         let (numbers, publishing) = (None, None);
-        let waiting = Waiting { packet, records, numbers, publishing, spilled, made };
+        let waiting = QueuedPacket { packet, records, numbers, publishing, spilled, made };
         self.lanes[place].waiting.push(waiting);
     }
 
@@ -764,7 +763,7 @@ impl Sender {
         let half = self.inner.options.queue_bytes / 2;
         while self.queued(false) < half && self.queued(true) < MAX_URGENT_QUEUE / 2 {
             let Some(taken) = self.spill.as_mut().and_then(SpillFile::pop) else { return };
-            let Taken { at, about, packet } = taken;
+            let SpilledPacket { at, about, packet } = taken;
             let place = Self::place(about.lane);
             match packet {
                 Some(packet) => self.wait(place, packet, about.records, Some(at)),
@@ -792,8 +791,11 @@ impl Sender {
         let alike = |lane: &&Lane| self.inner.lanes.is_urgent(lane.level) == urgent;
         let under_way = self.lanes.iter().filter(alike).map(|lane| lane.under_way.bytes).sum();
         let lane = &mut self.lanes[place];
-        let mut told =
-            Told { figures: &mut self.figures, spill: self.spill.as_mut(), inner: &self.inner };
+        let mut told = OutcomeSink {
+            figures: &mut self.figures,
+            spill: self.spill.as_mut(),
+            inner: &self.inner,
+        };
         let trouble = lane.settle(&mut told).err().or_else(|| {
             if lane.again.is_some_and(|again| Instant::now() < again) {
                 return None;
@@ -819,7 +821,7 @@ impl Sender {
         levels.map(of).sum::<u64>() + lane.dropped
     }
 
-    fn tallies(&self) -> impl Iterator<Item = &Tally> {
+    fn tallies(&self) -> impl Iterator<Item = &RecordCounters> {
         let others = [&self.gone, &self.inner.others];
         let rings = self.rings.iter().map(|reading| &*reading.tally);
         rings.chain(self.taking.as_deref()).chain(others)
@@ -832,7 +834,7 @@ impl Sender {
             let lane = &mut self.lanes[place];
             let quiet = lane.waiting.is_empty() && lane.writer.is_empty();
             let said = lane.said == Some(shed);
-            if said || !quiet || !at_once && lane.since.elapsed() < SAYING {
+            if said || !quiet || !at_once && lane.since.elapsed() < SHED_REPORT_INTERVAL {
                 continue;
             }
             let numbers = Numbers { lane: Some(lane.level), first: lane.next, shed };
@@ -849,11 +851,11 @@ impl Sender {
         let own = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
         let dropped = (0..self.lanes.len()).map(|place| self.shed_of(place)).sum::<u64>();
         let shed = dropped + self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
-        let Counted { published, packets, bytes } = self.figures;
+        let PublishedCounts { published, packets, bytes } = self.figures;
         let inherited = self.spill.as_ref().map_or(0, |spill| spill.inherited);
         // What another process has left is this one's to publish.
         let offered = own + inherited;
-        let unprinted = |tally: &Tally| {
+        let unprinted = |tally: &RecordCounters| {
             let levels = (1..=11).filter_map(Level::new);
             levels.map(|level| tally.unprinted.of(level)).sum::<u64>()
         };
@@ -901,8 +903,8 @@ impl Sender {
 }
 
 /// Who is told what became of packets.
-struct Told<'a> {
-    figures: &'a mut Counted,
+struct OutcomeSink<'a> {
+    figures: &'a mut PublishedCounts,
     spill: Option<&'a mut SpillFile>,
     inner: &'a Inner,
 }
@@ -922,28 +924,28 @@ impl Lane {
             said: Some(0),
             settled: 0,
             again: None,
-            pause: SOON,
+            pause: FULL_QUEUE_RETRY_INTERVAL,
         }
     }
 
     /// Whether there is a packet that is published when it is old enough.
     fn is_begun(&self) -> bool {
-        !self.writer.is_empty() && self.under_way.packets.len() < MAX_YOUNG
+        !self.writer.is_empty() && self.under_way.packets.len() < MAX_EARLY_IN_FLIGHT
     }
 
     /// Leaves it alone for a while.
     fn rest(&mut self, error: &PublishError) {
         if let PublishError::Full { .. } = error {
             self.again = Some(Instant::now() + self.pause);
-            self.pause = AGAIN.min(2 * self.pause);
+            self.pause = PUBLISH_RETRY_INTERVAL.min(2 * self.pause);
         } else {
-            self.again = Some(Instant::now() + AGAIN);
+            self.again = Some(Instant::now() + PUBLISH_RETRY_INTERVAL);
         }
     }
 
     /// Looks which packets have arrived; tells why one has not. Those that may still are to be
     /// published again, in their order.
-    fn settle(&mut self, told: &mut Told<'_>) -> Result<(), PublishError> {
+    fn settle(&mut self, told: &mut OutcomeSink<'_>) -> Result<(), PublishError> {
         let mut first = Ok(());
         while let Some(oldest) = self.under_way.packets.front() {
             let publishing = oldest.publishing.as_ref();
@@ -958,19 +960,19 @@ impl Lane {
     fn is_silent(&self) -> bool {
         let oldest = self.under_way.packets.front();
         let since = oldest.and_then(|oldest| oldest.publishing.as_ref());
-        since.is_some_and(|(_, since)| since.elapsed() > SILENT)
+        since.is_some_and(|(_, since)| since.elapsed() > RECEIPT_WARNING_DELAY)
     }
 
     fn outcome(
         &mut self,
-        waiting: Waiting,
+        waiting: QueuedPacket,
         outcome: Outcome,
-        told: &mut Told<'_>,
+        told: &mut OutcomeSink<'_>,
     ) -> Result<(), PublishError> {
         if let Err(error) = &outcome
             && may_yet(error)
         {
-            self.waiting.put_back(Waiting { publishing: None, ..waiting });
+            self.waiting.put_back(QueuedPacket { publishing: None, ..waiting });
             return outcome.map(drop);
         }
         let shed = waiting.numbers.map_or(0, |numbers| numbers.shed);
@@ -980,7 +982,7 @@ impl Lane {
         }
         match outcome {
             Ok(_) => {
-                self.pause = SOON;
+                self.pause = FULL_QUEUE_RETRY_INTERVAL;
                 told.figures.published += waiting.records;
                 told.figures.packets += 1;
                 told.figures.bytes += waiting.packet.len() as u64;
@@ -999,11 +1001,16 @@ impl Lane {
     }
 
     /// Publishes what waits, up to so many bytes under way.
-    fn publish(&mut self, shed: u64, most: usize, told: &mut Told<'_>) -> Result<(), PublishError> {
-        let Some(Way { publisher, partition }) = &self.way else { return Ok(()) };
+    fn publish(
+        &mut self,
+        shed: u64,
+        most: usize,
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<(), PublishError> {
+        let Some(LanePublisher { publisher, partition }) = &self.way else { return Ok(()) };
         let (publisher, partition) = (publisher.clone(), *partition);
         let mut left = most;
-        while self.under_way.packets.len() < MAX_UNDER_WAY {
+        while self.under_way.packets.len() < MAX_IN_FLIGHT {
             let Some(next) = self.waiting.packets.front() else { break };
             if next.packet.len() > left && !self.under_way.is_empty() {
                 break;
@@ -1025,15 +1032,15 @@ impl Lane {
             let publishing = publisher.publish(message);
             match publishing.outcome() {
                 None => {
-                    self.pause = SOON;
+                    self.pause = FULL_QUEUE_RETRY_INTERVAL;
                     left = left.saturating_sub(waiting.packet.len());
                     let publishing = Some((publishing, Instant::now()));
-                    self.under_way.push(Waiting { publishing, ..waiting });
+                    self.under_way.push(QueuedPacket { publishing, ..waiting });
                 }
                 Some(Err(error @ PublishError::Full { .. })) if is_fresh => {
                     // Nothing of it was taken: it has no numbers yet.
                     self.next -= waiting.records;
-                    self.waiting.put_back(Waiting { numbers: None, ..waiting });
+                    self.waiting.put_back(QueuedPacket { numbers: None, ..waiting });
                     return Err(error);
                 }
                 Some(outcome) => self.outcome(waiting, outcome, told)?,

@@ -1,8 +1,8 @@
 //! The settings file: how a process logs, as its operator has it, watched while it runs.
 //!
 //! Constraints. What the file says goes over what the program says; what it does not say stays as
-//! the program has it. It is read by the thread that publishes, once a second and only where it has
-//! changed. A file that is wrong changes nothing, and is told with its line.
+//! the program has it. It is read by the thread that publishes, once a second by default and only
+//! where it has changed. A file that is wrong changes nothing, and is told with its line.
 //!
 //! Format. YAML:
 //!
@@ -39,13 +39,11 @@ use crate::levels::{MAX_LEVEL_ENTRIES, Rule};
 use crate::packet::MAX_RECORDS;
 
 /// The longest settings file, in bytes: as many patterns as there may be fit.
-const MAX_BYTES: u64 = 1 << 20;
-/// How often the file is looked at.
-const LOOKING: Duration = Duration::from_secs(1);
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// How long records may wait for others: longer, and nobody sees them in time.
-const MOST_AGE: Duration = Duration::from_secs(60);
+const MAX_BATCH_AGE: Duration = Duration::from_secs(60);
 /// What a queue may have: room for a record at least, and no more than a machine.
-const QUEUE: RangeInclusive<u64> = 4 << 10..=1 << 40;
+const QUEUE_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 40;
 
 /// What is wrong with a settings file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -71,7 +69,7 @@ struct Document {
     level: Option<Spanned<String>>,
     local: Option<Spanned<String>>,
     #[serde(default)]
-    loggers: Vec<Row>,
+    loggers: Vec<LoggerRow>,
     batch_age: Option<Spanned<String>>,
     batch_records: Option<Spanned<u64>>,
     suppress: Option<Spanned<Limits>>,
@@ -84,7 +82,7 @@ struct Document {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct LoggerRow {
     logger: Spanned<String>,
     level: Option<Spanned<String>>,
     local: Option<Spanned<String>>,
@@ -166,13 +164,13 @@ where
 fn bytes(name: &str, text: &Option<Spanned<String>>) -> Result<Option<usize>, Wrong> {
     let Some(text) = text else { return Ok(None) };
     let units = [("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-    within(text.referenced, name, quantity(text, &units)?, QUEUE).map(Some)
+    within(text.referenced, name, quantity(text, &units)?, QUEUE_BYTES_RANGE).map(Some)
 }
 
 fn age(text: &Option<Spanned<String>>) -> Result<Option<Duration>, Wrong> {
     let Some(text) = text else { return Ok(None) };
     let micros = quantity(text, &[("us", 1), ("ms", 1_000), ("s", 1_000_000)])?;
-    let most = MOST_AGE.as_micros() as u64;
+    let most = MAX_BATCH_AGE.as_micros() as u64;
     let micros = within(text.referenced, "batch_age in microseconds", micros, 0..=most)?;
     Ok(Some(Duration::from_micros(micros)))
 }
@@ -209,7 +207,7 @@ impl Settings {
             .map(|_| Suppress { per_second, burst })
         };
         Ok(Self {
-            rules: document.loggers.iter().map(Row::rule).collect::<Result<_, _>>()?,
+            rules: document.loggers.iter().map(LoggerRow::rule).collect::<Result<_, _>>()?,
             level: parsed(&document.level)?,
             local: parsed(&document.local)?,
             batch_age: age(&document.batch_age)?,
@@ -249,7 +247,7 @@ fn set<T: Clone>(to: &mut T, from: &Option<T>) {
     }
 }
 
-impl Row {
+impl LoggerRow {
     fn rule(&self) -> Result<Rule, Wrong> {
         let at = line(self.logger.referenced);
         let glob = self.logger.value.parse();
@@ -275,9 +273,9 @@ impl SpillRow {
 
 /// What differs between files: another one of the name, or another text in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, i64, i64)>);
+struct FileStamp(Option<(u64, u64, i64, i64)>);
 
-impl Stamp {
+impl FileStamp {
     fn of(file: &Path) -> Self {
         let metadata = std::fs::metadata(file).ok();
         Self(metadata.map(|m| (m.ino(), m.size(), m.mtime(), m.mtime_nsec())))
@@ -286,21 +284,21 @@ impl Stamp {
 
 /// A file that is watched.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedFile {
     file: PathBuf,
-    stamp: Stamp,
+    stamp: FileStamp,
     looked: Instant,
     program: LogOptions,
 }
 
-impl Watched {
+impl WatchedFile {
     /// Reads the file that a program's options name, if they do, and gives what holds.
     pub(super) fn begin(
         program: LogOptions,
     ) -> Result<(LogOptions, Option<(Self, Settings)>), SettingsError> {
         let Some(file) = program.settings.clone() else { return Ok((program, None)) };
         // Before it is read: what is written meanwhile is seen by the next look.
-        let stamp = Stamp::of(&file);
+        let stamp = FileStamp::of(&file);
         let settings = read(&file)?;
         let options = settings.over(&program);
         let watched = Self { file, stamp, looked: Instant::now(), program };
@@ -313,11 +311,11 @@ impl Watched {
 
     /// What the file says, and what holds by it, where it has changed and it is time to look.
     pub(super) fn look(&mut self) -> Option<Result<(Settings, LogOptions), SettingsError>> {
-        if self.looked.elapsed() < LOOKING {
+        if self.looked.elapsed() < self.program.settings_poll_interval {
             return None;
         }
         self.looked = Instant::now();
-        let stamp = Stamp::of(&self.file);
+        let stamp = FileStamp::of(&self.file);
         if stamp == self.stamp {
             return None;
         }
@@ -338,11 +336,12 @@ fn read(file: &Path) -> Result<Settings, SettingsError> {
         remedy: remedy.to_owned(),
     };
     let mut text = String::new();
-    let read = File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    let read =
+        File::open(file).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| {
         failed((None, error.to_string(), "write the settings there, as UTF-8 text"))
     })?;
-    if text.len() as u64 > MAX_BYTES {
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(failed((None, "it has more than 1 MiB".to_owned(), "use patterns")));
     }
     Settings::parse(&text).map_err(failed)

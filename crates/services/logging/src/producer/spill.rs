@@ -1,12 +1,12 @@
-//! A file of packets that the bus does not take, first in, first out.
+//! A file of packets that the bus does not accept, first in, first out.
 //!
-//! Format (little-endian): `HLSP`, version 1 (4 bytes), where the oldest packet begins (8 bytes),
-//! and packets, one behind the other; each says its own length. One process at a time has it (a
-//! lock on the file). What a killed process has left is read by the next one; a packet that it was
-//! writing is cut off.
+//! Format (little-endian): `HLSP`, version 1 (4 bytes), the offset of the oldest packet (8 bytes),
+//! and packets, one after the other; each contains its own length. One process at a time owns the
+//! file (by a lock on it). The next process reads the packets that a killed process has left; an
+//! incomplete packet is truncated.
 //!
-//! Operation. What is taken out stays in the file until it is settled: a process that is killed in
-//! between leaves it to the next one, which may send it again.
+//! Operation. A packet that was taken out stays in the file until it is settled. If the process is
+//! killed before that, the next one may send the packet again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -23,13 +23,13 @@ const HEADER: u64 = 16;
 
 /// What is known of a packet without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct About {
+pub(super) struct PacketInfo {
     pub(super) lane: Level,
     pub(super) records: u64,
     bytes: u32,
 }
 
-impl About {
+impl PacketInfo {
     /// What a packet says of itself; none where this is none.
     fn of(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let legal = HEADER_BYTES..=MAX_PACKET_BYTES;
@@ -42,10 +42,10 @@ impl About {
 
 /// A packet that was taken out of the file.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct SpilledPacket {
     /// Where it lies, until it is settled.
     pub(super) at: u64,
-    pub(super) about: About,
+    pub(super) about: PacketInfo,
     /// Its bytes; none where they cannot be read any more.
     pub(super) packet: Option<Vec<u8>>,
 }
@@ -58,7 +58,7 @@ pub(super) struct SpillFile {
     end: u64,
     most: u64,
     /// The packets from there on.
-    left: VecDeque<About>,
+    left: VecDeque<PacketInfo>,
     /// Where packets begin that were taken and are not settled.
     taken: BTreeSet<u64>,
     /// How many packets were ever put in, and how many were taken out.
@@ -67,7 +67,7 @@ pub(super) struct SpillFile {
     /// Records that another process has left.
     pub(super) inherited: u64,
     /// The packet that it did not write whole.
-    pub(super) cut: Option<About>,
+    pub(super) cut: Option<PacketInfo>,
 }
 
 impl SpillFile {
@@ -122,7 +122,7 @@ impl SpillFile {
         let mut header = [0; HEADER_BYTES];
         while self.end + HEADER_BYTES as u64 <= end {
             self.file.read_exact_at(&mut header, self.end)?;
-            let Some(about) = About::of(&header) else { break };
+            let Some(about) = PacketInfo::of(&header) else { break };
             self.inherited += about.records;
             if self.end + u64::from(about.bytes) > end {
                 self.cut = Some(about);
@@ -177,7 +177,7 @@ impl SpillFile {
 
     /// Adds a packet; false where there is no room for it, or it cannot be written.
     pub(super) fn push(&mut self, packet: &[u8]) -> bool {
-        let Some(about) = packet.first_chunk().and_then(About::of) else { return false };
+        let Some(about) = packet.first_chunk().and_then(PacketInfo::of) else { return false };
         let end = self.end + packet.len() as u64;
         if end > self.most || self.file.write_all_at(packet, self.end).is_err() {
             return false;
@@ -216,7 +216,7 @@ impl SpillFile {
     }
 
     /// Takes the oldest packet; it is in the file until it is [settled](Self::settled).
-    pub(super) fn pop(&mut self) -> Option<Taken> {
+    pub(super) fn pop(&mut self) -> Option<SpilledPacket> {
         let about = self.left.pop_front()?;
         let at = self.first;
         self.first += u64::from(about.bytes);
@@ -225,7 +225,7 @@ impl SpillFile {
         let mut packet = vec![0; about.bytes as usize];
         let read = self.file.read_exact_at(&mut packet, at).is_ok();
         let packet = (read && Packet::parse(&packet).is_ok()).then_some(packet);
-        Some(Taken { at, about, packet })
+        Some(SpilledPacket { at, about, packet })
     }
 
     /// A packet that was taken has arrived, or was dropped.
@@ -284,6 +284,22 @@ mod tests {
     fn packets(spill: &Spill) -> Vec<Vec<u8>> {
         let mut open = SpillFile::open(spill).unwrap();
         std::iter::from_fn(|| open.pop()).map(|taken| taken.packet.unwrap()).collect()
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let (_folder, spill) = folder();
+        let mut open = SpillFile::open(&spill).unwrap();
+        let all = [packet("one"), packet("two")];
+        assert!(all.iter().all(|packet| open.push(packet)));
+        let header = |first: usize| [b"HLSP\x01\0\0\0", &(first as u64).to_le_bytes()[..]].concat();
+        let written = std::fs::read(&spill.file).unwrap();
+        assert!(written == [header(16), all.concat()].concat());
+        let one = open.pop().unwrap();
+        open.settled(one.at);
+        assert_eq!(std::fs::read(&spill.file).unwrap()[..16], header(16 + all[0].len()));
+        drop(open);
+        assert_eq!(packets(&spill), all[1..]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::NO_SITE;
 use super::ring::Head;
 
 /// How long what was suppressed waits at most until it is told.
-const TELLING: Duration = Duration::from_secs(1);
+const SUPPRESSION_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Tokens are counted in parts, as nanoseconds are parts of a second.
 const PARTS: u64 = 1_000_000_000;
 
@@ -115,7 +115,7 @@ impl Suppressor {
             let Some(bucket) = &mut buckets[*site as usize] else { return false };
             bucket.fill(now, per_second, most);
             let span = now.saturating_sub(bucket.since);
-            if !all && span < TELLING && bucket.parts < most {
+            if !all && span < SUPPRESSION_REPORT_INTERVAL && bucket.parts < most {
                 return true;
             }
             let Bucket { logger, level, count, .. } = *bucket;
@@ -141,12 +141,12 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::Goes;
+    use super::super::ring::Destinations;
     use super::*;
     use helio_core::Tai;
 
     fn head(site: u32, level: Level) -> Head {
-        let goes = Goes { published: true, printed: false };
+        let goes = Destinations { published: true, printed: false };
         Head { time: Tai::from_nanos(0), logger: 7, site, audiences: 0, level, goes }
     }
 

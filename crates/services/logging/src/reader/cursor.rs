@@ -1,12 +1,12 @@
-//! Cursors: where a reader stands, as a short text.
+//! Cursors: a reader's position as a short text.
 //!
 //! Format: `log1.` and, in the URL-safe Base64 of RFC 4648 section 5 without padding: the CRC-32C
-//! of the bus's identity and the lanes' prefix (4 bytes); the number of lanes; of each lane its
-//! level (1 byte) and the number of its partitions; of each partition its number, the offset of
+//! of the bus's identity and the lanes' prefix (4 bytes); the number of lanes; for each lane its
+//! level (1 byte) and the number of its partitions; for each partition its number, the offset of
 //! the first packet that was not handed out whole, and the number of packets from there on that
-//! were handed out in part; of each of these how much its offset is above the one before, and how
-//! many of its records were handed out (0 is all); the CRC-32C of all that (4 bytes). Numbers are
-//! varints but where bytes are named.
+//! were handed out in part; for each of these the difference of its offset to the previous one, and
+//! how many of its records were handed out (0 is all); the CRC-32C of all that (4 bytes). Numbers
+//! are varints unless bytes are given.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,21 +38,21 @@ const SUM_BYTES: usize = 4;
 pub struct Cursor {
     /// Of what bus and prefix it is.
     pub(super) site: u32,
-    pub(super) lanes: BTreeMap<Level, BTreeMap<u32, Stand>>,
+    pub(super) lanes: BTreeMap<Level, BTreeMap<u32, PartitionPosition>>,
 }
 
 /// Where a reader stands in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Stand {
+pub(super) struct PartitionPosition {
     /// All packets below this offset were handed out.
     pub(super) next: u64,
     /// How many records of packets from there on were.
-    pub(super) begun: BTreeMap<u64, Begun>,
+    pub(super) begun: BTreeMap<u64, PacketProgress>,
 }
 
 /// How much of a packet was handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum PacketProgress {
     /// So many of its first records, at least one.
     Records(u32),
     /// All of it.
@@ -67,13 +67,13 @@ pub(super) enum Begun {
 )]
 pub struct CursorError(String);
 
-impl Stand {
+impl PartitionPosition {
     /// Takes note that some of a packet was handed out.
-    pub(super) fn advance(&mut self, offset: u64, begun: Begun) {
+    pub(super) fn advance(&mut self, offset: u64, begun: PacketProgress) {
         if offset >= self.next {
             self.begun.insert(offset, begun);
         }
-        while self.begun.get(&self.next) == Some(&Begun::Whole) {
+        while self.begun.get(&self.next) == Some(&PacketProgress::Whole) {
             self.begun.remove(&self.next);
             self.next += 1;
         }
@@ -105,7 +105,7 @@ impl Cursor {
         for (level, partitions) in &self.lanes {
             out.push(level.number());
             put_varint(&mut out, partitions.len() as u64);
-            for (partition, Stand { next, begun }) in partitions {
+            for (partition, PartitionPosition { next, begun }) in partitions {
                 put_varint(&mut out, u64::from(*partition));
                 put_varint(&mut out, *next);
                 put_varint(&mut out, begun.len() as u64);
@@ -116,8 +116,8 @@ impl Cursor {
                     put_varint(
                         &mut out,
                         match begun {
-                            Begun::Whole => 0,
-                            Begun::Records(count) => u64::from(*count),
+                            PacketProgress::Whole => 0,
+                            PacketProgress::Records(count) => u64::from(*count),
                         },
                     );
                 }
@@ -146,14 +146,14 @@ impl Cursor {
         if bytes.is_empty() { Ok(cursor) } else { Err(Malformed) }
     }
 
-    fn read_stand(bytes: &mut Bytes<'_>) -> Result<Stand, Malformed> {
-        let mut stand = Stand { next: bytes.varint()?, ..Stand::default() };
+    fn read_stand(bytes: &mut Bytes<'_>) -> Result<PartitionPosition, Malformed> {
+        let mut stand = PartitionPosition { next: bytes.varint()?, ..PartitionPosition::default() };
         let mut offset = stand.next;
         for _ in 0..bytes.count()? {
             offset = offset.checked_add(bytes.varint()?).ok_or(Malformed)?;
             let begun = match u32::try_from(bytes.varint()?).map_err(|_| Malformed)? {
-                0 => Begun::Whole,
-                count => Begun::Records(count),
+                0 => PacketProgress::Whole,
+                count => PacketProgress::Records(count),
             };
             stand.begun.insert(offset, begun);
         }
@@ -185,14 +185,15 @@ mod tests {
     use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;
 
-    fn stands() -> impl Strategy<Value = Stand> {
+    fn stands() -> impl Strategy<Value = PartitionPosition> {
         let begun = btree_map(0..90_u64, 0..70_000_u32, 0..5);
         (0..1_u64 << 50, begun).prop_map(|(next, begun)| {
             let begun = begun.into_iter().map(|(above, count)| {
-                let begun = if count == 0 { Begun::Whole } else { Begun::Records(count) };
+                let begun =
+                    if count == 0 { PacketProgress::Whole } else { PacketProgress::Records(count) };
                 (next + above, begun)
             });
-            Stand { next, begun: begun.collect() }
+            PartitionPosition { next, begun: begun.collect() }
         })
     }
 
@@ -246,9 +247,9 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_version_1() {
-        let mut stand = Stand { next: 70, ..Stand::default() };
-        stand.advance(71, Begun::Whole);
-        stand.advance(70, Begun::Records(3));
+        let mut stand = PartitionPosition { next: 70, ..PartitionPosition::default() };
+        stand.advance(71, PacketProgress::Whole);
+        stand.advance(70, PacketProgress::Records(3));
         let lanes = [(Level::DEBUG, [(0, stand)].into()), (Level::ERROR, BTreeMap::new())];
         let cursor = Cursor { site: 0xdead_beef, lanes: lanes.into() };
         let golden = "log1.776t3gIDAQBGAgADAQAIAPWI__w";
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_longest_cursor_is_one() {
-        let stand = Stand { next: u64::MAX - 1, ..Stand::default() };
+        let stand = PartitionPosition { next: u64::MAX - 1, ..PartitionPosition::default() };
         let lane = || (0..1_024).map(|partition| (partition, stand.clone())).collect();
         let lanes = Level::ALL.iter().map(|level| (*level, lane())).collect();
         let cursor = Cursor { site: 1, lanes };
@@ -270,12 +271,12 @@ mod tests {
 
     #[test]
     fn packets_that_were_handed_out_are_let_go_in_order() {
-        let mut stand = Stand { next: 5, ..Stand::default() };
-        stand.advance(6, Begun::Whole);
-        stand.advance(5, Begun::Records(2));
-        stand.advance(3, Begun::Whole);
+        let mut stand = PartitionPosition { next: 5, ..PartitionPosition::default() };
+        stand.advance(6, PacketProgress::Whole);
+        stand.advance(5, PacketProgress::Records(2));
+        stand.advance(3, PacketProgress::Whole);
         assert_eq!((stand.next, stand.begun.len()), (5, 2));
-        stand.advance(5, Begun::Whole);
+        stand.advance(5, PacketProgress::Whole);
         assert_eq!((stand.next, stand.begun.len()), (7, 0));
     }
 }

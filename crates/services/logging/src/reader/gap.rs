@@ -1,4 +1,4 @@
-//! What a reader is told besides records: what is missing, and why.
+//! Notices of a reader besides records: what is missing, and why.
 
 use std::fmt;
 

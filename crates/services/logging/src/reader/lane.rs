@@ -1,8 +1,8 @@
 //! A lane: the topic of a level, read packet by packet.
 //!
-//! A packet is handed out where it lies in the transport. Only one in the middle of which the
-//! visitor breaks off, or the lane's turn is over, is copied, and so are those that are merged by
-//! time. What was found before a packet (gaps, damage) is told before its records.
+//! A packet is handed out in the transport's memory. It is copied only if the visitor stops in the
+//! middle of it, if the lane's turn ends there, or if it is merged by time. Notices about what
+//! precedes a packet (gaps, damage) come before its records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -12,16 +12,16 @@ use helio_bus::{
     Tai, WaitSet,
 };
 
-use super::account::{Ledger, Packets, Tally};
-use super::cursor::{Begun, Stand};
+use super::cursor::{PacketProgress, PartitionPosition};
 use super::gap::{Damaged, Gap, News, Span, Why};
-use super::{Filter, Item, Keep, Place};
+use super::loss_accounting::{LossLedger, Packets, RecordCounts};
+use super::{Filter, Item, Keep, RecordPlace};
 use crate::level::Level;
 use crate::packet::Packet;
 
 /// Records of a lane that are looked at before the others get their turn: what an urgent record
 /// waits for at the longest.
-pub(super) const TURN: usize = 1_024;
+pub(super) const TURN_RECORDS: usize = 1_024;
 /// Packets of a lane that are looked at in a turn, so that empty ones and damaged ones end it too.
 const TURN_PACKETS: usize = 256;
 /// Packets of a lane that are put in order of time among each other.
@@ -32,7 +32,7 @@ const FILL_PACKETS: usize = 8;
 pub(super) const WINDOW_BYTES: usize = 4 << 20;
 
 /// Whom records are handed to, and how many.
-pub(super) struct Hand<'a> {
+pub(super) struct Delivery<'a> {
     pub(super) filter: Option<&'a dyn Filter>,
     pub(super) sink: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     /// How many items more are wanted.
@@ -44,7 +44,7 @@ pub(super) struct Hand<'a> {
     pub(super) looked: usize,
 }
 
-impl Hand<'_> {
+impl Delivery<'_> {
     /// Whether no more is wanted.
     pub(super) fn is_full(&self) -> bool {
         self.left == 0
@@ -65,7 +65,7 @@ impl Hand<'_> {
 
 /// A packet that was not handed out to its end.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OpenPacket {
     pub(super) partition: u32,
     pub(super) offset: u64,
     pub(super) producer: Producer,
@@ -75,7 +75,7 @@ pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Held {
+impl OpenPacket {
     pub(super) fn is_done(&self) -> bool {
         self.place == self.records
     }
@@ -83,7 +83,7 @@ impl Held {
 
 /// What was there when the reader was opened, and is to be merged by time.
 #[derive(Debug)]
-pub(super) struct Past {
+pub(super) struct Backlog {
     /// The ends of the partitions, where the transport knows them.
     pub(super) ends: Vec<(u32, u64)>,
     /// Whether more is to come that is not there yet.
@@ -99,14 +99,14 @@ pub(super) struct Lane {
     /// What ended a wait.
     pub(super) woken: VecDeque<Event>,
     /// Packets that were begun: one at the most, but many where they are merged by time.
-    pub(super) window: VecDeque<Held>,
+    pub(super) window: VecDeque<OpenPacket>,
     told: VecDeque<News>,
     /// The offset behind the last packet that was taken, by partition.
     pub(super) places: BTreeMap<u32, u64>,
     /// What was handed out already, by who left the cursor.
-    pub(super) resumed: BTreeMap<(u32, u64), Begun>,
-    pub(super) past: Option<Past>,
-    pub(super) ledger: Ledger,
+    pub(super) resumed: BTreeMap<(u32, u64), PacketProgress>,
+    pub(super) past: Option<Backlog>,
+    pub(super) ledger: LossLedger,
 }
 
 impl Lane {
@@ -121,13 +121,17 @@ impl Lane {
             places: BTreeMap::new(),
             resumed: BTreeMap::new(),
             past: None,
-            ledger: Ledger::new(level),
+            ledger: LossLedger::new(level),
         }
     }
 
     /// Hands out what there is, for the length of a turn.
-    pub(super) fn turn(&mut self, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), ReadError> {
-        hand.turn = TURN;
+    pub(super) fn turn(
+        &mut self,
+        set: &mut WaitSet,
+        hand: &mut Delivery<'_>,
+    ) -> Result<(), ReadError> {
+        hand.turn = TURN_RECORDS;
         self.tell(hand);
         if let Some(held) = self.window.pop_front() {
             self.go_on(held, hand);
@@ -148,7 +152,11 @@ impl Lane {
     }
 
     /// Takes packets into the window until it is full, or everything of the past is in it.
-    pub(super) fn fill(&mut self, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), ReadError> {
+    pub(super) fn fill(
+        &mut self,
+        set: &mut WaitSet,
+        hand: &mut Delivery<'_>,
+    ) -> Result<(), ReadError> {
         while let Some(event) = self.woken.pop_front() {
             hand.looked += 1;
             self.owned(event, None);
@@ -188,12 +196,12 @@ impl Lane {
 
     /// Lets go of packets that are done, as far as none before them is not.
     pub(super) fn let_go(&mut self) {
-        while self.window.front().is_some_and(Held::is_done) {
+        while self.window.front().is_some_and(OpenPacket::is_done) {
             self.window.pop_front();
         }
     }
 
-    fn go_on(&mut self, mut held: Held, hand: &mut Hand<'_>) {
+    fn go_on(&mut self, mut held: OpenPacket, hand: &mut Delivery<'_>) {
         if !hand.is_over() {
             let bytes = std::mem::take(&mut held.bytes);
             let packet = Packet::parse(&bytes).expect("it was parsed when it came");
@@ -207,14 +215,14 @@ impl Lane {
     }
 
     /// Hands out the oldest packet that was begun, whatever its times.
-    pub(super) fn force(&mut self, hand: &mut Hand<'_>) {
+    pub(super) fn force(&mut self, hand: &mut Delivery<'_>) {
         if let Some(held) = self.window.pop_front() {
             self.go_on(held, hand);
         }
         self.let_go();
     }
 
-    fn owned(&mut self, event: Event, hand: Option<&mut Hand<'_>>) {
+    fn owned(&mut self, event: Event, hand: Option<&mut Delivery<'_>>) {
         match event {
             Event::Sample(sample) => self.event(EventRef::Sample(sample.as_ref()), hand),
             event => self.event(EventRef::Other(event), hand),
@@ -222,7 +230,7 @@ impl Lane {
     }
 
     /// Takes what a subscription has: hands it out, or puts it into the window.
-    fn event(&mut self, event: EventRef<'_>, hand: Option<&mut Hand<'_>>) {
+    fn event(&mut self, event: EventRef<'_>, hand: Option<&mut Delivery<'_>>) {
         match event {
             EventRef::Sample(sample) => self.sample(&sample, hand),
             EventRef::Other(event) => {
@@ -232,7 +240,7 @@ impl Lane {
         }
     }
 
-    fn sample(&mut self, sample: &SampleRef<'_>, mut hand: Option<&mut Hand<'_>>) {
+    fn sample(&mut self, sample: &SampleRef<'_>, mut hand: Option<&mut Delivery<'_>>) {
         let SampleRef { partition, offset, producer, .. } = *sample;
         self.places.insert(partition, offset + 1);
         let resumed = self.resumed.remove(&(partition, offset));
@@ -253,11 +261,14 @@ impl Lane {
         self.told.extend(arrival.gaps.into_iter().map(News::Gap));
         let place = match resumed {
             None => arrival.repeated,
-            Some(Begun::Whole) => records,
-            Some(Begun::Records(count)) => arrival.repeated.max(count as usize).min(records),
+            Some(PacketProgress::Whole) => records,
+            Some(PacketProgress::Records(count)) => {
+                arrival.repeated.max(count as usize).min(records)
+            }
         };
         let producer = producer.clone();
-        let mut held = Held { partition, offset, producer, place, records, bytes: Vec::new() };
+        let mut held =
+            OpenPacket { partition, offset, producer, place, records, bytes: Vec::new() };
         if let Some(hand) = &mut hand {
             self.tell(hand);
             if !hand.is_over() {
@@ -301,7 +312,7 @@ impl Lane {
     }
 
     /// Tells what was found besides records.
-    pub(super) fn tell(&mut self, hand: &mut Hand<'_>) {
+    pub(super) fn tell(&mut self, hand: &mut Delivery<'_>) {
         while !hand.is_full()
             && let Some(news) = self.told.pop_front()
         {
@@ -316,7 +327,7 @@ impl Lane {
         &mut self,
         place: usize,
         packet: &Packet<'_>,
-        hand: &mut Hand<'_>,
+        hand: &mut Delivery<'_>,
         until: Option<Tai>,
     ) -> bool {
         let held = &mut self.window[place];
@@ -326,8 +337,8 @@ impl Lane {
     }
 
     /// Where it stands, by partition.
-    pub(super) fn stands(&self) -> BTreeMap<u32, Stand> {
-        let stand = |next: &u64| Stand { next: *next, begun: BTreeMap::new() };
+    pub(super) fn stands(&self) -> BTreeMap<u32, PartitionPosition> {
+        let stand = |next: &u64| PartitionPosition { next: *next, begun: BTreeMap::new() };
         let places = self.places.iter();
         let mut stands: BTreeMap<_, _> = places.map(|(at, next)| (*at, stand(next))).collect();
         for held in self.window.iter().filter(|held| !held.is_done()) {
@@ -335,7 +346,8 @@ impl Lane {
             stand.next = stand.next.min(held.offset);
         }
         let begun = self.window.iter().filter(|held| held.place > 0).map(|held| {
-            let begun = if held.is_done() { Begun::Whole } else { held_records(held.place) };
+            let begun =
+                if held.is_done() { PacketProgress::Whole } else { held_records(held.place) };
             ((held.partition, held.offset), begun)
         });
         let resumed = self.resumed.iter().map(|(at, begun)| (*at, *begun));
@@ -361,7 +373,7 @@ impl Lane {
 
     /// Whether there is something that was taken and not handed out.
     pub(super) fn is_empty(&self) -> bool {
-        self.told.is_empty() && self.woken.is_empty() && self.window.iter().all(Held::is_done)
+        self.told.is_empty() && self.woken.is_empty() && self.window.iter().all(OpenPacket::is_done)
     }
 }
 
@@ -370,12 +382,12 @@ impl Lane {
 fn hand_out(
     lane: Level,
     packet: &Packet<'_>,
-    held: &mut Held,
-    hand: &mut Hand<'_>,
+    held: &mut OpenPacket,
+    hand: &mut Delivery<'_>,
     until: Option<Tai>,
-) -> impl FnOnce(&mut Tally) + use<> {
+) -> impl FnOnce(&mut RecordCounts) + use<> {
     let (mut delivered, mut filtered) = (0, 0);
-    let Held { partition, offset, producer, place, records, .. } = held;
+    let OpenPacket { partition, offset, producer, place, records, .. } = held;
     while !hand.is_over()
         && let Some(record) = packet.record(*place)
         && until.is_none_or(|until| record.time() <= until)
@@ -389,7 +401,8 @@ fn hand_out(
         }
         delivered += 1;
         let (partition, offset, record_at) = (*partition, *offset, *place - 1);
-        let at = Place { lane, producer, partition, offset, record: record_at, records: *records };
+        let at =
+            RecordPlace { lane, producer, partition, offset, record: record_at, records: *records };
         hand.item(Item::Record(record, at));
     }
     move |tally| {
@@ -399,11 +412,11 @@ fn hand_out(
 }
 
 /// How much of a packet is handed out.
-fn held_records(place: usize) -> Begun {
-    Begun::Records(u32::try_from(place).expect("a packet has less than 4 GB"))
+fn held_records(place: usize) -> PacketProgress {
+    PacketProgress::Records(u32::try_from(place).expect("a packet has less than 4 GB"))
 }
 
-impl Past {
+impl Backlog {
     /// How many packets of it are to be read still, at least one; none where it was read.
     fn left(&self, subscription: &Subscription) -> Option<usize> {
         let positions = subscription.positions();

@@ -1,27 +1,27 @@
-//! The past, merged by time: the lanes' packets put in order among each other.
+//! Merges the lanes' stored packets by time.
 //!
-//! Constraints. Each lane has a window of packets, bounded by their number and bytes; what lies
-//! in it comes in the order of the records' times. Whatever the times are, the records of one
-//! producer and lane come as numbered.
+//! Constraints. Each lane has a window of packets, bounded by number and bytes. Records in the
+//! windows come in the order of their times. Whatever the times are, the records of one producer
+//! and lane come in the order of their sequences.
 //!
-//! Operation. A round fills all windows, parses what is in them, and hands out the earliest record
-//! of all that may come next (of each producer those of its oldest packet) until a lane has handed
-//! out half of its packets, and has more. A packet that lies in the way, because its times are far
-//! ahead of all others, is handed out where its lane's window would else be full of packets that
-//! are done.
+//! Operation. A round fills all windows and parses their packets. It then hands out the earliest
+//! record of all that may come next (of each producer, those of its oldest packet). The round ends
+//! when a lane has handed out half of its packets and has more. A packet whose times are far ahead
+//! of all others would fill its window with finished packets; it is then handed out regardless of
+//! its times.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use helio_bus::{ProducerName, ReadError, Tai, WaitSet};
 
-use super::lane::{Hand, Lane, WINDOW_PACKETS};
+use super::lane::{Delivery, Lane, WINDOW_PACKETS};
 use crate::level::Level;
 use crate::packet::Packet;
 
 /// Records that are handed out in a round: windows are parsed again in the next one, and urgent
 /// lanes get their turn between.
-const ROUND: usize = 8_192;
+const ROUND_RECORDS: usize = 8_192;
 
 /// A packet of a window, by its lane and its place there.
 type At = (usize, usize);
@@ -31,9 +31,9 @@ type At = (usize, usize);
 pub(super) fn round(
     lanes: &mut [Lane],
     set: &mut WaitSet,
-    hand: &mut Hand<'_>,
+    hand: &mut Delivery<'_>,
 ) -> Result<(), (Level, ReadError)> {
-    hand.turn = ROUND;
+    hand.turn = ROUND_RECORDS;
     for lane in lanes.iter_mut().filter(|lane| lane.past.is_some()) {
         fill(lane, set, hand).map_err(|error| (lane.level, error))?;
     }
@@ -53,7 +53,7 @@ pub(super) fn round(
     Ok(())
 }
 
-fn fill(lane: &mut Lane, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), ReadError> {
+fn fill(lane: &mut Lane, set: &mut WaitSet, hand: &mut Delivery<'_>) -> Result<(), ReadError> {
     loop {
         lane.fill(set, hand)?;
         lane.tell(hand);
@@ -66,7 +66,7 @@ fn fill(lane: &mut Lane, set: &mut WaitSet, hand: &mut Hand<'_>) -> Result<(), R
     }
 }
 
-fn emit(lanes: &mut [Lane], unread: &[bool], hand: &mut Hand<'_>) {
+fn emit(lanes: &mut [Lane], unread: &[bool], hand: &mut Delivery<'_>) {
     let bytes: Vec<Vec<Vec<u8>>> = lanes.iter_mut().map(take_bytes).collect();
     let mut heads = Heads::new(lanes, &bytes);
     let mut left: Vec<_> = heads.packets.iter().map(HashMap::len).collect();

@@ -1,4 +1,4 @@
-//! Owned records, one by one, for programs that want nothing else.
+//! Owned records, one by one.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use helio_bus::{Producer, WaitSetWaker};
 
-use super::account::Account;
-use super::cursor::{Begun, Cursor};
+use super::cursor::{Cursor, PacketProgress};
 use super::gap::{Malformed, News};
-use super::{Item, Place, Reader, ReaderError, Waited};
+use super::loss_accounting::Account;
+use super::{Item, Reader, ReaderError, RecordPlace, Waited};
 use crate::level::Level;
 use crate::record::Record;
 
 /// Items that are read at once: a packet is parsed once for so many of its records.
-const AHEAD: usize = 1_024;
+const PREFETCH_ITEMS: usize = 1_024;
 /// The same of the past, whose packets are parsed all together.
-const AHEAD_OF_PAST: usize = 8_192;
+const BACKLOG_PREFETCH_ITEMS: usize = 8_192;
 
 /// What comes next.
 #[derive(Debug, Clone)]
@@ -32,26 +32,26 @@ pub enum Next {
 }
 
 #[derive(Debug)]
-struct Ahead {
+struct Prefetched {
     /// The place of the record that it is, or was to be.
-    at: Option<At>,
+    at: Option<Progress>,
     next: Next,
 }
 
 #[derive(Debug)]
-struct At {
+struct Progress {
     lane: Level,
     partition: u32,
     offset: u64,
-    begun: Begun,
+    begun: PacketProgress,
 }
 
-impl At {
-    fn of(place: &Place<'_>) -> Self {
-        let Place { lane, partition, offset, .. } = *place;
+impl Progress {
+    fn of(place: &RecordPlace<'_>) -> Self {
+        let RecordPlace { lane, partition, offset, .. } = *place;
         let begun = match place.record + 1 {
-            all if all == place.records => Begun::Whole,
-            some => Begun::Records(u32::try_from(some).unwrap_or(u32::MAX)),
+            all if all == place.records => PacketProgress::Whole,
+            some => PacketProgress::Records(u32::try_from(some).unwrap_or(u32::MAX)),
         };
         Self { lane, partition, offset, begun }
     }
@@ -75,7 +75,7 @@ impl At {
 #[derive(Debug)]
 pub struct Records {
     reader: Reader,
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<Prefetched>,
     /// Where it stands while something was read ahead.
     handed: Cursor,
 }
@@ -115,8 +115,8 @@ impl Records {
         !self.ahead.is_empty()
     }
 
-    fn hand(&mut self, ahead: Ahead) -> Next {
-        if let Some(At { lane, partition, offset, begun }) = ahead.at
+    fn hand(&mut self, ahead: Prefetched) -> Next {
+        if let Some(Progress { lane, partition, offset, begun }) = ahead.at
             && let Some(lane) = self.handed.lanes.get_mut(&lane)
         {
             lane.entry(partition).or_default().advance(offset, begun);
@@ -126,12 +126,12 @@ impl Records {
 
     fn read_ahead(&mut self) -> Result<(), ReaderError> {
         let past = self.reader.lanes.iter().any(|lane| lane.past.is_some());
-        let max = if past { AHEAD_OF_PAST } else { AHEAD };
+        let max = if past { BACKLOG_PREFETCH_ITEMS } else { PREFETCH_ITEMS };
         self.handed = self.reader.cursor();
         let (ahead, mut malformed) = (&mut self.ahead, Vec::new());
         self.reader.visit(max, |item| {
             ahead.push_back(match item {
-                Item::News(news) => Ahead { at: None, next: Next::News(news.clone()) },
+                Item::News(news) => Prefetched { at: None, next: Next::News(news.clone()) },
                 Item::Record(record, place) => {
                     let producer = place.producer.clone();
                     let next = match record.to_record() {
@@ -147,7 +147,7 @@ impl Records {
                             Next::News(News::Malformed(Malformed { lane, producer, sequence }))
                         }
                     };
-                    Ahead { at: Some(At::of(&place)), next }
+                    Prefetched { at: Some(Progress::of(&place)), next }
                 }
             });
             ControlFlow::Continue(())

@@ -1,24 +1,26 @@
-//! State machines over log records: an alarm where a declared sequence appears, or fails to end.
+//! State machines over log records: they raise an alarm when a declared sequence appears, or fails
+//! to end.
 //!
-//! ALMA's Log Detector, as a value: records and times come in, alarms go out; no clock, no bus.
-//! Time comes with the records, and by [`Watch::at`] where none come. Memory is bounded: a machine
-//! has at most [`MAX_INSTANCES`] values of its field under way, the oldest is dropped, and counted.
+//! ALMA's Log Detector as a value: records and times come in, alarms go out. It has no clock and no
+//! bus. Records carry the time; [`Watch::at`] supplies it when there are no records. Memory is
+//! bounded: a machine has at most [`MAX_INSTANCES`] active values of its field. Beyond that the
+//! oldest is dropped and counted.
 
-mod kept;
 mod rules;
+mod saved_state;
 
 use std::collections::HashMap;
 
 use helio_core::Tai;
 
-pub use kept::KeptError;
 pub use rules::WatchError;
+pub use saved_state::WatchStateError;
 
 use crate::level::Level;
 use crate::predicate::Views;
 use crate::record::{Record, Site};
 use crate::value::Value;
-use rules::{Alarm, Cause, Machine, State, Way};
+use rules::{Alarm, Cause, Machine, State, Transition};
 
 /// The most values of a machine's field that are under way at once: an observatory's antennas and
 /// actuators, and not each number that a message names.
@@ -58,13 +60,13 @@ pub const WATCH_LOGGER: &str = "watch";
 /// ```
 #[derive(Debug)]
 pub struct Watch {
-    machines: Vec<Running>,
+    machines: Vec<RunningMachine>,
     now: Tai,
     dropped: u64,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningMachine {
     machine: Machine,
     /// Those that are not as they began, by the value of the machine's field.
     instances: HashMap<String, Instance>,
@@ -143,7 +145,7 @@ impl Watch {
     /// [`WatchError`].
     pub fn read(text: &str, now: Tai, views: &Views) -> Result<Self, WatchError> {
         let machines = rules::read(text, now, views)?;
-        let running = |machine| Running { machine, instances: HashMap::new(), due: now };
+        let running = |machine| RunningMachine { machine, instances: HashMap::new(), due: now };
         Ok(Self { machines: machines.into_iter().map(running).collect(), now, dropped: 0 })
     }
 
@@ -208,7 +210,7 @@ impl Watch {
     }
 }
 
-impl Running {
+impl RunningMachine {
     /// Leads the machine of the record's value on; how many others made room for it.
     fn record(&mut self, record: &Record, now: Tai, raised: &mut Vec<Record>) -> u64 {
         let Self { machine, instances, .. } = self;
@@ -221,7 +223,7 @@ impl Running {
         };
         let state = instances.get(&value).map_or(0, |instance| instance.state);
         let ways = &machine.states[state].ways;
-        let matches = |way: &Way| match &way.cause {
+        let matches = |way: &Transition| match &way.cause {
             Cause::Records(selector, _) => selector.matches(record),
             Cause::After(_) => false,
         };
@@ -239,7 +241,7 @@ impl Running {
         let way = &machine.states[state].ways[place];
         let needed = if let Cause::Records(_, times) = way.cause { times } else { 1 };
         if instance.counts[place] >= needed {
-            self.follow(&value, place, record.time, (now, now), raised);
+            self.follow(&value, place, record.time, now, now, raised);
         }
         dropped
     }
@@ -264,13 +266,13 @@ impl Running {
             }
             let value = value.clone();
             // What waits from its beginning waits from now, and not once for each past time.
-            self.follow(&value, place, due, (due, now), raised);
+            self.follow(&value, place, due, due, now, raised);
         }
     }
 
     /// Whether the machine is one for all that waits from its beginning.
     fn waits_at_start(&self) -> bool {
-        let waits = |way: &Way| matches!(way.cause, Cause::After(_));
+        let waits = |way: &Transition| matches!(way.cause, Cause::After(_));
         self.machine.each.is_none() && self.machine.states[0].ways.iter().any(waits)
     }
 
@@ -281,7 +283,8 @@ impl Running {
         value: &str,
         place: usize,
         time: Tai,
-        (next, anew): (Tai, Tai),
+        next: Tai,
+        restart: Tai,
         raised: &mut Vec<Record>,
     ) {
         let waits_at_start = self.waits_at_start();
@@ -290,14 +293,14 @@ impl Running {
         let state = &machine.states[instance.state];
         let way = &state.ways[place];
         if let Some(alarm) = &way.raise {
-            raised.push(raise(machine, alarm, (value, instance, &state.name), time));
+            raised.push(raise(machine, alarm, value, instance, &state.name, time));
         }
         match (way.to, waits_at_start) {
             (0, false) => {
                 instances.remove(value);
                 return;
             }
-            (0, true) => *instance = Instance::new(anew, &machine.states[0]),
+            (0, true) => *instance = Instance::new(restart, &machine.states[0]),
             (to, _) => {
                 (instance.state, instance.since) = (to, next);
                 instance.counts = vec![0; machine.states[to].ways.len()];
@@ -313,7 +316,9 @@ impl Running {
 fn raise(
     machine: &Machine,
     alarm: &Alarm,
-    (value, instance, state): (&str, &Instance, &str),
+    value: &str,
+    instance: &Instance,
+    state: &str,
     time: Tai,
 ) -> Record {
     let field = machine.each.as_ref().map(ToString::to_string);

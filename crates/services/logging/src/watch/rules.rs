@@ -41,12 +41,12 @@ struct Document {
 struct MachineText {
     name: Spanned<String>,
     each: Option<Spanned<String>>,
-    states: std::collections::BTreeMap<String, Vec<WayText>>,
+    states: std::collections::BTreeMap<String, Vec<TransitionText>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WayText {
+struct TransitionText {
     when: Option<Spanned<String>>,
     times: Option<Spanned<u32>>,
     after: Option<Spanned<String>>,
@@ -75,12 +75,12 @@ pub(super) struct Machine {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) name: String,
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<Transition>,
 }
 
 /// A way out of a state.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Transition {
     pub(super) cause: Cause,
     pub(super) to: usize,
     pub(super) raise: Option<Alarm>,
@@ -153,11 +153,11 @@ fn machine(written: &MachineText, now: Tai, views: &Views) -> Result<Machine, Wa
     }
     let state = |name: &&str| {
         let ways = &written.states[*name];
-        let ways = ways.iter().map(|written| way(written, &names, (now, views)));
+        let ways = ways.iter().map(|written| way(written, &names, now, views));
         Ok(State { name: (*name).to_owned(), ways: ways.collect::<Result<_, WatchError>>()? })
     };
     let states = names.iter().map(state).collect::<Result<Vec<_>, WatchError>>()?;
-    let waits = |way: &Way| matches!(way.cause, Cause::After(_));
+    let waits = |way: &Transition| matches!(way.cause, Cause::After(_));
     if each.is_some() && states[0].ways.iter().any(waits) {
         let cause = "`after` in `start` never begins where there is a machine for each value";
         return wrong(at, cause, "wait in a state that a record has led to");
@@ -165,7 +165,12 @@ fn machine(written: &MachineText, now: Tai, views: &Views) -> Result<Machine, Wa
     Ok(Machine { name: written.name.value.clone(), each, states })
 }
 
-fn way(written: &WayText, names: &[&str], around: (Tai, &Views)) -> Result<Way, WatchError> {
+fn way(
+    written: &TransitionText,
+    names: &[&str],
+    now: Tai,
+    views: &Views,
+) -> Result<Transition, WatchError> {
     let cause = match (&written.when, &written.after) {
         (Some(when), None) => {
             let times = written.times.as_ref().map_or(1, |times| times.value);
@@ -173,7 +178,7 @@ fn way(written: &WayText, names: &[&str], around: (Tai, &Views)) -> Result<Way, 
                 let at = written.times.as_ref().and_then(line);
                 return wrong(at, "`times` is 0", "write 1 or more, or leave it out");
             }
-            Cause::Records(selector(when, around)?, times)
+            Cause::Records(selector(when, now, views)?, times)
         }
         (None, Some(after)) => {
             let time = span(&after.value).filter(|nanos| *nanos > 0);
@@ -200,10 +205,10 @@ fn way(written: &WayText, names: &[&str], around: (Tai, &Views)) -> Result<Way, 
         },
     };
     let raise = written.raise.as_ref().map(alarm).transpose()?;
-    Ok(Way { cause, to, raise })
+    Ok(Transition { cause, to, raise })
 }
 
-fn selector(when: &Spanned<String>, (now, views): (Tai, &Views)) -> Result<Selector, WatchError> {
+fn selector(when: &Spanned<String>, now: Tai, views: &Views) -> Result<Selector, WatchError> {
     let refused = |error: String| WatchError {
         line: line(when),
         cause: format!("when: {error}"),

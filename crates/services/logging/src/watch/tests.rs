@@ -159,6 +159,24 @@ fn what_is_kept_goes_on_where_it_stood() {
     }
 }
 
+/// What a process has kept is read by the next one, which may be a newer one.
+#[test]
+fn the_names_of_what_is_kept_stay_as_they_are() {
+    let mut watch = watch();
+    see(&mut watch, &record(1, "DV11", Level::INFO, "slew started"));
+    let kept = concat!(
+        r#"{"machines":{"slews":{"DV11":{"antenna":"DV11","array":"","counts":[0,0,0],"#,
+        r#""since":1790000038000000000,"state":"slewing","steps":"#,
+        r#"[[1790000038000000000,4,"CONTROL/DV11/Mount","slew started"]]}},"timeouts":{}},"#,
+        r#""now":1790000038000000000}"#
+    );
+    let kept: serde_json::Value = serde_json::from_str(kept).unwrap();
+    assert_eq!(watch.keep(), kept);
+    let mut again = self::watch();
+    assert_eq!(again.restore(&kept), Ok(0));
+    assert_eq!(again.keep(), watch.keep());
+}
+
 #[test]
 fn what_declares_no_machines_is_refused_with_its_line() {
     let state = |way: &str| {

@@ -1,10 +1,13 @@
 //! Producers that say what a test has them say, on the bus alone.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use helio_bus::{Bus, Message, ProducerName, Publisher, Tai, TopicSpec};
 use helio_logging::{Lanes, Level, Numbers, PacketWriter, Record};
+
+/// How long a test waits for what must come: it only keeps a failed test from hanging.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A producer with a publisher a lane; dropped, its incarnation ends.
 pub(crate) struct Producer {

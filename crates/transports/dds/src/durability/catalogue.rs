@@ -1,5 +1,7 @@
-//! What the kept topics are in the domain: `_helio/kept` of the journal has one sample a topic,
-//! whose key is its name and whose payload is JSON; `null` is a topic that was forgotten.
+//! The catalogue: each stored topic's quality of service and origin in the domain.
+//!
+//! Format. The journal's topic `_helio/kept` has one sample for each stored topic. The key is the
+//! topic's name, the payload is JSON; `null` marks a topic that was forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -13,14 +15,14 @@ use helio_core::qos::{History, Overload};
 use serde::{Deserialize, Serialize};
 
 use super::DurabilityError;
+use crate::announcements::Origin;
 use crate::error::engine;
-use crate::tables::Origin;
 
-const NAME: &str = "_helio/kept";
+const CATALOGUE_TOPIC: &str = "_helio/kept";
 
 /// What a topic is in the domain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct CatalogueEntry {
     pub(super) qos: Qos,
     pub(super) origin: Origin,
     /// Whether its samples are kept, or last values alone: nobody misses those.
@@ -34,14 +36,14 @@ fn yes() -> bool {
 
 /// The catalogue of one folder. While it is open nobody else has it.
 pub(super) struct Catalogue {
-    topics: Mutex<BTreeMap<TopicName, Known>>,
+    topics: Mutex<BTreeMap<TopicName, CatalogueEntry>>,
     publisher: Publisher,
 }
 
 impl Catalogue {
     pub(super) fn open(journal: &Bus) -> Result<Self, DurabilityError> {
         let qos = Qos { history: History::KeepLast(1), overload: Overload::Block, ..Qos::state() };
-        let topic = journal.topic(TopicSpec::new(NAME)?.qos(qos))?;
+        let topic = journal.topic(TopicSpec::new(CATALOGUE_TOPIC)?.qos(qos))?;
         let publisher = topic.publisher()?;
         let mut topics = BTreeMap::new();
         let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
@@ -50,19 +52,23 @@ impl Catalogue {
             let name = String::from_utf8_lossy(&sample.key).into_owned();
             let wrong = |reason: String| DurabilityError::Catalogue { topic: name.clone(), reason };
             let topic = TopicName::new(&name).map_err(|error| wrong(error.to_string()))?;
-            let known: Option<Known> = serde_json::from_slice(&sample.payload)
+            let known: Option<CatalogueEntry> = serde_json::from_slice(&sample.payload)
                 .map_err(|error| wrong(error.to_string()))?;
             known.map(|known| topics.insert(topic, known));
         }
         Ok(Self { topics: Mutex::new(topics), publisher })
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<TopicName, Known>> {
+    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<TopicName, CatalogueEntry>> {
         locked(&self.topics)
     }
 
     /// Keeps what a topic is, durably: who waits for the disk at the same moment shares it.
-    pub(super) fn put(&self, topic: &TopicName, known: Known) -> Result<(), DurabilityError> {
+    pub(super) fn put(
+        &self,
+        topic: &TopicName,
+        known: CatalogueEntry,
+    ) -> Result<(), DurabilityError> {
         if self.known().get(topic) == Some(&known) {
             return Ok(());
         }
@@ -89,5 +95,30 @@ impl Catalogue {
             // What it says is whole: it is the disk.
             other => engine("write the catalogue", other).into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    /// Literally: a Rust rename must not change what is on the disk.
+    #[test]
+    fn the_json_on_the_disk() {
+        let qos = serde_json::to_string(&Qos::event()).unwrap();
+        let origin = Origin { at: 1_700_000_000_000_000_000, by: "01ff".to_owned() };
+        let of = r#""origin":{"at":1700000000000000000,"by":"01ff"}"#;
+        let mut known = CatalogueEntry { qos: Qos::event(), origin, kept: false };
+        let text = format!(r#"{{"qos":{qos},{of},"kept":false}}"#);
+        assert_eq!(serde_json::to_string(&known).unwrap(), text);
+        assert_eq!(serde_json::from_str::<CatalogueEntry>(&text).unwrap(), known);
+        known.kept = true;
+        let text = serde_json::to_string(&known).unwrap();
+        assert_eq!(text, format!(r#"{{"qos":{qos},{of},"kept":true}}"#));
+        let old = format!(r#"{{"qos":{qos},{of}}}"#);
+        assert_eq!(serde_json::from_str::<CatalogueEntry>(&old).unwrap(), known);
+        assert_eq!(CATALOGUE_TOPIC, "_helio/kept");
     }
 }

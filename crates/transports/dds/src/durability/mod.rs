@@ -1,37 +1,39 @@
-//! The durability service: it keeps persistent topics of a domain in a journal, says what it has,
-//! and hands it to late joiners when the writers have gone.
+//! The durability service: stores the persistent topics of a domain in a journal, acknowledges
+//! them, and sends them to late joiners after the writers have left.
 //!
-//! Constraints. Nothing is acknowledged before it is durable in the journal; what is not
-//! acknowledged stays with its writer, which sends it again. Killing the service at any instruction
-//! loses nothing that was acknowledged. One thread does all that receipts depend on, so that no two
-//! of its parts see different things, and waits for nobody: what takes the disk is done by others
-//! for it. Another one hands out what is there, and where the first one stands still a third takes
-//! back that the service is ready. What goes wrong with a topic, a producer or a letter is theirs:
-//! the service goes on.
+//! Constraints. Nothing is acknowledged before it is durable in the journal. A writer keeps what is
+//! not acknowledged and sends it again. Killing the service at any instruction loses no
+//! acknowledged sample. One thread does everything that receipts depend on, so that all parts see
+//! the same state. It never waits: a worker pool does what needs the disk. A second thread serves
+//! historical data. If the first thread stalls, a third one withdraws the announcement that the
+//! service is ready. An error of a topic, a producer or a message affects that one alone; the
+//! service continues.
 //!
-//! Format. The journal is the bus's own: a topic is kept under its name, its samples as they were
-//! published. `catalogue` says what the topics are in the domain.
+//! Format. The journal is the bus's own: a topic is stored under its own name, its samples as they
+//! were published. `catalogue` has each topic's properties in the domain.
 //!
-//! Operation, a turn: topics that are new in the tables are opened, some at a time, beside it; what
-//! has come is appended to the journal, and the writers are told; what has got onto the disk by now
-//! they are told, too. Beside it, who has asked for history gets it page by page.
+//! Operation. A turn opens newly announced topics, several at a time, in the worker pool. It
+//! appends the received samples to the journal and acknowledges them to the writers. It then
+//! acknowledges what has become durable since the last turn. Meanwhile the history server sends
+//! pages to late joiners.
 //!
-//! Two services of a domain keep the same topics. Writers wait for both; a reader asks one of them,
-//! and the other one when that has gone; one that comes back fetches what it has missed.
+//! Two services of a domain store the same topics. Writers wait for both. A reader requests its
+//! history from one of them, and from the other one if the first leaves. A service that returns
+//! fetches the samples that it missed.
 
+mod acks;
+mod anti_entropy;
 mod catalogue;
-mod errands;
-mod left;
-mod letters;
-mod level;
-mod lost;
+mod departed_peers;
+mod history_server;
 mod opening;
-mod serve;
-mod syncing;
+mod retention_marks;
+mod stored_topic;
+mod sync;
 #[cfg(test)]
 mod tests;
-mod topic;
-mod watch;
+mod watchdog;
+mod worker_pool;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -46,111 +48,139 @@ use helio_bus::{
 };
 use thiserror::Error;
 
+use crate::announcements::{Announcement, ProducerPosition, ServiceState, unix_nanos};
 use crate::connection::Connection;
 use crate::entity::{Refused, Writer};
 use crate::error::failed;
+use crate::names::INTERNAL_PREFIX;
 use crate::options::Options;
-use crate::post::{Pen, STORED, Stored, stored_qos};
-use crate::tables::{Keeps, Stand, Word, unix_nanos};
+use crate::peer_messages::{ACK_TOPIC, Ack, MessageWriter, ack_qos};
 use crate::topic::{Dds, has_last_values, is_kept};
 use catalogue::Catalogue;
-use errands::{Errand, Errands};
-use opening::{Opened, Opener};
-use serve::{Server, Shelves};
-use topic::Keeping;
-use watch::Watch;
+use history_server::{HistoryServer, ServedTopics};
+use opening::{OpenResult, Opener};
+use stored_topic::StoredTopic;
+use watchdog::Watchdog;
+use worker_pool::{Task, WorkerPool};
 
-/// How many errands are done at a time: most of it is waiting, and who asks the disk at the same
-/// moment shares what it does.
-const ERRANDS: usize = 24;
-/// The most topics that are opened at a time: other errands have their turn meanwhile.
-const OPENED_AT_A_TIME: usize = 16;
-/// What begins with it is the transport's own, and the journal's.
-pub(crate) const INTERNAL: &str = "_helio/";
-/// How often it is looked for new topics, schemas and services.
-const LOOK: Duration = Duration::from_millis(100);
-/// How long after a topic could not be opened it is tried again.
-const REFUSED: Duration = Duration::from_secs(10);
+/// The threads of the worker pool. Most tasks wait, and syncs that are requested together share one
+/// write to the disk.
+const WORKER_THREADS: usize = 24;
+/// The most topics that are opened at a time, so that other tasks are not starved.
+const MAX_TOPICS_OPENING: usize = 16;
+/// The poll interval for new topics, schemas and services.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The retry interval for topics that cannot be opened.
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why the service cannot start, or has to stop. What it cannot keep is a [`Notice`].
+/// The service cannot start, or must stop. A topic that it cannot store is a [`Notice`].
 #[derive(Debug, Error)]
 pub enum DurabilityError {
     /// The domain or the folder cannot be opened.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A topic of the folder cannot be opened; one that is in use by another service names it.
+    /// A topic of the folder cannot be opened, for example because another service uses the folder.
     #[error("the folder's topics cannot be opened: {0}")]
     Topic(#[from] TopicError),
     /// The folder cannot be read.
     #[error("the folder cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The domain cannot be used any more.
+    /// The connection to the domain failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// What the folder says of a topic is not ours.
+    /// The catalogue entry of a topic is invalid.
     #[error("the folder's catalogue of {topic} cannot be read ({reason}); remove it there")]
     Catalogue {
         /// The topic.
         topic: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// The folder has a topic of that name that no service has made.
+    /// The folder has a topic of that name that was not created by a durability service.
     #[error("the folder has a topic {0} of its own; keep the domain in a folder of the service's")]
     NotOurs(TopicName),
 }
 
-/// What the service tells whoever runs it.
+/// An event that the service reports to its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// It keeps a topic from now on.
+    /// It stores a topic from now on.
     Keeps {
         /// The topic.
         topic: TopicName,
-        /// How many samples of it were in the folder.
+        /// The number of its samples that were in the folder.
         samples: u64,
     },
-    /// It has what each other service has of a topic that it keeps: from now on receipts wait for
-    /// it, and the others may go.
+    /// It has all samples of a topic that the other services have. From now on receipts wait for
+    /// it, and the other services may stop.
     Ready {
         /// The topic.
         topic: TopicName,
     },
-    /// It cannot keep a topic at the moment, and tries again; its writers get no receipts.
+    /// It cannot store a topic at present, and retries. The writers get no receipts meanwhile.
     Trouble {
         /// The topic.
         topic: TopicName,
-        /// Why: no room on the disk, for example.
+        /// The cause, for example a full disk.
         cause: String,
     },
-    /// It keeps the topic again.
+    /// It stores the topic again.
     Recovered {
         /// The topic.
         topic: TopicName,
     },
-    /// Samples of a producer will never come: others had them acknowledged, and are gone.
+    /// Samples of a producer are lost: only services that have left acknowledged them.
     Hole {
         /// The topic.
         topic: TopicName,
-        /// Who and how many.
+        /// The producer, and the number of samples.
         told: String,
     },
 }
 
-/// What the service has done.
+/// Statistics of the service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Topics that it keeps.
+    /// Topics that it stores.
     pub topics: u64,
-    /// Samples that it has stored since it started.
+    /// Samples stored since it started.
     pub stored: u64,
     /// Their payloads, in bytes.
     pub bytes: u64,
-    /// Samples that it has handed to late joiners.
+    /// Samples sent to late joiners.
     pub served: u64,
 }
 
-/// Whether a domain (`dds://…`) has a durability service; one is waited for at most 3 s.
+/// The service's timeouts. Values other than the defaults are for tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// The timeout of syncing appended samples to the disk (60 s).
+    pub disk: Duration,
+    /// The timeout of the journal's own syncs of the folder's earlier contents (10 s).
+    pub folder_sync: Duration,
+    /// The retry interval of a topic after an error (2 s).
+    pub retry_interval: Duration,
+    /// How long to wait for another service to announce that it stores a topic (5 s).
+    pub announcement: Duration,
+    /// How long to wait for a live service that sends nothing (60 s). Its samples are fetched when
+    /// it is ready again.
+    pub silent_service: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            disk: Duration::from_secs(60),
+            folder_sync: Duration::from_secs(10),
+            retry_interval: Duration::from_secs(2),
+            announcement: Duration::from_secs(5),
+            silent_service: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Whether a domain (`dds://…`) has a durability service. Waits for one as long as the URL's
+/// `service_ms` says, 3 s by default.
 ///
 /// # Errors
 /// [`DurabilityError::Connect`].
@@ -165,34 +195,35 @@ fn opening(url: &str) -> Result<Opening, ConnectError> {
 }
 
 /// A topic that is being opened.
-struct Begun {
+struct OpeningTopic {
     qos: Qos,
     kept: bool,
     token: u64,
-    opened: Errand<Opened>,
+    opened: Task<OpenResult>,
 }
 
-/// A durability service: whoever runs it takes turns until it is to stop. Dropping it ends it; what
-/// it has stays in the folder.
+/// A durability service. The caller runs [`Durability::turn`] in a loop. Dropping it stops the
+/// service; the stored samples stay in the folder.
 pub struct Durability {
     dds: Arc<Dds>,
     catalogue: Arc<Catalogue>,
     journal: Bus,
     bell: Arc<dyn Bell>,
-    errands: Arc<Errands>,
-    topics: BTreeMap<TopicName, Keeping>,
+    timeouts: Timeouts,
+    workers: Arc<WorkerPool>,
+    topics: BTreeMap<TopicName, StoredTopic>,
     /// Those that are to be opened, and those that are being.
     unopened: VecDeque<(TopicName, Qos, bool)>,
-    opening: BTreeMap<TopicName, Begun>,
+    opening: BTreeMap<TopicName, OpeningTopic>,
     tokens: HashMap<u64, TopicName>,
     next_token: u64,
     /// What is handed out of the topics, and who does so.
-    shelves: Arc<Shelves>,
-    server: Server,
-    marks: HashMap<String, Pen>,
-    watch: Arc<Watch>,
+    served_topics: Arc<ServedTopics>,
+    server: HistoryServer,
+    marks: HashMap<String, MessageWriter>,
+    watchdog: Arc<Watchdog>,
     /// What was not said yet of itself and of topics that nobody has open.
-    unsaid: VecDeque<Word>,
+    unsaid: VecDeque<Announcement>,
     /// Topics that could not be opened, as they were then, and when.
     refused: HashMap<TopicName, (Qos, Instant)>,
     looked: Option<Instant>,
@@ -200,12 +231,24 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// Joins a domain (`dds://…`), and keeps its persistent topics in a folder, which is made where
-    /// there is none. A folder is one service's.
+    /// Joins a domain (`dds://…`) and stores its persistent topics in a folder. The folder is created
+    /// if it does not exist, and belongs to one service.
     ///
     /// # Errors
     /// [`DurabilityError`].
     pub fn open(url: &str, folder: &Path) -> Result<Self, DurabilityError> {
+        Self::open_with(url, folder, Timeouts::default())
+    }
+
+    /// The same as [`Durability::open`] with other timeouts.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn open_with(
+        url: &str,
+        folder: &Path,
+        timeouts: Timeouts,
+    ) -> Result<Self, DurabilityError> {
         let journal = Bus::builder().producer("durability");
         let journal = journal.connect(&format!("journal:{}", folder.display()))?;
         let catalogue = Catalogue::open(&journal)?;
@@ -213,42 +256,44 @@ impl Durability {
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
-        let errands = Errands::start(&bell, ERRANDS)?;
-        let watch = Arc::new(Watch::new(connection.lease));
-        let (watching, rung) = (Arc::clone(&watch), Arc::clone(&bell));
+        let workers = WorkerPool::start(&bell, WORKER_THREADS)?;
+        let watchdog = Arc::new(Watchdog::new(connection.lease));
+        let (watching, rung) = (Arc::clone(&watchdog), Arc::clone(&bell));
         connection.listen(move |connection| {
-            watching.look(&connection.tables);
+            watching.check(&connection.announcements);
             rung.ring(None);
         });
-        let shelves = Arc::<Shelves>::default();
-        let server = Server::start(&connection, &shelves)?;
+        let served_topics = Arc::<ServedTopics>::default();
+        let server = HistoryServer::start(&connection, &served_topics)?;
         let mut service = Self {
             dds: Arc::new(Dds::new(connection)),
             catalogue: Arc::new(catalogue),
             journal,
             bell,
-            errands,
+            timeouts,
+            workers,
             topics: BTreeMap::new(),
             unopened: VecDeque::new(),
             opening: BTreeMap::new(),
             tokens: HashMap::new(),
             next_token: 0,
-            shelves,
+            served_topics,
             server,
             marks: HashMap::new(),
-            watch,
-            unsaid: VecDeque::from([Word::Keeper { at: unix_nanos() }]),
+            watchdog,
+            unsaid: VecDeque::from([Announcement::Service { at: unix_nanos() }]),
             refused: HashMap::new(),
             looked: None,
             figures: Figures::default(),
         };
-        service.learn()?;
-        service.say_what_is_due();
+        service.load_catalogue()?;
+        service.send_pending_announcements();
         Ok(service)
     }
 
-    /// Forgets topics of a folder, samples and all: for whoever wants them otherwise. No service
-    /// may use the folder meanwhile. Gives those that were there.
+    /// Removes topics and all their samples from a folder, for example to recreate them with
+    /// another quality of service. No service may use the folder meanwhile. Returns the removed
+    /// topics.
     ///
     /// # Errors
     /// [`DurabilityError`].
@@ -265,18 +310,18 @@ impl Durability {
         Ok(forgotten)
     }
 
-    /// Topics that nobody has open are there all the same: what is to be said of them. First that
-    /// they are here: another service that starts, too, waits for what this one has.
-    fn learn(&mut self) -> Result<(), DurabilityError> {
+    /// Queues the announcements of all topics of the catalogue, open or not. The announcements that
+    /// they are stored here come first: another service that starts waits for them.
+    fn load_catalogue(&mut self) -> Result<(), DurabilityError> {
         let known = self.catalogue.known();
         let kept = known.iter().filter(|(_, known)| known.kept);
         self.unsaid.extend(kept.map(|(topic, _)| {
-            let keeps = Keeps { opening: true, ..Keeps::default() };
-            Word::Keeps { topic: topic.clone(), keeps }
+            let keeps = ServiceState { opening: true, ..ServiceState::default() };
+            Announcement::ServiceState { topic: topic.clone(), keeps }
         }));
         for (topic, known) in known.iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
-            self.unsaid.push_back(Word::Topic {
+            self.unsaid.push_back(Announcement::Topic {
                 topic: topic.clone(),
                 qos,
                 origin: origin.clone(),
@@ -284,43 +329,43 @@ impl Durability {
             let schemas = self.journal.schemas_of(topic)?;
             for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
                 let Some(text) = self.journal.schema(id)? else { continue };
-                let schema = crate::tables::hex(id);
-                self.unsaid.push_back(Word::Text { schema: schema.clone(), text });
+                let schema = crate::announcements::hex(id);
+                self.unsaid.push_back(Announcement::SchemaText { schema: schema.clone(), text });
                 let (topic, origin) = (topic.clone(), origin.clone());
-                self.unsaid.push_back(Word::Of { topic, schema, after, origin });
+                self.unsaid.push_back(Announcement::TopicSchema { topic, schema, after, origin });
             }
         }
         Ok(())
     }
 
-    /// Says it, up to where a participant takes no words at the moment.
-    fn say_what_is_due(&mut self) {
+    /// Sends pending announcements until a participant is blocked.
+    fn send_pending_announcements(&mut self) {
         while let Some(word) = self.unsaid.front() {
-            if self.dds.connection.tables.say(word.clone()).is_err() {
+            if self.dds.connection.announcements.announce(word.clone()).is_err() {
                 return;
             }
             self.unsaid.pop_front();
         }
     }
 
-    /// What it has done so far.
+    /// The statistics so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let served = self.figures.served + self.server.served();
         Figures { topics: self.topics.len() as u64, served, ..self.figures }
     }
 
-    /// Ends the wait of a turn, from any thread.
+    /// A function that ends the wait of a turn, from any thread.
     #[must_use]
     pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         let bell = Arc::clone(&self.bell);
         Arc::new(move || bell.ring(None))
     }
 
-    /// Does what there is to do; where there is nothing, waits so long for something.
+    /// Does the pending work. If there is none, waits for work, at most `at_most`.
     ///
     /// # Errors
-    /// [`DurabilityError`]: it cannot go on.
+    /// [`DurabilityError`]: the service cannot continue.
     pub fn turn(
         &mut self,
         at_most: Duration,
@@ -329,13 +374,13 @@ impl Durability {
         self.dds.connection.check_open()?;
         if self.server.has_ended() {
             self.figures.served += self.server.served();
-            self.server = Server::start(&self.dds.connection, &self.shelves)?;
+            self.server = HistoryServer::start(&self.dds.connection, &self.served_topics)?;
         }
-        if self.watch.begin_turn() {
-            self.topics.values_mut().for_each(Keeping::stood_still);
+        if self.watchdog.begin_turn() {
+            self.topics.values_mut().for_each(StoredTopic::resume_after_stall);
         }
-        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            self.look(tell);
+        if self.looked.is_none_or(|looked| looked.elapsed() >= POLL_INTERVAL) {
+            self.poll(tell);
         }
         self.take_opened(tell);
         if !self.store(tell) {
@@ -345,7 +390,7 @@ impl Durability {
     }
 
     fn rest(&mut self, at_most: Duration) {
-        let mut at_most = at_most.min(LOOK);
+        let mut at_most = at_most.min(POLL_INTERVAL);
         for topic in self.topics.values_mut().filter(|topic| !topic.is_armed()) {
             at_most = at_most.min(topic.arm(&self.bell));
         }
@@ -358,37 +403,38 @@ impl Durability {
         }
     }
 
-    /// Opens what is new, and looks after what is there.
-    fn look(&mut self, tell: &mut dyn FnMut(Notice)) {
-        self.say_what_is_due();
+    /// Opens new topics, and polls the open ones.
+    fn poll(&mut self, tell: &mut dyn FnMut(Notice)) {
+        self.send_pending_announcements();
         if !self.unsaid.is_empty() {
             // It would be said behind what it says of topics that are open.
             return;
         }
-        self.look_for_topics();
+        self.find_topics();
         for topic in self.topics.values_mut() {
-            topic.look(&mut self.figures, tell);
-            self.watch.beat();
+            topic.poll(&mut self.figures, tell);
+            self.watchdog.heartbeat();
         }
-        let tables = &self.dds.connection.tables;
-        let live = |session: &String| tables.look(|state| state.live.contains(session));
+        let announcements = &self.dds.connection.announcements;
+        let live =
+            |session: &String| announcements.with_state(|state| state.live.contains(session));
         self.marks.retain(|session, _| live(session));
         self.looked = Some(Instant::now());
     }
 
-    /// Looks what is to be opened.
-    fn look_for_topics(&mut self) {
-        let tables = &self.dds.connection.tables;
+    /// Finds topics to open.
+    fn find_topics(&mut self) {
+        let announcements = &self.dds.connection.announcements;
         // What was kept stays so: what was acknowledged of it is in the folder.
         let was_kept =
             |name: &TopicName| self.catalogue.known().get(name).is_some_and(|known| known.kept);
-        let wanted = tables.fresh(|state| {
+        let wanted = announcements.with_fresh_state(|state| {
             let wanted = |name: TopicName| {
-                if name.as_str().starts_with(INTERNAL) {
+                if name.as_str().starts_with(INTERNAL_PREFIX) {
                     return None;
                 }
                 let (_, qos) = state.topic(&name)?;
-                let kept = state.is_wanted(&name) || is_kept(qos) || was_kept(&name);
+                let kept = state.is_keep_requested(&name) || is_kept(qos) || was_kept(&name);
                 (kept || has_last_values(qos)).then(|| (name.clone(), qos.clone(), kept))
             };
             state.topics().into_iter().filter_map(wanted).collect::<Vec<_>>()
@@ -397,8 +443,8 @@ impl Durability {
         for (name, qos, kept) in wanted {
             let open = self.topics.get(&name);
             let refused = self.refused.get(&name);
-            let refused =
-                refused.filter(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < REFUSED);
+            let refused = refused
+                .filter(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < OPEN_RETRY_INTERVAL);
             // One that nobody had open any more may have been made anew, and differently.
             let is_open = open.is_some_and(|topic| topic.is(&qos, kept));
             if !is_open && refused.is_none() && !self.opening.contains_key(&name) {
@@ -408,9 +454,9 @@ impl Durability {
         self.open_some();
     }
 
-    /// Begins to open what is to be opened, up to so many at a time.
+    /// Starts opening topics, up to the limit.
     fn open_some(&mut self) {
-        while self.opening.len() < OPENED_AT_A_TIME
+        while self.opening.len() < MAX_TOPICS_OPENING
             && let Some((name, qos, kept)) = self.unopened.pop_front()
         {
             // Where it cannot be closed, it is tried again with the next look.
@@ -423,31 +469,33 @@ impl Durability {
                 dds: Arc::clone(&self.dds),
                 journal: self.journal.clone(),
                 catalogue: Arc::clone(&self.catalogue),
-                watch: Arc::clone(&self.watch),
-                errands: Arc::clone(&self.errands),
+                watchdog: Arc::clone(&self.watchdog),
+                workers: Arc::clone(&self.workers),
                 bell: Arc::clone(&self.bell),
+                timeouts: self.timeouts,
             };
             let topic = name.clone();
-            let opened = self.errands.run(move || opener.open(&topic, (token, kept)));
-            self.opening.insert(name, Begun { qos, kept, token, opened });
+            let opened = self.workers.run(move || opener.open(&topic, (token, kept)));
+            self.opening.insert(name, OpeningTopic { qos, kept, token, opened });
         }
     }
 
-    /// Looks after topics that were opened meanwhile.
+    /// Takes topics that were opened meanwhile.
     fn take_opened(&mut self, tell: &mut dyn FnMut(Notice)) {
-        let over = |(name, opening): (&TopicName, &Begun)| match opening.opened.try_recv() {
+        let over = |(name, opening): (&TopicName, &OpeningTopic)| match opening.opened.try_recv() {
             Err(TryRecvError::Empty) => None,
             opened => Some((name.clone(), opened)),
         };
         let over: Vec<_> = self.opening.iter().filter_map(over).collect();
         for (name, opened) in over {
-            let Some(Begun { qos, kept, token, .. }) = self.opening.remove(&name) else {
+            let Some(OpeningTopic { qos, kept, token, .. }) = self.opening.remove(&name) else {
                 continue;
             };
             match opened {
                 Ok(Ok(Some((topic, samples)))) => {
                     self.tokens.insert(token, name.clone());
-                    locked(&self.shelves).insert(name.clone(), Arc::clone(topic.shelf()));
+                    locked(&self.served_topics)
+                        .insert(name.clone(), Arc::clone(topic.served_topic()));
                     self.topics.insert(name.clone(), topic);
                     tell(Notice::Keeps { topic: name, samples });
                 }
@@ -459,7 +507,7 @@ impl Durability {
         self.open_some();
     }
 
-    /// A topic cannot be opened: its writers are told, and it is tried again.
+    /// A topic cannot be opened: notifies its writers, and retries later.
     fn refuse(
         &mut self,
         topic: TopicName,
@@ -470,83 +518,88 @@ impl Durability {
         let cause = format!("the durability service cannot keep {topic}: {cause}");
         if kept {
             let (refused, trouble) = (true, Some(cause.clone()));
-            let before = self.watch.said(&topic);
-            let keeps = Keeps { refused, trouble, ready: false, last_values: false, ..before };
+            let before = self.watchdog.said(&topic);
+            let keeps =
+                ServiceState { refused, trouble, ready: false, last_values: false, ..before };
             // Where it cannot be said, it is when the topic is tried again.
-            let _ = self.watch.say(&self.dds.connection.tables, &topic, &keeps);
+            let _ = self.watchdog.announce(&self.dds.connection.announcements, &topic, &keeps);
         }
         self.refused.insert(topic.clone(), (qos, Instant::now()));
         tell(Notice::Trouble { topic, cause });
     }
 
-    /// Before a topic is opened anew, which may fail: nobody waits for this service any more, nor
-    /// reads what is not looked after. False where that cannot be said at the moment.
+    /// Closes a topic before it is opened again, which may fail: from then on no receipt waits for
+    /// this service, and no reader reads the old state. False if it cannot be announced at present.
     fn close_topic(&mut self, name: &TopicName) -> bool {
         let Some(topic) = self.topics.get(name) else { return true };
-        let keeps = Keeps { ready: false, ..self.watch.said(name) };
-        if self.watch.say(&self.dds.connection.tables, name, &keeps).is_err() {
+        let keeps = ServiceState { ready: false, ..self.watchdog.said(name) };
+        if self.watchdog.announce(&self.dds.connection.announcements, name, &keeps).is_err() {
             return false;
         }
-        topic.shelf().close();
-        locked(&self.shelves).remove(name);
+        topic.served_topic().close();
+        locked(&self.served_topics).remove(name);
         self.topics.remove(name);
         true
     }
 
-    /// Puts what has come into the journal, and says so; then what has got onto the disk.
+    /// Appends received samples to the journal and acknowledges them, then those that became
+    /// durable.
     fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> bool {
         let mut busy = self.take(true, tell);
-        self.write_letters();
+        self.send_acks();
         for topic in self.topics.values_mut().filter(|topic| topic.is_kept()) {
             topic.settle(tell);
         }
-        self.write_letters();
+        self.send_acks();
         // Receipts first: nobody waits for what has last values alone.
         busy |= self.take(false, tell);
         busy
     }
 
-    /// Takes what has come of the topics that are kept, or of which last values are. True where
+    /// Takes received samples, of fully stored topics or of those with last values alone. True if
     /// there may be more.
     fn take(&mut self, kept: bool, tell: &mut dyn FnMut(Notice)) -> bool {
         let mut busy = false;
         for topic in self.topics.values_mut() {
             if topic.is_kept() == kept && !topic.is_armed() {
                 busy |= topic.take(&mut self.figures, tell);
-                self.watch.beat();
+                self.watchdog.heartbeat();
             }
         }
         busy
     }
 
-    /// Tells writers what is new of their samples.
-    fn write_letters(&mut self) {
-        let mut letters = Vec::new();
+    /// Sends new acks to the writers.
+    fn send_acks(&mut self) {
+        let mut acks = Vec::new();
         for topic in self.topics.values_mut().filter(|topic| topic.is_kept()) {
-            topic.letters(&mut letters);
+            topic.collect_acks(&mut acks);
         }
-        for (session, letter) in letters {
-            if self.send(&session, &letter).is_err()
-                && let Some(topic) = self.topics.get_mut(&letter.topic)
+        for (session, ack) in acks {
+            if self.send(&session, &ack).is_err()
+                && let Some(topic) = self.topics.get_mut(&ack.topic)
             {
                 // The session takes none at the moment.
-                topic.untold(&session, &letter);
+                topic.retry_ack(&session, &ack);
             }
         }
-        self.watch.beat();
+        self.watchdog.heartbeat();
     }
 
-    fn send(&mut self, session: &str, letter: &Stored) -> Result<(), TransportError> {
+    fn send(&mut self, session: &str, ack: &Ack) -> Result<(), TransportError> {
         if !self.marks.contains_key(session) {
             let connection = &self.dds.connection;
-            let qos = stored_qos().partitions(&[session]).map_err(failed("name a session"))?;
-            let writer = Writer::open(&connection.letters(STORED)?, &qos, None);
+            let qos = ack_qos().partitions(&[session]).map_err(failed("name a session"))?;
+            let writer = Writer::open(&connection.message_topic(ACK_TOPIC)?, &qos, None);
             let writer = writer.map_err(failed("open a writer of letters"))?;
-            self.marks.insert(session.to_owned(), Pen::new(writer, &connection.tables.session));
+            self.marks.insert(
+                session.to_owned(),
+                MessageWriter::new(writer, &connection.announcements.session),
+            );
         }
-        let value = serde_json::to_vec(letter).unwrap_or_default();
+        let value = serde_json::to_vec(ack).unwrap_or_default();
         let Some(pen) = self.marks.get_mut(session) else { return Ok(()) };
-        let key = letter.key(&self.dds.connection.tables.session);
+        let key = ack.key(&self.dds.connection.announcements.session);
         pen.write(key.as_bytes(), &value).map_err(|refused| match refused {
             Refused::Full => TransportError::Outage {
                 transport: crate::SCHEME.to_owned(),
@@ -561,7 +614,7 @@ impl Drop for Durability {
     fn drop(&mut self) {
         self.topics.clear();
         self.dds.connection.close();
-        self.errands.end();
+        self.workers.end();
         self.journal.close();
     }
 }
@@ -572,19 +625,22 @@ impl std::fmt::Debug for Durability {
     }
 }
 
-/// Who, in which partition.
-type Who = (u32, helio_core::ProducerName);
-/// How far: incarnation and number.
-type Order = (u64, u64);
+/// A producer in a partition.
+type ProducerKey = (u32, helio_core::ProducerName);
+/// A position in a producer's samples: incarnation and number.
+type SequencePosition = (u64, u64);
 
-/// Stands as others read them.
-fn stands(known: &HashMap<Who, Order>) -> Vec<Stand> {
-    let stand = |((partition, producer), (incarnation, sequence)): (&Who, &Order)| Stand {
-        partition: *partition,
-        producer: producer.clone(),
-        incarnation: *incarnation,
-        sequence: *sequence,
-        ways: [0; 2],
-    };
-    known.iter().map(stand).collect()
+/// Positions, as sent in messages.
+fn positions(known: &HashMap<ProducerKey, SequencePosition>) -> Vec<ProducerPosition> {
+    let position =
+        |((partition, producer), (incarnation, sequence)): (&ProducerKey, &SequencePosition)| {
+            ProducerPosition {
+                partition: *partition,
+                producer: producer.clone(),
+                incarnation: *incarnation,
+                sequence: *sequence,
+                topic_sequences: [0; 2],
+            }
+        };
+    known.iter().map(position).collect()
 }

@@ -1,14 +1,14 @@
-//! Topics are opened beside the turns: each waits for the disk, and for others to meet it.
+//! Opens topics in the worker pool: each waits for the disk, and for matching endpoints.
 
 use std::sync::Arc;
 
 use helio_bus::{Bell, Bus, TopicError, TopicName, TransportError};
 
-use super::DurabilityError;
-use super::catalogue::{Catalogue, Known};
-use super::errands::Errands;
-use super::topic::Keeping;
-use super::watch::Watch;
+use super::catalogue::{Catalogue, CatalogueEntry};
+use super::stored_topic::StoredTopic;
+use super::watchdog::Watchdog;
+use super::worker_pool::WorkerPool;
+use super::{DurabilityError, Timeouts};
 use crate::topic::Dds;
 
 /// What a topic is opened with.
@@ -17,26 +17,26 @@ pub(super) struct Opener {
     pub(super) dds: Arc<Dds>,
     pub(super) journal: Bus,
     pub(super) catalogue: Arc<Catalogue>,
-    pub(super) watch: Arc<Watch>,
-    pub(super) errands: Arc<Errands>,
+    pub(super) watchdog: Arc<Watchdog>,
+    pub(super) workers: Arc<WorkerPool>,
     pub(super) bell: Arc<dyn Bell>,
+    pub(super) timeouts: Timeouts,
 }
 
 /// A topic that was opened, and how many samples of it there are; none where nobody knows it any
 /// more.
-pub(super) type Opened = Result<Option<(Keeping, u64)>, DurabilityError>;
+pub(super) type OpenResult = Result<Option<(StoredTopic, u64)>, DurabilityError>;
 
 impl Opener {
     /// Opens a topic. Those of which last values are kept alone end with their participants, as
     /// they do without a service.
-    pub(super) fn open(&self, name: &TopicName, (token, kept): (u64, bool)) -> Opened {
-        let known =
-            self.dds.connection.tables.look(|tables| {
-                tables.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
-            });
+    pub(super) fn open(&self, name: &TopicName, (token, kept): (u64, bool)) -> OpenResult {
+        let known = self.dds.connection.announcements.with_state(|announcements| {
+            announcements.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
+        });
         let state = if kept { self.dds.state(name)? } else { self.dds.passing(name) };
         let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
-        let known = Known { qos, origin, kept };
+        let known = CatalogueEntry { qos, origin, kept };
         let passing = self.catalogue.known().get(name).map(|known| !known.kept);
         if !kept && passing.is_none() {
             if self.journal.topic_info(name)?.is_some() {
@@ -50,7 +50,7 @@ impl Opener {
             // Last values alone have holes, which no mark may cover.
             self.journal.remove_topic(name)?;
         }
-        let open = |state| Keeping::open(self, state, (token, kept));
+        let open = |state| StoredTopic::open(self, state, (token, kept));
         let opened = match open(Arc::clone(&state)) {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..

@@ -7,23 +7,23 @@ use std::thread::JoinHandle;
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    Around, AroundTopic, Begin, Published, Reader, ReaderRequest, Record, Transport,
+    Begin, Decorator, Published, Reader, ReaderRequest, Record, TopicDecorator, Transport,
     TransportTopic, WriterRequest,
 };
 use helio_bus::{Guarantee, Message, SchemaId, Start, Subscribe, TopicSpec};
 use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
 
-use super::serve::Shelf;
+use super::history_server::ServedTopic;
 use super::*;
-use crate::post::Fetch;
-use crate::tables::{Heard, Origin, State, hex};
+use crate::announcements::{Effect, Origin, SharedState, hex};
+use crate::peer_messages::HistoryRequest;
 
 /// Ample on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-fn url(place: u32) -> String {
+fn url() -> String {
     crate::register();
-    format!("dds://{}?interface=lo&multicast=false", (std::process::id() + place) % 231)
+    format!("dds://{}?interface=lo&multicast=false&service_ms=500", crate::test_domain::domain())
 }
 
 fn connect(url: &str) -> Arc<Connection> {
@@ -40,7 +40,7 @@ impl Running {
         let stopped = Arc::clone(&stop);
         let run = move || {
             while !stopped.load(Ordering::Acquire) {
-                let turned = service.as_mut().unwrap().turn(LOOK, &mut |_| ());
+                let turned = service.as_mut().unwrap().turn(POLL_INTERVAL, &mut |_| ());
                 turned.unwrap();
             }
         };
@@ -61,25 +61,28 @@ fn kept() -> Qos {
 
 #[test]
 fn what_one_service_says_does_not_replace_what_another_says() {
-    let url = url(78);
+    let url = url();
     let [reading, one, other] = [0; 3].map(|_| connect(&url));
     // Nobody takes what it hears but this test.
-    let post = crate::post::Post::new("reader", Arc::new(|| ()));
-    post.hear_stored(|kind| reading.letters(kind)).unwrap();
+    let post = crate::peer_messages::PeerMessages::new("reader", Arc::new(|| ()));
+    post.subscribe_acks(|kind| reading.message_topic(kind)).unwrap();
     let pens = [&one, &other].map(|service| {
-        let qos = stored_qos().partitions(&["reader"]).unwrap();
-        let writer = Writer::open(&service.letters(STORED).unwrap(), &qos, None).unwrap();
-        (Pen::new(writer, &service.tables.session), service.tables.session.clone())
+        let qos = ack_qos().partitions(&["reader"]).unwrap();
+        let writer = Writer::open(&service.message_topic(ACK_TOPIC).unwrap(), &qos, None).unwrap();
+        (
+            MessageWriter::new(writer, &service.announcements.session),
+            service.announcements.session.clone(),
+        )
     });
-    let stand = Stand {
+    let position = ProducerPosition {
         partition: 0,
         producer: "Mount".parse().unwrap(),
         incarnation: 1,
         sequence: 7,
-        ways: [7, 0],
+        topic_sequences: [7, 0],
     };
-    let (topic, appended, verdict) = ("kept".parse().unwrap(), 0, None);
-    let letter = Stored { topic, stand, appended, verdict };
+    let (topic, appended, nack) = ("kept".parse().unwrap(), 0, None);
+    let ack = Ack { topic, position, appended, nack };
     let mut said: Vec<String> = Vec::new();
     for (mut pen, session) in pens {
         let until = Instant::now() + LONG;
@@ -87,11 +90,11 @@ fn what_one_service_says_does_not_replace_what_another_says() {
             assert!(Instant::now() < until, "they never met");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let value = serde_json::to_vec(&letter).unwrap();
-        assert!(pen.write(letter.key(&session).as_bytes(), &value).is_ok());
+        let value = serde_json::to_vec(&ack).unwrap();
+        assert!(pen.write(ack.key(&session).as_bytes(), &value).is_ok());
         said.push(session);
     }
-    let mut heard: Vec<_> = post.take_stored().into_iter().map(|(service, _)| service).collect();
+    let mut heard: Vec<_> = post.take_acks().into_iter().map(|(service, _)| service).collect();
     heard.sort_unstable();
     said.sort_unstable();
     assert_eq!(heard, said);
@@ -99,7 +102,7 @@ fn what_one_service_says_does_not_replace_what_another_says() {
 
 #[test]
 fn letters_that_are_wrong_are_nobodys_trouble() {
-    let (url, folder) = (url(77), tempfile::tempdir().unwrap());
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let _service = Running::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(kept())).unwrap();
@@ -108,45 +111,45 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
     publish();
     let connection = connect(&url);
     let writer = Writer::open(
-        &connection.letters(crate::post::FETCH).unwrap(),
-        &crate::post::letter_qos().keep_all(),
+        &connection.message_topic(crate::peer_messages::REQUEST_TOPIC).unwrap(),
+        &crate::peer_messages::message_qos().keep_all(),
         None,
     );
-    let mut pen = Pen::new(writer.unwrap(), &connection.tables.session);
+    let mut pen = MessageWriter::new(writer.unwrap(), &connection.announcements.session);
     let until = Instant::now() + LONG;
     while !pen.is_read() {
         assert!(Instant::now() < until, "they never met");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let to = connection.tables.look(|state| {
-        state.keepers(&"kept".parse().unwrap()).map(|(keeper, _)| keeper.clone()).next().unwrap()
+    let to = connection.announcements.with_state(|state| {
+        state.services(&"kept".parse().unwrap()).map(|(service, _)| service.clone()).next().unwrap()
     });
-    let stand = Stand {
+    let position = ProducerPosition {
         partition: u32::MAX,
         producer: "nobody".parse().unwrap(),
         incarnation: u64::MAX,
         sequence: u64::MAX,
-        ways: [u64::MAX; 2],
+        topic_sequences: [u64::MAX; 2],
     };
-    let mut letters = vec![b"null".to_vec(), b"{".to_vec(), vec![0xFF; 9], Vec::new()];
+    let mut acks = vec![b"null".to_vec(), b"{".to_vec(), vec![0xFF; 9], Vec::new()];
     for (number, page) in [(1, 0), (1, u64::MAX), (1, u64::MAX), (2, u64::MAX), (3, 0)] {
         for partitions in [vec![], vec![99], vec![u32::MAX; 9]] {
-            let fetch = Fetch {
+            let fetch = HistoryRequest {
                 to: to.clone(),
                 number: number * 10 + partitions.len() as u64,
                 page,
                 topic: "kept".parse().unwrap(),
                 partitions,
                 last: Some(u32::MAX).filter(|_| number == 3),
-                until: vec![stand.clone()],
-                have: vec![stand.clone()],
+                until: vec![position.clone()],
+                have: vec![position.clone()],
                 known: 0,
             };
-            letters.push(serde_json::to_vec(&fetch).unwrap());
+            acks.push(serde_json::to_vec(&fetch).unwrap());
         }
     }
-    for letter in letters {
-        pen.write(connection.tables.session.as_bytes(), &letter).unwrap();
+    for ack in acks {
+        pen.write(connection.announcements.session.as_bytes(), &ack).unwrap();
     }
     publish();
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
@@ -158,7 +161,7 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
 
 #[test]
 fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
-    let (url, folder) = (url(78), tempfile::tempdir().unwrap());
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let service = Running::start(&url, folder.path());
     let dds = Dds::new(connect(&url));
     let topic = dds.create_topic(&"kept".parse().unwrap(), &kept()).unwrap();
@@ -176,7 +179,9 @@ fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
     };
     let told = connect(&url);
     let text = r#"{"type": "record", "name": "another", "fields": []}"#.to_owned();
-    told.tables.say(Word::Text { schema: hex(schema.id()), text }).unwrap();
+    told.announcements
+        .announce(Announcement::SchemaText { schema: hex(schema.id()), text })
+        .unwrap();
     let Published::Pending(pending) = writer.publish(&record, Guarantee::Durable).unwrap() else {
         panic!("nobody can have it yet");
     };
@@ -194,7 +199,7 @@ fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
 
 #[test]
 fn each_of_many_topics_is_opened_once_however_long_that_takes() {
-    let (url, folder) = (url(79), tempfile::tempdir().unwrap());
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let mut service = Durability::open(&url, folder.path()).unwrap();
     let bus = Bus::connect(&url).unwrap();
     let topics: Vec<_> = (0..40)
@@ -203,7 +208,7 @@ fn each_of_many_topics_is_opened_once_however_long_that_takes() {
     let (until, mut opened) = (Instant::now() + LONG, Vec::new());
     while opened.len() < topics.len() && Instant::now() < until {
         // As where each takes longer than from one look to the next.
-        std::thread::sleep(LOOK * 3);
+        std::thread::sleep(POLL_INTERVAL * 3);
         let mut tell = |notice: Notice| {
             if let Notice::Keeps { topic, .. } = notice {
                 opened.push(topic);
@@ -219,34 +224,41 @@ fn each_of_many_topics_is_opened_once_however_long_that_takes() {
 
 #[test]
 fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
-    let (mut state, topic) = (State::default(), "kept".parse::<TopicName>().unwrap());
+    let (mut state, topic) = (SharedState::default(), "kept".parse::<TopicName>().unwrap());
     state.live.insert("a".to_owned());
-    let mut says = |keeps: Keeps| {
-        let word = Word::Keeps { topic: topic.clone(), keeps };
+    let mut says = |keeps: ServiceState| {
+        let word = Announcement::ServiceState { topic: topic.clone(), keeps };
         let key = word.key();
-        matches!(state.hear("a", &key, Some(word), Duration::ZERO), Heard::Ready(_))
+        matches!(state.receive("a", &key, Some(word), Duration::ZERO), Effect::Ready(_))
     };
-    let ready = |turn| Keeps { ready: true, turn, ..Keeps::default() };
-    let trouble = Keeps { trouble: Some("a full disk".to_owned()), turn: 1, ..Keeps::default() };
+    let ready = |turn| ServiceState { ready: true, turn, ..ServiceState::default() };
+    let trouble = ServiceState {
+        trouble: Some("a full disk".to_owned()),
+        turn: 1,
+        ..ServiceState::default()
+    };
     assert!(says(ready(1)));
-    assert!(!says(Keeps { parted: 1, ..ready(1) }), "it has seen another one again");
+    assert!(!says(ServiceState { reunions: 1, ..ready(1) }), "it has seen another one again");
     assert!(!says(trouble.clone()));
-    assert!(!says(Keeps { trouble: None, ..trouble }));
+    assert!(!says(ServiceState { trouble: None, ..trouble }));
     assert!(says(ready(2)));
     assert!(says(ready(3)), "what was said between was replaced");
     state.end("a");
-    let word = Word::Keeps { topic: topic.clone(), keeps: ready(3) };
-    let heard = state.hear("a", &word.key(), Some(word), Duration::ZERO);
-    assert!(matches!(heard, Heard::Ready(_)), "it was away");
+    let word = Announcement::ServiceState { topic: topic.clone(), keeps: ready(3) };
+    let heard = state.receive("a", &word.key(), Some(word), Duration::ZERO);
+    assert!(matches!(heard, Effect::Ready(_)), "it was away");
 }
 
 #[test]
 fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
-    let (url, folder) = (url(79), tempfile::tempdir().unwrap());
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let (other, name) = (connect(&url), "kept".parse::<TopicName>().unwrap());
-    other.tables.say(Word::Keeper { at: 1 }).unwrap();
-    let keeps = Keeps { ready: true, last_values: true, ..Keeps::default() };
-    other.tables.say(Word::Keeps { topic: name.clone(), keeps }).unwrap();
+    other.announcements.announce(Announcement::Service { at: 1 }).unwrap();
+    let keeps = ServiceState { ready: true, last_values: true, ..ServiceState::default() };
+    other
+        .announcements
+        .announce(Announcement::ServiceState { topic: name.clone(), keeps })
+        .unwrap();
     let _service = Running::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let topic = bus.topic(TopicSpec::of(name).qos(kept())).unwrap();
@@ -257,7 +269,7 @@ fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
 
 #[test]
 fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
-    let (url, folder) = (url(80), tempfile::tempdir().unwrap());
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let mut service = Durability::open(&url, folder.path()).unwrap();
     let (dds, earlier) = (Dds::new(connect(&url)), connect(&url));
     let name = "anew".parse::<TopicName>().unwrap();
@@ -266,22 +278,25 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
         let until = Instant::now() + LONG;
         while !done(service) {
             assert!(Instant::now() < until, "it never came so far");
-            service.turn(LOOK, &mut |_| ()).unwrap();
+            service.turn(POLL_INTERVAL, &mut |_| ()).unwrap();
         }
     };
-    turn_until(&mut service, &|service| service.watch.said(&name).ready);
-    let (shelf, turn) =
-        (Arc::clone(&locked(&service.shelves)[&name]), service.watch.said(&name).turn);
+    turn_until(&mut service, &|service| service.watchdog.said(&name).ready);
+    let (served_topic, turn) =
+        (Arc::clone(&locked(&service.served_topics)[&name]), service.watchdog.said(&name).turn);
     // Who had it open before, and otherwise, was cut off.
-    let origin = Origin { at: 1, by: earlier.tables.session.clone() };
+    let origin = Origin { at: 1, by: earlier.announcements.session.clone() };
     let qos = Qos { partitions: 2, ..kept() };
-    earlier.tables.say(Word::Topic { topic: name.clone(), qos, origin }).unwrap();
+    earlier
+        .announcements
+        .announce(Announcement::Topic { topic: name.clone(), qos, origin })
+        .unwrap();
     turn_until(&mut service, &|service| {
-        let shelves = locked(&service.shelves);
-        !shelves.get(&name).is_some_and(|now| Arc::ptr_eq(now, &shelf))
+        let served_topics = locked(&service.served_topics);
+        !served_topics.get(&name).is_some_and(|now| Arc::ptr_eq(now, &served_topic))
     });
-    assert!(shelf.is_closed(), "its readers would wait for ever");
-    let said = service.watch.said(&name);
+    assert!(served_topic.is_closed(), "its readers would wait for ever");
+    let said = service.watchdog.said(&name);
     assert_eq!(said.ready, said.turn > turn, "who hears that it is ready hears so anew: {said:?}");
     dds.close();
     earlier.close();
@@ -293,7 +308,7 @@ struct Slow(Arc<dyn Transport>, Gate);
 /// How many have come to it, and whether it is open.
 type Gate = Arc<(Mutex<(usize, bool)>, Condvar)>;
 
-impl Around for Slow {
+impl Decorator for Slow {
     fn inner(&self) -> &dyn Transport {
         &*self.0
     }
@@ -305,7 +320,7 @@ impl Around for Slow {
 
 struct SlowTopic(Arc<dyn TransportTopic>, Gate);
 
-impl AroundTopic for SlowTopic {
+impl TopicDecorator for SlowTopic {
     fn inner(&self) -> &dyn TransportTopic {
         &*self.0
     }
@@ -324,7 +339,7 @@ impl AroundTopic for SlowTopic {
 
 #[test]
 fn last_values_that_are_looked_for_for_long_hold_up_no_other_reader() {
-    let (url, gate) = (url(81), Gate::default());
+    let (url, gate) = (url(), Gate::default());
     let memory = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
     let bus = Bus::builder().over(Arc::new(Slow(memory, Arc::clone(&gate)))).unwrap();
     let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
@@ -333,19 +348,21 @@ fn last_values_that_are_looked_for_for_long_hold_up_no_other_reader() {
     let Producer { name: producer, incarnation } = publisher.producer();
     let name: TopicName = "kept".parse().unwrap();
     let has = HashMap::from([((0, producer), (incarnation, 1))]);
-    let shelf = Shelf::new(topic, true, &has);
-    let shelves = Arc::new(Shelves::new(BTreeMap::from([(name.clone(), shelf)])));
+    let served_topic = ServedTopic::new(topic, true, &has);
+    let served_topics = Arc::new(ServedTopics::new(BTreeMap::from([(name.clone(), served_topic)])));
     let (serving, asking) = (connect(&url), connect(&url));
-    let server = Server::start(&serving, &shelves).unwrap();
+    let server = HistoryServer::start(&serving, &served_topics).unwrap();
     let until = Instant::now() + 2 * LONG;
-    let lane = || asking.post.lane(|kind| asking.letters(kind), Arc::new(|| ())).unwrap();
+    let lane =
+        || asking.post.open_page_queue(|kind| asking.message_topic(kind), Arc::new(|| ())).unwrap();
     let [slow, quick] = [(lane(), Some(1)), (lane(), None)];
     let ask = |(number, last): (u64, Option<u32>)| {
         assert!(Instant::now() < until, "it is never answered");
-        let (to, topic) = (serving.tables.session.clone(), name.clone());
+        let (to, topic) = (serving.announcements.session.clone(), name.clone());
         let (partitions, until, have) = Default::default();
-        let fetch = Fetch { to, number, page: 0, topic, partitions, last, until, have, known: 0 };
-        asking.post.ask(&fetch);
+        let fetch =
+            HistoryRequest { to, number, page: 0, topic, partitions, last, until, have, known: 0 };
+        asking.post.send_request(&fetch);
         std::thread::sleep(Duration::from_millis(10));
     };
     let samples = |reader: (u64, Option<u32>)| loop {

@@ -1,4 +1,4 @@
-//! What participants tell each other of themselves: identities, and the ends that are matched.
+//! Discovery data: identities, and matched endpoints.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -10,10 +10,10 @@ use cyclors::{dds_builtintopic_endpoint, dds_guid_t, dds_qos_t, dds_return_t};
 use super::error::checked;
 use super::{DdsError, Entity};
 
-/// The most ends that one end may be matched with.
+/// The most endpoints that one endpoint may be matched with.
 const MAX_MATCHED: usize = 65_536;
 
-/// What an entity is known by in the whole domain: 12 bytes of its participant, 4 of its own.
+/// An entity's identity in the domain: 12 bytes of its participant, 4 of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub [u8; 16]);
 
@@ -46,9 +46,9 @@ pub struct Endpoint {
     pub topic: String,
     /// Its type's name.
     pub type_name: String,
-    /// What it says of itself (the policy USER_DATA).
+    /// The policy USER_DATA.
     pub user_data: Vec<u8>,
-    /// Its DDS partitions; none is the one without a name.
+    /// Its DDS partitions; an empty list is the default partition.
     pub partitions: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn guid_of(entity: &Entity) -> Result<Guid, DdsError> {
     Ok(Guid(guid.v))
 }
 
-/// Asks for the handles of all matched ends, until the list is long enough.
+/// Reads the handles of all matched endpoints, growing the list as needed.
 pub(super) fn matched(
     what: &str,
     ask: impl Fn(*mut u64, usize) -> dds_return_t,
@@ -88,7 +88,7 @@ pub(super) fn subscription(writer: &Entity, reader: u64) -> Option<Endpoint> {
     endpoint(data)
 }
 
-/// Copies what Cyclone tells of an end, and gives it back.
+/// Copies Cyclone's description of an endpoint, and frees the original.
 fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
     if data.is_null() {
         return None;
@@ -116,7 +116,7 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
     }
 }
 
-/// Copies the names of partitions, and gives them back.
+/// Copies the names of partitions, and frees the originals.
 ///
 /// # Safety
 /// A live set of policies.

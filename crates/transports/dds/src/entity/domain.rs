@@ -1,4 +1,4 @@
-//! Domains: Cyclone has one configuration a domain and process, so they are counted here.
+//! Domains, with a reference count: Cyclone has one configuration per domain and process.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl Domain {
     /// Opens a domain with a configuration (Cyclone's XML, the elements below `Domain`).
     ///
     /// # Errors
-    /// [`DdsError::OtherConfiguration`] where it is open with another; what Cyclone says.
+    /// [`DdsError::OtherConfiguration`] if it is open with another one; errors of Cyclone.
     pub fn open(id: u32, config: &str) -> Result<Self, DdsError> {
         let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = all.get_mut(&id) {
@@ -46,8 +46,8 @@ impl Domain {
         Ok(Self { id, new: true })
     }
 
-    /// Whether it was opened just now: what a process knows of a domain is shared, and it knows
-    /// nobody yet.
+    /// Whether this call opened it. Discovery data is shared in the process, so a new domain has
+    /// none yet.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.new

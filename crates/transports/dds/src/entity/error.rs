@@ -1,4 +1,4 @@
-//! What Cyclone DDS says when it refuses.
+//! Cyclone DDS's errors.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -8,17 +8,17 @@ use thiserror::Error;
 /// Why a call to Cyclone DDS failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DdsError {
-    /// Cyclone refused, in its own words.
+    /// Cyclone returned an error.
     #[error("Cyclone DDS could not {what}: {why} ({code})")]
     Refused {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Cyclone's words for its code.
+        /// Cyclone's text for its code.
         why: String,
         /// The code, below zero.
         code: i32,
     },
-    /// The domain is open in this process with another configuration: Cyclone has one a domain.
+    /// The domain is open in this process with another configuration; Cyclone has one per domain.
     #[error(
         "domain {domain} is open in this process with another configuration; a process has one a \
          domain: use the same options in all URLs of that domain (there: {there:?}, asked for: \
@@ -35,7 +35,7 @@ pub enum DdsError {
     /// A name with a zero byte in it.
     #[error("{0:?} has a zero byte in it, which no name of DDS can have")]
     Zero(String),
-    /// The sample is no value of the topic's type.
+    /// The sample is not a value of the topic's type.
     #[error("these bytes are no value of the topic's type")]
     NoValue,
 }

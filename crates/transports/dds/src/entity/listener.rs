@@ -1,4 +1,4 @@
-//! Listeners: news of a reader or writer, told to a closure in Cyclone's threads.
+//! Listeners: status events of a reader or writer, passed to a closure in Cyclone's threads.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -8,43 +8,43 @@ use cyclors::{dds_entity_t, dds_listener_t};
 
 use super::Policy;
 
-/// What is told of a reader or writer.
+/// A status event of a reader or writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// There is something to take. (Readers.)
+    /// Samples are available. (Readers.)
     Data,
-    /// An end of the other kind was found or has gone: so many are matched now.
+    /// An endpoint of the other kind was matched or unmatched.
     Matched {
-        /// How many.
+        /// The number matched now.
         now: u32,
         /// The one that came or went.
         end: u64,
     },
-    /// An end of the topic offers or requests what does not fit: they do not exchange samples.
+    /// An endpoint of the topic has an incompatible policy: no samples are exchanged with it.
     Incompatible(Policy),
-    /// Of so many writers it is known that they live, of so many that they do not. (Readers.)
+    /// The liveliness of a writer changed. (Readers.)
     Liveliness {
-        /// How many live.
+        /// The number of live writers.
         alive: u32,
-        /// How many do not.
+        /// The number of writers that are not alive.
         gone: u32,
         /// The one that changed.
         writer: u64,
     },
-    /// This writer did not show in time that it is alive. (Writers.)
+    /// This writer did not assert its liveliness in time. (Writers.)
     LivelinessLost,
     /// A key was not written within the deadline: offered by a writer, requested by a reader.
     DeadlineMissed {
         /// The key's handle.
         instance: u64,
     },
-    /// Samples were lost on the way: so many more. (Readers.)
+    /// That many further samples were lost. (Readers.)
     Lost(u32),
-    /// A sample did not fit into the reader's limits. (Readers.)
+    /// A sample exceeded the reader's resource limits. (Readers.)
     Rejected,
 }
 
-/// A closure that is told the news. It must not block, nor drop an entity.
+/// A closure that receives the events. It must not block, nor drop an entity.
 pub type Listener = Box<dyn Fn(News) + Send + Sync>;
 
 /// Which news there are.

@@ -1,4 +1,4 @@
-//! What Cyclone DDS complains of, on standard error: a few lines a second, however many there are.
+//! Cyclone DDS's log, on standard error, limited to a few lines a second.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};

@@ -1,14 +1,14 @@
-//! Eclipse Cyclone DDS's entities as safe Rust values: the one place that speaks its C interface.
+//! Eclipse Cyclone DDS's entities as safe Rust values: the only module that uses its C interface.
 //!
-//! Constraints. Samples go in and out as CDR (a header of four bytes, then the value), so that no
-//! C structure is laid out here; Cyclone checks each against its type. An entity is deleted when
-//! its value is dropped, and holds what it needs: a writer its topic, a topic its participant.
-//! Nothing here blocks but opening and dropping: deleting an entity waits for its listener, which
-//! therefore must not drop one.
+//! Constraints. Samples are passed in and out as CDR (a header of four bytes, then the value), so
+//! that no C structure is laid out here; Cyclone checks each sample against its type. Dropping a
+//! value deletes its entity. A value keeps what it depends on: a writer its topic, a topic its
+//! participant. Only opening and dropping block. Deleting an entity waits for its listener, so a
+//! listener must not drop an entity.
 //!
-//! Operation. [`Participant::join`] a domain, [`Topic::create`] from a [`Struct`], then
-//! [`Writer`]s and [`Reader`]s with a [`Qos`] and, where they want news, a listener: a closure
-//! that is told each [`News`] in Cyclone's own threads.
+//! Operation. [`Participant::join`] joins a domain, [`Topic::create`] makes a topic of a
+//! [`Struct`]. [`Writer`]s and [`Reader`]s have a [`Qos`] and, optionally, a listener: a closure
+//! that receives [`News`] in Cyclone's own threads.
 
 mod builtin;
 mod domain;

@@ -1,4 +1,4 @@
-//! Participants: what a process is in a domain.
+//! Participants: a process's membership in a domain.
 #![allow(unsafe_code)]
 
 use std::ptr::null;
@@ -21,7 +21,7 @@ impl Participant {
     /// Joins a domain.
     ///
     /// # Errors
-    /// [`DdsError::OtherConfiguration`]; what Cyclone says.
+    /// [`DdsError::OtherConfiguration`]; errors of Cyclone.
     pub fn join(domain: Domain, qos: &Qos) -> Result<Arc<Self>, DdsError> {
         // SAFETY: the quality of service outlives the call, which copies it.
         let made = unsafe { cyclors::dds_create_participant(domain.id(), qos.native(), null()) };
@@ -30,7 +30,7 @@ impl Participant {
         Ok(Arc::new(Self { entity, guid, _domain: domain }))
     }
 
-    /// What it is known by in the whole domain.
+    /// Its identity in the domain.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid

@@ -1,4 +1,4 @@
-//! Quality of service, as DDS has it.
+//! DDS's quality of service.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use super::error::text;
 /// No limit.
 const UNLIMITED: i32 = -1;
 
-/// A set of policies; those that are not named have DDS's defaults.
+/// A set of policies; the others have DDS's defaults.
 #[derive(Debug)]
 pub struct Qos(*mut dds_qos_t);
 
@@ -95,7 +95,7 @@ impl Qos {
         self.0
     }
 
-    /// Everything arrives; a writer whose readers lag waits so long at most.
+    /// RELIABILITY reliable; a writer whose readers lag blocks for at most that time.
     #[must_use]
     pub fn reliable(self, wait: Duration) -> Self {
         let kind = cyclors::dds_reliability_kind_DDS_RELIABILITY_RELIABLE;
@@ -104,7 +104,7 @@ impl Qos {
         self
     }
 
-    /// What is lost on the way is lost.
+    /// RELIABILITY best effort.
     #[must_use]
     pub fn best_effort(self) -> Self {
         let kind = cyclors::dds_reliability_kind_DDS_RELIABILITY_BEST_EFFORT;
@@ -113,7 +113,8 @@ impl Qos {
         self
     }
 
-    /// Keeps everything that was not taken yet; by a writer: not acknowledged yet.
+    /// HISTORY keep all: a reader keeps samples until they are taken, a writer until they are
+    /// acknowledged.
     #[must_use]
     pub fn keep_all(self) -> Self {
         let kind = cyclors::dds_history_kind_DDS_HISTORY_KEEP_ALL;
@@ -122,7 +123,7 @@ impl Qos {
         self
     }
 
-    /// Keeps the newest `depth` of each key.
+    /// HISTORY keep last: the newest `depth` samples of each key.
     #[must_use]
     pub fn keep_last(self, depth: u32) -> Self {
         let kind = cyclors::dds_history_kind_DDS_HISTORY_KEEP_LAST;
@@ -131,8 +132,8 @@ impl Qos {
         self
     }
 
-    /// The writer keeps samples for late joiners while it lives: the newest `depth` of each key,
-    /// all where none is said. By a reader: asks for them.
+    /// DURABILITY transient-local: a writer keeps samples for late joiners while it lives, the
+    /// newest `depth` of each key, or all. A reader requests them.
     #[must_use]
     pub fn transient_local(self, depth: Option<u32>) -> Self {
         let durability = cyclors::dds_durability_kind_DDS_DURABILITY_TRANSIENT_LOCAL;
@@ -149,7 +150,7 @@ impl Qos {
         self
     }
 
-    /// So many samples may lie in a reader, over all keys; others stay with their writers.
+    /// The most samples in a reader, over all keys; further ones stay with their writers.
     #[must_use]
     pub fn max_samples(self, samples: u32) -> Self {
         let (qos, any) = (self.0, UNLIMITED);
@@ -166,7 +167,7 @@ impl Qos {
         self
     }
 
-    /// How long a sample is worth reading.
+    /// LIFESPAN: how long a sample is valid.
     #[must_use]
     pub fn lifespan(self, lifespan: Duration) -> Self {
         // SAFETY: the pointer is ours.
@@ -188,7 +189,7 @@ impl Qos {
         self
     }
 
-    /// A key is one writer's, the strongest one's.
+    /// OWNERSHIP exclusive: only the strongest writer of a key is read.
     #[must_use]
     pub fn exclusive(self, strength: i32) -> Self {
         let kind = cyclors::dds_ownership_kind_DDS_OWNERSHIP_EXCLUSIVE;
@@ -197,7 +198,7 @@ impl Qos {
         self.strength(strength)
     }
 
-    /// How strong a writer of that kind is.
+    /// OWNERSHIP_STRENGTH of such a writer.
     #[must_use]
     pub(super) fn strength(self, strength: i32) -> Self {
         // SAFETY: the pointer is ours.
@@ -218,7 +219,7 @@ impl Qos {
         Ok(self)
     }
 
-    /// What the entity says of itself to all that discover it.
+    /// USER_DATA: bytes for all that discover the entity.
     #[must_use]
     pub fn user_data(self, bytes: &[u8]) -> Self {
         let start = bytes.as_ptr().cast::<c_void>();
@@ -243,7 +244,7 @@ impl Qos {
         self
     }
 
-    /// A writer that goes leaves its keys' last values as they are, instead of disposing of them.
+    /// A closed writer does not dispose of its instances.
     #[must_use]
     pub fn leave_instances(self) -> Self {
         // SAFETY: the pointer is ours.

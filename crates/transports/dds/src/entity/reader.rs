@@ -1,4 +1,4 @@
-//! Readers: CDR out.
+//! Readers: samples out, as CDR.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -25,7 +25,7 @@ impl Reader {
     /// Opens a reader.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn open(
         topic: &Arc<Topic>,
         qos: &Qos,
@@ -43,23 +43,23 @@ impl Reader {
         Ok(Self { entity, _listener: listener, guid, topic: Arc::clone(topic) })
     }
 
-    /// What it is known by in the whole domain.
+    /// Its identity in the domain.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// What it reads.
+    /// Its topic.
     #[must_use]
     pub fn topic(&self) -> &Arc<Topic> {
         &self.topic
     }
 
-    /// Takes all that is there and appends it: by key, within a key in the order of each writer.
+    /// Takes all samples and appends them: by key, within a key in the order of each writer.
     /// (All at once, so that a writer's samples of several keys have no holes.) Returns how many.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn take(&self, into: &mut Vec<Sample>) -> Result<usize, DdsError> {
         let arg = std::ptr::from_mut(into).cast::<c_void>();
         let most = i32::MAX.unsigned_abs();
@@ -72,10 +72,10 @@ impl Reader {
         checked("take samples", taken).map(|taken| taken.unsigned_abs() as usize)
     }
 
-    /// The writers that it is matched with now.
+    /// The writers that it is matched with.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn writers(&self) -> Result<Vec<u64>, DdsError> {
         matched("list matched writers", |list, length| {
             // SAFETY: the list has that length.
@@ -83,7 +83,7 @@ impl Reader {
         })
     }
 
-    /// What is known of a matched writer; none where it has gone.
+    /// A matched writer; `None` if it is not matched any more.
     #[must_use]
     pub fn publication(&self, writer: u64) -> Option<Endpoint> {
         publication(&self.entity, writer)

@@ -1,4 +1,4 @@
-//! One sample as a reader took it: its bytes lie where Cyclone has them.
+//! A sample that a reader took. Its bytes stay in Cyclone's memory.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -11,10 +11,10 @@ use cyclors::{dds_sample_info_t, ddsi_serdata, ddsrt_iovec_t};
 pub struct Sample {
     serdata: *mut ddsi_serdata,
     bytes: ddsrt_iovec_t,
-    /// Whether there is a value: else only its key, of an instance that was disposed of or lost its
-    /// last writer.
+    /// Whether it has a value. Otherwise it has only a key: the instance was disposed of, or has no
+    /// writer any more.
     pub valid: bool,
-    /// The time that its writer gave it, in nanoseconds since 1970.
+    /// Its source timestamp, in nanoseconds since 1970.
     pub source_time: i64,
     /// The key's handle in this process.
     pub instance: u64,

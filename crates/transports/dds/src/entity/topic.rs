@@ -1,4 +1,4 @@
-//! Topics, made from types that were described at run time.
+//! Topics of types that were described at run time.
 #![allow(unsafe_code)]
 
 use std::ptr::null;
@@ -18,10 +18,10 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// Makes a topic of a type. The same again gives the same.
+    /// Creates a topic of a type. A second call with the same arguments returns the same topic.
     ///
     /// # Errors
-    /// What Cyclone says; a type that it cannot have.
+    /// Errors of Cyclone; a type that it does not support.
     pub fn create(
         participant: &Arc<Participant>,
         name: &str,
@@ -45,14 +45,14 @@ impl Topic {
         Ok(Arc::new(Self { entity, participant: Arc::clone(participant), information }))
     }
 
-    /// Whose it is.
+    /// Its participant.
     #[must_use]
     pub fn participant(&self) -> &Arc<Participant> {
         &self.participant
     }
 
-    /// What others know its type by: XTypes' `TypeInformation` in XCDR2, the identities of the type
-    /// and of its parts.
+    /// Its type's identity: XTypes' `TypeInformation` in XCDR2, the identities of the type and of
+    /// its parts.
     #[must_use]
     pub fn type_information(&self) -> &[u8] {
         &self.information

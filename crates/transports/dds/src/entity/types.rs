@@ -1,4 +1,4 @@
-//! Types described at run time: what an IDL compiler would have made of the same words.
+//! Types described at run time: the same types that an IDL compiler makes.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -48,9 +48,9 @@ pub enum Type {
     Float64,
     /// `char`
     Char,
-    /// `string`, of so many bytes at most where a bound is said.
+    /// `string`, with an optional bound in bytes.
     String(Option<u32>),
-    /// `sequence`, of so many elements at most where a bound is said.
+    /// `sequence`, with an optional bound in elements.
     Sequence(Box<Type>, Option<u32>),
     /// An array, with its dimensions.
     Array(Box<Type>, Vec<u32>),
@@ -65,7 +65,7 @@ pub enum Type {
 pub struct Enumeration {
     /// Its name, with its modules: `helio::Colour`.
     pub name: String,
-    /// Its words and their numbers; the first is the default.
+    /// Its symbols and their numbers; the first is the default.
     pub literals: Vec<(String, i32)>,
     /// `@appendable` or `@final`.
     pub extensibility: Extensibility,
@@ -78,7 +78,7 @@ pub struct Struct {
     pub name: String,
     /// What may change in later versions.
     pub extensibility: Extensibility,
-    /// Whether it is part of others only, and no topic's type.
+    /// Whether it is only nested in others, and never a topic's type.
     pub nested: bool,
     /// Its members, in order.
     pub members: Vec<Member>,
@@ -98,7 +98,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that is always there and no key.
+    /// A member that is neither optional nor a key.
     #[must_use]
     pub fn new(name: &str, of: Type) -> Self {
         Self { name: name.to_owned(), of, key: false, optional: false }
@@ -140,7 +140,7 @@ impl Extensibility {
     }
 }
 
-/// What topics are made of. Given back when dropped.
+/// A topic descriptor, freed when dropped.
 pub(super) struct Descriptor(*mut dds_topic_descriptor_t);
 
 impl Descriptor {
@@ -187,7 +187,7 @@ pub(super) fn describe(participant: dds_entity_t, of: &Struct) -> Result<Descrip
     described
 }
 
-/// What a registered type is known by. Given back when dropped.
+/// The identity of a registered type, freed when dropped.
 struct Information(*mut dds_typeinfo_t);
 
 impl Drop for Information {

@@ -1,4 +1,4 @@
-//! Writers: CDR in.
+//! Writers: samples in, as CDR.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -12,12 +12,12 @@ use super::error::checked;
 use super::listener::{Kind, Native};
 use super::{DdsError, Entity, Guid, Listener, Qos, Topic};
 
-/// Why a sample was not taken.
+/// A sample was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// As much as may be has not been acknowledged by readers yet: try again later.
+    /// Readers have not acknowledged as many bytes as the limit allows: try again later.
     Full,
-    /// Cyclone says no.
+    /// Cyclone returned an error.
     Failed(DdsError),
 }
 
@@ -41,7 +41,7 @@ impl Writer {
     /// Opens a writer.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn open(
         topic: &Arc<Topic>,
         qos: &Qos,
@@ -63,25 +63,25 @@ impl Writer {
         Ok(Self { entity, _listener: listener, sertype, guid, topic: Arc::clone(topic) })
     }
 
-    /// What it is known by in the whole domain.
+    /// Its identity in the domain.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid
     }
 
-    /// What it writes.
+    /// Its topic.
     #[must_use]
     pub fn topic(&self) -> &Arc<Topic> {
         &self.topic
     }
 
-    /// Takes one sample: the pieces of its CDR in order, the header of four bytes in the first.
-    /// `time` is its source time, in nanoseconds since 1970. It waits as long as the writer's
-    /// `reliable` says and no longer.
+    /// Writes one sample: the pieces of its CDR in order, the first with the header of four bytes.
+    /// `time` is its source timestamp, in nanoseconds since 1970. Blocks at most as long as
+    /// [`Qos::reliable`] allows.
     ///
     /// # Errors
-    /// [`Refused::Full`]; [`Refused::Failed`] with [`DdsError::NoValue`] where the bytes are none
-    /// of the type.
+    /// [`Refused::Full`]; [`Refused::Failed`], with [`DdsError::NoValue`] if the bytes are not a
+    /// value of the type.
     pub fn write(&self, cdr: &[IoSlice<'_>], time: i64) -> Result<(), Refused> {
         let size = cdr.iter().map(|piece| piece.len()).sum();
         let pieces = cdr.as_ptr().cast::<ddsrt_iovec_t>();
@@ -110,11 +110,11 @@ impl Writer {
         }
     }
 
-    /// Waits until every reader that is matched now has acknowledged all that was written; `false`
-    /// where `limit` was over first.
+    /// Waits until every currently matched reader has acknowledged all samples; `false` after
+    /// `limit`.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
         let nanos = i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX);
         // SAFETY: plain values.
@@ -124,10 +124,10 @@ impl Writer {
         }
     }
 
-    /// Shows that it is alive, where its liveliness is manual.
+    /// Asserts its liveliness, if that is manual.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn assert_alive(&self) -> Result<(), DdsError> {
         // SAFETY: plain values.
         let code = unsafe { cyclors::dds_assert_liveliness(self.entity.handle()) };
@@ -137,7 +137,7 @@ impl Writer {
     /// Changes the strength of its ownership: see [`Qos::exclusive`].
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn strengthen(&self, strength: i32) -> Result<(), DdsError> {
         let qos = Qos::new().strength(strength);
         // SAFETY: what is handed over outlives the call, which changes what is set in it.
@@ -145,10 +145,10 @@ impl Writer {
         checked("change the ownership's strength", code).map(drop)
     }
 
-    /// The readers that it is matched with now.
+    /// The readers that it is matched with.
     ///
     /// # Errors
-    /// What Cyclone says.
+    /// Errors of Cyclone.
     pub fn readers(&self) -> Result<Vec<u64>, DdsError> {
         matched("list matched readers", |list, length| {
             // SAFETY: the list has that length.
@@ -156,7 +156,7 @@ impl Writer {
         })
     }
 
-    /// What is known of a matched reader; none where it has gone.
+    /// A matched reader; `None` if it is not matched any more.
     #[must_use]
     pub fn subscription(&self, reader: u64) -> Option<Endpoint> {
         subscription(&self.entity, reader)

@@ -9,16 +9,16 @@ use helio_bus::{Clock, Guarantee, PublishError, Qos, SystemClock, TestClock, Top
 use helio_core::{HeadersRef, Producer, ProducerName, Schema, SchemaId, Tai};
 
 use super::DdsWriter;
+use crate::announcements::{Announcement, hex};
 use crate::connection::Connection;
 use crate::options::Options;
-use crate::tables::{Word, hex};
 use crate::topic::{Dds, TopicState};
 
 const NOTE: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
     {"name": "text", "type": "string"}]}"#;
 
 fn topic(name: &str, qos: &Qos, clock: Arc<dyn Clock>) -> Arc<TopicState> {
-    let domain = (std::process::id() + 43) % 231;
+    let domain = crate::test_domain::domain();
     let url = format!("dds://{domain}?interface=lo&multicast=false").parse().unwrap();
     let opening = Opening { url, clock };
     let connection = Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap();
@@ -34,12 +34,14 @@ fn writer(topic: &Arc<TopicState>) -> DdsWriter {
 
 /// Somebody declares the topic's first schema, and the writer hears of it.
 fn declare(topic: &TopicState, writer: &DdsWriter) -> SchemaId {
-    let (id, tables) = (Schema::parse(NOTE).unwrap().id(), &topic.connection.tables);
+    let (id, announcements) = (Schema::parse(NOTE).unwrap().id(), &topic.connection.announcements);
     let (schema, name) = (hex(id), topic.name.clone());
-    tables.look(|state| state.put_text(id, NOTE));
-    let origin = tables.origin();
-    tables.say(Word::Of { topic: name, schema, after: 0, origin }).unwrap();
-    writer.shared.ends.adopt(topic).unwrap();
+    announcements.with_state(|state| state.put_text(id, NOTE));
+    let origin = announcements.origin();
+    announcements
+        .announce(Announcement::TopicSchema { topic: name, schema, after: 0, origin })
+        .unwrap();
+    writer.shared.endpoints.adopt(topic).unwrap();
     id
 }
 
@@ -58,8 +60,8 @@ fn publish(writer: &mut DdsWriter, schema: SchemaId, text: &str) -> Result<(), P
     writer.publish(&record, Guarantee::Accepted).map(drop)
 }
 
-fn ways(writer: &DdsWriter) -> [u64; 2] {
-    writer.shared.stand().unwrap().ways
+fn topic_sequences(writer: &DdsWriter) -> [u64; 2] {
+    writer.shared.position().unwrap().topic_sequences
 }
 
 #[test]
@@ -67,12 +69,12 @@ fn a_typed_end_is_used_when_it_has_met_its_readers() {
     let topic = topic("met", &Qos::command(), Arc::new(SystemClock::new()));
     let mut writer = writer(&topic);
     let schema = declare(&topic, &writer);
-    assert!(writer.shared.ends.unmet().is_some());
+    assert!(writer.shared.endpoints.unmet().is_some());
     publish(&mut writer, schema, "first").unwrap();
-    assert_eq!(ways(&writer), [1, 0]);
+    assert_eq!(topic_sequences(&writer), [1, 0]);
     writer.shared.meet().unwrap();
     publish(&mut writer, schema, "second").unwrap();
-    assert_eq!(ways(&writer), [1, 2]);
+    assert_eq!(topic_sequences(&writer), [1, 2]);
 }
 
 #[test]
@@ -86,9 +88,9 @@ fn late_joiners_do_not_wait_for_what_has_expired_on_one_of_both_ways() {
     writer.shared.meet().unwrap();
     clock.advance(Duration::from_secs(6));
     publish(&mut writer, schema, "second").unwrap();
-    assert_eq!(ways(&writer), [1, 2]);
+    assert_eq!(topic_sequences(&writer), [1, 2]);
     clock.advance(Duration::from_secs(6));
-    assert_eq!(ways(&writer), [0, 2]);
+    assert_eq!(topic_sequences(&writer), [0, 2]);
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn what_was_taken_before_its_type_was_known_is_sent_again_as_it_was() {
     writer.shared.meet().unwrap();
     writer.shared.send_again();
     publish(&mut writer, schema, "good").unwrap();
-    assert_eq!(ways(&writer), [1, 2]);
+    assert_eq!(topic_sequences(&writer), [1, 2]);
     let refused = publish(&mut writer, schema, "a\0b");
     assert!(matches!(refused, Err(PublishError::Encode(_))), "{refused:?}");
     publish(&mut writer, schema, "good").unwrap();

@@ -1,4 +1,5 @@
-//! A schema registry with Confluent's API, over HTTP. Every call blocks, for [`TIMEOUT`] at most.
+//! A client of a schema registry with Confluent's API, over HTTP. Every call blocks, for at most
+//! [`REQUEST_TIMEOUT`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,54 +13,58 @@ use thiserror::Error;
 use ureq::http::{Request, StatusCode};
 use ureq::{Agent, Body};
 
-/// The longest that a call takes.
-pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most bytes of an answer: the largest schema, written as a JSON text.
+/// The maximum duration of a call.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of an answer: the largest schema, as a JSON string.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
-/// How long a connection is kept for the next call: not as long as servers keep theirs.
-const IDLE: Duration = Duration::from_secs(2);
-/// What the registry's answers are called.
-const CONTENT: &str = "application/vnd.schemaregistry.v1+json";
+/// How long an idle connection is kept: shorter than servers keep theirs.
+const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
+/// The media type of the registry's answers.
+const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
-/// Why a registry has not done what was asked of it.
+/// Why a call to a registry failed.
 #[derive(Debug, Clone, Error)]
 pub enum RegistryError {
-    /// It cannot be reached, or is in trouble itself: again later may do.
+    /// It cannot be reached, or has an internal error: a retry may succeed.
     #[error("the schema registry {url} does not answer: {cause}")]
     Unreachable {
         /// Its URL.
         url: String,
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// It says no.
-    #[error("the schema registry {url} says no: {message} (HTTP {status}, code {code})")]
+    /// It rejected the request.
+    #[error(
+        "the schema registry {url} rejected the request: {message} (HTTP {status}, code {code})"
+    )]
     Refused {
         /// Its URL.
         url: String,
-        /// The status of HTTP: 401 and 403 are about who asks, 404 is not there, 409 does not fit.
+        /// The HTTP status: 401 and 403 for missing rights, 404 for a missing item, 409 for an
+        /// incompatible schema.
         status: u16,
-        /// The registry's own code, as `42201` for no schema; the status where it has none.
+        /// The registry's own code, such as `42201` for an invalid schema; the status if it has
+        /// none.
         code: u64,
-        /// The registry's words.
+        /// The registry's message.
         message: String,
     },
 }
 
 impl RegistryError {
-    /// Whether it says that there is no such thing.
+    /// Whether the requested item does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
 }
 
-/// How a registry is reached, beside its URL.
+/// Options for reaching a registry, beside its URL.
 #[derive(Debug, Clone, Default)]
 pub struct ClientOptions {
     /// `USER:PASSWORD`, sent with each call.
     pub user_info: Option<String>,
-    /// A file of PEM certificates that are trusted instead of the system's.
+    /// A file of PEM certificates to trust instead of the system's.
     pub authority: Option<PathBuf>,
 }
 
@@ -73,17 +78,17 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whom it speaks for is nobody's business.
+        // Without credentials.
         f.debug_struct("Client").field("urls", &self.urls).finish_non_exhaustive()
     }
 }
 
 impl Client {
-    /// A client of the registry at a URL, or of several that are one, with commas between. Nothing
-    /// is asked yet.
+    /// Creates a client of the registry at a URL, or at several URLs of one registry, separated by
+    /// commas. No request is sent yet.
     ///
     /// # Errors
-    /// What is wrong with the URL or the options.
+    /// A message if the URL or the options are invalid.
     pub fn new(urls: &str, options: ClientOptions) -> Result<Self, String> {
         let urls: Vec<_> =
             urls.split(',').map(|url| url.trim_end_matches('/').to_owned()).collect();
@@ -98,46 +103,46 @@ impl Client {
             }
         });
         let config = Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
             .http_status_as_error(false)
-            .max_idle_age(IDLE)
+            .max_idle_age(IDLE_CONNECTION_TIMEOUT)
             .user_agent("heliograph");
         let config = tls(config, options.authority)?;
         Ok(Self { agent: config.build().into(), urls, authorization: authorization.transpose()? })
     }
 
-    /// Where it is.
+    /// The registry's URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.urls[0]
     }
 
-    /// Registers an Avro schema under a subject and gives its number; the same again gives the
-    /// same.
+    /// Registers an Avro schema under a subject and returns its number. Registering it again
+    /// returns the same number.
     ///
     /// # Errors
-    /// [`RegistryError`], with status 409 where it does not fit the subject's others.
+    /// [`RegistryError`], with status 409 if it is incompatible with the subject's others.
     pub fn register(&self, subject: &str, text: &str) -> Result<u32, RegistryError> {
         let path = format!("/subjects/{}/versions", escaped(subject));
         let answer = self.call("POST", &path, Some(&json!({ "schema": text })))?;
         self.number(&answer["id"], &answer)
     }
 
-    /// The number of a schema that a subject has.
+    /// The number of one of a subject's schemas.
     ///
     /// # Errors
-    /// [`RegistryError`]; [`RegistryError::is_missing`] where it does not have it.
+    /// [`RegistryError`]; [`RegistryError::is_missing`] if the subject does not have it.
     pub fn look_up(&self, subject: &str, text: &str) -> Result<u32, RegistryError> {
         let path = format!("/subjects/{}", escaped(subject));
         let answer = self.call("POST", &path, Some(&json!({ "schema": text })))?;
         self.number(&answer["id"], &answer)
     }
 
-    /// The text of an Avro schema by its number; none where it is of another kind, or refers to
+    /// The text of an Avro schema by its number; `None` if it is of another kind, or refers to
     /// others.
     ///
     /// # Errors
-    /// [`RegistryError`]; [`RegistryError::is_missing`] where there is none of that number.
+    /// [`RegistryError`]; [`RegistryError::is_missing`] if there is none of that number.
     pub fn schema(&self, number: u32) -> Result<Option<String>, RegistryError> {
         let answer = self.call("GET", &format!("/schemas/ids/{number}"), None)?;
         let is_avro = answer["schemaType"].as_str().is_none_or(|kind| kind == "AVRO");
@@ -156,7 +161,8 @@ impl Client {
         Ok(subjects.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
     }
 
-    /// The level of a subject, none where it has none of its own; or, without a subject, of all.
+    /// The compatibility level of a subject, `None` if it has none of its own; or, without a
+    /// subject, the global one.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -171,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Sets it.
+    /// Sets the compatibility level of a subject, or the global one.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -197,14 +203,14 @@ impl Client {
 
     fn odd(&self, answer: &Value) -> RegistryError {
         let told: String = answer.to_string().chars().take(200).collect();
-        self.unreachable(self.url(), format!("what it says is no registry's answer: {told}"))
+        self.unreachable(self.url(), format!("its answer is not a registry's: {told}"))
     }
 
     fn unreachable(&self, url: &str, cause: String) -> RegistryError {
         RegistryError::Unreachable { url: url.to_owned(), cause }
     }
 
-    /// Asks, the next one too where one does not answer.
+    /// Sends a request; tries the next URL if one does not answer.
     fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, RegistryError> {
         let mut failed = None;
         for url in &self.urls {
@@ -225,12 +231,12 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{url}{path}"))
-            .header("Accept", format!("{CONTENT}, application/json"));
+            .header("Accept", format!("{CONTENT_TYPE}, application/json"));
         if let Some(authorization) = &self.authorization {
             request = request.header("Authorization", authorization);
         }
         if body.is_some() {
-            request = request.header("Content-Type", CONTENT);
+            request = request.header("Content-Type", CONTENT_TYPE);
         }
         let trouble = |cause: String| self.unreachable(url, cause);
         let wrong = |error: &dyn fmt::Display| trouble(error.to_string());
@@ -246,7 +252,7 @@ impl Client {
         let text = read(&mut body).map_err(|error| wrong(&error))?;
         let value = serde_json::from_str::<Value>(&text);
         if head.status.is_success() {
-            return value.map_err(|error| trouble(format!("its answer is no JSON: {error}")));
+            return value.map_err(|error| trouble(format!("its answer is not JSON: {error}")));
         }
         Err(refusal(url, head.status, value.unwrap_or_default()))
     }
@@ -256,8 +262,8 @@ fn read(body: &mut Body) -> Result<String, ureq::Error> {
     body.with_config().limit(MAX_ANSWER_BYTES).read_to_string()
 }
 
-/// Why there is no answer, with what to do about it where OpenSSL's words say no more than itself
-/// knows. They are its own, in all versions.
+/// The cause of a missing answer, with a remedy where OpenSSL's message has none. OpenSSL's
+/// messages are the same in all versions.
 fn explained(error: &ureq::Error) -> String {
     let told = error.to_string();
     if told.contains("certificate verify failed") {
@@ -272,7 +278,7 @@ fn explained(error: &ureq::Error) -> String {
     told
 }
 
-/// What a registry says that does not do what it is asked.
+/// A registry's error answer.
 fn refusal(url: &str, status: StatusCode, told: Value) -> RegistryError {
     let (url, message) = (url.to_owned(), told["message"].as_str());
     let words = || status.canonical_reason().unwrap_or("no reason").to_owned();
@@ -282,7 +288,7 @@ fn refusal(url: &str, status: StatusCode, told: Value) -> RegistryError {
     }
     let code = told["error_code"].as_u64().unwrap_or(status.as_u16().into());
     let message = match status.as_u16() {
-        401 | 403 => format!("{message}; see to basic.auth.user.info"),
+        401 | 403 => format!("{message}; check basic.auth.user.info"),
         _ => message,
     };
     RegistryError::Refused { url, status: status.as_u16(), code, message }
@@ -293,7 +299,7 @@ fn check_url(url: &str) -> Result<(), String> {
     let host = rest.split('/').next().unwrap_or_default();
     if !["http", "https"].contains(&scheme) || host.is_empty() || url.contains(['?', '#', '@', ' '])
     {
-        return Err("a registry is named like http://HOST:PORT, or several with commas between; \
+        return Err("the URL of a registry is http://HOST:PORT, or several with commas between; \
                     users go into basic.auth.user.info"
             .to_owned());
     }
@@ -305,7 +311,7 @@ fn check_url(url: &str) -> Result<(), String> {
 
 type Config = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// With librdkafka's TLS, the system's OpenSSL: there is no second one.
+/// With librdkafka's TLS, the system's OpenSSL, so that there is only one.
 #[cfg(feature = "tls")]
 fn tls(config: Config, authority: Option<PathBuf>) -> Result<Config, String> {
     use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
@@ -342,7 +348,7 @@ fn config(subject: Option<&str>) -> String {
     subject.map_or_else(|| "/config".to_owned(), |name| format!("/config/{}", escaped(name)))
 }
 
-/// A segment of a path: everything but letters, digits and `-._~` is escaped (RFC 3986).
+/// A path segment: everything except letters, digits and `-._~` is escaped (RFC 3986).
 fn escaped(segment: &str) -> String {
     let mut path = String::with_capacity(segment.len());
     for byte in segment.bytes() {

@@ -1,20 +1,20 @@
-//! A schema registry with Confluent's API beside the brokers: the numbers of schemas in payloads.
+//! A schema registry with Confluent's API beside the brokers: the schema numbers in payloads.
 //!
-//! Constraints. No reader and no publisher waits for the registry: what is not known yet is asked
-//! in a thread of its own, and the sample is kept meanwhile; only opening waits, for
-//! [`client::TIMEOUT`] at most. A registry that does not answer is asked until it does, and those
-//! who are held up by it are told of an outage. What is remembered is bounded: [`MAX_NUMBERS`]
-//! schemas with [`MAX_TEXT_BYTES`] of text, [`MAX_IDS`] numbers for writing.
+//! Constraints. No reader and no publisher waits for the registry: unknown schemas are requested on
+//! a thread, and the sample is held meanwhile. Only opening waits, for at most
+//! [`client::REQUEST_TIMEOUT`]. Requests to a registry that does not answer are retried, and
+//! blocked readers receive an outage. The cache is limited: `MAX_NUMBERS` schemas with
+//! `MAX_TEXT_BYTES` of text, `MAX_IDS` numbers for writing.
 //!
-//! Operation. A writer's schema is registered, or looked up, when a publisher is opened; one that
-//! comes with a single sample, as those that are forwarded, when it comes: the sample is refused as
-//! if there were no room, and there is when the number is known. A reader learns a schema with the
-//! first sample that names it. The bus's own samples carry the identity of their schema besides, so
-//! reading them takes no registry.
+//! Operation. A writer's schema is registered, or looked up, when a publisher is opened. The schema
+//! of a single sample, such as a forwarded one, is registered when the sample is published. The
+//! sample is then refused as if there were no room, and accepted when the number is known. A reader
+//! requests a schema at the first sample that names it. The bus's own samples also carry their
+//! schema's identity, so reading them needs no registry.
 
 pub mod client;
-mod known;
 mod options;
+mod schema_cache;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -25,44 +25,44 @@ use helio_bus::{Outage, SchemaId, TransportError};
 use helio_core::Schema;
 
 use crate::error::{engine, outage};
-use crate::fetcher::Wake;
+use crate::fetcher::ReaderSignal;
 use crate::producer::Notify;
 use client::RegistryError;
-use known::{Known, Numbers};
-pub(crate) use options::{NewSchemas, OWN, Options};
+pub(crate) use options::{NewSchemas, OWN_OPTIONS, Options};
+use schema_cache::{KnownSchema, SchemaCache};
 
-/// The most numbers that are remembered for writing: of all topics of a large observatory, several
-/// times over.
+/// The maximum number of cached numbers for writing: several times all topics of a large
+/// observatory.
 const MAX_IDS: usize = 65_536;
-/// How soon a registry that did not answer is asked again, at first and at the slowest.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// For how long it counts that the registry does not know a number, or refuses a schema.
-const NO: Duration = Duration::from_secs(10);
+/// The first and the longest interval between retries when the registry does not answer.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// How long the answer is cached that a number is unknown or a schema rejected.
+const NEGATIVE_ANSWER_TTL: Duration = Duration::from_secs(10);
 
-/// What is known of a schema's number.
+/// The cached result for a schema's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum NumberLookup {
     /// The schema.
-    Known(Known),
+    Known(KnownSchema),
     /// The registry does not know it, or it is not Avro.
     Unknown,
-    /// It is being asked.
+    /// The request is pending.
     Wait,
 }
 
-/// What is asked of the registry.
+/// A request to the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Job {
-    /// The text of a number.
+enum RegistryRequest {
+    /// The text of a schema's number.
     Text(u32),
-    /// The number of a schema on a Kafka topic, with its text.
+    /// The number of a schema on a Kafka topic, and the schema's text.
     Number { topic: String, id: SchemaId, text: Arc<str> },
 }
 
-/// Who waits for it.
+/// The object that waits for an answer.
 enum Waiter {
-    /// A reader, and whether it was told of an outage.
-    Reader(Weak<Wake>, bool),
+    /// A reader, and whether it has received an outage.
+    Reader(Weak<ReaderSignal>, bool),
     /// A publisher.
     Publisher(Notify),
 }
@@ -78,10 +78,10 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    numbers: Numbers,
-    ids: HashMap<(String, SchemaId), Number>,
-    jobs: VecDeque<Job>,
-    waiting: HashMap<Job, Vec<Waiter>>,
+    numbers: SchemaCache,
+    ids: HashMap<(String, SchemaId), RegisteredNumber>,
+    jobs: VecDeque<RegistryRequest>,
+    waiting: HashMap<RegistryRequest, Vec<Waiter>>,
     /// Why it does not answer.
     lost: Option<String>,
     is_started: bool,
@@ -89,7 +89,7 @@ struct State {
 }
 
 /// A schema's number on a topic, or why it has none.
-enum Number {
+enum RegisteredNumber {
     Is(u32),
     Refused(RegistryError, Instant),
 }
@@ -99,23 +99,23 @@ impl Registry {
         Self(Arc::new(Inner { options, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// The schema of a number, as far as it is known; `wake` is rung when it is.
-    pub(crate) fn look(&self, number: u32, wake: &Arc<Wake>) -> Look {
+    /// The schema of a number, if it is cached; otherwise `wake` is signalled when it is.
+    pub(crate) fn look(&self, number: u32, wake: &Arc<ReaderSignal>) -> NumberLookup {
         let mut state = locked(&self.0.state);
         let look = state.numbers.look(number);
-        if look == Look::Wait {
+        if look == NumberLookup::Wait {
             let waiter = Waiter::Reader(Arc::downgrade(wake), false);
-            self.ask(&mut state, Job::Text(number), waiter);
+            self.ask(&mut state, RegistryRequest::Text(number), waiter);
         }
         look
     }
 
-    /// The same for who may wait, until then.
-    pub(crate) fn wait(&self, number: u32, until: Instant) -> Result<Look, TransportError> {
-        let wake = Arc::<Wake>::default();
+    /// The same for callers that may wait, until then.
+    pub(crate) fn wait(&self, number: u32, until: Instant) -> Result<NumberLookup, TransportError> {
+        let wake = Arc::<ReaderSignal>::default();
         loop {
             let look = self.look(number, &wake);
-            if look != Look::Wait {
+            if look != NumberLookup::Wait {
                 return Ok(look);
             }
             let state = locked(&self.0.state);
@@ -127,30 +127,30 @@ impl Registry {
                 let cause = state.lost.clone();
                 return Err(outage(cause.unwrap_or_else(|| "the registry is slow".to_owned())));
             }
-            if state.waiting.contains_key(&Job::Text(number)) {
+            if state.waiting.contains_key(&RegistryRequest::Text(number)) {
                 drop(self.0.changed.wait_timeout(state, left));
             }
         }
     }
 
-    /// The text of a schema that was met by its number.
+    /// The text of a schema that was found by its number.
     pub(crate) fn text(&self, id: SchemaId) -> Option<String> {
         locked(&self.0.state).numbers.text(id).map(|text| text.to_string())
     }
 
-    /// Registers a schema for a Kafka topic, or looks it up, and waits for it.
+    /// Registers a schema for a Kafka topic, or looks it up, and waits for the answer.
     pub(crate) fn register(
         &self,
         topic: &str,
         id: SchemaId,
         text: &Arc<str>,
     ) -> Result<(), RegisterError> {
-        if matches!(locked(&self.0.state).ids.get(&of(topic, id)), Some(Number::Is(_))) {
+        if matches!(locked(&self.0.state).ids.get(&of(topic, id)), Some(RegisteredNumber::Is(_))) {
             return Ok(());
         }
         match self.0.number(topic, text) {
             Ok(number) => {
-                locked(&self.0.state).know(topic, id, Number::Is(number));
+                locked(&self.0.state).know(topic, id, RegisteredNumber::Is(number));
                 Ok(())
             }
             Err(error @ RegistryError::Refused { .. }) => {
@@ -160,8 +160,8 @@ impl Registry {
         }
     }
 
-    /// A schema's number on a Kafka topic. Where it is not known yet, the registry is asked for it,
-    /// and none is given: `notify` is called when there is one.
+    /// A schema's number on a Kafka topic. If it is not cached, it is requested, and `None` is
+    /// returned: `notify` is called when it is known.
     pub(crate) fn number(
         &self,
         topic: &str,
@@ -171,8 +171,8 @@ impl Registry {
     ) -> Result<Option<u32>, TransportError> {
         let mut state = locked(&self.0.state);
         match state.ids.get(&of(topic, id)) {
-            Some(Number::Is(number)) => return Ok(Some(*number)),
-            Some(Number::Refused(error, until)) if Instant::now() < *until => {
+            Some(RegisteredNumber::Is(number)) => return Ok(Some(*number)),
+            Some(RegisteredNumber::Refused(error, until)) if Instant::now() < *until => {
                 return Err(engine("register the schema of a sample", error.clone()));
             }
             _ => {}
@@ -180,17 +180,17 @@ impl Registry {
         let Some(text) = text() else {
             return Err(TransportError::Unsupported {
                 transport: crate::SCHEME.to_owned(),
-                what: format!("write a sample of the schema {id}: nobody has put its text"),
+                what: format!("write a sample of the schema {id}: its text is unknown"),
                 remedy: "put it (Bus::put_schema) before its first sample".to_owned(),
             });
         };
-        let job = Job::Number { topic: topic.to_owned(), id, text };
+        let job = RegistryRequest::Number { topic: topic.to_owned(), id, text };
         let notify = notify.cloned().unwrap_or_else(|| Arc::new(|| {}));
         self.ask(&mut state, job, Waiter::Publisher(notify));
         Ok(None)
     }
 
-    fn ask(&self, state: &mut State, job: Job, mut waiter: Waiter) {
+    fn ask(&self, state: &mut State, job: RegistryRequest, mut waiter: Waiter) {
         if state.ended {
             return;
         }
@@ -206,13 +206,13 @@ impl Registry {
         if !state.is_started {
             let inner = Arc::clone(&self.0);
             let thread = std::thread::Builder::new().name("kafka-registry".to_owned());
-            // Without a thread it stays asked, and the next who asks starts one.
+            // Without a thread the request stays pending, and the next call starts one.
             state.is_started = thread.spawn(move || inner.serve()).is_ok();
         }
         self.0.changed.notify_all();
     }
 
-    /// Ends the thread, with the call that is under way.
+    /// Ends the thread after the request in flight.
     pub(crate) fn end(&self) {
         let mut state = locked(&self.0.state);
         state.ended = true;
@@ -267,7 +267,7 @@ impl Waiter {
 }
 
 impl State {
-    fn know(&mut self, topic: &str, id: SchemaId, number: Number) {
+    fn know(&mut self, topic: &str, id: SchemaId, number: RegisteredNumber) {
         if self.ids.len() >= MAX_IDS {
             self.ids.clear();
         }
@@ -276,22 +276,22 @@ impl State {
 }
 
 impl Inner {
-    /// Asks what is to be asked, one after the other, until the end.
+    /// Sends pending requests, one after the other, until the end.
     fn serve(&self) {
-        let mut pause = AGAIN.0;
+        let mut pause = RETRY_BACKOFF.0;
         while let Some(job) = self.next() {
             match self.ask(&job) {
-                Ok(()) => pause = AGAIN.0,
+                Ok(()) => pause = RETRY_BACKOFF.0,
                 Err(cause) => {
                     self.lost(&cause);
                     self.pause(pause);
-                    pause = (2 * pause).min(AGAIN.1);
+                    pause = (2 * pause).min(RETRY_BACKOFF.1);
                 }
             }
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<RegistryRequest> {
         let state = locked(&self.state);
         let waited = self.changed.wait_while(state, |state| !state.ended && state.jobs.is_empty());
         let state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -307,31 +307,31 @@ impl Inner {
         );
     }
 
-    /// Asks once; the error is why it did not answer.
-    fn ask(&self, job: &Job) -> Result<(), String> {
+    /// Sends a request; the error is why there was no answer.
+    fn ask(&self, job: &RegistryRequest) -> Result<(), String> {
         let now = Instant::now;
         match job {
-            Job::Text(number) => {
+            RegistryRequest::Text(number) => {
                 let answer = match self.options.client.schema(*number) {
                     Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
-                    // That says nothing of the number.
+                    // This says nothing about the number.
                     Err(RegistryError::Refused { status: 401 | 403, message, .. }) => {
                         return Err(message);
                     }
-                    // What refuses once may have learned of it a little later.
-                    Err(RegistryError::Refused { .. }) => Err(now() + NO),
+                    // A registry that rejects a request may accept it later.
+                    Err(RegistryError::Refused { .. }) => Err(now() + NEGATIVE_ANSWER_TTL),
                     Ok(text) => {
-                        let known = text.as_deref().and_then(Known::of);
-                        known.ok_or_else(|| now() + NO)
+                        let known = text.as_deref().and_then(KnownSchema::of);
+                        known.ok_or_else(|| now() + NEGATIVE_ANSWER_TTL)
                     }
                 };
                 self.finish(job, |state| state.numbers.learn(*number, answer));
             }
-            Job::Number { topic, id, text } => {
+            RegistryRequest::Number { topic, id, text } => {
                 let number = match self.number(topic, text) {
                     Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
-                    Err(error) => Number::Refused(error, now() + NO),
-                    Ok(number) => Number::Is(number),
+                    Err(error) => RegisteredNumber::Refused(error, now() + NEGATIVE_ANSWER_TTL),
+                    Ok(number) => RegisteredNumber::Is(number),
                 };
                 self.finish(job, |state| state.know(topic, *id, number));
             }
@@ -349,8 +349,8 @@ impl Inner {
         }
     }
 
-    /// Takes an answer, and tells those who wait.
-    fn finish(&self, job: &Job, learn: impl FnOnce(&mut State)) {
+    /// Stores an answer, and notifies those who wait for it.
+    fn finish(&self, job: &RegistryRequest, learn: impl FnOnce(&mut State)) {
         let mut state = locked(&self.state);
         learn(&mut state);
         state.jobs.pop_front();

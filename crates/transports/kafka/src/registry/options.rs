@@ -1,4 +1,4 @@
-//! What a URL says of a schema registry, by the names that Confluent's clients have.
+//! A URL's options of a schema registry, by the names of Confluent's clients.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use helio_bus::{BusUrl, ConnectError};
 
 use super::client::{Client, ClientOptions};
 
-/// The options that are the registry's.
-pub(crate) const OWN: [&str; 5] = [
+/// The registry's options.
+pub(crate) const OWN_OPTIONS: [&str; 5] = [
     "schema.registry.url",
     "schema.registry.ssl.ca.location",
     "basic.auth.user.info",
@@ -16,7 +16,7 @@ pub(crate) const OWN: [&str; 5] = [
     "subject.name.strategy",
 ];
 
-/// What is asked of a registry, and how it is reached.
+/// How a registry is used, and how it is reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) client: Client,
@@ -29,11 +29,11 @@ pub(crate) struct Options {
 pub(crate) enum NewSchemas {
     /// It is registered.
     Register,
-    /// It is refused: others register, and writers look up.
+    /// It is rejected: other programs register, and writers look up.
     LookUp,
 }
 
-/// How the subject of a topic's schema is called.
+/// The subject of a topic's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {
     /// `TOPIC-value`.
@@ -65,7 +65,7 @@ impl FromStr for Strategy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Java's clients are given the whole name of a class.
+        // Java's clients use a class's full name.
         let name = text.rsplit_once('.').map_or(text, |(_, name)| name);
         let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
         found.map(|(_, strategy)| strategy).ok_or_else(|| {
@@ -76,23 +76,23 @@ impl FromStr for Strategy {
 }
 
 impl Options {
-    /// Reads them; none where no registry is named.
+    /// Parses them; `None` if the URL names no registry.
     pub(crate) fn parse(url: &BusUrl) -> Result<Option<Self>, ConnectError> {
-        let Some(at) = url.option(OWN[0]) else {
-            return match OWN.iter().find_map(|name| Some((name, url.option(name)?))) {
+        let Some(at) = url.option(OWN_OPTIONS[0]) else {
+            return match OWN_OPTIONS.iter().find_map(|name| Some((name, url.option(name)?))) {
                 None => Ok(None),
                 Some((name, value)) => {
-                    Err(url.bad_option(name, value, "it says nothing without schema.registry.url"))
+                    Err(url.bad_option(name, value, "it has no effect without schema.registry.url"))
                 }
             };
         };
-        let authority = url.option(OWN[1]).or_else(|| url.option("ssl.ca.location"));
+        let authority = url.option(OWN_OPTIONS[1]).or_else(|| url.option("ssl.ca.location"));
         let options = ClientOptions {
             user_info: url.option("basic.auth.user.info").map(str::to_owned),
             authority: authority.map(PathBuf::from),
         };
         let client = Client::new(at, options);
-        let client = client.map_err(|reason| url.bad_option(OWN[0], at, &reason))?;
+        let client = client.map_err(|reason| url.bad_option(OWN_OPTIONS[0], at, &reason))?;
         let new = match url.option("auto.register.schemas") {
             None | Some("true") => NewSchemas::Register,
             Some("false") => NewSchemas::LookUp,

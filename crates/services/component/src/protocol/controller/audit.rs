@@ -1,91 +1,92 @@
-//! A component whose audit cannot be written.
+//! Commands while the audit cannot be written.
 //!
-//! Every command and every outcome is in the audit. Where its records cannot be published they are
-//! kept for later, which a full disk or a stopped neighbour may make long: then nothing more is
-//! begun that nobody could account for.
+//! The audit contains every command and every outcome. Records that cannot be published are queued.
+//! A full disk or a stopped neighbour may delay them for long; then no further command starts,
+//! because it would not be accounted for.
 
 use std::time::Duration;
 
 use helio_core::Tai;
 
 use super::{Controller, Effect, LeaseState, rules};
-use crate::protocol::{Acknowledgement, Action, Request, SummaryState, span};
+use crate::protocol::{Acknowledgement, Action, Request, SummaryState, interval};
 
-/// For how long commands are taken though the audit cannot be written: twice as long as a publish
-/// waits for a partition's lock whose holder was stopped, so that one of those is no reason.
-pub const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long commands are accepted while the audit cannot be written: twice as long as a publish
+/// waits for a partition's lock whose holder is stopped, so that one such wait does not stop the
+/// component.
+pub const AUDIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The error code of a component that goes to FAULT because its audit cannot be written. Codes of
+/// The error code of a component that enters FAULT because its audit cannot be written. Codes of
 /// components are positive.
-pub const AUDIT_LOST: i32 = -1;
+pub const AUDIT_LOST_CODE: i32 = -1;
 
 /// Whether the audit can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Audit {
-    /// As far as is known.
+pub(super) enum AuditStatus {
+    /// Yes, as far as known.
     Written,
-    /// Its records have been kept back since then.
-    Kept { since: Tai },
-    /// That lasts for so long that commands are refused.
+    /// Its records have been queued since then.
+    Delayed { since: Tai },
+    /// The timeout has passed; commands are refused.
     Lost,
 }
 
 impl Controller {
-    /// Records of the audit cannot be published from now on, and are kept. Where that lasts for
-    /// [`AUDIT_PATIENCE`], commands are refused until [`audit_back`](Self::audit_back), and a
-    /// component that is ENABLED goes to FAULT with the error code [`AUDIT_LOST`].
+    /// Reports that audit records cannot be published and are queued. After [`AUDIT_TIMEOUT`],
+    /// commands are refused until [`audit_back`](Self::audit_back), and an ENABLED component enters
+    /// FAULT with the error code [`AUDIT_LOST_CODE`].
     pub fn audit_lost(&mut self, now: Tai) {
-        if self.audit == Audit::Written {
-            self.audit = Audit::Kept { since: now };
+        if self.audit == AuditStatus::Written {
+            self.audit = AuditStatus::Delayed { since: now };
         }
     }
 
-    /// All records of the audit have been published: commands are taken again. A FAULT stays, as
-    /// any does, until a command leads out of it.
+    /// Reports that all audit records are published: commands are accepted again. FAULT remains, as
+    /// always, until a command leaves it.
     pub fn audit_back(&mut self) {
-        if std::mem::replace(&mut self.audit, Audit::Written) == Audit::Lost {
+        if std::mem::replace(&mut self.audit, AuditStatus::Written) == AuditStatus::Lost {
             let text = "the audit is written again; commands are taken";
             self.effects.push_back(Effect::Warn(text.to_owned()));
         }
     }
 
-    /// When patience with the audit ends. While nobody can tell who has the lease nothing is begun,
-    /// and there is no hurry.
+    /// When the audit timeout ends. While the lease is unconfirmed no command starts, so there is
+    /// no timeout.
     pub(super) fn audit_until(&self) -> Option<Tai> {
         match (self.audit, self.lease) {
-            (Audit::Kept { .. }, LeaseState::Lapsed { .. }) => None,
-            (Audit::Kept { since }, _) => Some(span::after(since, AUDIT_PATIENCE)),
-            (Audit::Written | Audit::Lost, _) => None,
+            (AuditStatus::Delayed { .. }, LeaseState::Lapsed { .. }) => None,
+            (AuditStatus::Delayed { since }, _) => Some(interval::after(since, AUDIT_TIMEOUT)),
+            (AuditStatus::Written | AuditStatus::Lost, _) => None,
         }
     }
 
-    /// Patience with the audit begins anew.
-    pub(super) fn wait_for_audit(&mut self, now: Tai) {
-        if let Audit::Kept { since } = &mut self.audit {
+    /// Restarts the audit timeout.
+    pub(super) fn restart_audit_timeout(&mut self, now: Tai) {
+        if let AuditStatus::Delayed { since } = &mut self.audit {
             *since = now;
         }
     }
 
-    /// Refuses commands from now on, where patience has ended.
-    pub(super) fn look_at_audit(&mut self, now: Tai) {
+    /// Refuses commands from now on if the audit timeout has passed.
+    pub(super) fn check_audit(&mut self, now: Tai) {
         if self.audit_until().is_none_or(|until| now < until) {
             return;
         }
-        self.audit = Audit::Lost;
+        self.audit = AuditStatus::Lost;
         let report = format!("{}; commands are refused", self.unwritten());
         if self.state != SummaryState::Enabled || self.lease == LeaseState::Lost {
             return self.effects.push_back(Effect::Warn(report));
         }
-        let (code, text) = (AUDIT_LOST, report.clone());
+        let (code, text) = (AUDIT_LOST_CODE, report.clone());
         self.effects.push_back(Effect::Error { code, report: text });
         self.fault(now, code, &report);
     }
 
-    /// Whether a request may be taken though the audit may not be written. What is cancelled was
-    /// taken before, and ends sooner.
+    /// Whether a request may be accepted although the audit may not be written. Cancelling is
+    /// permitted: it ends a command that was accepted before.
     pub(super) fn accountable(&self, request: &Request) -> Result<(), Acknowledgement> {
         match (self.audit, request.action) {
-            (Audit::Lost, Action::Run | Action::Validate | Action::Lock { .. }) => {
+            (AuditStatus::Lost, Action::Run | Action::Validate | Action::Lock { .. }) => {
                 Err(rules::failed(format!("{}; try again when it can", self.unwritten())))
             }
             _ => Ok(()),

@@ -1,14 +1,14 @@
-//! What a controller wants done.
+//! The actions that a controller requests.
 
 use helio_core::{Tai, TraceId};
 
 use crate::protocol::{AckCode, Acknowledgement, CallNumber, SummaryState, Transition};
 
-/// What is to be done, in this order.
+/// An action for the engine; execute them in order.
 ///
-/// Of every call that [`received`](super::Controller::received) gave, exactly one of `Run`,
-/// `Validate`, `Begin` and `Discard` comes: until then its values are kept, and after it they
-/// belong to the handler, or are forgotten.
+/// For each call that [`received`](super::Controller::received) returned, exactly one of `Run`,
+/// `Validate`, `Begin` and `Discard` follows. Until then the engine stores the call's values;
+/// afterwards the handler has them, or they are discarded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Run the command's handler, then call [`finished`](super::Controller::finished).
@@ -16,69 +16,68 @@ pub enum Effect {
         /// The call.
         call: CallNumber,
     },
-    /// Run the handler's own check of the values, where it has one, then call
+    /// Run the handler's own check of the values, if it has one, then call
     /// [`finished`](super::Controller::finished).
     Validate {
         /// The call.
         call: CallNumber,
     },
-    /// Run what comes before a change of state, then call [`begun`](super::Controller::begun).
+    /// Run the hooks before a state change, then call [`begun`](super::Controller::begun).
     Begin {
         /// The call.
         call: CallNumber,
         /// The change.
         transition: Transition,
     },
-    /// Run what comes after a change of state, then call
-    /// [`finished`](super::Controller::finished).
+    /// Run the hooks after a state change, then call [`finished`](super::Controller::finished).
     End {
         /// The call, whose `Begin` came before.
         call: CallNumber,
         /// The change.
         transition: Transition,
     },
-    /// Forget the call's values: it will not be run.
+    /// Discard the call's values: it will not run.
     Discard {
         /// The call.
         call: CallNumber,
     },
-    /// Stop the call's handler, if it still runs; how it ends is told as ever.
+    /// Interrupt the call's handler, if it is still running; its end is reported as usual.
     Interrupt {
         /// The call.
         call: CallNumber,
     },
-    /// Tell whoever had the component [ask itself](super::Controller::ask) how that has ended.
+    /// Answer a command that the component [sent to itself](super::Controller::ask).
     Answer {
         /// The call.
         call: CallNumber,
-        /// How it ended; final.
+        /// The final acknowledgement.
         ack: Acknowledgement,
     },
     /// Publish an acknowledgement.
     Acknowledge {
-        /// To whom.
+        /// The recipient.
         address: Address,
-        /// What it says.
+        /// The acknowledgement.
         ack: Acknowledgement,
     },
-    /// Publish the event `errorCode`; the state that comes of it is told next.
+    /// Publish the event `errorCode`; the resulting state follows.
     Error {
         /// The error code.
         code: i32,
-        /// What went wrong, for people.
+        /// The failure, for people.
         report: String,
     },
     /// Publish the summary state.
     State(SummaryState),
-    /// Publish a record for the audit.
+    /// Publish an audit record.
     Audit(AuditEntry),
     /// Log a warning.
     Warn(String),
-    /// Leave: nothing more is taken.
+    /// End the component: no further request is accepted.
     Quit,
 }
 
-/// Whose command an acknowledgement is about.
+/// The command that an acknowledgement answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The command's `private_seqNum`.
@@ -87,47 +86,47 @@ pub struct Address {
     pub identity: String,
     /// The command's `private_origin`.
     pub origin: i32,
-    /// The call's identity, which the acknowledgement carries too.
+    /// The call's trace id, which the acknowledgement carries too.
     pub trace: Option<TraceId>,
-    /// The command's short name; `None` where it came on the topic `control`.
+    /// The command's short name; `None` if it arrived on the topic `control`.
     pub command: Option<String>,
 }
 
-/// When in a command's life a record of the audit is made.
+/// The point in a command's life at which an audit record is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// It was taken, and runs or waits.
+    /// Accepted: it runs, or is queued.
     Received,
     /// It ended.
     Finished,
 }
 
-/// A record for the audit: two for a command that was taken, one for a command that was not.
+/// An audit record: two for an accepted command, one for a refused one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditEntry {
-    /// When.
+    /// The time of the record.
     pub time: Tai,
-    /// The command's short name; what was asked, where it was no command: `validate move`,
-    /// `cancel 17`, `lock 60 s`, `unlock`.
+    /// The command's short name; for control requests `validate move`, `cancel 17`, `lock 60 s` or
+    /// `unlock`.
     pub command: String,
     /// The command's `private_seqNum`.
     pub seq_num: i32,
-    /// Who asked.
+    /// The caller.
     pub caller: String,
     /// The command's `private_identity`.
     pub identity: String,
     /// The command's `private_origin`.
     pub origin: i32,
-    /// When in the command's life.
+    /// The point in the command's life.
     pub phase: Phase,
-    /// What the command was told last; `None` when it has just been received.
+    /// The last acknowledgement's code; `None` for a command that was just received.
     pub ack: Option<AckCode>,
-    /// The error code told.
+    /// Its error code.
     pub error: i32,
-    /// The text told.
+    /// Its text.
     pub result: String,
-    /// Time since it was received, in seconds.
+    /// The time since it was received, in seconds.
     pub duration_s: f64,
-    /// The public fields as JSON text, when it has just been received or was not taken.
+    /// The public fields as JSON text, if it was just received or was refused.
     pub arguments: String,
 }

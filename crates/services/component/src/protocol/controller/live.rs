@@ -1,92 +1,92 @@
-//! Calls that wait or run, and the lanes they do it in.
+//! Queued and running calls, and their lanes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use helio_core::Tai;
 
 use super::{Address, CommandSpec, Lane, MAX_CONCURRENT};
-use crate::protocol::memory::Key;
+use crate::protocol::idempotency::IdempotencyKey;
 use crate::protocol::stream::Throttle;
 use crate::protocol::{
     Acknowledgement, Action, CallNumber, Request, StateCommand, StreamStats, Transition,
 };
 
-/// The longest text of an acknowledgement that is told and remembered, in bytes: a screen of it.
+/// The longest text of an acknowledgement that is sent and stored, in bytes: a screen of it.
 pub const MAX_RESULT_BYTES: usize = 4_096;
 
-/// How far a call has come.
+/// The stage of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stage {
-    /// It waits in its lane.
+    /// It is queued in its lane.
     Waiting,
     /// Its handler runs.
     Running,
     /// Its handler's check runs.
     Validating,
-    /// What comes before a change of state runs.
+    /// The hooks before a state change run.
     Beginning(Transition),
-    /// What comes after a change of state runs.
+    /// The hooks after a state change run.
     Ending(Transition),
 }
 
-/// Who still hears of a call.
+/// The recipients of a call's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(super) enum Recipients {
     /// Its callers.
     Callers,
-    /// The audit: the lease is lost, and callers are another's.
+    /// The audit only: the lease is lost, and another instance answers the callers.
     Audit,
-    /// Nobody: all has been told, and only the handler is still to end.
+    /// None: the end has been reported, and only the handler is still running.
     Nobody,
 }
 
-/// Who asked.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asker {
-    /// Somebody who is told by acknowledgements, and stands in the audit.
+pub(super) enum Requester {
+    /// A caller: it receives acknowledgements, and the audit records the request.
     Caller,
     /// The component itself.
     Component,
 }
 
-/// A request, who made it, and when it came.
+/// A request, its origin, and the time of its arrival.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) request: Request,
-    pub(super) by: Asker,
+    pub(super) by: Requester,
     pub(super) at: Tai,
 }
 
-/// A call that waits or runs.
+/// A queued or running call.
 #[derive(Debug)]
-pub(super) struct Live {
-    /// What was asked first.
-    pub(super) asked: Asked,
-    /// The same, asked again under the same key.
-    pub(super) joined: Vec<Asked>,
-    /// The command's place in the controller's list.
+pub(super) struct ActiveCall {
+    /// The first request.
+    pub(super) asked: ReceivedRequest,
+    /// Repetitions of the request with the same key.
+    pub(super) joined: Vec<ReceivedRequest>,
+    /// The command's position in the controller's list.
     pub(super) command: usize,
     pub(super) stage: Stage,
-    pub(super) voice: Voice,
-    /// Until when the handler wants to be waited for.
+    pub(super) voice: Recipients,
+    /// The time until which the handler asked callers to wait.
     pub(super) until: Option<Tai>,
-    /// Who cancelled it.
+    /// The caller that cancelled it.
     pub(super) cancelled_by: Option<String>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn of(request: Request, at: Tai) -> Self {
-        Self { request, by: Asker::Caller, at }
+        Self { request, by: Requester::Caller, at }
     }
 
     pub(super) fn own(request: Request, at: Tai) -> Self {
-        Self { request, by: Asker::Component, at }
+        Self { request, by: Requester::Component, at }
     }
 }
 
-impl Live {
+impl ActiveCall {
     /// All requests that it answers.
-    pub(super) fn asked(&self) -> impl Iterator<Item = &Asked> {
+    pub(super) fn asked(&self) -> impl Iterator<Item = &ReceivedRequest> {
         std::iter::once(&self.asked).chain(&self.joined)
     }
 }
@@ -95,26 +95,26 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) spec: CommandSpec,
-    /// What it does to the state, if it does.
+    /// The state command that it is, if any.
     pub(super) state: Option<StateCommand>,
     pub(super) lane: usize,
     pub(super) stats: StreamStats,
     pub(super) late: Throttle,
 }
 
-/// The lane of all commands that change the state.
+/// The lane of all state commands.
 pub(super) const STATE_LANE: usize = 0;
 
-/// Where commands wait for those before them.
+/// A lane: commands queue in it.
 #[derive(Debug)]
-pub(super) struct Queue {
-    /// The most that run at a time.
+pub(super) struct LaneQueue {
+    /// The most commands that run at the same time.
     pub(super) capacity: usize,
     pub(super) running: usize,
     pub(super) waiting: VecDeque<CallNumber>,
 }
 
-impl Queue {
+impl LaneQueue {
     fn new(capacity: usize) -> Self {
         Self { capacity, running: 0, waiting: VecDeque::new() }
     }
@@ -125,24 +125,24 @@ impl Queue {
     }
 }
 
-/// The commands, the lanes they run in, and the calls in them.
+/// The commands, their lanes, and the calls in them.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct CallTable {
     pub(super) commands: Vec<Command>,
-    pub(super) lanes: Vec<Queue>,
-    pub(super) calls: BTreeMap<CallNumber, Live>,
+    pub(super) lanes: Vec<LaneQueue>,
+    pub(super) calls: BTreeMap<CallNumber, ActiveCall>,
 }
 
-impl Board {
+impl CallTable {
     pub(super) fn new(specs: Vec<CommandSpec>) -> Self {
         let mut board =
-            Self { commands: Vec::new(), lanes: vec![Queue::new(1)], calls: BTreeMap::new() };
+            Self { commands: Vec::new(), lanes: vec![LaneQueue::new(1)], calls: BTreeMap::new() };
         for spec in specs {
             let state = StateCommand::from_name(&spec.name);
             let lane = if state.is_some() { STATE_LANE } else { board.lanes.len() };
             if state.is_none() {
                 let concurrent = spec.lane == Lane::Concurrent;
-                board.lanes.push(Queue::new(if concurrent { MAX_CONCURRENT } else { 1 }));
+                board.lanes.push(LaneQueue::new(if concurrent { MAX_CONCURRENT } else { 1 }));
             }
             let (stats, late) = (StreamStats::default(), Throttle::default());
             board.commands.push(Command { spec, state, lane, stats, late });
@@ -150,18 +150,18 @@ impl Board {
         board
     }
 
-    /// The place of the command of that name.
+    /// The position of a command.
     pub(super) fn command(&self, name: &str) -> Option<usize> {
         self.commands.iter().position(|command| command.spec.name == name)
     }
 
     /// The lane of a call.
-    pub(super) fn lane_of(&mut self, live: &Live) -> &mut Queue {
+    pub(super) fn lane_of(&mut self, live: &ActiveCall) -> &mut LaneQueue {
         &mut self.lanes[self.commands[live.command].lane]
     }
 
-    /// Takes a call off the board and out of its lane.
-    pub(super) fn remove(&mut self, call: CallNumber) -> Option<Live> {
+    /// Removes a call from the table and its lane.
+    pub(super) fn remove(&mut self, call: CallNumber) -> Option<ActiveCall> {
         let live = self.calls.remove(&call)?;
         let lane = self.lane_of(&live);
         match live.stage {
@@ -172,13 +172,13 @@ impl Board {
         Some(live)
     }
 
-    /// The calls in a stage that a question is true of, oldest first.
-    pub(super) fn calls_that(&self, is: impl Fn(&Live) -> bool) -> Vec<CallNumber> {
+    /// The calls that satisfy a condition, oldest first.
+    pub(super) fn calls_that(&self, is: impl Fn(&ActiveCall) -> bool) -> Vec<CallNumber> {
         self.calls.iter().filter(|(_, live)| is(live)).map(|(call, _)| *call).collect()
     }
 }
 
-/// Where an acknowledgement of a request goes.
+/// The address for acknowledgements of a request.
 pub(super) fn address(request: &Request) -> Address {
     Address {
         seq_num: request.seq_num,
@@ -189,13 +189,13 @@ pub(super) fn address(request: &Request) -> Address {
     }
 }
 
-/// What a request is remembered by, if it has a key.
-pub(super) fn key(request: &Request) -> Option<Key> {
+/// The idempotency key of a request, if it has one.
+pub(super) fn key(request: &Request) -> Option<IdempotencyKey> {
     let key = request.key.clone().filter(|_| request.action == Action::Run)?;
-    Some(Key { who: request.who().to_owned(), key })
+    Some(IdempotencyKey { who: request.who().to_owned(), key })
 }
 
-/// What a request is called in the audit.
+/// The name of a request in the audit.
 pub(super) fn title(request: &Request) -> String {
     match request.action {
         Action::Run => request.command.clone(),
@@ -206,8 +206,8 @@ pub(super) fn title(request: &Request) -> String {
     }
 }
 
-/// Makes of what a handler says what can be told: texts of bounded length, a progress from 0 to 1,
-/// a time that is one.
+/// Limits a handler's acknowledgement: the text to its maximum length, the progress to 0 to 1, the
+/// timeout to a valid time.
 pub(super) fn tellable(mut ack: Acknowledgement) -> Acknowledgement {
     if ack.result.len() > MAX_RESULT_BYTES {
         let end = (0..=MAX_RESULT_BYTES - 3).rev().find(|at| ack.result.is_char_boundary(*at));

@@ -1,16 +1,16 @@
-//! The component's side: what becomes of each command that is received.
+//! The component's side: decides on each received command.
 //!
-//! A command is judged in this order: is it for this instance, which has not lost its lease (else
-//! silence: it is another's); can the audit be written; has it expired; was it sent before under
-//! the same key; is the lease confirmed; may the caller send it; has another caller locked the
-//! component; is there such a command with a handler; is the change of state allowed (not asked yet
-//! while another change runs); is it in time for its stream; are its values right.
-//! Then it runs, or waits in its lane; before it leaves the lane, expiry, state and time are looked
-//! at again. Whatever refuses it is its final acknowledgement.
+//! A command is checked in this order: is it for this instance, and is the lease not lost
+//! (otherwise there is no answer, because another instance answers); can the audit be written; has
+//! it expired; was it sent before with the same key; is the lease confirmed; is the caller
+//! permitted; has another caller locked the component; does the command exist and have a handler;
+//! is the state change allowed (not checked while another change runs); is it in time for its
+//! stream; are its values valid. Then it runs, or is queued in its lane. When it leaves the lane,
+//! expiry, state and time are checked again. A refusal is its final acknowledgement.
 //!
-//! A command has exactly one final acknowledgement, unless the lease is lost before: then it has
-//! none from here. What is sent again under the key of a command that waits or runs joins it, and
-//! has its acknowledgements too.
+//! A command has exactly one final acknowledgement, unless the lease is lost first: then this
+//! instance sends none. A command that is sent again with the key of a queued or running one joins
+//! it and receives its acknowledgements too.
 
 mod audit;
 mod effect;
@@ -23,73 +23,73 @@ use std::collections::VecDeque;
 
 use helio_core::Tai;
 
-use super::memory::Memory;
+use super::idempotency::OutcomeCache;
 use super::{
     AckCode, Acknowledgement, Action, CallNumber, Done, Failure, Lock, Policy, Progress, Request,
-    StreamStats, SummaryState, span,
+    StreamStats, SummaryState, interval,
 };
-use audit::Audit;
-use live::{Asked, Asker, Board, Stage, Voice, tellable};
-use rules::{Cancelled, Judged};
+use audit::AuditStatus;
+use live::{CallTable, ReceivedRequest, Recipients, Requester, Stage, tellable};
+use rules::{Admission, EarlyCancel};
 
-pub use audit::{AUDIT_LOST, AUDIT_PATIENCE};
+pub use audit::{AUDIT_LOST_CODE, AUDIT_TIMEOUT};
 pub use effect::{Address, AuditEntry, Effect, Phase};
 pub use live::MAX_RESULT_BYTES;
 pub use options::{CommandSpec, ControllerOptions, Lane, LeaseState, StreamSpec};
 
-/// The most commands of one lane that wait: a caller who is that far ahead of the component has
-/// lost touch with it.
-pub const MAX_WAITING: usize = 100;
-/// The most commands of one concurrent lane that run at a time, and the most that are validated at
-/// a time, so that handlers cannot pile up.
+/// The most queued commands of one lane: a caller that far ahead of the component has lost track of
+/// it.
+pub const MAX_QUEUED_COMMANDS: usize = 100;
+/// The most running commands of one concurrent lane, and the most simultaneous validations, so that
+/// handlers cannot accumulate.
 pub const MAX_CONCURRENT: usize = 100;
 /// The most repetitions of one command that are answered together with it.
 pub const MAX_JOINED: usize = 16;
-/// The most cancelled commands that are yet to come, or have ended long ago: as many as may wait in
-/// the topics of a component when somebody cancels all that he has sent.
-pub const MAX_EARLY: usize = 256;
+/// The most remembered cancellations of unknown commands, which are yet to arrive or ended long
+/// ago: as many as a component's topics may hold when a caller cancels everything that it has sent.
+pub const MAX_EARLY_CANCELS: usize = 256;
 
-/// Decides what becomes of the commands of one component.
+/// Decides on the commands of one component.
 #[derive(Debug)]
 pub struct Controller {
     component: String,
     index: i32,
-    board: Board,
+    board: CallTable,
     next: u64,
     state: SummaryState,
     lease: LeaseState,
-    audit: Audit,
+    audit: AuditStatus,
     policy: Policy,
     lock: Option<Lock>,
-    memory: Memory,
-    /// What was cancelled before it came, oldest first.
-    early: VecDeque<Cancelled>,
+    memory: OutcomeCache,
+    /// Cancellations of commands that have not arrived, oldest first.
+    early: VecDeque<EarlyCancel>,
     closing: bool,
     effects: VecDeque<Effect>,
 }
 
 impl Controller {
-    /// A component that has no lease yet, and hence is silent.
+    /// A component without a lease, which does not answer.
     #[must_use]
     pub fn new(options: ControllerOptions) -> Self {
         Self {
             component: options.component,
             index: options.index,
-            board: Board::new(options.commands),
+            board: CallTable::new(options.commands),
             next: 1,
             state: options.state,
             lease: LeaseState::Lost,
-            audit: Audit::Written,
+            audit: AuditStatus::Written,
             policy: Policy::default(),
             lock: None,
-            memory: Memory::default(),
+            memory: OutcomeCache::default(),
             early: VecDeque::new(),
             closing: false,
             effects: VecDeque::new(),
         }
     }
 
-    /// Takes what is to be done, in order. To be called after each input.
+    /// Drains the effects, in order. Call it after each input.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
         self.effects.drain(..)
     }
@@ -100,44 +100,44 @@ impl Controller {
         self.state
     }
 
-    /// The lock, if there is one that has not ended by the last input.
+    /// The lock, unless it had ended by the last input.
     #[must_use]
     pub fn lock(&self) -> Option<&Lock> {
         self.lock.as_ref()
     }
 
-    /// The counters of a stream's command; `None` where it is none.
+    /// The counters of a stream command; `None` for other commands.
     #[must_use]
     pub fn stream(&self, command: &str) -> Option<StreamStats> {
         let known = &self.board.commands[self.board.command(command)?];
         known.spec.stream.map(|_| known.stats)
     }
 
-    /// What was asked by a call that waits or runs, without the arguments for the audit.
+    /// The request of a queued or running call, without the arguments for the audit.
     #[must_use]
     pub fn request(&self, call: CallNumber) -> Option<&Request> {
         self.board.calls.get(&call).map(|live| &live.asked.request)
     }
 
-    /// Whether nothing waits or runs.
+    /// Whether no call is queued or running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.board.calls.is_empty()
     }
 
-    /// Number of calls that wait or run.
+    /// The number of queued and running calls.
     #[must_use]
     pub fn live_calls(&self) -> usize {
         self.board.calls.len()
     }
 
-    /// Number of commands that are remembered by their keys.
+    /// The number of stored idempotency keys.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.memory.len()
     }
 
-    /// A command, or a request on the topic `control`, was received.
+    /// Processes a command, or a request on the topic `control`.
     pub fn received(&mut self, now: Tai, request: Request) -> CallNumber {
         let call = CallNumber(self.next);
         self.next += 1;
@@ -146,21 +146,26 @@ impl Controller {
             return call;
         }
         self.end_lock(now);
-        match self.judge(now, &request) {
-            Judged::Answer(ack) => self.answer(now, call, Asked::of(request, now), ack),
-            Judged::Join(with) => self.join(now, call, request, with),
-            Judged::Take(command) if request.action == Action::Validate => {
+        match self.admit(now, &request) {
+            Admission::Answer(ack) => {
+                self.answer(now, call, ReceivedRequest::of(request, now), ack)
+            }
+            Admission::Join(with) => self.join(now, call, request, with),
+            Admission::Admit(command) if request.action == Action::Validate => {
                 self.validate(now, call, request, command);
             }
-            Judged::Take(command) => self.take(now, call, Asked::of(request, now), command),
+            Admission::Admit(command) => {
+                self.take(now, call, ReceivedRequest::of(request, now), command)
+            }
         }
         call
     }
 
-    /// The component itself asks for a command, mostly one that changes its state. Authorization
-    /// and locks are for others, and so is the audit; [`Effect::Answer`] tells how it ended.
+    /// Processes a command that the component sends to itself, usually a state command.
+    /// Authorization, locks and the audit apply to callers only; [`Effect::Answer`] reports the
+    /// end.
     ///
-    /// Nothing that comes from the bus can pass for it: it is no request of a caller's.
+    /// No request from the bus can be mistaken for one of these, because it always has a caller.
     pub fn ask(&mut self, now: Tai, command: &str) -> CallNumber {
         let call = CallNumber(self.next);
         self.next += 1;
@@ -180,19 +185,19 @@ impl Controller {
             arguments: String::new(),
         };
         self.end_lock(now);
-        match self.judge_own(&request) {
-            Err(ack) => self.answer(now, call, Asked::own(request, now), ack),
-            Ok(at) => self.take(now, call, Asked::own(request, now), at),
+        match self.admit_own(&request) {
+            Err(ack) => self.answer(now, call, ReceivedRequest::own(request, now), ack),
+            Ok(at) => self.take(now, call, ReceivedRequest::own(request, now), at),
         }
         call
     }
 
-    /// How what comes before a change of state ended; answers [`Effect::Begin`].
+    /// The result of the hooks before a state change; answers [`Effect::Begin`].
     pub fn begun(&mut self, now: Tai, call: CallNumber, ended: Result<(), Failure>) {
         let Some(live) = self.board.calls.get_mut(&call) else { return };
         let Stage::Beginning(transition) = live.stage else { return };
         match ended {
-            Ok(()) if live.voice == Voice::Callers => {
+            Ok(()) if live.voice == Recipients::Callers => {
                 live.stage = Stage::Ending(transition);
                 self.set_state(transition.to);
                 self.effects.push_back(Effect::End { call, transition });
@@ -206,23 +211,23 @@ impl Controller {
         self.advance_all(now);
     }
 
-    /// Whether a handler, its check or what comes before a change of state is to begin; to be asked
-    /// before, where it had to wait for its turn after [`Effect::Run`], [`Effect::Validate`] or
-    /// [`Effect::Begin`]. If not, the call has ended here: it was cancelled, has expired, or its
-    /// time is over, the lease is not held, or the component goes away.
+    /// Whether a handler, its check or a hook may start. Call it before the start if the task was
+    /// queued after [`Effect::Run`], [`Effect::Validate`] or [`Effect::Begin`]. If not, the call
+    /// has ended here: it was cancelled or has expired, its time is over, the lease is not held, or
+    /// the component is ending.
     pub fn take_up(&mut self, now: Tai, call: CallNumber) -> bool {
         let Some(live) = self.board.calls.get(&call) else { return false };
         let key = live::key(&live.asked.request);
         let Err(ack) = self.still(now, call) else { return true };
         self.end(now, call, ack);
-        // It never ran: sent again, it may.
+        // It never ran: a repetition may run.
         key.into_iter().for_each(|key| self.memory.forget(&key));
         self.advance_all(now);
         false
     }
 
-    /// How a handler, a check or what comes after a change of state ended; answers
-    /// [`Effect::Run`], [`Effect::Validate`] and [`Effect::End`].
+    /// The result of a handler, a check or the hooks after a state change; answers [`Effect::Run`],
+    /// [`Effect::Validate`] and [`Effect::End`].
     pub fn finished(&mut self, now: Tai, call: CallNumber, ended: Result<Done, Failure>) {
         let Some(live) = self.board.calls.get(&call) else { return };
         match (live.stage, ended) {
@@ -250,27 +255,27 @@ impl Controller {
         self.advance_all(now);
     }
 
-    /// A handler says how it gets on.
+    /// Reports the progress of a handler.
     pub fn in_progress(&mut self, now: Tai, call: CallNumber, told: Progress) {
         let Some(live) = self.board.calls.get_mut(&call) else { return };
-        if live.voice != Voice::Callers || live.stage == Stage::Waiting {
+        if live.voice != Recipients::Callers || live.stage == Stage::Waiting {
             return;
         }
         let ack = tellable(told.into());
-        live.until = Some(span::after_seconds(now, ack.timeout_s));
-        for asked in live.asked().filter(|asked| asked.by == Asker::Caller) {
+        live.until = Some(interval::after_seconds(now, ack.timeout_s));
+        for asked in live.asked().filter(|asked| asked.by == Requester::Caller) {
             let address = live::address(&asked.request);
             self.effects.push_back(Effect::Acknowledge { address, ack: ack.clone() });
         }
     }
 
-    /// Something went wrong that needs a person: the state is FAULT, and changes of state that run
-    /// fail with the error code and the report. The event `errorCode` is the shell's.
+    /// Reports a failure that needs a person: the state becomes FAULT, and running state changes
+    /// fail with the error code and the report. The engine publishes the event `errorCode`.
     pub fn fault(&mut self, now: Tai, error: i32, report: &str) {
         self.set_state(SummaryState::Fault);
-        let changing = |live: &live::Live| {
+        let changing = |live: &live::ActiveCall| {
             matches!(live.stage, Stage::Beginning(_) | Stage::Ending(_))
-                && live.voice == Voice::Callers
+                && live.voice == Recipients::Callers
         };
         for call in self.board.calls_that(changing) {
             let name = self.request(call).map_or("", |request| &request.command);
@@ -281,14 +286,14 @@ impl Controller {
         self.advance_all(now);
     }
 
-    /// Another authorization holds from now on; what waits or runs is not judged again.
+    /// Replaces the authorization policy; queued and running commands are not checked again.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
 
-    /// The lease was gained or lost, or nobody can tell. Lost: what waits is forgotten, what runs
-    /// is interrupted, nobody is told, and the lock ends. Lapsed: what waits is not run, and its
-    /// callers are told. Gained: the state is told.
+    /// Updates the lease. Lost: queued calls are discarded, running ones are interrupted, nothing
+    /// is answered, and the lock ends. Lapsed: queued calls do not run, and their callers are
+    /// notified. Held: the state is published.
     pub fn lease(&mut self, now: Tai, lease: LeaseState) {
         if self.lease == lease {
             return;
@@ -296,7 +301,7 @@ impl Controller {
         self.lease = lease;
         match lease {
             LeaseState::Held { .. } => {
-                self.wait_for_audit(now);
+                self.restart_audit_timeout(now);
                 self.effects.push_back(Effect::State(self.state));
             }
             LeaseState::Lapsed { .. } => {
@@ -310,12 +315,12 @@ impl Controller {
 
     fn lose(&mut self, now: Tai) {
         self.lock = None;
-        for call in self.board.calls_that(|live| live.voice == Voice::Callers) {
+        for call in self.board.calls_that(|live| live.voice == Recipients::Callers) {
             self.mute(now, call);
         }
     }
 
-    /// Commands of a stream never came, as the bus tells.
+    /// Counts lost stream commands, as the bus reports them.
     pub fn stream_lost(&mut self, command: &str, commands: u64) {
         let Some(at) = self.board.command(command) else { return };
         if self.board.commands[at].spec.stream.is_some() {
@@ -323,10 +328,10 @@ impl Controller {
         }
     }
 
-    /// Time has passed; to be called at [`wake_at`](Self::wake_at) at the latest.
+    /// Processes the passing of time; call it at [`wake_at`](Self::wake_at) at the latest.
     pub fn tick(&mut self, now: Tai) {
         self.end_lock(now);
-        self.look_at_audit(now);
+        self.check_audit(now);
         for at in 0..self.board.commands.len() {
             if let Some(number) = self.board.commands[at].late.tick(now) {
                 self.warn_late(at, number);
@@ -342,7 +347,7 @@ impl Controller {
         }
     }
 
-    /// When there is something to do without input.
+    /// When `tick` is due without further input.
     #[must_use]
     pub fn wake_at(&self) -> Option<Tai> {
         let waiting = self.board.lanes.iter().flat_map(|lane| &lane.waiting);
@@ -352,8 +357,8 @@ impl Controller {
         expiries.chain(warnings).chain(others.into_iter().flatten()).min()
     }
 
-    /// The component goes away: nothing more is taken, what waits is aborted, what runs is
-    /// interrupted. Done when [`is_idle`](Self::is_idle).
+    /// Ends the component: no request is accepted, queued calls are aborted, running ones are
+    /// interrupted. It is done when [`is_idle`](Self::is_idle).
     pub fn close(&mut self, now: Tai) {
         self.closing = true;
         for call in self.board.calls_that(|live| live.stage == Stage::Waiting) {
@@ -363,7 +368,8 @@ impl Controller {
         self.effects.extend(running);
     }
 
-    /// Waits for no handler any more: the callers of what still runs are told that it was aborted.
+    /// Stops waiting for handlers: the callers of running commands are notified that they were
+    /// aborted.
     pub fn give_up(&mut self, now: Tai) {
         self.closing = true;
         for call in self.board.calls_that(|_| true) {
@@ -371,7 +377,8 @@ impl Controller {
         }
     }
 
-    /// Without a lease it is nobody's. One for another instance is told by presence to have gone.
+    /// Without a lease there is no answer. The presence of another instance ends requests for a
+    /// previous one.
     fn is_for_this_instance(&self, request: &Request) -> bool {
         match self.lease {
             LeaseState::Held { incarnation } | LeaseState::Lapsed { incarnation } => {

@@ -1,4 +1,4 @@
-//! What a controller is told of its component.
+//! The description of a component for its controller.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::protocol::SummaryState;
 pub struct ControllerOptions {
     /// The component's name.
     pub component: String,
-    /// Its index; 0 where it is not indexed.
+    /// Its index; 0 if it is not indexed.
     pub index: i32,
-    /// Its commands, those that change the state included.
+    /// Its commands, including the state commands.
     pub commands: Vec<CommandSpec>,
-    /// The state it begins in.
+    /// The initial state.
     pub state: SummaryState,
 }
 
@@ -23,52 +23,52 @@ pub struct CommandSpec {
     /// Its short name, for example `trackTarget`. Those of
     /// [`StateCommand`](crate::protocol::StateCommand) change the state and share one lane.
     pub name: String,
-    /// Whether something runs it; without, it is refused.
+    /// Whether it has a handler; without one it is refused.
     pub has_handler: bool,
-    /// Whether it may run beside itself.
+    /// Whether several calls may run at the same time.
     pub lane: Lane,
-    /// What makes it a stream's command, if it is one.
+    /// The stream's properties, if it is a stream command.
     pub stream: Option<StreamSpec>,
 }
 
 impl CommandSpec {
-    /// A command with a handler that runs one at a time.
+    /// A command with a handler, one call at a time.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), has_handler: true, lane: Lane::Serial, stream: None }
     }
 }
 
-/// Whether a command may run beside itself.
+/// Whether several calls of a command may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lane {
-    /// One at a time; further ones wait.
+    /// One at a time; further ones are queued.
     #[default]
     Serial,
     /// Up to [`MAX_CONCURRENT`](super::MAX_CONCURRENT) at a time.
     Concurrent,
 }
 
-/// What makes a command a stream's: each is for a time, and worth nothing after it.
+/// The properties of a stream command, which is for a time and has no value after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StreamSpec {
-    /// How long before its time a command must be taken; one that comes later is late.
+    /// How long before its time a command must be accepted; a later one is late.
     pub margin: Duration,
 }
 
-/// Whether the component is, by its lease, the one live instance.
+/// The lease of the component: whether it is the live instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseState {
-    /// It is.
+    /// It is the live instance.
     Held {
-        /// Which of the component's instances: a later one has a larger number.
+        /// Its incarnation: a later instance has a larger number.
         incarnation: u64,
     },
-    /// It was, and whether it still is cannot be told now: nothing is begun.
+    /// It was, and cannot confirm it now: no command starts.
     Lapsed {
-        /// Which of the component's instances it was.
+        /// Its incarnation.
         incarnation: u64,
     },
-    /// Another is, or nobody: commands are not this one's.
+    /// Another instance is live, or none: commands are not for this one.
     Lost,
 }

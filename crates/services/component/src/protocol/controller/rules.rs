@@ -1,31 +1,30 @@
-//! The rules by which a request is judged, in their order.
+//! The rules for requests, in their order.
 
 use helio_core::Tai;
 
-use super::live::{Asker, STATE_LANE, Stage, Voice, key};
-use super::{Controller, LeaseState, MAX_EARLY};
+use super::live::{Recipients, Requester, STATE_LANE, Stage, key};
+use super::{Controller, LeaseState, MAX_EARLY_CANCELS};
+use crate::protocol::idempotency::Outcome;
 use crate::protocol::lock::Lock;
-use crate::protocol::memory::Entry;
 use crate::protocol::{
-    AckCode, Acknowledgement, Action, CallNumber, MAX_CALLER_BYTES, MAX_KEY_BYTES, MAX_LOCK_S,
-    Request, Verdict, span,
+    AckCode, Acknowledgement, Action, CallNumber, Decision, MAX_CALLER_BYTES, MAX_KEY_BYTES,
+    MAX_LOCK_S, Request, interval,
 };
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug)]
-pub(super) enum Judged {
-    /// This is its end.
+pub(super) enum Admission {
+    /// Its final acknowledgement.
     Answer(Acknowledgement),
-    /// It is the same as a call that waits or runs.
+    /// It repeats a queued or running call.
     Join(CallNumber),
-    /// The command at that place is to run, or to be validated.
-    Take(usize),
+    /// Run or validate the command at this position.
+    Admit(usize),
 }
 
-/// A command that was cancelled while nobody here knew it: topics have no order among each other,
-/// so it may be yet to come.
+/// A cancelled command that was unknown here: topics have no common order, so it may still arrive.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cancelled {
+pub(super) struct EarlyCancel {
     who: String,
     identity: String,
     origin: i32,
@@ -35,22 +34,22 @@ pub(super) struct Cancelled {
 type Rule<T = ()> = Result<T, Acknowledgement>;
 
 impl Controller {
-    /// Judges a request.
-    pub(super) fn judge(&mut self, now: Tai, request: &Request) -> Judged {
-        let judged = self.in_order(now, request).and_then(|()| match request.action {
-            Action::Run => self.judge_run(now, request),
-            Action::Validate => self.judge_command(now, request).map(Judged::Take),
-            // To stop what runs is always right.
+    /// Decides on a request.
+    pub(super) fn admit(&mut self, now: Tai, request: &Request) -> Admission {
+        let admission = self.in_order(now, request).and_then(|()| match request.action {
+            Action::Run => self.admit_run(now, request),
+            Action::Validate => self.admit_command(now, request).map(Admission::Admit),
+            // Stopping a running command is always permitted.
             Action::Cancel { target } => self.cancel(now, request, target),
             Action::Lock { seconds } => {
                 self.sure().and_then(|()| self.take_lock(now, request, seconds))
             }
             Action::Unlock => self.release_lock(now, request),
         });
-        judged.unwrap_or_else(Judged::Answer)
+        admission.unwrap_or_else(Admission::Answer)
     }
 
-    /// Whether nobody can have taken over, as far as known.
+    /// Whether, as far as known, no other instance can have taken over.
     pub(super) fn sure(&self) -> Rule {
         match self.lease {
             LeaseState::Lapsed { .. } => Err(unsure()),
@@ -58,16 +57,17 @@ impl Controller {
         }
     }
 
-    fn judge_run(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
+    fn admit_run(&mut self, now: Tai, request: &Request) -> Rule<Admission> {
         self.uncancelled(request)?;
         if let Some(known) = self.recall(now, request)? {
             return Ok(known);
         }
-        self.judge_command(now, request).map(Judged::Take)
+        self.admit_command(now, request).map(Admission::Admit)
     }
 
-    /// Judges what the component asks itself: only what it is and does speaks against that.
-    pub(super) fn judge_own(&self, request: &Request) -> Rule<usize> {
+    /// Decides on a command that the component sends to itself: only its properties and its state
+    /// can refuse it.
+    pub(super) fn admit_own(&self, request: &Request) -> Rule<usize> {
         if self.lease == LeaseState::Lost {
             return Err(failed(format!("{} does not hold its lease", self.name())));
         }
@@ -80,13 +80,13 @@ impl Controller {
         Ok(command)
     }
 
-    fn judge_command(&mut self, now: Tai, request: &Request) -> Rule<usize> {
+    fn admit_command(&mut self, now: Tai, request: &Request) -> Rule<usize> {
         self.sure()?;
         self.authorized(request, &request.command)?;
         self.unlocked(now, request)?;
         let command = self.known(request)?;
         if self.board.lanes[STATE_LANE].is_open() {
-            // While a change of state runs or waits, the state that counts is not known yet.
+            // While a state change runs or is queued, the relevant state is not known yet.
             self.allowed(command)?;
         }
         if request.action == Action::Run && self.board.commands[command].spec.stream.is_some() {
@@ -104,7 +104,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether the component takes requests, and this one in particular now.
+    /// Whether the component accepts requests, and this one in particular now.
     fn in_order(&self, now: Tai, request: &Request) -> Rule {
         self.open()?;
         self.accountable(request)?;
@@ -120,24 +120,24 @@ impl Controller {
         }
     }
 
-    /// What became of the same request, if it came before.
-    fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Judged>> {
+    /// The outcome of the same request, if it was received before.
+    fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Admission>> {
         let Some(key) = key(request) else { return Ok(None) };
         match self.memory.recall(now, &key) {
             None => Ok(None),
             Some((command, _)) if command != request.command => {
                 Err(failed(format!("the key {:?} was given to {command} before", key.key)))
             }
-            Some((_, Entry::Live(call))) => Ok(Some(Judged::Join(*call))),
-            Some((_, Entry::Ended(ack))) => Ok(Some(Judged::Answer(ack.clone()))),
+            Some((_, Outcome::Live(call))) => Ok(Some(Admission::Join(*call))),
+            Some((_, Outcome::Ended(ack))) => Ok(Some(Admission::Answer(ack.clone()))),
         }
     }
 
     fn authorized(&self, request: &Request, command: &str) -> Rule {
         let (component, index) = (&self.component, self.index);
         match self.policy.permits(request.who(), component, index, command) {
-            Verdict::Allowed => Ok(()),
-            Verdict::Refused(reason) => Err(Acknowledgement::new(AckCode::NoPerm, reason)),
+            Decision::Allowed => Ok(()),
+            Decision::Refused(reason) => Err(Acknowledgement::new(AckCode::NoPerm, reason)),
         }
     }
 
@@ -163,7 +163,7 @@ impl Controller {
         Ok(command)
     }
 
-    /// Whether a command that changes the state may do so now.
+    /// Whether a state command is allowed in the current state.
     pub(super) fn allowed(&self, command: usize) -> Rule {
         let Some(command) = self.board.commands[command].state else { return Ok(()) };
         match command.transition(self.state) {
@@ -172,11 +172,11 @@ impl Controller {
         }
     }
 
-    /// Whether a stream's command comes early enough for its time. Late ones are counted and told.
+    /// Whether a stream command is early enough for its time. Late ones are counted and reported.
     pub(super) fn in_time(&mut self, now: Tai, command: usize, request: &Request) -> Rule {
         let known = &mut self.board.commands[command];
         let (Some(spec), Some(time)) = (known.spec.stream, request.time) else { return Ok(()) };
-        let (ahead, margin) = (span::nanos(now, time), span::whole_nanos(spec.margin));
+        let (ahead, margin) = (interval::nanos(now, time), interval::whole_nanos(spec.margin));
         if ahead >= margin {
             return Ok(());
         }
@@ -186,11 +186,11 @@ impl Controller {
                 self.warn_late(command, number);
             }
         }
-        let by = span::readable(ahead.saturating_abs());
+        let by = interval::readable(ahead.saturating_abs());
         let text = if ahead < 0 {
             format!("{by} after its time {time}, not run")
         } else {
-            let margin = span::readable(margin);
+            let margin = interval::readable(margin);
             format!("{by} before its time {time}, which must be {margin} at least, not run")
         };
         Err(Acknowledgement::new(AckCode::Timeout, text))
@@ -200,8 +200,8 @@ impl Controller {
         request.refusal.as_ref().map_or(Ok(()), |refusal| Err(failed(refusal.clone())))
     }
 
-    /// Cancels the call that is meant, and says so.
-    fn cancel(&mut self, now: Tai, request: &Request, target: i32) -> Rule<Judged> {
+    /// Cancels a call.
+    fn cancel(&mut self, now: Tai, request: &Request, target: i32) -> Rule<Admission> {
         self.values(request)?;
         let call = match self.find(request, target)? {
             Some(call) => call,
@@ -224,14 +224,14 @@ impl Controller {
                 format!("{name} is told to stop")
             }
         };
-        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, text)))
+        Ok(Admission::Answer(Acknowledgement::new(AckCode::Complete, text)))
     }
 
-    /// Remembers that a command is not to run, should it come yet.
+    /// Remembers that a command must not run if it arrives later.
     fn cancel_early(&mut self, request: &Request, target: i32) -> Acknowledgement {
-        let cancelled = Cancelled::new(request, target);
+        let cancelled = EarlyCancel::new(request, target);
         if !self.early.contains(&cancelled) {
-            if self.early.len() >= MAX_EARLY {
+            if self.early.len() >= MAX_EARLY_CANCELS {
                 self.early.pop_front();
             }
             self.early.push_back(cancelled);
@@ -239,12 +239,12 @@ impl Controller {
         failed(format!("command {target} is not running"))
     }
 
-    /// Whether a command was not cancelled before it came.
+    /// Whether a command was not cancelled before it arrived.
     fn uncancelled(&mut self, request: &Request) -> Rule {
         if self.early.is_empty() {
             return Ok(());
         }
-        let this = Cancelled::new(request, request.seq_num);
+        let this = EarlyCancel::new(request, request.seq_num);
         let Some(at) = self.early.iter().position(|cancelled| *cancelled == this) else {
             return Ok(());
         };
@@ -253,8 +253,8 @@ impl Controller {
         Err(Acknowledgement::new(AckCode::Aborted, text))
     }
 
-    /// The call that a request to cancel means, if it is known: the nearest to who asks of those
-    /// with that number.
+    /// The call that a cancellation refers to, if known: of those with the number, the one nearest
+    /// to the sender.
     fn find(&self, request: &Request, target: i32) -> Rule<Option<CallNumber>> {
         let meant = |asked: &Request| {
             let named = request.command.is_empty() || request.command == asked.command;
@@ -262,9 +262,10 @@ impl Controller {
         };
         let mut found: Vec<(u8, CallNumber)> = Vec::new();
         for (call, live) in &self.board.calls {
-            let callers = live.asked().filter(|asked| asked.by == Asker::Caller);
+            let callers = live.asked().filter(|asked| asked.by == Requester::Caller);
             let near = callers.filter_map(|asked| meant(&asked.request)).max();
-            found.extend(near.filter(|_| live.voice != Voice::Audit).map(|near| (near, *call)));
+            found
+                .extend(near.filter(|_| live.voice != Recipients::Audit).map(|near| (near, *call)));
         }
         let nearest = found.iter().map(|(near, _)| *near).max().unwrap_or(0);
         found.retain(|(near, _)| *near == nearest);
@@ -283,7 +284,7 @@ impl Controller {
         }
     }
 
-    fn take_lock(&mut self, now: Tai, request: &Request, seconds: f64) -> Rule<Judged> {
+    fn take_lock(&mut self, now: Tai, request: &Request, seconds: f64) -> Rule<Admission> {
         self.authorized(request, "lock")?;
         self.unlocked(now, request)?;
         self.values(request)?;
@@ -292,41 +293,41 @@ impl Controller {
         };
         let text = format!("locked until {}", lock.until);
         self.lock = Some(lock);
-        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, text)))
+        Ok(Admission::Answer(Acknowledgement::new(AckCode::Complete, text)))
     }
 
-    fn release_lock(&mut self, now: Tai, request: &Request) -> Rule<Judged> {
+    fn release_lock(&mut self, now: Tai, request: &Request) -> Rule<Admission> {
         if self.lock.as_ref().is_some_and(|lock| lock.excludes(now, request.who())) {
             self.authorized(request, "unlock")?;
         }
         self.values(request)?;
         self.lock = None;
-        Ok(Judged::Answer(Acknowledgement::new(AckCode::Complete, "unlocked")))
+        Ok(Admission::Answer(Acknowledgement::new(AckCode::Complete, "unlocked")))
     }
 }
 
-impl Cancelled {
+impl EarlyCancel {
     fn new(request: &Request, seq_num: i32) -> Self {
         let (who, identity) = (request.who().to_owned(), request.identity.clone());
         Self { who, identity, origin: request.origin, seq_num }
     }
 }
 
-/// Of another caller.
+/// A call of another caller.
 const FOREIGN: u8 = 0;
 
-/// How near a request is to who asks: the same process, the same caller, another's.
+/// How near a request is to the sender: the same process, the same caller, another caller.
 fn nearness(mine: &Request, other: &Request) -> u8 {
     let same_caller = mine.who() == other.who();
     let same_process = mine.identity == other.identity && mine.origin == other.origin;
     if same_caller { 1 + u8::from(same_process) } else { FOREIGN }
 }
 
-/// Whether a request may still be run.
+/// Whether a request has not expired.
 pub(super) fn unexpired(now: Tai, request: &Request) -> Rule {
     match request.expiry {
         Some(expiry) if expiry <= now => {
-            let late = span::readable(span::nanos(expiry, now));
+            let late = interval::readable(interval::nanos(expiry, now));
             let text = format!("expired {late} before it could be taken, not run");
             Err(Acknowledgement::new(AckCode::Timeout, text))
         }
@@ -334,7 +335,7 @@ pub(super) fn unexpired(now: Tai, request: &Request) -> Rule {
     }
 }
 
-/// What is told of what is not begun while nobody knows who has the lease.
+/// The refusal while the lease is unconfirmed.
 pub(super) fn unsure() -> Acknowledgement {
     failed("the lease has run out, and cannot be confirmed; not run".to_owned())
 }

@@ -1,0 +1,160 @@
+//! From bells to wakers: one wait a bus for all its asynchronous subscriptions, in a thread of its
+//! own or in an event loop that watches the bell's descriptor.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::bell::{Bell, locked};
+use crate::error::{TransportError, engine};
+
+/// The thread's longest wait, so that a lost ring could never cost more.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// Who is to be woken, by the waiting thread or by an event loop's turns.
+pub(crate) struct Reactor {
+    bell: Arc<dyn Bell>,
+    tasks: Mutex<Tasks>,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Tasks {
+    waiting: HashMap<u64, Task>,
+    /// The thread sleeps until then at the latest; nobody is due earlier.
+    earliest: Option<Instant>,
+}
+
+struct Task {
+    waker: Waker,
+    due: Option<Instant>,
+}
+
+impl Reactor {
+    /// Without a thread: someone else takes the turns.
+    fn new(bell: Arc<dyn Bell>) -> Arc<Self> {
+        Arc::new(Self { bell, tasks: Mutex::default(), stopped: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn start(bell: Arc<dyn Bell>, transport: &str) -> Result<Arc<Self>, TransportError> {
+        let bridge = Self::new(bell);
+        let running = Arc::clone(&bridge);
+        std::thread::Builder::new()
+            .name("helio-bridge".to_owned())
+            .spawn(move || running.run())
+            .map_err(|error| engine(transport, "start the waiting thread", error))?;
+        Ok(bridge)
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<dyn Bell> {
+        &self.bell
+    }
+
+    /// Has a task woken when its token rings, or when it is due. Call before arming the reader.
+    pub(crate) fn register(&self, token: u64, waker: &Waker, due: Option<Instant>) {
+        let mut tasks = locked(&self.tasks);
+        let before = tasks.waiting.insert(token, Task { waker: waker.clone(), due });
+        let sooner = due.filter(|due| tasks.earliest.is_none_or(|earliest| *due < earliest));
+        tasks.earliest = sooner.or(tasks.earliest);
+        drop(tasks);
+        // Wakers of others run others' code: never under the lock.
+        drop(before);
+        if sooner.is_some() {
+            self.bell.ring(None);
+        }
+    }
+
+    /// Forgets a task whose subscription is gone.
+    pub(crate) fn forget(&self, token: u64) {
+        let gone = locked(&self.tasks).waiting.remove(&token);
+        drop(gone);
+    }
+
+    /// Ends the thread, and wakes every task so that it sees that the bus is closed.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.bell.ring(None);
+    }
+
+    fn run(&self) {
+        let mut ready = Vec::new();
+        while !self.stopped.load(Ordering::Acquire) {
+            ready.clear();
+            self.bell.wait(Some(self.patience()), &mut ready);
+            self.wake(&ready);
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        let tasks = std::mem::take(&mut *locked(&self.tasks));
+        tasks.waiting.into_values().for_each(|task| task.waker.wake());
+    }
+
+    fn turn(&self) -> Option<Instant> {
+        let mut ready = Vec::new();
+        self.bell.listen(&mut ready);
+        self.wake(&ready);
+        if self.stopped.load(Ordering::Acquire) {
+            self.wake_all();
+        }
+        locked(&self.tasks).earliest
+    }
+
+    fn patience(&self) -> Duration {
+        let earliest = locked(&self.tasks).earliest;
+        let left = earliest.map(|due| due.saturating_duration_since(Instant::now()));
+        left.unwrap_or(MAX_WAIT).min(MAX_WAIT)
+    }
+
+    fn wake(&self, ready: &[u64]) {
+        let now = Instant::now();
+        let mut tasks = locked(&self.tasks);
+        let mut woken: Vec<Task> =
+            ready.iter().filter_map(|token| tasks.waiting.remove(token)).collect();
+        if tasks.earliest.is_some_and(|earliest| earliest <= now) {
+            let over = |task: &Task| task.due.is_some_and(|due| due <= now);
+            let due = tasks.waiting.extract_if(|_, task| over(task));
+            woken.extend(due.map(|(_, task)| task));
+            tasks.earliest = tasks.waiting.values().filter_map(|task| task.due).min();
+        }
+        drop(tasks);
+        woken.into_iter().for_each(|task| task.waker.wake());
+    }
+}
+
+/// For a program with an event loop: wakes the asynchronous subscriptions of a bus in the loop's
+/// own thread, with one descriptor to watch however many subscriptions there are.
+///
+/// Without it a thread of the bus does that, which costs each sample a change of threads.
+pub struct EventSource(Arc<Reactor>);
+
+impl EventSource {
+    /// `None` where the bell has no descriptor.
+    pub(crate) fn new(bell: Arc<dyn Bell>) -> Option<(Self, Arc<Reactor>)> {
+        bell.descriptor()?;
+        let bridge = Reactor::new(bell);
+        Some((Self(Arc::clone(&bridge)), bridge))
+    }
+
+    /// Wakes whose subscriptions may have something. To be called once at the beginning, then
+    /// whenever the descriptor is readable, and at the time that it returns, if it returns one.
+    pub fn turn(&self) -> Option<Instant> {
+        self.0.turn()
+    }
+}
+
+impl AsFd for EventSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.bell.descriptor().expect("it had one when the source was made, and keeps it")
+    }
+}
+
+impl std::fmt::Debug for EventSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventSource").finish_non_exhaustive()
+    }
+}

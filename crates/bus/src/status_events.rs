@@ -1,0 +1,290 @@
+//! What a subscription notices by the clock: keys that fall silent, writers that come and go.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use helio_core::qos::Liveliness as Policy;
+use helio_core::{Producer, ProducerName, Tai};
+
+use crate::clock::Clock;
+use crate::error::TransportError;
+use crate::event::{DeadlineMissed, Event, Liveliness};
+use crate::transport::{Alive, TransportTopic, WriterInfo};
+
+/// The most keys whose deadlines are watched by one subscription; those that come later are not.
+pub const MAX_DEADLINE_KEYS: usize = 65_536;
+
+/// How often a transport is asked about its writers at the most, where it does not tell by itself.
+const WRITERS_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When an engine that did not answer is asked again, where somebody waits for that.
+const UNANSWERED_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The deadlines of a subscription's keys. A key is watched from its first sample on.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    deadline: Duration,
+    keys: HashMap<Bytes, KeyDeadline>,
+    /// No key is due before this.
+    next: Duration,
+}
+
+#[derive(Debug)]
+struct KeyDeadline {
+    at: Duration,
+    missed: u64,
+}
+
+impl Deadlines {
+    pub(crate) fn new(deadline: Duration) -> Self {
+        Self { deadline, keys: HashMap::new(), next: Duration::MAX }
+    }
+
+    pub(crate) fn saw(&mut self, key: &[u8], now: Duration) {
+        let at = now.saturating_add(self.deadline);
+        if let Some(due) = self.keys.get_mut(key) {
+            *due = KeyDeadline { at, missed: 0 };
+        } else if self.keys.len() < MAX_DEADLINE_KEYS {
+            self.keys.insert(Bytes::copy_from_slice(key), KeyDeadline { at, missed: 0 });
+            self.next = self.next.min(at);
+        }
+    }
+
+    pub(crate) fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// Tells every key that is overdue, and winds it up again.
+    pub(crate) fn check(&mut self, now: Duration, mut tell: impl FnMut(Event)) -> u64 {
+        if now < self.next {
+            return 0;
+        }
+        let mut missed = 0;
+        for (key, due) in self.keys.iter_mut().filter(|(_, due)| due.at <= now) {
+            let late = (now - due.at).as_nanos() / self.deadline.as_nanos().max(1);
+            let rounds = u64::try_from(late).unwrap_or(u64::MAX).saturating_add(1);
+            due.missed = due.missed.saturating_add(rounds);
+            due.at = now.saturating_add(self.deadline);
+            missed += rounds;
+            let (key, deadline, in_a_row) = (key.clone(), self.deadline, due.missed);
+            tell(Event::DeadlineMissed(DeadlineMissed { key, deadline, in_a_row }));
+        }
+        self.next = self.keys.values().map(|due| due.at).min().unwrap_or(Duration::MAX);
+        missed
+    }
+}
+
+/// The writers that a subscription knows, and whether they live.
+#[derive(Debug)]
+pub(crate) struct LivelinessMonitor {
+    lease: Option<Duration>,
+    every: Duration,
+    next: Duration,
+    /// Unknown before the first look: who was gone by then is not told.
+    known: Option<BTreeMap<ProducerName, WriterState>>,
+}
+
+/// A writer's newest incarnation, as it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WriterState {
+    incarnation: u64,
+    alive: Alive,
+}
+
+impl LivelinessMonitor {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let lease = lease(policy);
+        let every =
+            lease.map_or(WRITERS_POLL_INTERVAL, |lease| (lease / 4).min(WRITERS_POLL_INTERVAL));
+        Self { lease, every, next: Duration::ZERO, known: None }
+    }
+
+    pub(crate) fn next(&self) -> Duration {
+        self.next
+    }
+
+    /// Nobody knows at the moment who lives: it is asked again later.
+    pub(crate) fn later(&mut self, now: Duration) {
+        self.next = now.saturating_add(self.every);
+    }
+
+    /// Compares with what the transport knows. A writer that came and went between two looks is
+    /// told twice: that it came, and that it went.
+    pub(crate) fn check(
+        &mut self,
+        writers: &[WriterInfo],
+        now: Duration,
+        time: Tai,
+        mut tell: impl FnMut(Event),
+    ) {
+        self.later(now);
+        let newest = newest_of(writers, self.lease, time);
+        let mut told = |name: &ProducerName, incarnation: u64, alive| {
+            let producer = Producer { name: name.clone(), incarnation };
+            tell(Event::Liveliness(Liveliness { producer, alive }));
+        };
+        let first = self.known.is_none();
+        let known = self.known.take().unwrap_or_default();
+        let changed = |(name, is): &(&ProducerName, &WriterState)| {
+            let was = known.get(*name);
+            was != Some(*is) && !(was.is_none() && first && is.alive == Alive::No)
+        };
+        // First who went, then who came: a successor is not told before its predecessor's end.
+        for (name, is) in newest.iter().filter(changed) {
+            if let Some(was) = known.get(name).filter(|was| was.alive == Alive::Yes)
+                && (was.incarnation != is.incarnation || is.alive == Alive::No)
+            {
+                told(name, was.incarnation, Alive::No);
+            }
+        }
+        for (name, is) in newest.iter().filter(changed) {
+            if known.get(name).map(|was| was.incarnation) != Some(is.incarnation) {
+                told(name, is.incarnation, Alive::Yes);
+                if is.alive == Alive::No {
+                    told(name, is.incarnation, Alive::No);
+                }
+            } else if is.alive == Alive::Yes {
+                told(name, is.incarnation, Alive::Yes);
+            }
+        }
+        self.known = Some(newest);
+    }
+}
+
+/// Each producer's newest incarnation. What lives in one partition lives.
+fn newest_of(
+    writers: &[WriterInfo],
+    lease: Option<Duration>,
+    time: Tai,
+) -> BTreeMap<ProducerName, WriterState> {
+    let mut newest = BTreeMap::new();
+    for writer in writers {
+        let alive = if lives(writer, lease, time) { Alive::Yes } else { Alive::No };
+        let incarnation = writer.producer.incarnation;
+        let is = WriterState { incarnation, alive };
+        let entry = newest.entry(writer.producer.name.clone()).or_insert(is);
+        let replaces = incarnation > entry.incarnation
+            || incarnation == entry.incarnation && alive == Alive::Yes;
+        if replaces {
+            *entry = is;
+        }
+    }
+    newest
+}
+
+fn lives(writer: &WriterInfo, lease: Option<Duration>, time: Tai) -> bool {
+    match (writer.alive, lease, writer.seen) {
+        // A transport that can tell has looked at the lease, by a clock that is never set.
+        (Some(alive), ..) => alive == Alive::Yes,
+        (None, None, _) => true,
+        (None, Some(lease), Some(seen)) => {
+            let since = time.nanos().saturating_sub(seen.nanos());
+            u128::try_from(since).unwrap_or(0) <= lease.as_nanos()
+        }
+        (None, Some(_), None) => false,
+    }
+}
+
+fn lease(policy: Policy) -> Option<Duration> {
+    match policy {
+        Policy::Lease(lease) => Some(lease),
+        Policy::Automatic => None,
+    }
+}
+
+/// The writers of a topic as they are told to applications: by name, the newest incarnation of
+/// each, alive or not as [`LivelinessMonitor`] has it.
+pub(crate) fn newest(
+    topic: &dyn TransportTopic,
+    time: Tai,
+) -> Result<Vec<WriterInfo>, TransportError> {
+    let mut writers = topic.writers()?;
+    let newest = newest_of(&writers, lease(topic.qos().liveliness), time);
+    writers.retain_mut(|writer| {
+        let known = newest.get(&writer.producer.name);
+        let known = known.filter(|known| known.incarnation == writer.producer.incarnation);
+        if let Some(known) = known.filter(|_| writer.alive.is_some()) {
+            writer.alive = Some(known.alive);
+        }
+        known.is_some()
+    });
+    writers.sort_by(|a, b| a.producer.cmp(&b.producer).then(b.seen.cmp(&a.seen)));
+    writers.dedup_by(|next, first| next.producer == first.producer);
+    Ok(writers)
+}
+
+/// The same of an engine that may take its time: one that does not answer is asked again, for so
+/// long.
+pub(crate) fn newest_within(
+    topic: &dyn TransportTopic,
+    clock: &dyn Clock,
+    patience: Duration,
+) -> Result<Vec<WriterInfo>, TransportError> {
+    let until = Instant::now() + patience;
+    loop {
+        match newest(topic, clock.now()) {
+            Err(TransportError::Outage { .. }) if Instant::now() < until => {
+                std::thread::sleep(UNANSWERED_RETRY_INTERVAL);
+            }
+            told => return told,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(name: &str, incarnation: u64, alive: Alive) -> WriterInfo {
+        let name = ProducerName::new(name).unwrap();
+        let producer = Producer { name, incarnation };
+        WriterInfo { producer, partition: 0, alive: Some(alive), seen: None }
+    }
+
+    fn look(watch: &mut LivelinessMonitor, writers: &[WriterInfo]) -> Vec<(u64, Alive)> {
+        let mut told = Vec::new();
+        watch.check(writers, Duration::ZERO, Tai::from_nanos(0), |event| match event {
+            Event::Liveliness(is) => told.push((is.producer.incarnation, is.alive)),
+            other => panic!("{other:?}"),
+        });
+        told
+    }
+
+    #[test]
+    fn writers_are_told_once_even_if_they_came_and_went_unseen() {
+        use Alive::{No, Yes};
+        let mut watch = LivelinessMonitor::new(Policy::Automatic);
+        assert_eq!(look(&mut watch, &[writer("gone", 4, No), writer("a", 1, Yes)]), [(1, Yes)]);
+        assert_eq!(look(&mut watch, &[writer("gone", 4, No), writer("a", 1, Yes)]), []);
+        assert_eq!(look(&mut watch, &[writer("a", 1, No)]), [(1, No)]);
+        assert_eq!(look(&mut watch, &[writer("a", 2, No)]), [(2, Yes), (2, No)]);
+        assert_eq!(look(&mut watch, &[writer("a", 3, Yes)]), [(3, Yes)]);
+        assert_eq!(look(&mut watch, &[writer("a", 4, Yes)]), [(3, No), (4, Yes)]);
+        // In several partitions the newest incarnation counts, and it lives if it lives in one.
+        let several = [writer("a", 4, No), writer("a", 4, Yes), writer("a", 3, Yes)];
+        assert_eq!(look(&mut watch, &several), []);
+    }
+
+    #[test]
+    fn a_key_is_told_once_a_deadline() {
+        let second = Duration::from_secs(1);
+        let mut deadlines = Deadlines::new(second);
+        let told = |deadlines: &mut Deadlines, at: Duration| {
+            let mut told = Vec::new();
+            deadlines.check(at, |event| match event {
+                Event::DeadlineMissed(missed) => told.push((missed.key, missed.in_a_row)),
+                other => panic!("{other:?}"),
+            });
+            told
+        };
+        deadlines.saw(b"a", Duration::ZERO);
+        deadlines.saw(b"b", second / 2);
+        assert_eq!(told(&mut deadlines, second * 9 / 10), []);
+        assert_eq!(told(&mut deadlines, second), [(Bytes::from_static(b"a"), 1)]);
+        assert_eq!(deadlines.next(), second * 3 / 2);
+        deadlines.saw(b"b", second);
+        assert_eq!(told(&mut deadlines, second * 19 / 10), []);
+        assert_eq!(told(&mut deadlines, second * 2).len(), 2);
+    }
+}

@@ -1,0 +1,13 @@
+//! The quick integration tests of helio-bus.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bus;
+mod closing;
+mod conformance;
+mod fair;
+mod frozen;
+mod owners;
+mod processes;

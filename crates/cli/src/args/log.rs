@@ -1,0 +1,535 @@
+//! The command line of `helio log` as a table.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use helio_bus::Tai;
+use helio_logging::{Cursor, Glob, Level, Start, Threshold, Value};
+
+use super::archive::{ArchiveArgs, ExportArgs, SearchArgs};
+use super::{EndArgs, Output, RunArgs};
+use crate::units;
+
+/// `helio log`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Print log records: those that are kept, and those that come.
+    Tail(TailArgs),
+    /// Publish a log record, or one a line of standard input.
+    Emit(EmitArgs),
+    /// Raise alarms where declared sequences of records appear, or do not end.
+    Watch(WatchArgs),
+    /// Twenty producers, a flood, a consumer that hangs: every record is accounted for.
+    Demo(DemoArgs),
+    /// Take log records at sockets, in the formats of others, and publish them.
+    Serve(Box<ServeArgs>),
+    /// Keep log records in files: read them from the bus, and go on where it was ended.
+    Archive(ArchiveArgs),
+    /// Print what an archive has, in order of time.
+    Search(SearchArgs),
+    /// Write what an archive has into a file: JSON lines, XML or CSV.
+    Export(ExportArgs),
+    /// Send log records to a receiver of OpenTelemetry's protocol, OTLP.
+    Forward(ForwardArgs),
+    /// Set what programs log while they run, for a while or until it is taken back.
+    #[command(subcommand)]
+    Level(LevelCommand),
+}
+
+/// `helio log level`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LevelCommand {
+    /// Set the levels of the loggers of a pattern, in all programs, within a second.
+    Set(LevelSetArgs),
+    /// List what is set: by whom, until when, and why.
+    List(LevelListArgs),
+    /// Take back what was set of a pattern.
+    Clear(LevelClearArgs),
+}
+
+/// `helio log level set`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelSetArgs {
+    /// The loggers: 'CONTROL/DV11/*' is all that is below CONTROL/DV11, '**/Mount' every Mount.
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Glob,
+    /// The lowest level that they publish.
+    #[arg(value_name = "LEVEL")]
+    pub(crate) level: Level,
+    /// The lowest level that their programs print to standard error; OFF is none (as it is unless
+    /// given).
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) local: Option<Threshold>,
+    /// For so long (10m, 2h); until it is taken back unless given.
+    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) time: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) why: LevelWhyArgs,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+}
+
+/// Why levels are changed.
+#[derive(Debug, Args)]
+pub(crate) struct LevelWhyArgs {
+    /// Why, for those who list it, and for the record of it.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+}
+
+/// `helio log level list`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelListArgs {
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio log level clear`.
+#[derive(Debug, Args)]
+pub(crate) struct LevelClearArgs {
+    /// The pattern, as `helio log level list` shows it.
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Glob,
+    #[command(flatten)]
+    pub(crate) why: LevelWhyArgs,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+}
+
+/// Which topics have the records.
+#[derive(Debug, Args)]
+pub(crate) struct LanesArgs {
+    /// What the topics' names begin with: log/INFO, log/WARNING.
+    #[arg(long, default_value = "log", value_name = "NAME")]
+    pub(crate) prefix: String,
+}
+
+/// Where `helio log tail` begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum From {
+    /// With what comes.
+    Latest,
+    /// With the oldest that is kept.
+    Earliest,
+    /// At a time.
+    Time(Tai),
+    /// So long ago.
+    Ago(Duration),
+    /// Where another one has ended.
+    Cursor(Cursor),
+}
+
+impl From {
+    /// Where a reader begins: here, or with what there is by itself.
+    pub(crate) fn start(given: Option<&Self>, follows: bool, now: Tai) -> Start {
+        match given {
+            Some(Self::Latest) => Start::Latest,
+            Some(Self::Earliest) => Start::Earliest,
+            Some(Self::Time(time)) => Start::Time(*time),
+            Some(Self::Ago(ago)) => Start::Time(before(now, *ago)),
+            Some(Self::Cursor(cursor)) => Start::Cursor(cursor.clone()),
+            None if follows => Start::Latest,
+            None => Start::Earliest,
+        }
+    }
+}
+
+/// So long before a time.
+pub(crate) fn before(now: Tai, ago: Duration) -> Tai {
+    let nanos = i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX);
+    Tai::from_nanos(now.nanos().saturating_sub(nanos))
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "latest" => return Ok(Self::Latest),
+            "earliest" => return Ok(Self::Earliest),
+            _ => {}
+        }
+        if let Some(ago) = text.strip_prefix('-') {
+            return units::duration(ago).map(Self::Ago);
+        }
+        if text.starts_with("log") {
+            return text.parse().map(Self::Cursor).map_err(|error| format!("{error}"));
+        }
+        text.parse().map(Self::Time).map_err(|_| {
+            format!(
+                "{text:?} is no start; write earliest, latest, -15m, 2026-11-21T03:00:00Z, or what \
+                 --show-cursor has printed"
+            )
+        })
+    }
+}
+
+/// `helio log tail`.
+#[derive(Debug, Args)]
+pub(crate) struct TailArgs {
+    /// Only records that match: 'level >= WARNING and logger = CONTROL/** and not "lost lock"',
+    /// 'view Operator'. docs/logging.md has the grammar.
+    #[arg(value_name = "PREDICATE")]
+    pub(crate) predicate: Vec<String>,
+    /// Only records of this level and above.
+    #[arg(long, short, value_name = "LEVEL", default_value = "TRACE")]
+    pub(crate) level: Level,
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
+    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// End when all that is there was printed, instead of waiting for more.
+    #[arg(long, overrides_with = "follow")]
+    pub(crate) no_follow: bool,
+    /// Wait for more (which it does unless told otherwise).
+    #[arg(long, short, overrides_with = "no_follow")]
+    pub(crate) follow: bool,
+    /// At the end, print to standard error where it stands: --from takes it.
+    #[arg(long)]
+    pub(crate) show_cursor: bool,
+    /// Print an XML document of log entries, as ALMA's ACS has them.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) xml: bool,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio log watch`.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The state machines, a YAML file; docs/logging.md has its form.
+    #[arg(value_name = "FILE")]
+    pub(crate) machines: PathBuf,
+    /// Read the file, say what is wrong with it, and end.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print alarms and publish none.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// A file for where it stands: the next one goes on there.
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub(crate) keep: Option<PathBuf>,
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
+    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// End when all that is there was looked at, instead of waiting for more.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
+    /// How long records are held, to put those of all levels and producers in the order of their
+    /// times.
+    #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) hold: Duration,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) end: EndArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A typed value by name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pair(pub(crate) String, pub(crate) Value);
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').unwrap_or(("", ""));
+        if name.is_empty() {
+            return Err(format!("{text:?} is no pair; write it like encoder=3 or state=TRACKING"));
+        }
+        let json = serde_json::from_str(value).ok();
+        let value = json.and_then(value_of).unwrap_or_else(|| Value::Text(value.to_owned()));
+        Ok(Self(name.to_owned(), value))
+    }
+}
+
+/// A value of JSON; none where a number is too large to be kept as it is.
+fn value_of(json: serde_json::Value) -> Option<Value> {
+    Some(match json {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(value),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.is_u64()) {
+            (Some(value), _) => Value::Int(value),
+            (None, true) => return None,
+            (None, false) => Value::Double(number.as_f64()?),
+        },
+        serde_json::Value::String(text) => Value::Text(text),
+        serde_json::Value::Array(values) => {
+            Value::Array(values.into_iter().map(value_of).collect::<Option<_>>()?)
+        }
+        serde_json::Value::Object(pairs) => {
+            let pair = |(name, value)| Some((name, value_of(value)?));
+            Value::Map(pairs.into_iter().map(pair).collect::<Option<_>>()?)
+        }
+    })
+}
+
+/// `helio log emit`.
+#[derive(Debug, Args)]
+pub(crate) struct EmitArgs {
+    /// The message; `-` is a record a line of standard input.
+    #[arg(required = true, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
+    /// How grave it is: TRACE, DELOUSE, DEBUG, INFO, NOTICE, WARNING, ERROR, CRITICAL, ALERT or
+    /// EMERGENCY, or a number from 1 to 11.
+    #[arg(long, short, value_name = "LEVEL", default_value = "INFO")]
+    pub(crate) level: Level,
+    /// The logger, with slashes between its parts.
+    #[arg(long, value_name = "NAME", default_value = "helio")]
+    pub(crate) logger: String,
+    /// Who it is for, such as Operator; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) audience: Vec<String>,
+    /// For all audiences.
+    #[arg(long, conflicts_with = "audience")]
+    pub(crate) everyone: bool,
+    /// A value by name: JSON, else text; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) data: Vec<Pair>,
+    /// The antenna that it is about.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) antenna: String,
+    /// The array of antennas that it is about.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub(crate) array: String,
+    /// Where more is to be found.
+    #[arg(long, value_name = "URI", default_value = "")]
+    pub(crate) uri: String,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio log demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How long they log, such as 10s.
+    #[arg(long, default_value = "10", value_name = "TIME", value_parser = units::duration)]
+    pub(crate) seconds: Duration,
+    /// Records a second of all producers together.
+    #[arg(long, default_value = "40000", value_name = "HZ", value_parser = units::rate)]
+    pub(crate) rate: f64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What standard input is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InputFormat {
+    /// Messages, a line each or with their lengths.
+    Syslog,
+    /// XML, as ALMA's `loggingClient` prints it.
+    Acs,
+    /// An object a line.
+    Json,
+}
+
+/// How far clocks are ahead of UTC, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offset(pub(crate) i32);
+
+impl FromStr for Offset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no offset; write it like +02:00 or -03:00");
+        let (sign, rest) = match text.split_at_checked(1) {
+            Some(("+", rest)) => (1, rest),
+            Some(("-", rest)) => (-1, rest),
+            _ => return Err(wrong()),
+        };
+        let (hours, minutes) = rest.split_once(':').ok_or_else(wrong)?;
+        let number = |text: &str, most: i32| {
+            let digits = text.len() == 2 && text.bytes().all(|c| c.is_ascii_digit());
+            text.parse::<i32>().ok().filter(|number| digits && *number < most).ok_or_else(wrong)
+        };
+        Ok(Self(sign * (number(hours, 24)? * 3_600 + number(minutes, 60)? * 60)))
+    }
+}
+
+/// `helio log serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Take syslog by UDP at this address, such as 0.0.0.0:514; port 0 lets the system choose. May
+    /// be repeated, as all of these.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) syslog_udp: Vec<String>,
+    /// Take syslog by TCP, by counted octets or lines.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) syslog_tcp: Vec<String>,
+    /// Take syslog by datagrams of a unix socket, as /dev/log is one.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) syslog_unix: Vec<PathBuf>,
+    /// Take syslog by connections of a unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) syslog_unix_stream: Vec<PathBuf>,
+    /// Take JSON lines by TCP.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) json_tcp: Vec<String>,
+    /// Take JSON lines by connections of a unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) json_unix: Vec<PathBuf>,
+    /// Take ACS's log entries as XML by TCP.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) acs_tcp: Vec<String>,
+    /// Take OpenTelemetry's protocol over gRPC, such as 0.0.0.0:4317.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) otlp_grpc: Option<String>,
+    /// Take OpenTelemetry's protocol over HTTP, such as 0.0.0.0:4318.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) otlp_http: Option<String>,
+    /// Read standard input; where there is nothing else to take, its end is the service's.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) input: Option<InputFormat>,
+    /// How far clocks of syslog senders are ahead of UTC where they do not say so.
+    #[arg(long, value_name = "OFFSET", default_value = "+00:00", allow_hyphen_values = true)]
+    pub(crate) syslog_offset: Offset,
+    /// Records a second that one sender may send; ALERT and above have 1,000 of their own.
+    #[arg(long, value_name = "HZ", value_parser = units::rate, default_value = "50000")]
+    pub(crate) rate: f64,
+    /// Records that it may send at once after a pause (twice the rate unless given).
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) burst: Option<u32>,
+    /// The largest record that is taken.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "244k")]
+    pub(crate) max_record: usize,
+    /// Connections that are taken of all senders together.
+    #[arg(long, value_name = "COUNT", default_value = "4096")]
+    pub(crate) connections: usize,
+    /// Connections that are taken of one sender.
+    #[arg(long, value_name = "COUNT", default_value = "256")]
+    pub(crate) connections_per_sender: usize,
+    /// Close a connection that says nothing for so long. A sender of syslog may lose its next
+    /// message by that.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "24h")]
+    pub(crate) idle: Duration,
+    /// Close a connection that takes longer over one message.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "60s")]
+    pub(crate) unfinished: Duration,
+    /// Hold up who sends in a stream or by OTLP for so long while the bus takes less than comes;
+    /// after that records are dropped by level until it goes on.
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
+    pub(crate) hold: Duration,
+    /// Keep records that the bus does not take in this file, beyond what memory has room for.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) spill: Option<PathBuf>,
+    /// How large that file may become.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "1G")]
+    pub(crate) spill_bytes: usize,
+    /// Publish under this name, which is stable over restarts.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) producer: Option<String>,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A header that goes with each request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header(pub(crate) String, pub(crate) String);
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok(Self(name.to_owned(), value.to_owned())),
+            _ => Err(format!("{text:?} is no header; write it like authorization='Bearer ...'")),
+        }
+    }
+}
+
+/// Where `helio log forward` sends to.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct TargetArgs {
+    /// A receiver over gRPC, such as http://localhost:4317; https:// for one behind TLS.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_grpc: Option<String>,
+    /// A receiver over HTTP, such as http://localhost:4318; without a path it is /v1/logs.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_http: Option<String>,
+}
+
+/// `helio log forward`.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardArgs {
+    /// Only records that match, as for helio log tail.
+    #[arg(value_name = "PREDICATE")]
+    pub(crate) predicate: Vec<String>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    /// The file that says which records were answered: the next one with it goes on there, also
+    /// after a kill. It is made where it is not there.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cursor: PathBuf,
+    /// Where to begin where there is no such file yet: earliest, latest, a time, so long ago
+    /// (-15m), or a cursor (latest unless given; earliest with --no-follow).
+    #[arg(long, value_name = "START", allow_hyphen_values = true)]
+    pub(crate) from: Option<From>,
+    /// A header for each request, such as authorization='Bearer ...'; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<Header>,
+    /// End when all that is there was sent, instead of waiting for more.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
+    #[command(flatten)]
+    pub(crate) lanes: LanesArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_parsed() {
+        assert_eq!("earliest".parse(), Ok(From::Earliest));
+        assert_eq!("-15m".parse(), Ok(From::Ago(Duration::from_secs(900))));
+        let time = "2026-11-21T03:00:00Z";
+        assert_eq!(time.parse(), Ok(From::Time(time.parse().unwrap())));
+        let cursor = Cursor::default();
+        assert_eq!(cursor.to_string().parse(), Ok(From::Cursor(cursor)));
+        for wrong in ["", "-", "-soon", "noon", "log1.", "log2.AAAA"] {
+            assert!(wrong.parse::<From>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn offsets_have_a_sign_hours_and_minutes() {
+        assert_eq!("+02:00".parse(), Ok(Offset(7_200)));
+        assert_eq!("-03:30".parse(), Ok(Offset(-12_600)));
+        for wrong in ["", "2", "02:00", "+2:00", "+24:00", "+02:60", "+0200", "+-2:00", "\u{b0}"] {
+            assert!(wrong.parse::<Offset>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_json_or_text() {
+        let value = |text: &str| text.parse::<Pair>().unwrap().1;
+        assert_eq!(value("a=3"), Value::Int(3));
+        assert_eq!(value("a=0.5"), Value::Double(0.5));
+        assert_eq!(value("a=on = off"), Value::Text("on = off".to_owned()));
+        assert_eq!(value("a=18446744073709551615"), value("a=\"18446744073709551615\""));
+        let pairs = vec![("b".to_owned(), Value::Array(vec![true.into(), Value::Null]))];
+        assert_eq!(value("a={\"b\": [true, null]}"), Value::Map(pairs));
+        assert!("a".parse::<Pair>().is_err() && "=3".parse::<Pair>().is_err());
+    }
+}

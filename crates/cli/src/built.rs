@@ -1,0 +1,43 @@
+//! What a program that was built without some features (as `make demo` does) refuses by name.
+
+use helio_bus::ConnectError;
+
+/// Transports that a feature brings.
+const OPTIONAL: [&str; 2] = ["dds", "kafka"];
+
+/// The refusal of a command that is not in this program.
+#[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
+pub(crate) fn without(command: &str) -> crate::error::CliError {
+    crate::error::CliError::Refused(format!(
+        "`helio {command}` is not in this build of helio; `make build` makes one with everything"
+    ))
+}
+
+/// The remedy where a transport is not known because this program was built without it.
+pub(crate) fn remedy(error: &ConnectError) -> Option<String> {
+    match error {
+        ConnectError::UnknownScheme { scheme, known } if OPTIONAL.contains(&scheme.as_str()) => {
+            Some(format!(
+                "the transport {scheme:?} is not in this build of helio, which has: {known}; \
+                 `make build` makes one with everything"
+            ))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transport_that_is_left_out_is_refused_with_the_remedy() {
+        let unknown = |scheme: &str| ConnectError::UnknownScheme {
+            scheme: scheme.to_owned(),
+            known: "journal, memory".to_owned(),
+        };
+        let text = remedy(&unknown("kafka")).unwrap();
+        assert!(text.contains("\"kafka\"") && text.contains("make build"), "{text}");
+        assert_eq!(remedy(&unknown("kafak")), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! The `helio` program: publish, subscribe, look and measure on a bus.
+//!
+//! It knows the command line and what to print; it must not know any transport or file format of
+//! the engine: all it does goes through the bus and the core.
+
+mod args;
+mod base64;
+mod bench;
+mod bridge;
+mod built;
+mod clock;
+mod component;
+mod demo;
+mod dev;
+#[cfg(feature = "dds")]
+mod durability;
+mod envelope;
+mod error;
+mod golden;
+mod hz;
+mod key;
+mod log;
+mod manual;
+mod open;
+mod out;
+mod packets;
+mod play;
+mod publish;
+mod receipts;
+mod record;
+mod recording;
+#[cfg(feature = "registry")]
+mod registry;
+mod sal;
+mod schema;
+mod screen;
+mod show;
+mod site;
+mod stop;
+mod subscribe;
+mod topics;
+mod typed;
+mod units;
+mod value;
+mod worker;
+
+use std::process::ExitCode;
+
+use args::{Bench, Cli, Command, WorkerArgs};
+use clap::Parser;
+use error::{CliError, CliResult};
+use serde::de::DeserializeOwned;
+use stop::Stop;
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if !matches!(error, CliError::Pipe | CliError::Worker(_)) {
+                eprintln!("helio: {error}");
+            }
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+fn run(cli: &Cli) -> CliResult {
+    #[cfg(feature = "dds")]
+    helio_dds::register();
+    #[cfg(feature = "kafka")]
+    helio_kafka::register();
+    if let Command::Worker(args) = &cli.command {
+        return work(args);
+    }
+    let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
+    match &cli.command {
+        Command::Topics(args) => topics::run(args, url),
+        Command::Pub(args) => publish::run(args, url, &stop),
+        Command::Sub(args) => subscribe::run(args, url, &stop),
+        Command::Hz(args) => hz::run(args, url, &stop),
+        Command::Play(args) => play::run(args, url, &stop),
+        Command::Record(args) => record::run(args, url, &stop),
+        Command::Bridge(args) => bridge::run(args, &stop),
+        #[cfg(feature = "dds")]
+        Command::Dds(args::DdsCommand::Durability(args)) => durability::run(args, url, &stop),
+        Command::Demo(args) => demo::run(args, url, &stop),
+        Command::Dev(command) => dev::run(command),
+        Command::Schema(command) => schema::run(command, url),
+        #[cfg(feature = "registry")]
+        Command::Registry(args) => registry::run(args, url, &stop),
+        #[cfg(not(feature = "registry"))]
+        Command::Registry(_) => Err(built::without("registry")),
+        Command::Component(command) => component::run(command, url, &stop),
+        Command::Log(command) => log::run(command, url, &stop),
+        Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),
+        Command::Bench(Bench::Latency(args)) => bench::load::latency(args, url, &stop),
+        Command::Bench(Bench::Throughput(args)) => bench::load::throughput(args, url, &stop),
+        Command::Bench(Bench::Join(args)) => bench::join::run(args, url, &stop),
+        Command::Bench(Bench::Idle(args)) => bench::idle::run(args, url, &stop),
+        Command::Bench(Bench::Open(args)) => bench::open::run(args, url, &stop),
+        Command::Bench(Bench::Commands(args)) => bench::commands::run(args, url, &stop),
+        Command::Bench(Bench::Observatory(args)) => bench::observatory::run(args, url, &stop),
+        Command::Bench(Bench::Logging(args)) => bench::logging::run(args, url, &stop),
+        Command::Man(args) => manual::man(args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Worker(args) => work(args),
+    }
+}
+
+/// Runs a worker's task.
+fn work(args: &WorkerArgs) -> CliResult {
+    worker::die_with_starter()?;
+    match args.kind.as_str() {
+        "floor-reader" => bench::floor::reader(&task(args)?),
+        "bench-publisher" => bench::publisher::run(&task(args)?),
+        "bench-subscriber" => bench::subscriber::run(&task(args)?),
+        "bench-joiner" => bench::join::joiner(&task(args)?),
+        "bench-idler" => bench::idle::idler(&task(args)?),
+        "bench-filler" => bench::open::filler(&task(args)?),
+        "bench-opener" => bench::open::opener(&task(args)?),
+        "bench-commanded" => bench::commands::component(&task(args)?),
+        "bench-caller" => bench::commands::caller(&task(args)?),
+        "bench-observatory" => bench::observatory::components(&task(args)?),
+        "bench-recorder" => bench::observatory::recorder(&task(args)?),
+        "component-mock" => component::simulate::worker(&task(args)?),
+        "demo-component" => demo::part::run(&task(args)?),
+        "demo-pointing" => demo::pointing::run(&task(args)?),
+        "demo-script" => demo::script::run(&task(args)?),
+        "demo-alerts" => demo::alerts::run(&task(args)?),
+        "log-server" => log::crew::server::run(&task(args)?),
+        "log-client" => log::crew::client::run(&task(args)?),
+        "log-producer" => log::crew::producer::run(&task(args)?),
+        "demo-reader" => demo::reader::run(&task(args)?),
+        kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
+    }
+}
+
+fn task<T: DeserializeOwned>(args: &WorkerArgs) -> CliResult<T> {
+    serde_json::from_str(&args.task)
+        .map_err(|e| CliError::Usage(format!("the worker's task is not understood: {e}")))
+}

@@ -1,0 +1,145 @@
+//! Journals of each version of the format, kept for ever: every later program reads them, and this
+//! one still writes the same bytes. `HELIO_GOLDEN_WRITE=v2` makes that version's folder anew.
+//!
+//! `v1` is of segments without headers, `v2` of such in which some records have headers, from the
+//! twentieth on: its first segment is as in `v1`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use helio_core::{Headers, ProducerName, SchemaId, Tai, TopicName, TraceId};
+use helio_journal::{
+    Access, From, Item, Journal, JournalOptions, Maintenance, Ownership, Record, TopicConfig,
+    WriterOptions,
+};
+
+const VERSIONS: [&str; 2] = ["v1", "v2"];
+
+fn golden(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version)
+}
+
+fn options(access: Access) -> JournalOptions {
+    JournalOptions {
+        access,
+        maintenance: Maintenance::Manual,
+        boot_id: Some([1; 16]),
+        seed: Some(42),
+        ..JournalOptions::default()
+    }
+}
+
+const RECORDS: usize = 40;
+
+fn expected(i: usize) -> (Vec<u8>, Vec<u8>, Option<TraceId>) {
+    let key = format!("key {}", i % 3).into_bytes();
+    let trace = (i % 4 == 1).then_some(TraceId([i as u8; 16]));
+    (key, vec![i as u8; i * 37], trace)
+}
+
+fn headers(version: &str, i: usize) -> Headers {
+    let some = version == "v2" && i >= 20 && i.is_multiple_of(3);
+    let with = |h: Headers, name: &str, value: Vec<u8>| h.with(name, value).unwrap();
+    match some {
+        true => with(with(Headers::new(), "n", vec![i as u8]), "caller", vec![b'x'; i]),
+        false => Headers::new(),
+    }
+}
+
+fn write(dir: &Path, version: &str) {
+    let journal = Journal::open(dir, options(Access::ReadWrite)).unwrap();
+    let config = TopicConfig {
+        segment_bytes: 16 << 10,
+        description: "golden".to_owned(),
+        ..TopicConfig::default()
+    };
+    let topic = journal.create_topic(&TopicName::new("site/wind").unwrap(), &config).unwrap();
+    let producer = ProducerName::new("station:1").unwrap();
+    let options = WriterOptions { producer, ownership: Ownership::Shared };
+    let mut writer = topic.writer(0, &options).unwrap();
+    for i in 0..RECORDS {
+        let (key, payload, trace) = expected(i);
+        let (time, schema) = (Tai::from_nanos(1_000 + i as i64), SchemaId(0x1234));
+        let (key, payload) = (&key[..], &payload[..]);
+        let headers = headers(version, i);
+        let headers = headers.as_ref();
+        let record = Record { key, payload, time, schema, level: i as u8, trace, headers };
+        writer.append(&record).unwrap();
+    }
+    journal.put_schema(SchemaId(0x1234), "\"bytes\"").unwrap();
+    topic.wait_durable(0, RECORDS as u64 - 1, None).unwrap();
+}
+
+fn check(dir: &Path, version: &str, access: Access) {
+    let journal = Journal::open(dir, options(access)).unwrap();
+    let topic = journal.topic(&TopicName::new("site/wind").unwrap()).unwrap().unwrap();
+    assert_eq!(topic.config().description, "golden");
+    assert_eq!(journal.schema(SchemaId(0x1234)).unwrap().as_deref(), Some("\"bytes\""));
+    let mut reader = topic.reader(0, From::Earliest).unwrap();
+    for i in 0..RECORDS {
+        let Some(Item::Sample(s)) = reader.next().unwrap() else { panic!("record {i}") };
+        let (key, payload, trace) = expected(i);
+        assert_eq!((s.key, s.payload, s.trace), (&key[..], &payload[..], trace));
+        assert_eq!(s.headers, headers(version, i).as_ref());
+        assert_eq!((s.offset, s.sequence, s.level), (i as u64, i as u64 + 1, i as u8));
+        assert_eq!((s.producer.as_str(), s.incarnation), ("station:1", 1));
+        assert_eq!((s.time.nanos(), s.schema), (1_000 + i as i64, SchemaId(0x1234)));
+    }
+    assert!(reader.next().unwrap().is_none());
+    let mut last = topic.reader(0, From::LastPerKey(1)).unwrap();
+    for offset in RECORDS as u64 - 3..RECORDS as u64 {
+        assert!(matches!(last.next().unwrap(), Some(Item::Sample(s)) if s.offset == offset));
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_journals_of_all_versions_are_still_read() {
+    for version in VERSIONS {
+        if std::env::var("HELIO_GOLDEN_WRITE").is_ok_and(|wanted| wanted == version) {
+            fs::remove_dir_all(golden(version)).ok();
+            write(&golden(version), version);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("j");
+        copy(&golden(version), &dir);
+        check(&dir, version, Access::ReadOnly);
+        check(&dir, version, Access::ReadWrite);
+        check(&dir, version, Access::ReadOnly);
+    }
+}
+
+#[test]
+fn the_same_records_still_give_the_same_segments() {
+    for (version, segments) in VERSIONS.into_iter().zip([2, 3]) {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("j");
+        write(&dir, version);
+        let partition = Path::new("topics/site+wind/0");
+        let mut compared = Vec::new();
+        for entry in fs::read_dir(golden(version).join(partition)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "seg") {
+                let fresh = fs::read(dir.join(partition).join(path.file_name().unwrap())).unwrap();
+                assert!(fresh == fs::read(&path).unwrap(), "{}", path.display());
+                compared.push((path, fresh[8]));
+            }
+        }
+        compared.sort();
+        let words: Vec<u8> = compared.into_iter().map(|(_, word)| word).collect();
+        let expected = if version == "v1" { vec![1; segments] } else { vec![1, 2, 2] };
+        assert_eq!(words, expected, "{version}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Damaged bytes, foreign and newer files, full disks, folders without permission: an error or a
+//! gap, never a panic, a hang, or wrong data.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use crate::support::damage::*;
+use helio_core::{Tai, TopicName};
+use helio_journal::{
+    Access, AppendError, From, Item, Journal, JournalError, JournalOptions, Record, TopicConfig,
+};
+
+#[test]
+fn a_missing_or_short_file_is_an_error_or_a_gap() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved: BTreeMap<_, _> =
+        files(&dir).into_iter().map(|p| (p.clone(), fs::read(&p).unwrap())).collect();
+    for (path, bytes) in &saved {
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            for keep in [0, 1, 63, 4095, 4096, 5000] {
+                fs::write(path, &bytes[..keep.min(bytes.len())]).unwrap();
+                use_it(&dir, access);
+                restore(&dir, &saved);
+            }
+            fs::remove_file(path).unwrap();
+            use_it(&dir, access);
+            restore(&dir, &saved);
+        }
+    }
+}
+
+#[test]
+fn damage_is_told_as_a_gap_and_the_rest_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let second = dir.join("topics/t/0/0000000000000002.seg");
+    let mut bytes = fs::read(&second).unwrap();
+    let inode = fs::metadata(&second).unwrap().ino();
+    bytes[4096 + 100] ^= 1;
+    fs::write(&second, bytes).unwrap();
+    assert_eq!(fs::metadata(&second).unwrap().ino(), inode);
+    let journal = Journal::open(&dir, options()).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let mut reader = topic.reader(0, From::Earliest).unwrap();
+    let (mut seen, mut lost) = (0, 0);
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Sample(_) => seen += 1,
+            Item::Gap(gap) => {
+                assert_eq!(gap.cause, helio_journal::GapCause::Damaged);
+                lost += gap.to - gap.from;
+            }
+        }
+    }
+    assert_eq!(seen + lost, RECORDS);
+    assert!((1..5).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_foreign_folder_and_a_newer_format_stay_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("thesis.tex"), "x").unwrap();
+    let refused = Journal::open(dir.path(), options()).unwrap_err();
+    assert!(matches!(refused, JournalError::Foreign { .. }), "{refused}");
+    assert_eq!(files(dir.path()).len(), 1);
+    fs::write(dir.path().join("journal.hj"), "something else").unwrap();
+    let refused = Journal::open(dir.path(), options()).unwrap_err();
+    assert!(matches!(refused, JournalError::Foreign { .. }), "{refused}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let file = dir.join("journal.hj");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[8] = 2;
+    fs::write(&file, &bytes).unwrap();
+    let before: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
+    let refused = Journal::open(&dir, options()).unwrap_err();
+    assert!(
+        refused.to_string().contains("format version 2, this program knows up to 1"),
+        "{refused}"
+    );
+    let after: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
+    assert!(before == after);
+}
+
+#[test]
+fn a_folder_opened_for_reading_is_read_and_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let before: Vec<_> = files(&dir).iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
+    let access = Access::ReadOnly;
+    let journal = Journal::open(&dir, JournalOptions { access, ..options() }).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let mut reader = topic.reader(0, From::LastPerKey(1)).unwrap();
+    let mut count = 0;
+    while reader.next().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 9);
+    assert!(matches!(writer(&topic).unwrap_err(), JournalError::ReadOnly));
+    assert!(matches!(
+        journal.create_topic(&TopicName::new("u").unwrap(), &TopicConfig::default()).unwrap_err(),
+        JournalError::ReadOnly
+    ));
+    let bell = journal.bell().unwrap();
+    assert!(!reader.arm(&bell));
+    let other = Journal::open(&dir, options()).unwrap();
+    // From here on the folder changes, but by the other one.
+    let after: Vec<_> = files(&dir).iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
+    assert!(before == after);
+    let there = other.topic(&name()).unwrap().unwrap();
+    writer(&there).unwrap().append(&Record::default()).unwrap();
+    bell.wait(None);
+    assert!(matches!(reader.next().unwrap(), Some(Item::Sample(s)) if s.offset == RECORDS));
+}
+
+/// Whether the test may mount and change users.
+fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("{test}: skipped, it needs root");
+    }
+    root
+}
+
+#[test]
+fn a_user_without_permission_gets_an_error_that_says_so() {
+    if !is_root("two users") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = dir.path().join("j");
+    make(&dir);
+    // Threads have users of their own; this one becomes nobody, and ends.
+    std::thread::spawn(move || {
+        let nobody = 65_534;
+        let (uid, gid) =
+            (rustix::process::Uid::from_raw(nobody), rustix::process::Gid::from_raw(nobody));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        let refused = Journal::open(&dir, options()).unwrap_err();
+        assert!(matches!(refused, JournalError::NotPermitted { .. }), "{refused}");
+        let access = Access::ReadOnly;
+        let journal = Journal::open(&dir, JournalOptions { access, ..options() }).unwrap();
+        let topic = journal.topic(&name()).unwrap().unwrap();
+        let mut reader = topic.reader(0, From::Earliest).unwrap();
+        assert!(reader.next().unwrap().is_some());
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_full_disk_is_an_error_at_the_writer_and_never_a_torn_log() {
+    if !is_root("full disk") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+        .arg(dir.path())
+        .status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        eprintln!("full disk: skipped, no file system can be mounted here");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| fill(&dir.path().join("j")));
+    std::process::Command::new("umount").arg("-l").arg(dir.path()).status().unwrap();
+    outcome.unwrap();
+}
+
+fn fill(dir: &Path) {
+    let journal = Journal::open(dir, options()).unwrap();
+    let topic = journal.create_topic(&name(), &TopicConfig::default()).unwrap();
+    let mut writer = writer(&topic).unwrap();
+    let mut count = 0_u64;
+    let error = loop {
+        let key = count.to_le_bytes();
+        match writer.append(&Record { key: &key, payload: &[1; 1000], ..Record::default() }) {
+            Ok(offset) => assert_eq!(offset, count),
+            Err(e) => break e,
+        }
+        count += 1;
+    };
+    assert!(matches!(error, AppendError::Journal(JournalError::NoRoom { .. })), "{error}");
+    assert!(count > 500, "{count}");
+    let refused =
+        writer.append(&Record { payload: &[1; 100_000], ..Record::default() }).unwrap_err();
+    assert!(matches!(refused, AppendError::Journal(JournalError::NoRoom { .. })), "{refused}");
+    let mut reader = topic.reader(0, From::Earliest).unwrap();
+    let mut seen = 0;
+    while let Some(item) = reader.next().unwrap() {
+        assert!(matches!(item, Item::Sample(s) if s.offset == seen), "offset {seen}");
+        seen += 1;
+    }
+    assert_eq!(seen, count);
+    assert_eq!(topic.info(0).unwrap().end_offset, count);
+}
+
+#[test]
+fn a_clock_stepped_back_hides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(&dir.path().join("j"), options()).unwrap();
+    let topic = journal.create_topic(&name(), &TopicConfig::default()).unwrap();
+    let mut writer = writer(&topic).unwrap();
+    let times: Vec<i64> = (0..3000).map(|i| if i < 1500 { i } else { i - 1000 }).collect();
+    for time in &times {
+        let time = Tai::from_nanos(*time);
+        writer.append(&Record { payload: &[0; 100], time, ..Record::default() }).unwrap();
+    }
+    // Read from the first record of that time or later: what was stamped with a smaller time after
+    // the step is not passed over.
+    for (from, first) in [(0, 0), (700, 700), (1499, 1499), (1600, 2600)] {
+        let mut reader = topic.reader(0, From::Time(Tai::from_nanos(from))).unwrap();
+        let Some(Item::Sample(s)) = reader.next().unwrap() else { panic!("nothing") };
+        assert_eq!(s.offset, first, "from {from}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The newest records of each key, for readers that join late.
+
+use std::collections::BTreeMap;
+
+use helio_core::{ProducerName, TopicName};
+use helio_journal::{
+    From, Item, Journal, JournalOptions, LastValue, Ownership, Record, Topic, TopicConfig, Writer,
+    WriterOptions,
+};
+use proptest::prelude::*;
+
+fn open(dir: &std::path::Path, last_value: LastValue) -> Topic {
+    let journal = Journal::open(dir, JournalOptions::default()).unwrap();
+    let config = TopicConfig { last_value, ..TopicConfig::default() };
+    journal.create_topic(&TopicName::new("t").unwrap(), &config).unwrap()
+}
+
+fn writer(topic: &Topic) -> Writer {
+    let producer = ProducerName::new("me").unwrap();
+    topic.writer(0, &WriterOptions { producer, ownership: Ownership::Shared }).unwrap()
+}
+
+fn read(topic: &Topic, from: From) -> Vec<(u64, Vec<u8>)> {
+    let mut reader = topic.reader(0, from).unwrap();
+    let mut out = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        let Item::Sample(s) = item else { panic!("{item:?}") };
+        out.push((s.offset, s.key.to_vec()));
+    }
+    out
+}
+
+/// The newest `n` offsets of each key, in order.
+fn expected(keys: &[u16], n: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut by_key: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+    for (offset, key) in keys.iter().enumerate() {
+        by_key.entry(*key).or_default().push(offset as u64);
+    }
+    let newest = by_key.iter().flat_map(|(key, offsets)| {
+        offsets.iter().rev().take(n).map(|o| (*o, key.to_le_bytes().to_vec()))
+    });
+    let mut all: Vec<_> = newest.collect();
+    all.sort();
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_newest_n_of_each_key_come_in_order(
+        keys in prop::collection::vec(0..300_u16, 0..2000), n in 1..5_usize, keep: bool,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let topic = open(dir.path(), if keep { LastValue::Keep } else { LastValue::Forget });
+        let mut writer = writer(&topic);
+        for key in &keys {
+            let key = key.to_le_bytes();
+            writer.append(&Record { key: &key, payload: &[7; 40], ..Record::default() }).unwrap();
+        }
+        prop_assert!(read(&topic, From::LastPerKey(n)) == expected(&keys, n));
+    }
+}
+
+#[test]
+fn what_follows_comes_once_behind_the_newest_of_each_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let topic = open(dir.path(), LastValue::Keep);
+    let mut writer = writer(&topic);
+    let mut append = |key: &[u8]| {
+        writer.append(&Record { key, ..Record::default() }).unwrap();
+    };
+    [b"a", b"b", b"a", b"b"].iter().for_each(|k| append(*k));
+    let mut reader = topic.reader(0, From::LastPerKey(1)).unwrap();
+    assert_eq!(reader.lag(), 2);
+    [b"b", b"c"].iter().for_each(|k| append(*k));
+    let mut seen = Vec::new();
+    while let Some(Item::Sample(s)) = reader.next().unwrap() {
+        seen.push((s.offset, s.key.to_vec()));
+    }
+    let want: Vec<(u64, Vec<u8>)> =
+        [(2, b"a"), (3, b"b"), (4, b"b"), (5, b"c")].map(|(o, k)| (o, k.to_vec())).into();
+    assert_eq!(seen, want);
+}
+
+#[test]
+fn an_unkeyed_topic_has_one_last_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let topic = open(dir.path(), LastValue::Keep);
+    assert_eq!(read(&topic, From::LastPerKey(1)), []);
+    let mut writer = writer(&topic);
+    for _ in 0..10 {
+        writer.append(&Record::default()).unwrap();
+    }
+    assert_eq!(read(&topic, From::LastPerKey(1)), [(9, vec![])]);
+}
+
+#[test]
+fn compaction_in_between_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(dir.path(), JournalOptions::default()).unwrap();
+    let config = TopicConfig { segment_bytes: 16 << 10, ..TopicConfig::default() };
+    let topic = journal.create_topic(&TopicName::new("t").unwrap(), &config).unwrap();
+    let mut writer = writer(&topic);
+    let payload = [7; 4000];
+    let keys: Vec<u16> = (0..400_u32).map(|i| (i * i % 97) as u16).collect();
+    for (i, key) in keys.iter().enumerate() {
+        let (key, payload) = (key.to_le_bytes(), &payload[..i * 37 % 4000]);
+        writer.append(&Record { key: &key, payload, ..Record::default() }).unwrap();
+    }
+    for n in [1, 3] {
+        let mut reader = topic.reader(0, From::LastPerKey(n)).unwrap();
+        let mut seen = Vec::new();
+        let mut first = true;
+        // The first segment is read, and then everything moves.
+        while let Some(item) = reader.next().unwrap() {
+            let Item::Sample(s) = item else { panic!("{item:?}") };
+            seen.push((s.offset, s.key.to_vec()));
+            if std::mem::take(&mut first) {
+                topic.compact_below(0, 300 + 30 * n as u64).unwrap();
+            }
+        }
+        for newest in expected(&keys, 1) {
+            let times = seen.iter().filter(|s| **s == newest).count();
+            assert_eq!(times, 1, "{newest:?} of {n}");
+        }
+        assert!(seen.iter().all(|s| expected(&keys, n).contains(s)), "{n}");
+    }
+}

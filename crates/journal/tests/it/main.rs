@@ -1,0 +1,21 @@
+//! The quick integration tests of helio-journal.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod basic;
+mod failing;
+mod golden;
+mod groups;
+mod hostile;
+mod last_value;
+mod retention;
+mod wakeups;
+
+// The protocols of `wakeups`, which runs them under a model checker.
+#[path = "../../src/waiters.rs"]
+mod waiters;
+#[allow(dead_code, unreachable_pub, reason = "the model needs a part of it")]
+#[path = "../../src/wake_hints.rs"]
+mod wake_hints;

@@ -1,0 +1,11 @@
+//! The long tests of helio-journal:
+//! damage everywhere, random operations with power cuts, races for leases, storms of kills.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod damage;
+mod leases;
+mod power;
+mod storm;

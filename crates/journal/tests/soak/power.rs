@@ -1,0 +1,429 @@
+//! Random operations against a simple model, and power cuts: every page that was not synced is, one
+//! by one, the old or the new one, and every name that was not synced is there or not. What was
+//! reported durable must be there, and what is there must be the log's beginning, untouched.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use helio_core::{ProducerName, Tai, TopicName};
+use helio_journal::{
+    From, Item, Journal, JournalOptions, LastValue, Maintenance, Ownership, Record, SyncPolicy,
+    Topic, TopicConfig, Writer, WriterOptions,
+};
+use proptest::prelude::*;
+
+const PAGE: usize = 4096;
+
+/// A file or folder for its whole life, whatever its name.
+type Inode = u64;
+
+/// The names in a folder.
+type Names = BTreeMap<OsString, Inode>;
+
+/// What the disk has for sure: files as last synced, and folders' names as last synced.
+#[derive(Default)]
+struct Disk {
+    files: HashMap<Inode, Vec<u8>>,
+    folders: HashMap<Inode, Names>,
+    /// Open, so that the system gives no number twice.
+    held: HashMap<Inode, File>,
+    syncs: u64,
+    /// The number of the sync before which the power is cut, and with what luck.
+    cut_at: Option<(u64, u64)>,
+    image: Option<tempfile::TempDir>,
+}
+
+fn inode(path: &Path) -> Inode {
+    fs::metadata(path).unwrap().ino()
+}
+
+fn list(dir: &Path) -> Names {
+    let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries.map(|e| (e.file_name(), inode(&e.path()))).collect()
+}
+
+/// Where everything in and below a folder is now.
+fn places(dir: &Path, found: &mut HashMap<Inode, PathBuf>) {
+    found.insert(inode(dir), dir.to_owned());
+    for (name, inode) in list(dir) {
+        let path = dir.join(name);
+        if path.is_dir() {
+            places(&path, found);
+        } else {
+            found.insert(inode, path);
+        }
+    }
+}
+
+struct Luck(u64);
+
+impl Luck {
+    fn coin(&mut self) -> bool {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 40 & 1 == 1
+    }
+}
+
+impl Disk {
+    fn sync(&mut self, path: &Path, root: &Path) {
+        self.syncs += 1;
+        if let Some((at, luck)) = self.cut_at
+            && at == self.syncs
+        {
+            self.image = Some(self.cut(root, luck));
+        }
+        self.note(path);
+    }
+
+    /// Takes a file's contents, or a folder's names, as being on the disk.
+    fn note(&mut self, path: &Path) {
+        if path.is_dir() {
+            let names = list(path);
+            names.keys().for_each(|name| self.hold(&path.join(name)));
+            self.hold(path);
+            self.folders.insert(inode(path), names);
+        } else if let Ok(bytes) = fs::read(path) {
+            self.hold(path);
+            self.files.insert(inode(path), bytes);
+        }
+    }
+
+    fn hold(&mut self, path: &Path) {
+        self.held.entry(inode(path)).or_insert_with(|| File::open(path).unwrap());
+    }
+
+    /// Takes everything in and below a folder as being on the disk.
+    fn note_all(&mut self, root: &Path) {
+        let mut all = HashMap::new();
+        places(root, &mut all);
+        all.values().for_each(|path| self.note(path));
+    }
+
+    /// A folder as the disk may have it after the power was cut now.
+    fn cut(&self, root: &Path, luck: u64) -> tempfile::TempDir {
+        let target = tempfile::tempdir().unwrap();
+        let mut live = HashMap::new();
+        places(root, &mut live);
+        self.cut_folder(inode(root), &live, &target.path().join("j"), &mut Luck(luck));
+        target
+    }
+
+    fn cut_folder(
+        &self,
+        folder: Inode,
+        live: &HashMap<Inode, PathBuf>,
+        to: &Path,
+        luck: &mut Luck,
+    ) {
+        fs::create_dir(to).unwrap();
+        let now = live.get(&folder).map(|path| list(path)).unwrap_or_default();
+        let synced = self.folders.get(&folder).cloned().unwrap_or_default();
+        let names: BTreeSet<_> = now.keys().chain(synced.keys()).collect();
+        for name in names {
+            let (new, old) = (now.get(name), synced.get(name));
+            let Some(inode) = (if new == old || luck.coin() { new } else { old }) else { continue };
+            let (target, path) = (to.join(name), live.get(inode));
+            if self.folders.contains_key(inode) || path.is_some_and(|p| p.is_dir()) {
+                self.cut_folder(*inode, live, &target, luck);
+            } else {
+                let current = path.map(|path| fs::read(path).unwrap());
+                fs::write(&target, self.cut_file(*inode, current, luck)).unwrap();
+            }
+        }
+    }
+
+    fn cut_file(&self, inode: Inode, current: Option<Vec<u8>>, luck: &mut Luck) -> Vec<u8> {
+        let synced = self.files.get(&inode).cloned();
+        let Some(mut new) = current else { return synced.unwrap_or_default() };
+        if synced.is_none() && luck.coin() {
+            return Vec::new();
+        }
+        let old = synced.unwrap_or_default();
+        for (i, page) in new.chunks_mut(PAGE).enumerate() {
+            if luck.coin() {
+                match old.get(i * PAGE..i * PAGE + page.len()) {
+                    Some(before) => page.copy_from_slice(before),
+                    None => page.fill(0),
+                }
+            }
+        }
+        new
+    }
+}
+
+fn options(disk: &Arc<Mutex<Disk>>, root: &Path, boot: u8) -> JournalOptions {
+    let (disk, root) = (Arc::clone(disk), root.to_owned());
+    JournalOptions {
+        maintenance: Maintenance::Manual,
+        boot_id: Some([boot; 16]),
+        clock: Arc::new(|| Tai::from_nanos(0)),
+        sync_hook: Some(Arc::new(move |path| {
+            disk.lock().unwrap().sync(path, &root);
+            Ok(())
+        })),
+        ..JournalOptions::default()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Append { key: u8, len: u16 },
+    Batch { count: u8 },
+    Sync,
+    Maintain,
+    Compact { share: u8 },
+    Reopen,
+    Cut { luck: u64 },
+    CutWithin { syncs: u64, luck: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        20 => (0..12_u8, 0..6000_u16).prop_map(|(key, len)| Op::Append { key, len }),
+        5 => (1..40_u8).prop_map(|count| Op::Batch { count }),
+        4 => Just(Op::Sync),
+        3 => Just(Op::Maintain),
+        3 => (0..=100_u8).prop_map(|share| Op::Compact { share }),
+        2 => Just(Op::Reopen),
+        3 => any::<u64>().prop_map(|luck| Op::Cut { luck }),
+        3 => (1..8_u64, any::<u64>()).prop_map(|(syncs, luck)| Op::CutWithin { syncs, luck }),
+    ]
+}
+
+type Entry = (u8, Vec<u8>);
+
+/// What ought to be there.
+#[derive(Default)]
+struct Model {
+    log: Vec<Entry>,
+    durable: u64,
+    /// Below this, only the newest of each key is sure to be there.
+    dropped: u64,
+    incarnation: u64,
+}
+
+struct Site {
+    root: tempfile::TempDir,
+    disk: Arc<Mutex<Disk>>,
+    boot: u8,
+    topic: Topic,
+    journal: Journal,
+    writer: Option<Writer>,
+}
+
+/// Both kinds of retention, with and without a background sync.
+fn config(keeps: bool, on_request: bool) -> TopicConfig {
+    TopicConfig {
+        segment_bytes: 64 << 10,
+        retention_bytes: Some(if keeps { 512 << 10 } else { 64 << 10 }),
+        last_value: if keeps { LastValue::Keep } else { LastValue::Forget },
+        // Nothing is written to the second one, which is of the topic all the same.
+        partitions: 2,
+        sync: if on_request { SyncPolicy::OnRequest } else { SyncPolicy::Background },
+        ..TopicConfig::default()
+    }
+}
+
+impl Site {
+    fn new(root: tempfile::TempDir, boot: u8, config: &TopicConfig) -> Self {
+        let disk = Arc::new(Mutex::new(Disk::default()));
+        let dir = root.path().join("j");
+        if dir.exists() {
+            // What survived the cut is what the disk has.
+            disk.lock().unwrap().note_all(&dir);
+        }
+        let journal = Journal::open(&dir, options(&disk, &dir, boot)).unwrap();
+        let topic = journal.create_topic(&TopicName::new("t").unwrap(), config).unwrap();
+        if disk.lock().unwrap().folders.is_empty() {
+            let mut disk = disk.lock().unwrap();
+            disk.sync(&dir, &dir);
+            disk.sync(&dir.join("journal.hj"), &dir);
+        }
+        Self { root, disk, boot, topic, journal, writer: None }
+    }
+
+    fn writer(&mut self, model: &mut Model) -> &mut Writer {
+        let topic = &self.topic;
+        self.writer.get_or_insert_with(|| {
+            let producer = ProducerName::new("me").unwrap();
+            let options = WriterOptions { producer, ownership: Ownership::Shared };
+            let writer = topic.writer(0, &options).unwrap();
+            let incarnation = writer.producer().incarnation;
+            if model.durable > 0 {
+                assert!(incarnation > model.incarnation, "an incarnation was given twice");
+            }
+            model.incarnation = incarnation;
+            writer
+        })
+    }
+
+    fn append(&mut self, model: &mut Model, key: u8, len: usize) {
+        let payload = vec![model.log.len() as u8; len];
+        let key_bytes = [key];
+        let record = Record { key: &key_bytes, payload: &payload, ..Record::default() };
+        let offset = self.writer(model).append(&record).unwrap();
+        assert_eq!(offset, model.log.len() as u64);
+        model.log.push((key, payload));
+    }
+
+    fn apply(self, model: &mut Model, op: &Op) -> Self {
+        let mut site = self;
+        match op {
+            Op::Append { key, len } => site.append(model, *key, (*len).into()),
+            Op::Batch { count } => (0..*count).for_each(|i| site.append(model, i % 5, 300)),
+            Op::Sync => {
+                if let Some(last) = (model.log.len() as u64).checked_sub(1) {
+                    site.topic.wait_durable(0, last, None).unwrap();
+                    model.durable = last + 1;
+                }
+            }
+            Op::Maintain => {
+                site.journal.maintain();
+                model.durable = model.durable.max(site.topic.durable(0).unwrap());
+                // The segment that goes ends at most here.
+                model.dropped = model.dropped.max(model.log.len() as u64);
+            }
+            Op::Compact { share } => {
+                let below = model.log.len() as u64 * u64::from(*share) / 100;
+                site.topic.compact_below(0, below).unwrap();
+                model.dropped = model.dropped.max(below);
+            }
+            Op::Reopen => {
+                let (root, disk, boot) = (site.root, site.disk, site.boot);
+                drop((site.writer, site.topic, site.journal));
+                let dir = root.path().join("j");
+                let journal = Journal::open(&dir, options(&disk, &dir, boot)).unwrap();
+                let topic = journal.topic(&TopicName::new("t").unwrap()).unwrap().unwrap();
+                site = Self { root, disk, boot, topic, journal, writer: None };
+            }
+            Op::Cut { luck } => {
+                let image = {
+                    let disk = site.disk.lock().unwrap();
+                    disk.cut(&site.root.path().join("j"), *luck)
+                };
+                let (boot, config) = (site.boot + 1, site.topic.config().clone());
+                drop(site);
+                site = Self::new(image, boot, &config);
+                let end = site.topic.info(0).unwrap().end_offset;
+                assert!(end >= model.durable, "cut at {end}, durable was {}", model.durable);
+                model.log.truncate(end as usize);
+                model.durable = end;
+            }
+            Op::CutWithin { syncs, luck } => site.cut_within(model, *syncs, *luck),
+        }
+        site
+    }
+
+    /// Cuts the power in the middle of housekeeping, and looks at what is left, apart.
+    fn cut_within(&mut self, model: &mut Model, syncs: u64, luck: u64) {
+        let dir = self.root.path().join("j");
+        {
+            let mut disk = self.disk.lock().unwrap();
+            disk.cut_at = Some((disk.syncs + syncs, luck));
+        }
+        let below = model.log.len() as u64 / 2;
+        self.topic.compact_below(0, below).unwrap();
+        self.journal.maintain();
+        let image = self.disk.lock().unwrap().image.take();
+        self.disk.lock().unwrap().cut_at = None;
+        let sure = model.durable;
+        model.durable = model.durable.max(self.topic.durable(0).unwrap());
+        model.dropped = model.dropped.max(model.log.len() as u64);
+        if let Some(image) = image {
+            let site = Self::new(image, self.boot + 100, self.topic.config());
+            let end = site.topic.info(0).unwrap().end_offset;
+            assert!(end >= sure, "cut within at {end}, durable was {sure} in {}", dir.display());
+            let log = model.log[..end as usize].to_vec();
+            let (dropped, incarnation) = (model.dropped, 0);
+            site.check(&Model { log, durable: sure, dropped, incarnation });
+        }
+    }
+
+    fn read(&self, from: From) -> Vec<(u64, Entry)> {
+        let mut reader = self.topic.reader(0, from).unwrap();
+        let mut out = Vec::new();
+        while let Some(item) = reader.next().unwrap() {
+            let Item::Sample(s) = item else { panic!("{item:?}") };
+            out.push((s.offset, (s.key[0], s.payload.to_vec())));
+        }
+        out
+    }
+
+    fn check(&self, model: &Model) {
+        let all = self.read(From::Earliest);
+        let end = model.log.len() as u64;
+        let keeps = self.topic.config().last_value == LastValue::Keep;
+        let newest: BTreeMap<u8, u64> = (0..).zip(&model.log).map(|(o, (k, _))| (*k, o)).collect();
+        let newest = if keeps { newest } else { BTreeMap::new() };
+        for (offset, entry) in &all {
+            assert!(model.log.get(*offset as usize) == Some(entry), "offset {offset} is wrong");
+        }
+        let present: BTreeSet<u64> = all.iter().map(|e| e.0).collect();
+        assert_eq!(present.len(), all.len(), "something came twice");
+        let sure = (model.dropped..end).chain(newest.values().copied());
+        sure.for_each(|offset| assert!(present.contains(&offset), "offset {offset} is missing"));
+        if keeps {
+            let last = self.read(From::LastPerKey(1)).into_iter();
+            assert_eq!(last.map(|(o, (k, _))| (k, o)).collect::<BTreeMap<_, _>>(), newest);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("HELIO_POWER_CASES").map_or(200, |c| c.parse().unwrap()),
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn what_was_durable_is_there_after_power_loss(
+        ops in prop::collection::vec(op(), 1..60), keeps: bool, on_request: bool,
+    ) {
+        run(&ops, &config(keeps, on_request));
+    }
+}
+
+fn run(ops: &[Op], config: &TopicConfig) {
+    let mut site = Site::new(tempfile::tempdir().unwrap(), 1, config);
+    let mut model = Model::default();
+    for op in ops {
+        site = site.apply(&mut model, op);
+        if !matches!(op, Op::Append { .. }) {
+            site.check(&model);
+        }
+    }
+    site.check(&model);
+}
+
+/// Power cuts that did harm once.
+#[test]
+fn what_went_wrong_before_goes_well() {
+    use Op::{Append, Batch, Cut, CutWithin, Reopen, Sync};
+    // The names of retired segments came back, all but one: the log was taken to end at the hole.
+    let run = |ops: &[Op]| run(ops, &config(true, false));
+    run(&[
+        Batch { count: 36 },
+        Append { key: 0, len: 5480 },
+        Sync,
+        Cut { luck: 0 },
+        Append { key: 0, len: 0 },
+        Reopen,
+        Batch { count: 30 },
+        CutWithin { syncs: 1, luck: 0 },
+        Append { key: 0, len: 0 },
+        CutWithin { syncs: 1, luck: 14_877_221_369_592_111_388 },
+    ]);
+    // The first segment's header was lost before anything was durable: the log began at the second.
+    run(&[
+        Append { key: 0, len: 3800 },
+        Append { key: 0, len: 5456 },
+        Batch { count: 19 },
+        CutWithin { syncs: 7, luck: 14_438_743_516_857_816_037 },
+    ]);
+}

@@ -1,0 +1,9 @@
+//! The tests of `helio-bridge` that are quick.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(dead_code, reason = "`support` is shared with the soak tests")]
+
+mod failures;
+mod forwarding;
+mod positions;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,265 @@
+//! Neighbours that are stopped inside a lock, outages longer than a lease, and ends amid failures.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use helio_bus::{Bus, Message, Tai, TestClock, TopicSpec};
+use helio_component::protocol::caller::Cause;
+use helio_component::protocol::controller::AUDIT_TIMEOUT;
+use helio_component::protocol::{AckCode, SummaryState};
+use helio_component::{
+    Command, Component, Failed, LEASE_TIMEOUT, Lease, LeaseOptions, ReadTopic, Remote, RunError,
+    WriteError,
+};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::support::faults::{Failing, audit, both, faulty, is_state, name, records, says};
+use crate::support::{HANG_TIMEOUT, Site, only};
+
+#[test]
+fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
+    for replaced in [false, true] {
+        let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+        let failing = Failing::by(Arc::new(clock.clone()));
+        let stop = failing.mount().inline("stop", |_: &Command| Ok(()));
+        let component = stop.start().unwrap();
+        let count = component.event("errorCount").unwrap();
+        let remote = failing.remote();
+        let mut log = remote.event("logMessage").unwrap();
+        let stop = || remote.command("stop").timeout(HANG_TIMEOUT).send().wait();
+        stop().unwrap();
+        failing.cable.pull();
+        clock.advance(LEASE_TIMEOUT + Duration::from_secs(1));
+        assert_eq!(stop().unwrap_err().cause(), Some(Cause::NobodyThere));
+        // It may be written again when the bus is back.
+        let refused = count.set("late", 1).write().unwrap_err();
+        assert!(matches!(refused, WriteError::Publish { .. }), "{refused}");
+        // Who cannot look sends all the same.
+        let (blind, broken) = faulty(&failing.site, &failing.clock);
+        broken.break_topic(&name("lease/0"));
+        let blind = Remote::open(&blind, &failing.site.mount(), 0).unwrap();
+        let unsure = blind.command("stop").timeout(HANG_TIMEOUT).send();
+        if replaced {
+            let (bus, mount) = (failing.other(), failing.site.mount());
+            let lease = Lease::claim(&bus, &mount, 0, LeaseOptions::default()).unwrap();
+            failing.cable.put_back();
+            assert!(matches!(component.wait(), Err(RunError::LeaseLost { .. })));
+            assert!(lease.is_held());
+            continue;
+        }
+        failing.cable.put_back();
+        log.next_where(HANG_TIMEOUT, says("silent for longer than its lease")).unwrap();
+        let refused = unsure.wait().unwrap_err().to_string();
+        assert!(refused.contains("cannot be confirmed; not run"), "{refused}");
+        stop().unwrap();
+        component.stop().unwrap();
+    }
+}
+
+/// A caller who cannot look does not take who was gone for gone.
+#[test]
+fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
+    let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+    let failing = Failing::by(Arc::new(clock.clone()));
+    let component = failing.mount().inline("stop", |_: &Command| Ok(())).start().unwrap();
+    let remote = failing.remote();
+    let mut log = remote.event("logMessage").unwrap();
+    failing.cable.break_topic(&name("audit"));
+    remote.command("stop").timeout(HANG_TIMEOUT).send().wait().unwrap();
+    clock.advance(AUDIT_TIMEOUT);
+    log.next_where(HANG_TIMEOUT, says("commands are refused")).unwrap();
+    component.stop().unwrap();
+    // What it has not written it does not say to be written.
+    while let Some(reading) = log.try_next().unwrap() {
+        assert!(!says("the audit is written again")(&reading));
+    }
+    // The lease is free.
+    failing.cable.mend_topic(&name("audit"));
+    failing.mount().start().unwrap().stop().unwrap();
+}
+
+/// Is run by the tests below in a process of its own: writes a topic until it is stopped.
+#[test]
+fn child() {
+    let Ok(url) = std::env::var("HELIO_OUTBOX_CHILD") else { return };
+    let bus = Bus::builder().producer("neighbour").connect(&url).unwrap();
+    let topic = bus.topic(TopicSpec::of(name("ackcmd"))).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let payload = vec![0; 4 << 20];
+    // It is met long before; whoever is not must not fill the disk.
+    for _ in 0..64 {
+        publisher.publish(Message::new(&payload)).wait().unwrap();
+    }
+}
+
+/// A process that writes the acknowledgements' topic, and is stopped while it has its lock.
+struct Stopped {
+    child: Child,
+    /// Where the lock is, and who had it then.
+    lock: PathBuf,
+    owner: u32,
+}
+
+/// How many children are started until one is met: each has some seconds.
+const CHILDREN: usize = 3;
+/// Nobody has the lock.
+const FREE: u32 = 0;
+
+impl Stopped {
+    fn inside_the_lock(url: &str) -> Self {
+        let met = (0..CHILDREN).find_map(|_| Self::start(url).met());
+        met.expect("it was never met inside the lock")
+    }
+
+    fn start(url: &str) -> Self {
+        let child = only(module_path!(), "child")
+            .env("HELIO_OUTBOX_CHILD", url)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let folder = PathBuf::from(url.strip_prefix("journal:").unwrap());
+        Self { child, lock: folder.join("topics/MTMount+ackcmd/0/control"), owner: FREE }
+    }
+
+    /// The same where it could be stopped while it had the lock, before it had published all.
+    fn met(mut self) -> Option<Self> {
+        // It is left to be waited for: until then its number is nobody else's.
+        let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let until = Instant::now() + HANG_TIMEOUT;
+        loop {
+            self.signal(Signal::STOP);
+            let status = waitid(WaitId::Pid(self.pid()), changes).unwrap().unwrap();
+            if !status.stopped() {
+                return None;
+            }
+            self.owner = self.owner_now();
+            if self.owner != FREE {
+                return Some(self);
+            }
+            assert!(Instant::now() < until, "it was never met inside the lock");
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// Whether it has the lock still.
+    fn is_inside(&self) -> bool {
+        self.owner_now() == self.owner
+    }
+
+    /// The C library's mutex begins with the thread that has it, and two bits about others.
+    fn owner_now(&self) -> u32 {
+        let word = std::fs::read(&self.lock).unwrap()[128..132].try_into().unwrap();
+        u32::from_ne_bytes(word) & 0x3fff_ffff
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// How many acknowledgements are tried: each waited 5 s for the lock when they held things up.
+const MANY: usize = 20;
+
+#[test]
+fn a_stopped_neighbour_in_the_acknowledgements_lock_holds_up_nothing_else() {
+    let site = Site::journal();
+    let (told, tells) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let goes = std::sync::Mutex::new(goes);
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .on("moveToTarget", move |command: &Command| {
+            goes.lock().unwrap().recv().unwrap();
+            for _ in 0..MANY {
+                command.in_progress(HANG_TIMEOUT * 20, "moving", None);
+            }
+            told.send(()).unwrap();
+            command.pause(HANG_TIMEOUT * 20)
+        })
+        .initial_state(SummaryState::Enabled)
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let event = |name: &str| {
+        let mut topic: ReadTopic = remote.event(name).unwrap();
+        topic.flush().unwrap();
+        topic
+    };
+    let [mut states, mut beats] = ["summaryState", "heartbeat"].map(event);
+    let neighbour = Stopped::inside_the_lock(site.url());
+    let moving = remote.command("moveToTarget").timeout(HANG_TIMEOUT * 20).send();
+    go.send(()).unwrap();
+    tells.recv_timeout(HANG_TIMEOUT).unwrap();
+    (0..3).for_each(|_| drop(beats.next(HANG_TIMEOUT).unwrap()));
+    component.fault(7, "a brake is stuck", "");
+    states.next_where(HANG_TIMEOUT, is_state(SummaryState::Fault)).unwrap();
+    // It is told to stop, whether or not anybody hears that it was.
+    std::thread::scope(|scope| {
+        scope.spawn(|| moving.cancel().unwrap());
+        let mut audit = audit(&site.bus());
+        let [received, finished] = both("moveToTarget");
+        let seen = records(&mut audit, 3);
+        assert_eq!((&seen[0], &seen[2]), (&received, &finished), "{seen:?}");
+        assert!(neighbour.is_inside(), "nobody was held up");
+        drop(neighbour);
+    });
+    assert_eq!(moving.wait().unwrap_err().code(), Some(AckCode::Aborted));
+    component.stop().unwrap();
+}
+
+#[test]
+fn a_component_ends_beside_a_stopped_neighbour() {
+    let site = Site::journal();
+    let (runs, ran) = mpsc::channel();
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .on("stop", move |command: &Command| {
+            runs.send(()).map_err(|_| Failed::aborted())?;
+            command.pause(HANG_TIMEOUT * 20)
+        })
+        .concurrent("stop")
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let neighbour = Stopped::inside_the_lock(site.url());
+    let calls = [(); MANY].map(|()| remote.command("stop").timeout(HANG_TIMEOUT * 20).send());
+    calls.iter().for_each(|_| ran.recv_timeout(HANG_TIMEOUT).unwrap());
+    // Each final acknowledgement would take 5 s.
+    let (ends, ended) = mpsc::channel();
+    std::thread::spawn(move || ends.send(component.stop().is_ok()).unwrap());
+    assert!(ended.recv_timeout(HANG_TIMEOUT).unwrap());
+    drop(neighbour);
+}
+
+#[test]
+fn a_file_that_does_not_answer_holds_up_nothing() {
+    let site = Site::memory();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("who.yaml"), folder.path().join("pipe"));
+    std::fs::write(&file, "default: allow\n").unwrap();
+    let component = Component::builder(&site.bus(), &site.mount(), 0)
+        .inline("stop", |_: &Command| Ok(()))
+        .policy(&file)
+        .start()
+        .unwrap();
+    let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+    let mut beats = remote.event("heartbeat").unwrap();
+    // Whoever opens a pipe waits for one who writes it.
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, &file).unwrap();
+    beats.flush().unwrap();
+    (0..3).for_each(|_| drop(beats.next(HANG_TIMEOUT).unwrap()));
+    remote.command("stop").timeout(HANG_TIMEOUT).send().wait().unwrap();
+    component.stop().unwrap();
+}

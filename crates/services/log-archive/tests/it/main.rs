@@ -1,0 +1,7 @@
+//! The tests of `helio-log-archive` that are quick.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(dead_code, reason = "`support` is shared with the soak tests")]
+
+mod archive;
+#[path = "../support/mod.rs"]
+mod support;

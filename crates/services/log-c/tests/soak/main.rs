@@ -1,0 +1,6 @@
+//! Tests that compile and run more programs.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod programs;
+#[path = "../support/mod.rs"]
+mod support;

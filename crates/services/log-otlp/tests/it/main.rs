@@ -1,0 +1,12 @@
+//! The tests of `helio-log-otlp` that are quick.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(dead_code, reason = "`support` is shared with the soak tests")]
+
+mod codec;
+mod forward;
+mod hostile;
+mod serve;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../targets/mod.rs"]
+mod targets;

@@ -1,0 +1,252 @@
+//! Converts records to elements.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use helio_core::Tai;
+
+use super::{ELEMENTS, ESCAPE, is_forbidden};
+use crate::formats::json::{self, hex};
+use crate::formats::utc::{self, Digits};
+use crate::level::Level;
+use crate::record::{Record, Style, audience};
+use crate::value::Value;
+
+/// What stands before the entries of a document.
+pub const DOCUMENT_START: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Log>\n\
+     <Header Name=\"Heliograph\" Type=\"LOGFILE\" />\n";
+/// What stands behind them.
+pub const DOCUMENT_END: &str = "</Log>\n";
+
+/// Adds a record as one element, with a line's end behind it.
+pub fn write(record: &Record, into: &mut Vec<u8>) {
+    let name = element(record.level);
+    into.push(b'<');
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b" TimeStamp=\"");
+    utc::put(into, record.time, Digits::Three);
+    into.push(b'"');
+    write_fields(record, into);
+    write_more(record, into);
+    into.push(b'>');
+    write_message(record, into);
+    for (name, value) in &record.data {
+        into.extend_from_slice(b"<Data");
+        put_attribute(into, "Name", name);
+        into.push(b'>');
+        put_data(into, value);
+        into.extend_from_slice(b"</Data>");
+    }
+    into.extend_from_slice(b"</");
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b">\n");
+}
+
+/// The element's name. ACS has none for the reserved level, so it goes as an error, which nobody
+/// filters away, with the Priority 7.
+fn element(level: Level) -> &'static str {
+    ELEMENTS.iter().find(|(_, known)| *known == level).map_or("Error", |(name, _)| name)
+}
+
+/// What ACS has attributes for, in the order in which it writes them.
+fn write_fields(record: &Record, into: &mut Vec<u8>) {
+    let site = &record.site;
+    put_there(into, "File", &site.file);
+    put_count(into, "Line", site.line.into());
+    put_there(into, "Routine", &site.routine);
+    put_there(into, "Host", &record.host);
+    put_there(into, "Process", &record.process);
+    put_there(into, "Thread", &record.thread);
+    put_there(into, "Context", &record.context);
+    put_there(into, "SourceObject", &record.logger);
+    write_audiences(record, into);
+    put_there(into, "Array", &record.array);
+    put_there(into, "Antenna", &record.antenna);
+    if let Some(stack) = &record.stack {
+        put_attribute(into, "StackId", &stack.id);
+        put_attribute(into, "StackLevel", &stack.level.to_string());
+    }
+    put_there(into, "LogId", &record.log_id);
+    put_there(into, "Uri", &record.uri);
+    if !Level::ALL.contains(&record.level) {
+        put_count(into, "Priority", record.level.number().into());
+    }
+}
+
+/// ACS has one audience: where there are several, the first one, and all of them beside it.
+fn write_audiences(record: &Record, into: &mut Vec<u8>) {
+    let audiences = &record.audiences;
+    if audiences.is_empty() {
+        return;
+    }
+    if audiences.everyone {
+        // Of ACS's viewers the operator's is the one that would not show it.
+        put_attribute(into, "Audience", audience::OPERATOR);
+        put_attribute(into, "Everyone", "true");
+    } else {
+        put_attribute(into, "Audience", &audiences.names[0]);
+    }
+    if audiences.everyone || audiences.names.len() > 1 || audiences.names[0].is_empty() {
+        put_list(into, "Audiences", &audiences.names);
+    }
+}
+
+/// What ACS has no attributes for, and passes over.
+fn write_more(record: &Record, into: &mut Vec<u8>) {
+    if !is_in_milliseconds(record.time) {
+        put_attribute(into, "TimeTai", &record.time.nanos().to_string());
+    }
+    if let Some(observed) = record.observed {
+        put_attribute(into, "ObservedTai", &observed.nanos().to_string());
+    }
+    put_there(into, "Producer", &record.producer);
+    put_count(into, "Sequence", record.sequence);
+    record.trace.iter().for_each(|trace| put_attribute(into, "TraceId", &hex(&trace.0)));
+    record.span.iter().for_each(|span| put_attribute(into, "SpanId", &hex(span)));
+    put_count(into, "TraceFlags", record.flags.into());
+    put_there(into, "Template", &record.site.template);
+    if record.site.style == Style::Percent {
+        put_attribute(into, "TemplateStyle", "percent");
+    }
+    if !record.site.names.is_empty() {
+        put_list(into, "TemplateNames", &record.site.names);
+    }
+    if !record.arguments.is_empty() {
+        put_json(into, "Arguments", &Value::Array(record.arguments.clone()));
+    }
+    let types: Vec<_> = record.data.iter().map(|(_, value)| type_of(value)).collect();
+    if types.iter().any(|name| *name != "text") {
+        put_attribute(into, "DataTypes", &types.join(" "));
+    }
+}
+
+/// Whether a time is what its time stamp gives back.
+fn is_in_milliseconds(time: Tai) -> bool {
+    time.nanos() % 1_000_000 == 0 && {
+        let mut text = Vec::with_capacity(23);
+        utc::put(&mut text, time, Digits::Three);
+        std::str::from_utf8(&text).ok().and_then(utc::parse_utc) == Some(time)
+    }
+}
+
+fn write_message(record: &Record, into: &mut Vec<u8>) {
+    match &record.text {
+        Some(text) => put_cdata(into, text),
+        None => {
+            let message = record.message();
+            if !message.is_empty() {
+                // Said in the tag that is closed already: its last byte is the bracket.
+                into.pop();
+                put_attribute(into, "Filled", "true");
+                into.push(b'>');
+                put_cdata(into, &message);
+            }
+        }
+    }
+}
+
+/// The name of a value's type in DataTypes.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Text(text) if text.is_empty() => "empty",
+        Value::Text(_) => "text",
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Int(_) => "int",
+        Value::Double(_) => "double",
+        Value::Bytes(_) => "bytes",
+        Value::Array(_) | Value::Map(_) => "json",
+    }
+}
+
+fn put_data(into: &mut Vec<u8>, value: &Value) {
+    match value {
+        // As ACS has it, some of whose readers take no empty element.
+        Value::Text(text) if text.is_empty() => into.extend_from_slice(b"N/A"),
+        Value::Text(text) => put_cdata(into, text),
+        Value::Bytes(bytes) => put_cdata(into, &BASE64.encode(bytes)),
+        Value::Double(number) => put_cdata(into, &format!("{number:?}")),
+        Value::Array(_) | Value::Map(_) => put_cdata(into, &json_of(value)),
+        value => put_cdata(into, &value.to_string()),
+    }
+}
+
+fn json_of(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    json::put_value(&mut bytes, value);
+    String::from_utf8(bytes).expect("JSON is text")
+}
+
+fn put_json(into: &mut Vec<u8>, name: &str, value: &Value) {
+    put_attribute(into, name, &json_of(value));
+}
+
+fn put_list(into: &mut Vec<u8>, name: &str, texts: &[String]) {
+    let texts = texts.iter().map(|text| Value::from(text.as_str())).collect();
+    put_json(into, name, &Value::Array(texts));
+}
+
+fn put_there(into: &mut Vec<u8>, name: &str, text: &str) {
+    if !text.is_empty() {
+        put_attribute(into, name, text);
+    }
+}
+
+fn put_count(into: &mut Vec<u8>, name: &str, count: u64) {
+    if count > 0 {
+        put_attribute(into, name, &count.to_string());
+    }
+}
+
+fn put_attribute(into: &mut Vec<u8>, name: &str, text: &str) {
+    into.push(b' ');
+    into.extend_from_slice(name.as_bytes());
+    into.extend_from_slice(b"=\"");
+    put_escaped(into, text, |byte| match byte {
+        b'&' => Some("&amp;"),
+        b'<' => Some("&lt;"),
+        b'>' => Some("&gt;"),
+        b'"' => Some("&quot;"),
+        b'\t' => Some("&#9;"),
+        b'\n' => Some("&#10;"),
+        b'\r' => Some("&#13;"),
+        _ => None,
+    });
+    into.push(b'"');
+}
+
+fn put_cdata(into: &mut Vec<u8>, text: &str) {
+    into.extend_from_slice(b"<![CDATA[");
+    let mut rest = text;
+    while let Some(at) = rest.find("]]>") {
+        put_escaped(into, &rest[..at + 2], |_| None);
+        into.extend_from_slice(b"]]><![CDATA[");
+        rest = &rest[at + 2..];
+    }
+    put_escaped(into, rest, |_| None);
+    into.extend_from_slice(b"]]>");
+}
+
+/// Writes a text with these replacements, and what XML forbids as [`ESCAPE`] says.
+fn put_escaped(into: &mut Vec<u8>, text: &str, replaced: impl Fn(u8) -> Option<&'static str>) {
+    let mut start = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        // The first bytes of U+241B, U+FFFE and U+FFFF in UTF-8.
+        let suspect = byte < b' ' || byte == 0xe2 || byte == 0xef;
+        let replacement = replaced(byte);
+        if replacement.is_none() && !suspect {
+            continue;
+        }
+        let c = text[at..].chars().next().expect("these are first bytes of characters");
+        let forbidden = is_forbidden(c) || c == ESCAPE;
+        if replacement.is_none() && !forbidden {
+            continue;
+        }
+        into.extend_from_slice(&text.as_bytes()[start..at]);
+        match replacement {
+            Some(replacement) => into.extend_from_slice(replacement.as_bytes()),
+            None => into.extend_from_slice(format!("{ESCAPE}{:x};", u32::from(c)).as_bytes()),
+        }
+        start = at + c.len_utf8();
+    }
+    into.extend_from_slice(&text.as_bytes()[start..]);
+}

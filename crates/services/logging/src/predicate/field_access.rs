@@ -1,0 +1,221 @@
+//! Reads the fields of records: of values, and of records in their packets.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+use helio_core::{Tai, TraceId};
+
+use super::compare::{inside, named};
+use super::select::{AudienceTest, BodyTest, PlaceTest};
+use super::tree::{Field, Path, Root, TextField};
+use super::words::has_phrase;
+use crate::body::Field as InBody;
+use crate::level::Level;
+use crate::packet::RecordRef;
+use crate::record::{Record, Site};
+use crate::template::{fill, place};
+use crate::value::Value;
+
+/// A record of whatever form.
+pub(super) trait FieldAccess {
+    fn level(&self) -> Level;
+    fn time(&self) -> Tai;
+    fn audience(&self, test: &AudienceTest) -> bool;
+    fn place(&self, test: &PlaceTest) -> bool;
+    /// None where the body was not looked at.
+    fn body(&self, test: &BodyTest) -> Option<bool>;
+}
+
+/// A record as a value.
+pub(super) struct WholeRecord<'a> {
+    record: &'a Record,
+    body: Body<'a>,
+}
+
+impl<'a> WholeRecord<'a> {
+    pub(super) fn new(record: &'a Record) -> Self {
+        Self { record, body: Body::of_record(record) }
+    }
+}
+
+impl FieldAccess for WholeRecord<'_> {
+    fn level(&self) -> Level {
+        self.record.level
+    }
+
+    fn time(&self) -> Tai {
+        self.record.time
+    }
+
+    fn audience(&self, test: &AudienceTest) -> bool {
+        let audiences = &self.record.audiences;
+        let names = audiences.names.iter().map(String::as_str);
+        test.holds(test.found(audiences.everyone, names))
+    }
+
+    fn place(&self, test: &PlaceTest) -> bool {
+        test.holds(self.record.site.line, |field| fixed(self.record, field))
+    }
+
+    fn body(&self, test: &BodyTest) -> Option<bool> {
+        Some(self.body.holds(test))
+    }
+}
+
+/// What a record has at a fixed place.
+fn fixed(record: &Record, field: TextField) -> &str {
+    match field {
+        TextField::Logger => &record.logger,
+        TextField::Host => &record.host,
+        TextField::Process => &record.process,
+        TextField::Producer => &record.producer,
+        TextField::File => &record.site.file,
+        TextField::Routine => &record.site.routine,
+        _ => "",
+    }
+}
+
+/// What a record has in a field, as a text.
+pub(super) fn shown(field: &Field, record: &Record) -> Option<String> {
+    let body = Body::of_record(record);
+    match field {
+        Field::Level => Some(record.level.to_string()),
+        Field::Time => Some(record.time.to_string()),
+        Field::Line => (record.site.line > 0).then(|| record.site.line.to_string()),
+        Field::Audience => record.audiences.names.first().cloned(),
+        Field::Text(field) => Some(format!("{}{}", fixed(record, *field), body.text_of(*field))),
+        Field::Value(path) => body.values(path).first().map(ToString::to_string),
+    }
+}
+
+/// What a record has in its body, and the site that makes a message of it.
+pub(super) struct Body<'a> {
+    site: &'a Site,
+    text: Option<&'a str>,
+    arguments: Cow<'a, [Value]>,
+    pub(super) data: Vec<(&'a str, Cow<'a, Value>)>,
+    thread: &'a str,
+    context: &'a str,
+    array: &'a str,
+    antenna: &'a str,
+    stack: &'a str,
+    log_id: &'a str,
+    uri: &'a str,
+    trace: Option<TraceId>,
+    span: Option<[u8; 8]>,
+    message: OnceCell<Cow<'a, str>>,
+}
+
+impl<'a> Body<'a> {
+    fn empty(site: &'a Site) -> Self {
+        Self {
+            site,
+            text: None,
+            arguments: Cow::Borrowed(&[]),
+            data: Vec::new(),
+            thread: "",
+            context: "",
+            array: "",
+            antenna: "",
+            stack: "",
+            log_id: "",
+            uri: "",
+            trace: None,
+            span: None,
+            message: OnceCell::new(),
+        }
+    }
+
+    fn of_record(record: &'a Record) -> Self {
+        let data = record.data.iter();
+        Self {
+            text: record.text.as_deref(),
+            arguments: Cow::Borrowed(&record.arguments),
+            data: data.map(|(name, value)| (name.as_str(), Cow::Borrowed(value))).collect(),
+            thread: &record.thread,
+            context: &record.context,
+            array: &record.array,
+            antenna: &record.antenna,
+            stack: record.stack.as_ref().map_or("", |stack| &stack.id),
+            log_id: &record.log_id,
+            uri: &record.uri,
+            trace: record.trace,
+            span: record.span,
+            ..Self::empty(&record.site)
+        }
+    }
+
+    /// Of a malformed body it is what lies before the damage.
+    pub(super) fn of_packet(record: RecordRef<'a>, site: &'a Site) -> Self {
+        let mut body = Self::empty(site);
+        for field in record.fields().map_while(Result::ok) {
+            match field {
+                InBody::Text(text) => body.text = Some(text),
+                InBody::Argument(value) => body.arguments.to_mut().push(value),
+                InBody::Data(name, value) => body.data.push((name, Cow::Owned(value))),
+                InBody::Thread(text) => body.thread = text,
+                InBody::Context(text) => body.context = text,
+                InBody::Array(text) => body.array = text,
+                InBody::Antenna(text) => body.antenna = text,
+                InBody::Stack(id, _) => body.stack = id,
+                InBody::LogId(text) => body.log_id = text,
+                InBody::Uri(text) => body.uri = text,
+                InBody::Trace(trace) => body.trace = Some(trace),
+                InBody::Span(span) => body.span = Some(span),
+                InBody::Observed(_) | InBody::Flags(_) => {}
+            }
+        }
+        body
+    }
+
+    pub(super) fn holds(&self, test: &BodyTest) -> bool {
+        match test {
+            BodyTest::Text(field, test) => test.holds(&self.text_of(*field)),
+            BodyTest::Value(path, test) => test.holds(&self.values(path)),
+            BodyTest::Words(words) => has_phrase(self.message(), words),
+        }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        self.message.get_or_init(|| match self.text {
+            Some(text) => Cow::Borrowed(text),
+            None => Cow::Owned(fill(self.site, &self.arguments)),
+        })
+    }
+
+    pub(super) fn text_of(&self, field: TextField) -> Cow<'_, str> {
+        Cow::Borrowed(match field {
+            TextField::Message => self.message(),
+            TextField::Thread => self.thread,
+            TextField::Context => self.context,
+            TextField::Array => self.array,
+            TextField::Antenna => self.antenna,
+            TextField::Stack => self.stack,
+            TextField::LogId => self.log_id,
+            TextField::Uri => self.uri,
+            TextField::Trace => return self.trace.map_or(Cow::Borrowed(""), |id| hex(&id.0)),
+            TextField::Span => return self.span.map_or(Cow::Borrowed(""), |id| hex(&id)),
+            // They lie at fixed places.
+            TextField::Logger
+            | TextField::Host
+            | TextField::Process
+            | TextField::Producer
+            | TextField::File
+            | TextField::Routine => "",
+        })
+    }
+
+    fn values(&self, path: &Path) -> Vec<&Value> {
+        match (path.root, path.names.as_slice()) {
+            (Root::Arguments, [name, names @ ..]) => {
+                let found = place(&self.site.names, name).and_then(|at| self.arguments.get(at));
+                found.map_or_else(Vec::new, |value| inside(value, names))
+            }
+            (_, names) => named(self.data.iter().map(|(name, value)| (*name, &**value)), names),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> Cow<'static, str> {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}

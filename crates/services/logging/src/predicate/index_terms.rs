@@ -1,0 +1,235 @@
+//! Index terms: which words, names, levels and times a set of records can contain.
+//!
+//! [`index_terms`] lists the terms of a packet's records, from which a filter is built. A
+//! [`Selector`] decides from such a filter whether a record can match. Both are here, so that they
+//! agree.
+
+use helio_core::Tai;
+
+use super::compare::{Order, Sense, TextTest, ValueTest};
+use super::field_access::Body;
+use super::select::{BodyTest, Node, PlaceTest, Question, Selector, Test, bit};
+use super::tree::{Path, Root, TextField};
+use super::words::words;
+use crate::level::Level;
+use crate::packet::{Packet, RecordRef};
+use crate::record::Site;
+
+/// So many beginnings of a logger's name are keys: a name has more parts only where somebody means
+/// harm, and each costs as many bytes as it is long.
+const MAX_LOGGER_PREFIXES: usize = 16;
+
+/// What kind of key it is. The numbers are part of the archive's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IndexTermKind {
+    /// A word, as [`words`] gives it, of a message or of a data value as it is shown.
+    Word = 1,
+    /// The name of a data pair.
+    Data = 2,
+    /// A logger, or its first parts.
+    Logger = 3,
+    /// A host.
+    Host = 4,
+    /// A process.
+    Process = 5,
+    /// A producer.
+    Producer = 6,
+    /// A source file.
+    File = 7,
+    /// A function.
+    Routine = 8,
+    /// A thread.
+    Thread = 9,
+    /// A context.
+    Context = 10,
+    /// An array of antennas.
+    Array = 11,
+    /// An antenna.
+    Antenna = 12,
+    /// A stack's id.
+    Stack = 13,
+    /// A log event's id.
+    LogId = 14,
+    /// A URI.
+    Uri = 15,
+    /// A trace, in hexadecimal digits.
+    Trace = 16,
+    /// A span, in hexadecimal digits.
+    Span = 17,
+}
+
+/// Something that a record has, and that a filter over many records can know to be in none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct IndexTerm<'a> {
+    /// What it is.
+    pub kind: IndexTermKind,
+    /// The word, or the whole text.
+    pub text: &'a str,
+}
+
+/// What is known of many records together.
+pub trait Outline {
+    /// Whether one of them may have this level.
+    fn may_have_level(&self, level: Level) -> bool;
+    /// The earliest and the latest of their times.
+    fn times(&self) -> (Tai, Tai);
+    /// Whether one of them may have this key; false only where none has.
+    fn may_have(&self, key: IndexTerm<'_>) -> bool;
+}
+
+impl Selector {
+    /// Whether one of these records may match; false only where none does.
+    pub fn may_match(&self, records: &impl Outline) -> bool {
+        node(&self.root, records)
+    }
+}
+
+fn node(known: &Node, records: &impl Outline) -> bool {
+    match known {
+        Node::All(nodes) => nodes.iter().all(|inner| node(inner, records)),
+        Node::Any(nodes) => nodes.iter().any(|inner| node(inner, records)),
+        // What is denied may be so of any record.
+        Node::Leaf(_, Sense::IsNot) => true,
+        Node::Leaf(Test::Level(levels), Sense::Is) => {
+            let mut asked =
+                (1..=11).filter_map(Level::new).filter(|level| levels & bit(*level) != 0);
+            asked.any(|level| records.may_have_level(level))
+        }
+        Node::Leaf(test @ Test::Time(..), Sense::Is) => {
+            let (reach, (first, last)) = (test.reach(), records.times());
+            reach.from <= last && first <= reach.to
+        }
+        Node::Leaf(Test::Place(test), Sense::Is) => place(test, records),
+        Node::Leaf(Test::Body(test), Sense::Is) => body(test, records),
+        Node::Leaf(Test::Audience(_), Sense::Is) => true,
+    }
+}
+
+fn place(test: &PlaceTest, records: &impl Outline) -> bool {
+    match &test.question {
+        Question::Text(field, test) => text(*field, test, records),
+        Question::Line(..) => true,
+    }
+}
+
+fn body(test: &BodyTest, records: &impl Outline) -> bool {
+    match test {
+        BodyTest::Text(field, test) => text(*field, test, records),
+        BodyTest::Words(words) => {
+            let mut words =
+                words.iter().map(|word| IndexTerm { kind: IndexTermKind::Word, text: word });
+            words.all(|word| records.may_have(word))
+        }
+        BodyTest::Value(path, test) => value(path, test, records),
+    }
+}
+
+fn text(field: TextField, test: &TextTest, records: &impl Outline) -> bool {
+    match (field, test) {
+        (TextField::Message, TextTest::Order(Order::Equal, wanted)) => all_words(wanted, records),
+        (TextField::Message, _) => true,
+        (TextField::Logger, TextTest::Glob(Sense::Is, glob)) => {
+            let beginning = glob.beginning(MAX_LOGGER_PREFIXES);
+            let key = IndexTerm { kind: IndexTermKind::Logger, text: &beginning };
+            beginning.is_empty() || records.may_have(key)
+        }
+        (field, TextTest::Order(Order::Equal, wanted)) => {
+            records.may_have(IndexTerm { kind: kind(field), text: wanted })
+        }
+        _ => true,
+    }
+}
+
+/// Whatever is asked of a pair, `!=` too, it has to be there. A value that lies in another one has
+/// its words among those of the other as that is shown.
+fn value(path: &Path, test: &ValueTest, records: &impl Outline) -> bool {
+    let (Root::Data, Some(name)) = (path.root, path.names.first()) else { return true };
+    if !records.may_have(IndexTerm { kind: IndexTermKind::Data, text: name }) {
+        return false;
+    }
+    match test {
+        ValueTest::Text(TextTest::Order(Order::Equal, wanted)) => all_words(wanted, records),
+        _ => true,
+    }
+}
+
+fn all_words(text: &str, records: &impl Outline) -> bool {
+    words(text).all(|word| records.may_have(IndexTerm { kind: IndexTermKind::Word, text: &word }))
+}
+
+fn kind(field: TextField) -> IndexTermKind {
+    match field {
+        TextField::Logger => IndexTermKind::Logger,
+        TextField::Host => IndexTermKind::Host,
+        TextField::Process => IndexTermKind::Process,
+        TextField::Producer => IndexTermKind::Producer,
+        TextField::File => IndexTermKind::File,
+        TextField::Routine => IndexTermKind::Routine,
+        TextField::Message => IndexTermKind::Word,
+        TextField::Thread => IndexTermKind::Thread,
+        TextField::Context => IndexTermKind::Context,
+        TextField::Array => IndexTermKind::Array,
+        TextField::Antenna => IndexTermKind::Antenna,
+        TextField::Stack => IndexTermKind::Stack,
+        TextField::LogId => IndexTermKind::LogId,
+        TextField::Uri => IndexTermKind::Uri,
+        TextField::Trace => IndexTermKind::Trace,
+        TextField::Span => IndexTermKind::Span,
+    }
+}
+
+/// All keys of a packet's records, many of them more than once: a [`Selector`] that finds one of
+/// the records says so of an [`Outline`] that has them.
+pub fn index_terms(packet: &Packet<'_>, mut act: impl FnMut(IndexTerm<'_>)) {
+    let mut loggers = vec![false; packet.text_count()];
+    let mut origins = vec![false; packet.origin_count()];
+    let mut sites: Vec<Option<Site>> = vec![None; packet.site_count()];
+    let none = Site::default();
+    for record in packet.records() {
+        if !std::mem::replace(&mut loggers[record.logger_number()], true) {
+            beginnings(record.logger())
+                .for_each(|text| act(IndexTerm { kind: IndexTermKind::Logger, text }));
+        }
+        if !std::mem::replace(&mut origins[record.origin_number()], true) {
+            act(IndexTerm { kind: IndexTermKind::Host, text: record.host() });
+            act(IndexTerm { kind: IndexTermKind::Process, text: record.process() });
+            act(IndexTerm { kind: IndexTermKind::Producer, text: record.producer() });
+        }
+        let site = match sites.get_mut(record.site_number()) {
+            None => &none,
+            Some(known) => known.get_or_insert_with(|| site_terms(record, &mut act)),
+        };
+        body_terms(&Body::of_packet(record, site), &mut act);
+    }
+}
+
+fn site_terms(record: RecordRef<'_>, act: &mut impl FnMut(IndexTerm<'_>)) -> Site {
+    let site = record.site().map_or_else(Site::default, |site| site.to_site());
+    act(IndexTerm { kind: IndexTermKind::File, text: &site.file });
+    act(IndexTerm { kind: IndexTermKind::Routine, text: &site.routine });
+    site
+}
+
+fn body_terms(body: &Body<'_>, act: &mut impl FnMut(IndexTerm<'_>)) {
+    use TextField::{Antenna, Array, Context, LogId, Span, Stack, Thread, Trace, Uri};
+    for field in [Thread, Context, Array, Antenna, Stack, LogId, Uri, Trace, Span] {
+        let text = &*body.text_of(field);
+        if !text.is_empty() {
+            act(IndexTerm { kind: kind(field), text });
+        }
+    }
+    words(body.message())
+        .for_each(|text| act(IndexTerm { kind: IndexTermKind::Word, text: &text }));
+    for (name, value) in &body.data {
+        act(IndexTerm { kind: IndexTermKind::Data, text: name });
+        let shown = value.to_string();
+        words(&shown).for_each(|text| act(IndexTerm { kind: IndexTermKind::Word, text: &text }));
+    }
+}
+
+/// The name, and its first parts.
+fn beginnings(name: &str) -> impl Iterator<Item = &str> {
+    let slashes = name.match_indices('/').take(MAX_LOGGER_PREFIXES);
+    slashes.map(|(at, _)| &name[..at]).chain([name])
+}

@@ -1,0 +1,474 @@
+//! Loss accounting: what became of each producer's records in each lane.
+//!
+//! A producer numbers its records within a lane. Each packet has the number of its first record and
+//! the number of records shed before it. The next packet of the same producer therefore shows
+//! exactly what is missing, whatever the cause.
+//!
+//! A producer that was running before the reader began is counted from its first packet: earlier
+//! records are not missing. All records are counted of a producer that starts while the reader
+//! runs, that is, if the packet is the first sample of its incarnation or another incarnation of it
+//! was read.
+
+use std::collections::HashMap;
+
+use helio_bus::{Producer, ProducerName};
+
+use super::gap::{Gap, Span, Why};
+use crate::level::Level;
+use crate::packet::Numbers;
+
+/// The most incarnations of producers that are told apart in a lane, as many as the bus remembers;
+/// beyond it those that were silent longest are summed up.
+const MAX_ROWS: usize = 16_384;
+
+/// The most holes in the numbers of a producer that are remembered, in case that what is missing
+/// comes late: as many as a producer has packets under way.
+const MAX_HOLES: usize = 256;
+
+/// What became of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordCounts {
+    /// Handed out.
+    pub delivered: u64,
+    /// Passed over by the reader's filter.
+    pub filtered: u64,
+    /// Dropped by their producers.
+    pub shed: u64,
+    /// Numbered by their producers, and never seen.
+    pub lost: u64,
+    /// With a body that cannot be read.
+    pub malformed: u64,
+    /// Seen again, and dropped: they are counted above once.
+    pub repeated: u64,
+    /// Samples that are no packets. What was in them is lost, once the next packet says how many.
+    pub damaged: u64,
+}
+
+impl RecordCounts {
+    /// How many records were offered, as far as is known: the sum of what became of them.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        let parts = [self.delivered, self.filtered, self.shed, self.lost, self.malformed];
+        // A producer may write any numbers into its packets.
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn add(&mut self, other: &Self) {
+        let add = |to: &mut u64, more| *to = to.saturating_add(more);
+        add(&mut self.delivered, other.delivered);
+        add(&mut self.filtered, other.filtered);
+        add(&mut self.shed, other.shed);
+        add(&mut self.lost, other.lost);
+        add(&mut self.malformed, other.malformed);
+        add(&mut self.repeated, other.repeated);
+        add(&mut self.damaged, other.damaged);
+    }
+}
+
+/// What became of a producer's records in a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The level of the lane.
+    pub lane: Level,
+    /// The producer; none where there were so many that they are summed up.
+    pub producer: Option<Producer>,
+    /// What became of its records.
+    pub tally: RecordCounts,
+}
+
+/// What the bus says of a lane's packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packets {
+    /// The level of the lane.
+    pub lane: Level,
+    /// Lost: retention, overload, damage, and such as never came.
+    pub lost: u64,
+    /// Of replaced incarnations, dropped.
+    pub fenced: u64,
+    /// Seen again, dropped.
+    pub duplicates: u64,
+    /// Unread still.
+    pub lag: u64,
+}
+
+/// What became of all records so far. With each producer having said its last word (a packet, if an
+/// empty one, behind its last record) and everything read, [`RecordCounts::offered`] of the total
+/// is what was offered since the reader began.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Account {
+    /// By lane, the highest level first, and by producer.
+    pub rows: Vec<Row>,
+    /// By lane, the highest level first.
+    pub packets: Vec<Packets>,
+}
+
+impl Account {
+    /// The sum over all producers and lanes.
+    #[must_use]
+    pub fn total(&self) -> RecordCounts {
+        self.of(|_| true)
+    }
+
+    /// The sum over the rows for which something holds.
+    #[must_use]
+    pub fn of(&self, mut wanted: impl FnMut(&Row) -> bool) -> RecordCounts {
+        let mut sum = RecordCounts::default();
+        self.rows.iter().filter(|row| wanted(row)).for_each(|row| sum.add(&row.tally));
+        sum
+    }
+}
+
+/// What a packet's numbers say.
+#[derive(Debug, Default)]
+pub(super) struct Arrival {
+    /// How many of its first records were there before.
+    pub(super) repeated: usize,
+    /// What is missing before it.
+    pub(super) gaps: Vec<Gap>,
+}
+
+#[derive(Debug)]
+struct ProducerTrack {
+    /// The number that the next record has.
+    next: u64,
+    shed: u64,
+    /// The causes that were known when it was last heard.
+    causes: u64,
+    damaged: bool,
+    heard: u64,
+    tally: RecordCounts,
+    /// Numbers that never came so far, oldest first: each first one, and the one behind the last.
+    holes: Vec<(u64, u64)>,
+}
+
+impl ProducerTrack {
+    /// Numbers that were lost come after all; whether they were.
+    fn fills(&mut self, from: u64, to: u64) -> bool {
+        let inside = |hole: &(u64, u64)| hole.0 <= from && to <= hole.1;
+        let Some(place) = self.holes.iter().position(inside).filter(|_| from < to) else {
+            return false;
+        };
+        let (first, end) = self.holes[place];
+        let rests = [(first, from), (to, end)];
+        self.holes.splice(place..=place, rests.into_iter().filter(|(from, to)| from < to));
+        self.tally.lost = self.tally.lost.saturating_sub(to - from);
+        true
+    }
+
+    fn lost(&mut self, from: u64, to: u64) {
+        self.tally.lost = self.tally.lost.saturating_add(to - from);
+        if self.holes.len() >= MAX_HOLES {
+            self.holes.remove(0);
+        }
+        self.holes.push((from, to));
+    }
+}
+
+/// The accounts of a lane.
+#[derive(Debug)]
+pub(super) struct LossLedger {
+    lane: Level,
+    tracks: HashMap<Producer, ProducerTrack>,
+    newest: HashMap<ProducerName, u64>,
+    others: RecordCounts,
+    /// What last took packets away, and how often something did.
+    cause: Why,
+    causes: u64,
+    clock: u64,
+}
+
+impl LossLedger {
+    pub(super) fn new(lane: Level) -> Self {
+        Self {
+            lane,
+            tracks: HashMap::new(),
+            newest: HashMap::new(),
+            others: RecordCounts::default(),
+            cause: Why::Absent,
+            causes: 0,
+            clock: 0,
+        }
+    }
+
+    /// Something took packets away: holes that show from now on are of that.
+    pub(super) fn explain(&mut self, why: Why) {
+        (self.cause, self.causes) = (why, self.causes + 1);
+    }
+
+    /// A packet came, of so many records, with that sequence on the bus.
+    pub(super) fn arrived(
+        &mut self,
+        producer: &Producer,
+        sequence: u64,
+        numbers: Numbers,
+        records: usize,
+    ) -> Arrival {
+        let (next, shed) = self.expected(producer, sequence, numbers);
+        let (causes, cause, lane, heard) = (self.causes, self.cause, self.lane, self.clock);
+        let track = self.track(producer, next, shed);
+        let mut arrival = Arrival::default();
+        let mut gap = |records, span, why| {
+            let (producer, records) = (Some(producer.clone()), Some(records));
+            arrival.gaps.push(Gap { lane, producer, records, span, why });
+        };
+        if let Some(lost) = numbers.first.checked_sub(next).filter(|lost| *lost > 0) {
+            let why = match (track.damaged, track.causes == causes) {
+                (true, _) => Why::Damaged,
+                (false, false) => cause,
+                (false, true) => Why::Absent,
+            };
+            track.lost(next, numbers.first);
+            gap(lost, Span::Records { from: next, to: numbers.first }, why);
+        }
+        if let Some(more) = numbers.shed.checked_sub(shed).filter(|more| *more > 0) {
+            track.tally.shed = track.tally.shed.saturating_add(more);
+            gap(more, Span::Unnumbered, Why::Shed);
+        }
+        let behind = numbers.first.saturating_add(records as u64);
+        let before = next.saturating_sub(numbers.first).min(records as u64);
+        let late = before > 0 && track.fills(numbers.first, behind);
+        let repeated = if late { 0 } else { before };
+        track.tally.repeated += repeated;
+        track.next = next.max(behind);
+        track.shed = shed.max(numbers.shed);
+        (track.causes, track.damaged, track.heard) = (causes, false, heard);
+        arrival.repeated = repeated as usize;
+        arrival
+    }
+
+    /// The number that a producer's next record has, and how many were shed, before a packet.
+    fn expected(&self, producer: &Producer, sequence: u64, numbers: Numbers) -> (u64, u64) {
+        let begins = sequence == 1;
+        if let Some(track) = self.tracks.get(producer) {
+            return (track.next, track.shed);
+        }
+        let before = self.newest.get(&producer.name).and_then(|newest| {
+            self.tracks.get(&Producer { name: producer.name.clone(), incarnation: *newest })
+        });
+        match before {
+            // It counts on over a new connection.
+            Some(track) if begins && numbers.first > 1 && numbers.first >= track.next => {
+                (track.next, track.shed.min(numbers.shed))
+            }
+            Some(_) if begins && numbers.first > 1 => (numbers.first, numbers.shed),
+            Some(_) => (1, 0),
+            None if begins && numbers.first <= 1 => (numbers.first, 0),
+            None => (numbers.first, numbers.shed),
+        }
+    }
+
+    fn track(&mut self, producer: &Producer, next: u64, shed: u64) -> &mut ProducerTrack {
+        self.clock += 1;
+        if !self.tracks.contains_key(producer) {
+            if self.tracks.len() >= MAX_ROWS {
+                self.forget();
+            }
+            self.newest.insert(producer.name.clone(), producer.incarnation);
+        }
+        let (causes, heard) = (self.causes, self.clock);
+        self.tracks.entry(producer.clone()).or_insert(ProducerTrack {
+            next,
+            shed,
+            causes,
+            damaged: false,
+            heard,
+            tally: RecordCounts::default(),
+            holes: Vec::new(),
+        })
+    }
+
+    /// Sums up the half that was silent longest.
+    fn forget(&mut self) {
+        let mut heard: Vec<u64> = self.tracks.values().map(|track| track.heard).collect();
+        let middle = heard.len() / 2;
+        let middle = *heard.select_nth_unstable(middle).1;
+        let others = &mut self.others;
+        self.tracks.retain(|_, track| {
+            let kept = track.heard >= middle;
+            if !kept {
+                others.add(&track.tally);
+            }
+            kept
+        });
+        let tracks = &self.tracks;
+        self.newest.retain(|name, incarnation| {
+            tracks.contains_key(&Producer { name: name.clone(), incarnation: *incarnation })
+        });
+    }
+
+    /// A sample of a producer is no packet.
+    pub(super) fn damaged(&mut self, producer: &Producer) {
+        self.clock += 1;
+        let heard = self.clock;
+        match self.tracks.get_mut(producer) {
+            Some(track) => {
+                (track.damaged, track.heard) = (true, heard);
+                track.tally.damaged += 1;
+            }
+            // Nothing is known of its numbers: the next packet begins them.
+            None => self.others.damaged += 1,
+        }
+    }
+
+    /// What became of some of a producer's records.
+    pub(super) fn count(&mut self, producer: &Producer, add: impl FnOnce(&mut RecordCounts)) {
+        match self.tracks.get_mut(producer) {
+            Some(track) => add(&mut track.tally),
+            None => add(&mut self.others),
+        }
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let lane = self.lane;
+        let row = |(producer, track): (&Producer, &ProducerTrack)| Row {
+            lane,
+            producer: Some(producer.clone()),
+            tally: track.tally,
+        };
+        let mut rows: Vec<_> = self.tracks.iter().map(row).collect();
+        rows.sort_by(|a, b| a.producer.cmp(&b.producer));
+        if self.others != RecordCounts::default() {
+            rows.push(Row { lane, producer: None, tally: self.others });
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn producer(name: &str, incarnation: u64) -> Producer {
+        Producer { name: ProducerName::new(name).unwrap(), incarnation }
+    }
+
+    fn arrived(
+        ledger: &mut LossLedger,
+        who: (&str, u64, u64),
+        (first, shed, records): (u64, u64, usize),
+    ) -> Vec<(u64, Why)> {
+        let numbers = Numbers { lane: None, first, shed };
+        let arrival = ledger.arrived(&producer(who.0, who.1), who.2, numbers, records);
+        arrival.gaps.iter().map(|gap| (gap.records.unwrap(), gap.why)).collect()
+    }
+
+    fn tally(ledger: &LossLedger) -> RecordCounts {
+        Account { rows: ledger.rows(), packets: Vec::new() }.total()
+    }
+
+    #[test]
+    fn what_came_before_a_reader_is_not_missing() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 7), (500, 40, 10)), []);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 8), (510, 40, 10)), []);
+        let both = [(5, Why::Absent), (2, Why::Shed)];
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (525, 42, 1)), both);
+        assert_eq!((tally(&ledger).lost, tally(&ledger).shed), (5, 2));
+    }
+
+    #[test]
+    fn of_who_begins_under_the_reader_s_eyes_all_is_counted() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 1), (1, 3, 0)), [(3, Why::Shed)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (1, 3, 4)), []);
+        // Its next incarnation begins anew, and its first packets were lost.
+        let told = arrived(&mut ledger, ("a", 2, 3), (8, 1, 1));
+        assert_eq!(told, [(7, Why::Absent), (1, Why::Shed)]);
+        assert_eq!(arrived(&mut ledger, ("a", 3, 1), (1, 0, 1)), []);
+    }
+
+    #[test]
+    fn who_counts_on_over_a_new_connection_loses_what_lies_between() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 1), (1, 0, 10)), []);
+        assert_eq!(arrived(&mut ledger, ("a", 2, 1), (11, 0, 5)), []);
+        assert_eq!(
+            arrived(&mut ledger, ("a", 3, 1), (20, 6, 5)),
+            [(4, Why::Absent), (6, Why::Shed)]
+        );
+        assert_eq!(arrived(&mut ledger, ("b", 1, 1), (70, 6, 5)), [], "nobody knows before what");
+    }
+
+    #[test]
+    fn holes_have_the_cause_that_came_before_them() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        for name in ["a", "b", "c"] {
+            arrived(&mut ledger, (name, 1, 1), (1, 0, 1));
+        }
+        ledger.explain(Why::Retention);
+        ledger.damaged(&producer("c", 1));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (5, 0, 1)), [(3, Why::Retention)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 10), (7, 0, 1)), [(1, Why::Absent)]);
+        assert_eq!(arrived(&mut ledger, ("b", 1, 9), (2, 0, 1)), []);
+        assert_eq!(arrived(&mut ledger, ("c", 1, 9), (3, 0, 1)), [(1, Why::Damaged)]);
+        assert_eq!(tally(&ledger).damaged, 1);
+    }
+
+    #[test]
+    fn what_comes_again_is_counted_once() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        arrived(&mut ledger, ("a", 1, 1), (1, 0, 10));
+        let numbers = Numbers { lane: None, first: 6, shed: 0 };
+        let again = ledger.arrived(&producer("a", 1), 2, numbers, 8);
+        assert_eq!((again.repeated, again.gaps.len()), (5, 0));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 3), (14, 0, 1)), []);
+        assert_eq!(tally(&ledger).repeated, 5);
+    }
+
+    #[test]
+    fn what_comes_late_was_not_lost() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        arrived(&mut ledger, ("a", 1, 1), (1, 0, 10));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (41, 0, 10)), [(30, Why::Absent)]);
+        let late = |ledger: &mut LossLedger, first, records| {
+            let numbers = Numbers { lane: None, first, shed: 0 };
+            ledger.arrived(&producer("a", 1), 3, numbers, records).repeated
+        };
+        // Published again, in whatever order; and what was there already comes again, too.
+        assert_eq!((late(&mut ledger, 21, 10), tally(&ledger).lost), (0, 20));
+        assert_eq!((late(&mut ledger, 21, 10), tally(&ledger).lost), (10, 20));
+        assert_eq!((late(&mut ledger, 31, 10), tally(&ledger).lost), (0, 10));
+        assert_eq!((late(&mut ledger, 11, 10), tally(&ledger).lost), (0, 0));
+        assert_eq!((late(&mut ledger, 11, 10), late(&mut ledger, 1, 10)), (10, 10));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (51, 0, 1)), []);
+        assert_eq!(tally(&ledger).repeated, 30);
+    }
+
+    #[test]
+    fn holes_are_bounded() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        for n in 0..4 * MAX_HOLES as u64 {
+            arrived(&mut ledger, ("a", 1, 1 + n), (1 + 2 * n, 0, 1));
+        }
+        assert_eq!(ledger.tracks[&producer("a", 1)].holes.len(), MAX_HOLES);
+        assert_eq!(tally(&ledger).lost, 4 * MAX_HOLES as u64 - 1);
+    }
+
+    #[test]
+    fn numbers_at_their_ends_are_no_panic() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        arrived(&mut ledger, ("a", 1, 1), (0, 0, 1));
+        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (u64::MAX, u64::MAX, 9)).len(), 2);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 3), (0, 0, 9)), []);
+        // Each producer may lose as many.
+        arrived(&mut ledger, ("b", 1, 1), (1, 0, 1));
+        arrived(&mut ledger, ("b", 1, 2), (u64::MAX, u64::MAX, 9));
+        assert_eq!(tally(&ledger).offered(), u64::MAX);
+    }
+
+    #[test]
+    fn producers_beyond_the_limit_are_summed_up() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        for n in 0..MAX_ROWS + 10 {
+            let name = format!("p{n}");
+            arrived(&mut ledger, (&name, 1, 1), (1, 1, 1));
+            arrived(&mut ledger, ("steady", 1, 1 + n as u64), (1 + n as u64, 0, 1));
+            ledger.count(&producer(&name, 1), |tally| tally.delivered += 1);
+        }
+        let rows = ledger.rows();
+        assert!(rows.len() <= MAX_ROWS && rows.iter().any(|row| row.producer.is_none()));
+        let sum = tally(&ledger);
+        assert_eq!((sum.shed, sum.delivered), (MAX_ROWS as u64 + 10, MAX_ROWS as u64 + 10));
+        assert_eq!(sum.lost, 0);
+    }
+}

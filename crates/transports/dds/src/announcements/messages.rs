@@ -1,0 +1,295 @@
+//! Announcements of participants on the DDS topic `_helio/table`, each under a key.
+//!
+//! Format. An envelope whose key is the announcement's key and whose payload is JSON; `null`
+//! withdraws the announcement. The producer is the session: the identity of the announcing
+//! participant. The DDS topic `_helio/answers` carries the responses to requests; their key is the
+//! requesting session.
+
+use std::fmt::Write as _;
+
+use helio_core::{ProducerName, Qos, SchemaId, TopicName};
+use serde::{Deserialize, Serialize};
+
+use crate::endpoints::EndpointGuids;
+use crate::entity::Guid;
+
+/// Session and time of the first announcement: of several the smallest one holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// Nanoseconds since 1970.
+    pub(crate) at: u64,
+    /// The session.
+    pub(crate) by: String,
+}
+
+/// An announcement of a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "word", rename_all = "snake_case")]
+pub(crate) enum Announcement {
+    /// The session has a topic open, with this quality of service.
+    Topic {
+        #[serde(with = "name")]
+        topic: TopicName,
+        qos: Qos,
+        origin: Origin,
+    },
+    /// A schema's text.
+    #[serde(rename = "text")]
+    SchemaText { schema: String, text: String },
+    /// A topic has a further schema, after that many.
+    #[serde(rename = "of")]
+    TopicSchema {
+        #[serde(with = "name")]
+        topic: TopicName,
+        schema: String,
+        after: usize,
+        origin: Origin,
+    },
+    /// It writes a topic, or did so.
+    Writer {
+        #[serde(with = "name")]
+        topic: TopicName,
+        writer: WriterAnnouncement,
+    },
+    /// It is a durability service.
+    #[serde(rename = "keeper")]
+    Service { at: u64 },
+    /// A durability service's state of a topic.
+    #[serde(rename = "keeps")]
+    ServiceState {
+        #[serde(with = "name")]
+        topic: TopicName,
+        keeps: ServiceState,
+    },
+    /// The session wants a topic stored although its quality of service does not require it.
+    #[serde(rename = "wanted")]
+    KeepRequest {
+        #[serde(with = "name")]
+        topic: TopicName,
+    },
+    /// A request to all other sessions.
+    #[serde(rename = "ask")]
+    Request(Request),
+}
+
+/// A durability service's state of a topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServiceState {
+    /// It has all samples that other services have, and receipts wait for it.
+    pub(crate) ready: bool,
+    /// Increases each time that it becomes ready.
+    pub(crate) turn: u64,
+    /// Increases each time that a departed service returns, which may lack samples unknowingly.
+    #[serde(default)]
+    #[serde(rename = "parted")]
+    pub(crate) reunions: u64,
+    /// It has no samples of the topic.
+    #[serde(default)]
+    pub(crate) refused: bool,
+    /// It has last values alone, with holes: no receipt waits for it, and it sends no acks.
+    #[serde(default)]
+    pub(crate) last_values: bool,
+    /// It has samples, and does not serve them yet: the topic was not opened since its start.
+    #[serde(default)]
+    pub(crate) opening: bool,
+    /// The cause why it cannot store the topic at present; if it is ready, why not on the disk.
+    pub(crate) trouble: Option<String>,
+}
+
+/// One producer in one partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WriterAnnouncement {
+    pub(crate) partition: u32,
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+    pub(crate) open: bool,
+    /// When it last published or asserted, nanoseconds of TAI by its bus's clock: for display.
+    pub(crate) seen: i64,
+    /// How long before the announcement that was, in nanoseconds. Leases run from it by the
+    /// receiver's clock: two hosts' times of day are not compared.
+    #[serde(default)]
+    #[serde(rename = "quiet")]
+    pub(crate) idle_nanos: u64,
+    /// Its claim of an exclusive topic; none if the topic is shared.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// A claim of an exclusive topic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) origin: Origin,
+    /// The ownership strength, above that of every earlier writer.
+    pub(crate) strength: i32,
+    /// The writers that it replaces.
+    pub(crate) fences: Vec<Fenced>,
+}
+
+/// A writer that was replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fenced {
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+}
+
+impl Claim {
+    /// Whether it replaces a writer.
+    pub(crate) fn fences(&self, producer: &ProducerName, incarnation: u64) -> bool {
+        self.fences.iter().any(|f| f.producer == *producer && f.incarnation == incarnation)
+    }
+}
+
+/// A request. A response confirms that all earlier announcements were received, and says which
+/// announcements preceded the response.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// Its slot among the session's pending requests: each has its own key, so that none replaces
+    /// another one that was not received yet.
+    #[serde(default)]
+    pub(crate) slot: usize,
+    /// Increases with each request of a session.
+    pub(crate) number: u64,
+    /// What is requested besides.
+    #[serde(default)]
+    pub(crate) about: RequestKind,
+}
+
+/// The subject of a request, besides the confirmation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RequestKind {
+    #[default]
+    Nothing,
+    /// The session is new: writers with a lease announce their idle time again.
+    Joining,
+    /// A producer's newest incarnation on a topic: announcements of ended sessions are not
+    /// repeated.
+    Producer {
+        #[serde(with = "name")]
+        topic: TopicName,
+        #[serde(with = "name")]
+        producer: ProducerName,
+    },
+    /// An endpoint was opened: the response comes when those of the same topic have matched it.
+    #[serde(rename = "opened")]
+    OpenedEndpoint(OpenedEndpoint),
+}
+
+/// A reader or writer that was opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OpenedEndpoint {
+    #[serde(with = "name")]
+    pub(crate) topic: TopicName,
+    pub(crate) end: EndpointKind,
+    pub(crate) guids: EndpointGuids,
+    /// Empty is all.
+    pub(crate) partitions: Vec<u32>,
+}
+
+/// The kind of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EndpointKind {
+    Reader,
+    Writer,
+}
+
+/// A response.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Response {
+    pub(crate) number: u64,
+    /// The number of the session's newest announcement. Announcements and responses come by two DDS
+    /// writers: the response counts when that announcement has arrived.
+    pub(crate) said: u64,
+    /// The requested producer's newest incarnation; 0 is none.
+    pub(crate) newest: u64,
+    /// The endpoints of the other kind that have matched the opened one.
+    pub(crate) met: Vec<String>,
+    /// The positions of their writers: a late joiner knows by them when its history is complete.
+    #[serde(rename = "stands")]
+    pub(crate) positions: Vec<ProducerPosition>,
+}
+
+/// A producer's position in a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProducerPosition {
+    pub(crate) partition: u32,
+    #[serde(with = "name")]
+    pub(crate) producer: ProducerName,
+    pub(crate) incarnation: u64,
+    /// The number of its newest sample.
+    pub(crate) sequence: u64,
+    /// The numbers of its newest envelope and of its newest typed sample; 0 is none.
+    #[serde(default)]
+    #[serde(rename = "ways")]
+    pub(crate) topic_sequences: [u64; 2],
+}
+
+impl ProducerPosition {
+    /// Incarnation and number, for comparisons.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.incarnation, self.sequence)
+    }
+}
+
+impl Announcement {
+    /// Its key: a later announcement of the session with the same key replaces it.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Topic { topic, .. } => format!("topic {topic}"),
+            Self::SchemaText { schema, .. } => format!("text {schema}"),
+            Self::TopicSchema { topic, schema, .. } => format!("of {topic} {schema}"),
+            Self::Writer { topic, writer } => {
+                format!("writer {topic} {} {}", writer.partition, writer.producer)
+            }
+            Self::Request(Request { slot, .. }) => format!("ask {slot}"),
+            Self::Service { .. } => "keeper".to_owned(),
+            Self::ServiceState { topic, .. } => format!("keeps {topic}"),
+            Self::KeepRequest { topic } => format!("wanted {topic}"),
+        }
+    }
+}
+
+/// A schema's identity as text.
+pub(crate) fn hex(id: SchemaId) -> String {
+    format!("{:x}", id.0)
+}
+
+/// A schema's identity from text.
+pub(crate) fn schema_id(text: &str) -> Option<SchemaId> {
+    u64::from_str_radix(text, 16).ok().map(SchemaId)
+}
+
+/// An entity's identity as text.
+pub(crate) fn guid(guid: Guid) -> String {
+    guid.0.iter().fold(String::with_capacity(32), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Names as text.
+pub(crate) mod name {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<N: Display, S: Serializer>(
+        name: &N,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(name)
+    }
+
+    pub(crate) fn deserialize<'de, N, D>(deserializer: D) -> Result<N, D::Error>
+    where
+        N: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,378 @@
+//! The tables that a broker would hold: every session announces its part and receives all others.
+//!
+//! Constraints. An announcement is not lost while its session is live: announcements are
+//! transient-local, the newest of each key. Opening waits, for a bounded time, until the other
+//! sessions have responded; nothing else waits.
+//!
+//! Operation. A session writes its announcements. Where it needs the other sessions' announcements,
+//! it writes a request ([`Announcements::request`]). Every other session responds after it has
+//! processed all earlier announcements. Samples of one DDS writer arrive in order, so after the
+//! response no earlier announcement is missing.
+
+mod messages;
+mod requests;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use helio_bus::transport::locked;
+use helio_bus::{Clock, TransportError};
+
+pub(crate) use messages::{
+    Announcement, Claim, EndpointKind, Fenced, OpenedEndpoint, Origin, ProducerPosition, Request,
+    RequestKind, Response, ServiceState, WriterAnnouncement, guid, hex, name,
+};
+pub(crate) use state::{Effect, ObservedWriter, SharedState, is_text_of};
+
+use requests::PendingRequests;
+
+use crate::entity::{
+    Listener, News, Participant, Qos, Reader, Refused, Representation, Sample, Topic, Writer,
+};
+use crate::envelope::{self, Header};
+use crate::error::{engine, failed};
+use crate::names::Names;
+use crate::options::PEER_RESPONSE_TIMEOUT;
+
+/// The longest time that an announcement blocks on lagging readers.
+const MAX_BLOCKING_TIME: Duration = Duration::from_secs(1);
+/// The poll interval while waiting for news.
+const NEWS_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The announcements of one connection.
+pub(crate) struct Announcements {
+    /// This session's name: its participant's identity.
+    pub(crate) session: String,
+    writers: Mutex<Option<AnnouncementWriters>>,
+    table: Reader,
+    answers: Reader,
+    state: Mutex<SharedState>,
+    changed: Condvar,
+    requests: PendingRequests,
+    closed: AtomicBool,
+    clock: Arc<dyn Clock>,
+    /// Effects that are not handled yet. Locked while announcements are taken.
+    undone: Mutex<Vec<(String, Effect)>>,
+}
+
+struct AnnouncementWriters {
+    table: Writer,
+    answers: Writer,
+    /// The number of samples that both have written.
+    count: u64,
+    /// The number of the newest announcement.
+    said: u64,
+    head: Vec<u8>,
+}
+
+fn reliable() -> Qos {
+    Qos::new()
+        .reliable(MAX_BLOCKING_TIME)
+        .leave_instances()
+        .representations(&[Representation::Xcdr2])
+}
+
+impl Announcements {
+    /// Opens the DDS topics; `news` is called in Cyclone's threads when something arrives.
+    pub(crate) fn open(
+        participant: &Arc<Participant>,
+        names: &Names,
+        clock: &Arc<dyn Clock>,
+        news: &Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, TransportError> {
+        let of = envelope::envelope_type();
+        let topic = |name| {
+            let name = names.internal(name);
+            Topic::create(participant, &name, &of, &Qos::new()).map_err(failed("make the tables"))
+        };
+        let listening = || -> Option<Listener> {
+            let news = Arc::clone(news);
+            Some(Box::new(move |_: News| news()))
+        };
+        let topics = [topic("table")?, topic("answers")?];
+        let session = guid(participant.guid());
+        let durable = || reliable().keep_last(1).transient_local(Some(1));
+        let opened = || -> Result<_, crate::entity::DdsError> {
+            Ok((
+                Reader::open(&topics[0], &durable(), listening())?,
+                Reader::open(&topics[1], &reliable().keep_all(), listening())?,
+                AnnouncementWriters {
+                    table: Writer::open(&topics[0], &durable(), None)?,
+                    answers: Writer::open(&topics[1], &reliable().keep_all(), None)?,
+                    count: 0,
+                    said: 0,
+                    head: Vec::new(),
+                },
+            ))
+        };
+        let (table, answers, writers) = opened().map_err(failed("open the tables"))?;
+        let mut state = SharedState::default();
+        state.live.insert(session.clone());
+        Ok(Self {
+            session,
+            writers: Mutex::new(Some(writers)),
+            table,
+            answers,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            requests: PendingRequests::default(),
+            closed: AtomicBool::new(false),
+            clock: Arc::clone(clock),
+            undone: Mutex::default(),
+        })
+    }
+
+    /// Reads the state as received so far.
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut SharedState) -> R) -> R {
+        look(&mut locked(&self.state))
+    }
+
+    /// Waits until something was received, or for a short time, not beyond `until`.
+    pub(crate) fn wait_for_change(&self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now()).min(NEWS_POLL_INTERVAL);
+        // Whoever looks has let go of the state meanwhile: what came then costs this time.
+        let waited = self.changed.wait_timeout(locked(&self.state), left);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The origin of an announcement that is made now.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { at: unix_nanos(), by: self.session.clone() }
+    }
+
+    /// Sends an announcement, and applies it to the own state.
+    pub(crate) fn announce(&self, word: Announcement) -> Result<(), TransportError> {
+        let value = serde_json::to_vec(&word).map_err(|error| engine("write a word", error))?;
+        self.write(&word.key(), &value)?;
+        self.know(word);
+        Ok(())
+    }
+
+    /// Applies an announcement to the own state without sending it.
+    pub(crate) fn know(&self, word: Announcement) {
+        let key = word.key();
+        self.with_state(|state| {
+            state.receive(&self.session, &key, Some(word), self.clock.uptime())
+        });
+    }
+
+    /// Withdraws an announcement.
+    pub(crate) fn withdraw(&self, word: &Announcement) -> Result<(), TransportError> {
+        let key = word.key();
+        self.write(&key, b"null")?;
+        self.with_state(|state| state.receive(&self.session, &key, None, self.clock.uptime()));
+        Ok(())
+    }
+
+    fn write(&self, key: &str, value: &[u8]) -> Result<(), TransportError> {
+        let full = format!("{key} {}", self.session);
+        let mut writers = locked(&self.writers);
+        let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
+        writers.put(&self.session, &full, value, |writers| &writers.table)?;
+        writers.said = writers.count;
+        Ok(())
+    }
+
+    /// Receives what has arrived; returns the effects to handle, with their sessions. For one
+    /// thread.
+    pub(crate) fn receive(&self) -> Vec<(String, Effect)> {
+        let mut undone = locked(&self.undone);
+        self.take(&mut undone);
+        std::mem::take(&mut *undone)
+    }
+
+    /// Receives what has arrived, and reads the state. The receiving thread handles the effects.
+    pub(crate) fn with_fresh_state<R>(&self, look: impl FnOnce(&mut SharedState) -> R) -> R {
+        self.take(&mut locked(&self.undone));
+        self.with_state(look)
+    }
+
+    fn take(&self, undone: &mut Vec<(String, Effect)>) {
+        let mut samples = Vec::new();
+        let taken = self.table.take(&mut samples);
+        // Behind the words: whoever has said one is known then, unless it has gone again.
+        self.update_live_sessions();
+        if taken.is_ok() {
+            let (mut state, now) = (locked(&self.state), self.clock.uptime());
+            for (header, payload) in in_order(&samples) {
+                let text = std::str::from_utf8(header.key).unwrap_or_default();
+                let Some((key, session)) = text.rsplit_once(' ') else { continue };
+                if session == self.session || !state.live.contains(session) {
+                    continue;
+                }
+                match serde_json::from_slice::<Option<Announcement>>(payload) {
+                    Ok(word) => match state.receive(session, key, word, now) {
+                        Effect::Nothing => {}
+                        heard => undone.push((session.to_owned(), heard)),
+                    },
+                    Err(error) => warn_unreadable(session, key, &error, &mut state),
+                }
+                state.received_up_to(session, header.sequence);
+            }
+        }
+        samples.clear();
+        if self.answers.take(&mut samples).is_ok() {
+            for (header, payload) in in_order(&samples) {
+                if header.key != self.session.as_bytes() {
+                    continue;
+                }
+                if let Ok(answer) = serde_json::from_slice::<Response>(payload) {
+                    self.requests.receive(header.producer, answer);
+                }
+            }
+        }
+        // Whoever looks at the answers holds the state: it must not miss the ring.
+        drop(locked(&self.state));
+        self.changed.notify_all();
+    }
+
+    /// Concurrent calls must not replace a newer list by an older one: a session's announcements
+    /// would be lost for good.
+    fn update_live_sessions(&self) {
+        let mut state = locked(&self.state);
+        let Ok(handles) = self.table.writers() else { return };
+        let endpoints = handles.into_iter().filter_map(|handle| self.table.publication(handle));
+        let mut live: HashSet<_> = endpoints.map(|end| guid(end.participant)).collect();
+        live.insert(self.session.clone());
+        let ended: Vec<_> = state.live.difference(&live).cloned().collect();
+        ended.iter().for_each(|session| state.end(session));
+        state.live = live;
+    }
+
+    /// Sends a request, and waits for the responses of the live sessions of `of`, or of all;
+    /// returns each with its session. Must not be called by the receiving thread.
+    pub(crate) fn request(
+        &self,
+        of: Option<Vec<String>>,
+        about: RequestKind,
+    ) -> Result<Vec<(String, Response)>, TransportError> {
+        self.request_within(PEER_RESPONSE_TIMEOUT, of, about)
+    }
+
+    /// The same with another timeout.
+    pub(crate) fn request_within(
+        &self,
+        patience: Duration,
+        of: Option<Vec<String>>,
+        about: RequestKind,
+    ) -> Result<Vec<(String, Response)>, TransportError> {
+        self.update_live_sessions();
+        let others: Vec<_> = match of {
+            Some(of) => of,
+            None => self.with_state(|state| state.live.iter().cloned().collect()),
+        };
+        let others: Vec<_> = others.into_iter().filter(|other| *other != self.session).collect();
+        if others.is_empty() {
+            return Ok(Vec::new());
+        }
+        let question = self.requests.question();
+        let (slot, number) = (question.slot(), question.number());
+        self.announce(Announcement::Request(Request { slot, number, about }))?;
+        let until = Instant::now() + patience;
+        let mut state = locked(&self.state);
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(TransportError::Closed);
+            }
+            let answered = |other: &String| {
+                question.answer(other).filter(|answer| state.said(other) >= answer.said)
+            };
+            let waiting =
+                others.iter().any(|other| state.live.contains(other) && answered(other).is_none());
+            let left = until.saturating_duration_since(Instant::now());
+            if !waiting || left.is_zero() {
+                let answer = |other: &String| answered(other).map(|answer| (other.clone(), answer));
+                return Ok(others.iter().filter_map(answer).collect());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Responds to a session.
+    pub(crate) fn respond(&self, to: &str, mut answer: Response) -> Result<(), TransportError> {
+        let mut writers = locked(&self.writers);
+        let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
+        answer.said = writers.said;
+        let value =
+            serde_json::to_vec(&answer).map_err(|error| engine("write an answer", error))?;
+        writers.put(&self.session, to, &value, |writers| &writers.answers)
+    }
+
+    /// Ends the session for all others.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let writers = locked(&self.writers).take();
+        drop(writers);
+        // Whoever waits for answers holds the state: it must not miss the ring.
+        drop(locked(&self.state));
+        self.changed.notify_all();
+    }
+}
+
+impl AnnouncementWriters {
+    fn put(
+        &mut self,
+        session: &str,
+        key: &str,
+        value: &[u8],
+        which: impl Fn(&Self) -> &Writer,
+    ) -> Result<(), TransportError> {
+        self.count += 1;
+        let header = Header::of_session(session, self.count, key.as_bytes());
+        let mut head = std::mem::take(&mut self.head);
+        envelope::write_head(&header, value.len(), &mut head);
+        let pieces = envelope::pieces(&head, value);
+        let now = i64::try_from(unix_nanos()).unwrap_or(0);
+        let written = which(self).write(&pieces, now);
+        self.head = head;
+        match written {
+            Ok(()) => Ok(()),
+            Err(Refused::Failed(error)) => Err(engine("write a word", error)),
+            Err(Refused::Full) => Err(TransportError::Outage {
+                transport: crate::SCHEME.to_owned(),
+                cause: "a participant takes no words of the tables".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Counts an announcement that cannot be read, and warns of the first, second, fourth, … of its
+/// session.
+fn warn_unreadable(session: &str, key: &str, error: &serde_json::Error, state: &mut SharedState) {
+    let count = state.count_unreadable(session);
+    if count.is_power_of_two() {
+        // If standard error is closed, the warning is lost.
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "heliograph: DDS participant {session} announced \"{key}\" in a format that this \
+             version cannot read ({error}); ignored, {count} so far; run the same version on all \
+             hosts"
+        );
+    }
+}
+
+/// Samples in the order of each session's announcements: they arrive by key.
+fn in_order(samples: &[Sample]) -> Vec<(Header<'_>, &[u8])> {
+    let valid = samples.iter().filter(|sample| sample.valid);
+    let mut words: Vec<_> = valid.filter_map(|sample| envelope::parse(sample.cdr())).collect();
+    words.sort_by_key(|(header, _)| header.sequence);
+    words
+}
+
+pub(crate) fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl std::fmt::Debug for Announcements {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tables").field("session", &self.session).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,363 @@
+//! Acknowledgements to a topic's writers: the positions in the journal and on the disk, and which
+//! samples are missing.
+//!
+//! Constraints. Acks follow the state, not the events. Each live writer is sent its durable
+//! position unless that position was its last ack. So a lost message, a late writer or a session
+//! that was away leaves no writer without its ack. Each poll checks all writers; between two polls
+//! only the writers with news are checked.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use helio_core::TopicName;
+
+use super::{ProducerKey, SequencePosition};
+use crate::announcements::{ProducerPosition, SharedState, WriterAnnouncement};
+use crate::peer_messages::{Ack, NackReason};
+
+/// How soon a writer is asked again to send what is missing: twice as long each time, up to the
+/// longest, while nothing of it comes.
+const RESEND_REQUEST_INTERVALS: [Duration; 2] =
+    [Duration::from_millis(500), Duration::from_secs(30)];
+/// How long after a producer's samples could not be kept it is tried again.
+const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// The most producers of which it is remembered that something is to be told.
+const MAX_REMEMBERED_PRODUCERS: usize = 65_536;
+
+/// The letters of one topic.
+#[derive(Default)]
+pub(super) struct AckQueue {
+    /// What each writer was told last, by session.
+    told: HashMap<(String, ProducerKey), Ack>,
+    /// Who does not know what it was told.
+    repeats: HashSet<ProducerKey>,
+    /// Whose samples are missing, to be asked for.
+    missing: HashSet<ProducerKey>,
+    /// When they were asked for, and how long they are waited for.
+    asked: HashMap<ProducerKey, (Instant, Duration)>,
+    /// Whose samples cannot be kept, since when, and why.
+    refused: HashMap<ProducerKey, (Instant, String)>,
+    /// Incarnations that have taken over without having a sample here.
+    fenced: HashMap<ProducerKey, u64>,
+    /// Who may have to be told something, and whether everybody may.
+    due: HashSet<ProducerKey>,
+    all: bool,
+}
+
+/// How far each producer's samples are.
+pub(super) struct StoredPositions<'a> {
+    /// In the journal; none where nobody waits for that.
+    pub(super) appended: Option<&'a HashMap<ProducerKey, SequencePosition>>,
+    /// On the disk.
+    pub(super) durable: &'a HashMap<ProducerKey, SequencePosition>,
+}
+
+impl AckQueue {
+    /// Everybody may have to be told something.
+    pub(super) fn poll(&mut self) {
+        self.all = true;
+        for waiting in [&mut self.repeats, &mut self.missing] {
+            if waiting.len() > MAX_REMEMBERED_PRODUCERS {
+                waiting.clear();
+            }
+        }
+        if self.asked.len() > MAX_REMEMBERED_PRODUCERS {
+            self.asked.clear();
+        }
+        // What was asked for and has not come may have been lost, and nothing comes that says so.
+        let now = Instant::now();
+        let over = self.asked.iter_mut();
+        for (who, (at, patience)) in over.filter(|(_, (at, of))| now.duration_since(*at) >= *of) {
+            (*at, *patience) = (now, RESEND_REQUEST_INTERVALS[1].min(*patience * 2));
+            self.missing.insert(who.clone());
+        }
+    }
+
+    /// Whether somebody may have to be told something.
+    pub(super) fn is_due(&self) -> bool {
+        self.all || !self.due.is_empty()
+    }
+
+    /// More of a producer's is on the disk.
+    pub(super) fn synced(&mut self, who: ProducerKey) {
+        self.due.insert(who);
+    }
+
+    /// What a producer has sent was known: it is told once more.
+    pub(super) fn repeat(&mut self, who: ProducerKey) {
+        self.due.insert(who.clone());
+        self.repeats.insert(who);
+    }
+
+    /// Samples of a producer are missing; they are asked for, not too often.
+    pub(super) fn ask(&mut self, who: ProducerKey) {
+        let now = Instant::now();
+        let patience = match self.asked.get(&who) {
+            Some((at, patience)) if now.duration_since(*at) < *patience => return,
+            Some((_, patience)) => RESEND_REQUEST_INTERVALS[1].min(*patience * 2),
+            None => RESEND_REQUEST_INTERVALS[0],
+        };
+        self.asked.insert(who.clone(), (now, patience));
+        self.due.insert(who.clone());
+        self.missing.insert(who);
+    }
+
+    /// A sample of a producer was taken.
+    pub(super) fn took(&mut self, who: &ProducerKey) {
+        self.asked.remove(who);
+        self.refused.remove(who);
+        self.due.insert(who.clone());
+    }
+
+    /// A producer's samples cannot be kept. True where that is new.
+    pub(super) fn refuse(&mut self, who: ProducerKey, cause: &str) -> bool {
+        let before = self.refused.insert(who.clone(), (Instant::now(), cause.to_owned()));
+        self.repeat(who);
+        before.is_none_or(|(_, before)| before != cause)
+    }
+
+    /// Whether a producer is not to be tried again yet.
+    pub(super) fn is_refused(&self, who: &ProducerKey) -> bool {
+        self.refused.get(who).is_some_and(|(since, _)| since.elapsed() < REFUSED_RETRY_INTERVAL)
+    }
+
+    /// Whether its samples could not be kept the last time.
+    pub(super) fn refuses(&self, who: &ProducerKey) -> bool {
+        self.refused.contains_key(who)
+    }
+
+    /// A newer incarnation of a producer has taken over.
+    pub(super) fn fence(&mut self, who: ProducerKey, newer: u64) {
+        self.due.insert(who.clone());
+        self.fenced.insert(who, newer);
+    }
+
+    /// A letter that did not go out.
+    pub(super) fn retry_ack(&mut self, session: &str, ack: &Ack) {
+        let position = &ack.position;
+        let who = (position.partition, position.producer.clone());
+        if ack.nack == Some(NackReason::Again) {
+            self.missing.insert(who.clone());
+        }
+        self.told.remove(&(session.to_owned(), who));
+    }
+
+    /// Adds what is to be told, each with the writer's session.
+    pub(super) fn write(
+        &mut self,
+        topic: &TopicName,
+        marks: &StoredPositions<'_>,
+        state: &SharedState,
+        into: &mut Vec<(String, Ack)>,
+    ) {
+        let due = std::mem::take(&mut self.due);
+        if std::mem::take(&mut self.all) {
+            self.told.retain(|(session, _), _| state.live.contains(session));
+            let live = state.writers(topic).filter(|(session, _)| state.live.contains(*session));
+            live.for_each(|writer| self.tell(topic, writer, marks, into));
+            return;
+        }
+        for (partition, producer) in &due {
+            let writers = state.writers_of(topic, (*partition, producer));
+            let live = writers.filter(|(session, _)| state.live.contains(*session));
+            live.for_each(|writer| self.tell(topic, writer, marks, into));
+        }
+    }
+
+    /// Adds what one writer is to be told, if anything.
+    fn tell(
+        &mut self,
+        topic: &TopicName,
+        (session, writer): (&str, &WriterAnnouncement),
+        marks: &StoredPositions<'_>,
+        into: &mut Vec<(String, Ack)>,
+    ) {
+        let who = (writer.partition, writer.producer.clone());
+        let ack = writer.open.then(|| self.ack(topic, writer, &who, marks)).flatten();
+        let Some(ack) = ack else { return };
+        // Each time that it is asked, though it was so before.
+        let again = ack.nack == Some(NackReason::Again);
+        let repeats = self.repeats.remove(&who) || again;
+        let place = (session.to_owned(), who);
+        if repeats || self.told.get(&place) != Some(&ack) {
+            into.push((place.0.clone(), ack.clone()));
+            self.told.insert(place, ack);
+        }
+    }
+
+    fn ack(
+        &mut self,
+        topic: &TopicName,
+        writer: &WriterAnnouncement,
+        who: &ProducerKey,
+        marks: &StoredPositions<'_>,
+    ) -> Option<Ack> {
+        let incarnation = writer.incarnation;
+        let durable = marks.durable.get(who);
+        let newest = durable.map_or(0, |order| order.0);
+        let newer = newest.max(self.fenced.get(who).copied().unwrap_or(0));
+        let of_its = |order: Option<&SequencePosition>| {
+            order.filter(|order| order.0 == incarnation).map_or(0, |order| order.1)
+        };
+        let sequence = of_its(durable);
+        let appended = of_its(marks.appended.and_then(|appended| appended.get(who)));
+        // Where it is no more than what is durable, it says nothing.
+        let appended = if appended > sequence { appended } else { 0 };
+        let nack = if newer > incarnation {
+            Some(NackReason::Fenced { newer })
+        } else if let Some((_, cause)) = self.refused.get(who) {
+            Some(NackReason::Refused { cause: cause.clone() })
+        } else {
+            self.missing.remove(who).then_some(NackReason::Again)
+        };
+        if nack.is_none() && sequence == 0 && appended == 0 {
+            return None;
+        }
+        let (partition, producer) = who.clone();
+        let position = ProducerPosition {
+            partition,
+            producer,
+            incarnation,
+            sequence,
+            topic_sequences: [0; 2],
+        };
+        Some(Ack { topic: topic.clone(), position, appended, nack })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use crate::announcements::Announcement;
+
+    fn who() -> ProducerKey {
+        (0, "Mount".parse().unwrap())
+    }
+
+    /// A writer's word is heard.
+    fn receive(state: &mut SharedState, session: &str, incarnation: u64, open: bool) {
+        let (partition, producer) = who();
+        let (seen, idle_nanos, claim) = (0, 0, None);
+        let writer =
+            WriterAnnouncement { partition, producer, incarnation, open, seen, idle_nanos, claim };
+        let word = Announcement::Writer { topic: "kept".parse().unwrap(), writer };
+        let key = word.key();
+        state.live.insert(session.to_owned());
+        state.receive(session, &key, Some(word), Duration::ZERO);
+    }
+
+    fn written(
+        acks: &mut AckQueue,
+        state: &SharedState,
+        order: SequencePosition,
+    ) -> Vec<(String, u64, bool)> {
+        acks.poll();
+        let all = told(acks, state, (order, order));
+        let fenced = |ack: &Ack| matches!(ack.nack, Some(NackReason::Fenced { .. }));
+        let all = all.into_iter();
+        all.map(|(to, ack)| (to, ack.position.sequence, fenced(&ack))).collect()
+    }
+
+    /// What is told by what is in the journal, and on the disk.
+    fn told(
+        acks: &mut AckQueue,
+        state: &SharedState,
+        (appended, durable): (SequencePosition, SequencePosition),
+    ) -> Vec<(String, Ack)> {
+        let mut all = Vec::new();
+        let [appended, durable] = [appended, durable].map(|order| HashMap::from([(who(), order)]));
+        let marks = StoredPositions { appended: Some(&appended), durable: &durable };
+        acks.write(&"kept".parse().unwrap(), &marks, state, &mut all);
+        all
+    }
+
+    #[test]
+    fn what_is_in_the_journal_is_said_before_it_is_on_the_disk_and_neither_twice() {
+        let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
+        receive(&mut state, "a", 7, true);
+        let marks = |acks: &mut AckQueue, appended, durable| {
+            let told = told(acks, &state, ((7, appended), (7, durable)));
+            let of = |(_, ack): (String, Ack)| (ack.appended, ack.position.sequence);
+            told.into_iter().map(of).collect::<Vec<_>>()
+        };
+        acks.took(&who());
+        assert_eq!(marks(&mut acks, 3, 1), [(3, 1)]);
+        assert_eq!(marks(&mut acks, 3, 3), [], "nobody is due");
+        acks.synced(who());
+        assert_eq!(marks(&mut acks, 3, 3), [(0, 3)]);
+        acks.synced(who());
+        acks.took(&who());
+        assert_eq!(marks(&mut acks, 3, 3), []);
+        acks.took(&(1, who().1));
+        assert_eq!(marks(&mut acks, 4, 3), [], "another partition's is none of its business");
+    }
+
+    #[test]
+    fn an_older_services_letter_says_what_is_durable_alone() {
+        let old = r#"{"topic":"kept","stand":{"partition":0,"producer":"Mount","incarnation":7,
+            "sequence":3}}"#;
+        let Ack { position, appended, .. } = serde_json::from_str(old).unwrap();
+        assert_eq!((position.sequence, appended), (3, 0));
+    }
+
+    #[test]
+    fn a_writer_that_is_heard_of_late_is_told_and_nobody_twice() {
+        let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
+        assert_eq!(written(&mut acks, &state, (7, 3)), [], "nobody is known");
+        receive(&mut state, "a", 7, true);
+        assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        assert_eq!(written(&mut acks, &state, (7, 3)), []);
+        acks.repeat(who());
+        assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        // It was away, and came back with the same name.
+        state.end("a");
+        assert_eq!(written(&mut acks, &state, (7, 3)), []);
+        receive(&mut state, "a", 7, true);
+        assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
+        receive(&mut state, "a", 7, false);
+        assert_eq!(written(&mut acks, &state, (7, 4)), [], "it has closed");
+    }
+
+    #[test]
+    fn an_incarnation_below_what_is_here_is_told_that_it_is_fenced() {
+        let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
+        receive(&mut state, "late", 6, true);
+        receive(&mut state, "new", 8, true);
+        assert_eq!(written(&mut acks, &state, (7, 3)), [("late".to_owned(), 0, true)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_ever_more_seldom() {
+        let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
+        receive(&mut state, "a", 7, true);
+        acks.ask(who());
+        acks.ask(who());
+        assert_eq!(written(&mut acks, &state, (7, 3)).len(), 1);
+        assert_eq!(
+            acks.asked[&who()].1,
+            RESEND_REQUEST_INTERVALS[0],
+            "once for all that come too early"
+        );
+        acks.asked.get_mut(&who()).unwrap().0 -= RESEND_REQUEST_INTERVALS[0];
+        acks.ask(who());
+        assert_eq!(acks.asked[&who()].1, 2 * RESEND_REQUEST_INTERVALS[0]);
+        acks.took(&who());
+        assert!(acks.asked.is_empty());
+    }
+
+    #[test]
+    fn a_writer_of_which_nothing_is_there_is_asked_until_something_comes() {
+        let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
+        receive(&mut state, "a", 7, true);
+        acks.ask(who());
+        for _ in 0..3 {
+            assert_eq!(written(&mut acks, &state, (6, 9)), [("a".to_owned(), 0, false)]);
+            let asked = acks.asked.get_mut(&who()).unwrap();
+            asked.0 -= asked.1;
+        }
+        acks.took(&who());
+        assert_eq!(written(&mut acks, &state, (7, 1)), [("a".to_owned(), 1, false)]);
+        assert_eq!(written(&mut acks, &state, (7, 1)), []);
+    }
+}

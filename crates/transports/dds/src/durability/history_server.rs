@@ -1,0 +1,771 @@
+//! Historical data for late joiners: pages from the journal, on request.
+//!
+//! Constraints. The server has its own thread. A long topic does not delay receipts, and a slow
+//! disk does not delay readers. No reader delays the others: each gets a time slice, and resumes
+//! where it stopped. The journal finds last values in one step, so worker threads do that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::TryRecvError;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::{Origin, locked};
+use helio_bus::{
+    Bell, Event, Lagging, LocalBell, ReadError, Sample, Start, Subscribe, Subscription, Topic,
+    TopicError, TopicName, TransportError,
+};
+use helio_core::ProducerName;
+
+use super::worker_pool::{Task, WorkerPool};
+use super::{ProducerKey, SequencePosition, retention_marks};
+use crate::announcements::ProducerPosition;
+use crate::connection::Connection;
+use crate::entity::{self, Listener, News, Writer};
+use crate::envelope::{self, Header, LEFT, RE_SERVED};
+use crate::error::{engine, failed};
+use crate::peer_messages::{
+    HistoryRequest, MessageWriter, NO_MORE_PAGES, PAGE_TOPIC, POSITIONS_ONLY, PageHeader,
+    REQUEST_TOPIC, framed, message_qos, page,
+};
+
+/// A page has so many bytes at least, where there are so many.
+const MIN_PAGE_BYTES: usize = 1 << 20;
+/// How long a page waits for what writers had written and has not come yet. Only that counts in
+/// which the service has looked at the topic.
+const MISSING_SAMPLES_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most that counts of the time between two looks: they are more often than that.
+const MAX_COUNTED_POLL_GAP: Duration = Duration::from_millis(250);
+/// A reader that has not asked for so long has gone.
+const READER_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The most readers that are served at a time, as each may have a page here; others ask again.
+const MAX_SERVED_READERS: usize = 1_024;
+/// The longest that one reader's page is worked at before the others have their turn.
+const PAGE_TIME_SLICE: Duration = Duration::from_millis(20);
+/// A page that is worked at for so long is sent with what is in it, if anything: who asks hears
+/// that there is somebody.
+const MAX_PAGE_TIME: Duration = Duration::from_secs(1);
+/// How many readers' last values are looked for at a time: it is the processor's work.
+const LAST_VALUE_THREADS: usize = 2;
+/// How soon it is looked again for what has not come yet, and where there is nothing to do.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+
+/// How far each producer's samples are known, by partition.
+type ProducerPositions = HashMap<u32, HashMap<ProducerName, SequencePosition>>;
+
+/// What is handed out of a topic.
+pub(super) struct ServedTopic {
+    journal: Topic,
+    /// Whether its samples are kept, or its last values alone.
+    kept: bool,
+    /// What is in the journal: by partition and producer.
+    has: Mutex<ProducerPositions>,
+    /// How often it was looked at for what is new.
+    looks: AtomicU64,
+    /// Nothing comes any more: the topic is opened anew.
+    closed: AtomicBool,
+}
+
+/// Those of all topics.
+pub(super) type ServedTopics = Mutex<BTreeMap<TopicName, Arc<ServedTopic>>>;
+
+impl ServedTopic {
+    pub(super) fn new(
+        journal: Topic,
+        kept: bool,
+        has: &HashMap<ProducerKey, SequencePosition>,
+    ) -> Arc<Self> {
+        let (looks, closed, served_topic) = Default::default();
+        let this = Self { journal, kept, has: served_topic, looks, closed };
+        has.iter().for_each(|(who, order)| this.has(who, *order));
+        Arc::new(this)
+    }
+
+    /// The journal has it.
+    pub(super) fn has(&self, (partition, producer): &ProducerKey, order: SequencePosition) {
+        let mut has = locked(&self.has);
+        let of = has.entry(*partition).or_default();
+        match of.get_mut(producer) {
+            Some(newest) => *newest = order.max(*newest),
+            None => _ = of.insert(producer.clone(), order),
+        }
+    }
+
+    /// It was looked at for what is new.
+    pub(super) fn polled(&self) {
+        self.looks.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How far it has a producer's samples.
+    pub(super) fn order(
+        &self,
+        partition: u32,
+        producer: &ProducerName,
+    ) -> Option<SequencePosition> {
+        locked(&self.has).get(&partition)?.get(producer).copied()
+    }
+
+    /// Nothing comes any more, and nothing is looked for: who reads it begins again.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How far it has all producers' samples, as one number: another one's is another, most likely.
+    /// That of a service built by another compiler may differ though it has the same (the standard
+    /// library does not fix its hash): then all is compared.
+    pub(super) fn digest(&self) -> u64 {
+        let has = locked(&self.has);
+        let all = has.iter().flat_map(|(partition, of)| of.iter().map(move |of| (partition, of)));
+        all.fold(0, |sum, who| {
+            let mut hasher = DefaultHasher::new();
+            who.hash(&mut hasher);
+            hasher.finish().wrapping_add(sum)
+        })
+    }
+
+    /// How far it has all producers' samples, unless that is known.
+    fn all_positions(&self, known: u64) -> Vec<ProducerPosition> {
+        if self.digest() == known {
+            return Vec::new();
+        }
+        let has = locked(&self.has);
+        let position = |(partition, of): (&u32, &HashMap<ProducerName, SequencePosition>)| {
+            let position = |(producer, order): (&ProducerName, &SequencePosition)| {
+                ((*partition, producer.clone()), *order)
+            };
+            of.iter().map(position).collect::<Vec<_>>()
+        };
+        super::positions(&has.iter().flat_map(position).collect())
+    }
+
+    /// How much of what these writers had written is in the journal.
+    fn reached(&self, until: &[ProducerPosition]) -> Vec<SequencePosition> {
+        let has = locked(&self.has);
+        let reached = |position: &ProducerPosition| {
+            let has = has.get(&position.partition).and_then(|of| of.get(&position.producer));
+            has.map_or((0, 0), |has| position.order().min(*has))
+        };
+        until.iter().map(reached).collect()
+    }
+
+    /// Whether somebody has all that is here, so that nothing need be looked for.
+    fn is_known(&self, have: &ProducerPositions, partitions: &[u32]) -> bool {
+        let read = |partition| partitions.is_empty() || partitions.contains(partition);
+        let has = locked(&self.has);
+        has.iter().filter(|(partition, _)| read(partition)).all(|(partition, of)| {
+            let have = have.get(partition);
+            let known = |producer, order| have.and_then(|of| of.get(producer)) >= Some(order);
+            of.iter().all(|(producer, order)| known(producer, order))
+        })
+    }
+
+    /// Whether all of it is.
+    fn covers(&self, until: &[ProducerPosition]) -> bool {
+        self.reached(until)
+            .iter()
+            .zip(until)
+            .all(|(reached, position)| *reached == position.order())
+    }
+
+    /// How far it has the samples of those that write, or did lately.
+    fn positions(&self, topic: &TopicName, connection: &Connection) -> Vec<ProducerPosition> {
+        let writers = connection.announcements.with_state(|state| {
+            let writers = state.writers(topic).map(|(_, writer)| writer);
+            writers.map(|w| (w.partition, w.producer.clone())).collect::<Vec<_>>()
+        });
+        let position = |(partition, producer): (u32, ProducerName)| {
+            let (incarnation, sequence) = self.order(partition, &producer)?;
+            Some(ProducerPosition {
+                partition,
+                producer,
+                incarnation,
+                sequence,
+                topic_sequences: [0; 2],
+            })
+        };
+        writers.into_iter().filter_map(position).collect()
+    }
+
+    /// Opens a subscription of the journal's.
+    fn read(&self, partitions: &[u32], last: Option<u32>) -> Result<Subscription, TopicError> {
+        let start = last.map_or(Start::Earliest, Start::Last);
+        let mut options = Subscribe::from(start).lagging(Lagging::Lossless).as_written();
+        if !partitions.is_empty() {
+            options = options.partitions(partitions.iter().copied());
+        }
+        self.journal.subscribe(options)
+    }
+}
+
+/// The thread that serves, until it is dropped.
+pub(super) struct HistoryServer {
+    served: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    bell: Arc<dyn Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HistoryServer {
+    pub(super) fn start(
+        connection: &Arc<Connection>,
+        served_topics: &Arc<ServedTopics>,
+    ) -> Result<Self, TransportError> {
+        let bell: Arc<dyn Bell> = LocalBell::new();
+        let (served, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let mut serving = HistoryServerThread::open(connection, served_topics, (&bell, &served))?;
+        let (rung, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) && !serving.connection.is_closed() {
+                let rest = serving.turn();
+                if !rest.is_zero() {
+                    rung.wait(Some(rest), &mut Vec::new());
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("helio-dds-past".to_owned()).spawn(run);
+        let thread = Some(thread.map_err(|error| engine("start a thread", error))?);
+        Ok(Self { served, stop, bell, thread })
+    }
+
+    /// Whether nobody is served any more: its thread has panicked, and has said so.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Samples that were handed out.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for HistoryServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring(None);
+        let thread = self.thread.take();
+        // One that has panicked has said so.
+        thread.into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+/// A session's reader.
+type ReaderId = (String, u64);
+
+/// Who is being served.
+struct HistoryServerThread {
+    connection: Arc<Connection>,
+    served_topics: Arc<ServedTopics>,
+    served: Arc<AtomicU64>,
+    fetches: entity::Reader,
+    cursors: HashMap<ReaderId, HistoryCursor>,
+    /// Those whose last values are being looked for.
+    opening: HashMap<ReaderId, Task<Result<HistoryCursor, TopicError>>>,
+    lookers: Arc<WorkerPool>,
+    pens: HashMap<String, MessageWriter>,
+}
+
+/// Where one reader's history stands.
+struct HistoryCursor {
+    fetch: HistoryRequest,
+    served_topic: Arc<ServedTopic>,
+    samples: Subscription,
+    /// What the reader has, and is not sent.
+    have: ProducerPositions,
+    /// The page that is worked at: what is in it, and how many samples.
+    body: Vec<u8>,
+    count: u64,
+    /// The page that was made last.
+    made: Option<(u64, Vec<u8>)>,
+    /// It was asked for a page that it has not sent.
+    due: bool,
+    asked: Instant,
+    /// When the page that is due was asked for first.
+    since: Instant,
+    /// What has come of that which is waited for; how long nothing more has, by which look, and
+    /// when.
+    reached: Vec<SequencePosition>,
+    waited: Duration,
+    look: (u64, Instant),
+    ended: bool,
+}
+
+/// What became of a page in its slice of time.
+enum PageProgress {
+    /// It is made.
+    Made,
+    /// There is more to be worked at.
+    On,
+    /// What is to be in it has not come.
+    Waits,
+}
+
+impl HistoryServerThread {
+    fn open(
+        connection: &Arc<Connection>,
+        served_topics: &Arc<ServedTopics>,
+        (bell, served): (&Arc<dyn Bell>, &Arc<AtomicU64>),
+    ) -> Result<Self, TransportError> {
+        let lookers = WorkerPool::start(bell, LAST_VALUE_THREADS)?;
+        let bell = Arc::clone(bell);
+        let listener: Listener = Box::new(move |_: News| bell.ring(None));
+        let topic = connection.message_topic(REQUEST_TOPIC)?;
+        let fetches = entity::Reader::open(&topic, &message_qos().keep_all(), Some(listener));
+        let fetches = fetches.map_err(failed("open a reader of letters"))?;
+        let (cursors, opening, pens) = Default::default();
+        let (served_topics, served) = (Arc::clone(served_topics), Arc::clone(served));
+        let connection = Arc::clone(connection);
+        Ok(Self { connection, served_topics, served, fetches, cursors, opening, lookers, pens })
+    }
+
+    /// Sends the pages that are due; gives how long it may be waited for more to do.
+    fn turn(&mut self) -> Duration {
+        self.receive();
+        self.take_opened();
+        let announcements = &self.connection.announcements;
+        let live =
+            |session: &String| announcements.with_state(|state| state.live.contains(session));
+        // Nothing comes to a shelf that is closed: its readers begin again.
+        self.cursors.retain(|(session, _), cursor| {
+            live(session)
+                && cursor.asked.elapsed() < READER_IDLE_TIMEOUT
+                && !cursor.served_topic.is_closed()
+        });
+        self.opening.retain(|(session, _), _| live(session));
+        self.pens.retain(|session, _| live(session));
+        let mut rest = POLL_INTERVALS[1];
+        let due: Vec<_> =
+            self.cursors.iter().filter(|(_, c)| c.due).map(|(asker, _)| asker.clone()).collect();
+        for asker in due {
+            let Some(cursor) = self.cursors.get_mut(&asker) else { continue };
+            let positions = |served_topic: &ServedTopic, topic: &_| {
+                served_topic.positions(topic, &self.connection)
+            };
+            match cursor.work(PAGE_TIME_SLICE, positions) {
+                Ok(PageProgress::On) => rest = Duration::ZERO,
+                Ok(PageProgress::Waits) => rest = rest.min(POLL_INTERVALS[0]),
+                Ok(PageProgress::Made) => {
+                    // Where they have not met yet, or there is no room, it is tried again.
+                    rest = if self.send(&asker) {
+                        Duration::ZERO
+                    } else {
+                        rest.min(POLL_INTERVALS[0])
+                    };
+                }
+                // What cannot be read of a topic is its reader's concern alone, who asks another.
+                Err(_) => {
+                    cursor.fail();
+                    rest = Duration::ZERO;
+                }
+            }
+        }
+        rest
+    }
+
+    /// Sends a page that is made; false where it has to be tried again.
+    fn send(&mut self, asker: &ReaderId) -> bool {
+        let (session, number) = asker;
+        // It is put back when it was sent.
+        let Some(mut cursor) = self.cursors.remove(asker) else { return true };
+        let (key, made) = (number.to_string(), cursor.made.as_ref());
+        let pen = self.pen(session);
+        let write = |pen: &mut MessageWriter, page: &[u8]| pen.write(key.as_bytes(), page).is_ok();
+        let sent = pen.zip(made).is_some_and(|(pen, (_, page))| write(pen, page));
+        if sent {
+            cursor.due = false;
+            self.served.fetch_add(std::mem::take(&mut cursor.count), Ordering::AcqRel);
+        }
+        self.cursors.insert(asker.clone(), cursor);
+        sent
+    }
+
+    /// Takes what is asked.
+    fn receive(&mut self) {
+        let mut samples = Vec::new();
+        let mut answers: Vec<(ReaderId, PageHeader)> = Vec::new();
+        // What cannot be taken now is asked again.
+        let _ = self.fetches.take(&mut samples);
+        for sample in samples.iter().filter(|sample| sample.valid) {
+            let Some((header, payload)) = envelope::parse(sample.cdr()) else { continue };
+            let Ok(fetch) = serde_json::from_slice::<HistoryRequest>(payload) else { continue };
+            if fetch.to != self.connection.announcements.session {
+                continue;
+            }
+            let asker = (header.producer.to_owned(), fetch.number);
+            if fetch.page == NO_MORE_PAGES {
+                self.cursors.remove(&asker);
+                self.opening.remove(&asker);
+            } else if fetch.page == POSITIONS_ONLY {
+                if let Some(served_topic) = locked(&self.served_topics).get(&fetch.topic) {
+                    let positions = served_topic.all_positions(fetch.known);
+                    answers.push((
+                        asker,
+                        PageHeader { end: true, positions, ..PageHeader::new(POSITIONS_ONLY) },
+                    ));
+                }
+            } else if let Some(cursor) = self.cursors.get_mut(&asker) {
+                cursor.asked(fetch.page);
+            } else if fetch.page == 0
+                && let Some(head) = self.begin(&asker, fetch)
+            {
+                answers.push((asker, head));
+            }
+        }
+        answers.into_iter().for_each(|(asker, head)| self.answer(&asker, &head));
+    }
+
+    /// Begins to serve a reader; gives what it is told instead.
+    fn begin(&mut self, asker: &ReaderId, fetch: HistoryRequest) -> Option<PageHeader> {
+        let served_topic = locked(&self.served_topics).get(&fetch.topic).cloned()?;
+        let has_no_room = self.cursors.len() + self.opening.len() >= MAX_SERVED_READERS;
+        if has_no_room || self.opening.contains_key(asker) {
+            return Some(PageHeader { busy: true, ..PageHeader::new(0) });
+        }
+        if fetch.last.is_some() {
+            let opening = self.lookers.run(move || HistoryCursor::open(served_topic, fetch));
+            self.opening.insert(asker.clone(), opening);
+            return None;
+        }
+        match HistoryCursor::open(served_topic, fetch) {
+            Ok(cursor) => _ = self.cursors.insert(asker.clone(), cursor),
+            // What cannot be read of a letter's is its sender's concern alone.
+            Err(_) => return Some(PageHeader::failed(0)),
+        }
+        None
+    }
+
+    /// Serves those whose last values were found meanwhile.
+    fn take_opened(&mut self) {
+        let over = |(asker, opening): (&ReaderId, &Task<_>)| match opening.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            opened => Some((asker.clone(), opened)),
+        };
+        let over: Vec<_> = self.opening.iter().filter_map(over).collect();
+        for (asker, opened) in over {
+            self.opening.remove(&asker);
+            match opened {
+                Ok(Ok(cursor)) => _ = self.cursors.insert(asker, cursor),
+                Ok(Err(_)) | Err(_) => self.answer(&asker, &PageHeader::failed(0)),
+            }
+        }
+    }
+
+    /// Sends a page without samples; where it cannot be said, it is asked again.
+    fn answer(&mut self, (session, number): &ReaderId, head: &PageHeader) {
+        if let Some(pen) = self.pen(session) {
+            let _ = pen.write(number.to_string().as_bytes(), &page(head));
+        }
+    }
+
+    /// What writes to a session, where that reads it.
+    fn pen(&mut self, session: &str) -> Option<&mut MessageWriter> {
+        if !self.pens.contains_key(session) {
+            let pen = pen(&self.connection, session).ok()?;
+            self.pens.insert(session.to_owned(), pen);
+        }
+        self.pens.get_mut(session).filter(|pen| pen.is_read())
+    }
+}
+
+impl Drop for HistoryServerThread {
+    fn drop(&mut self) {
+        // They read the journal, which is closed next.
+        self.lookers.end();
+    }
+}
+
+fn pen(connection: &Connection, session: &str) -> Result<MessageWriter, TransportError> {
+    let qos = message_qos().keep_all().partitions(&[session]).map_err(failed("name a session"))?;
+    let writer = Writer::open(&connection.message_topic(PAGE_TOPIC)?, &qos, None);
+    let writer = writer.map_err(failed("open a writer of letters"))?;
+    Ok(MessageWriter::new(writer, &connection.announcements.session))
+}
+
+impl HistoryCursor {
+    fn open(served_topic: Arc<ServedTopic>, mut fetch: HistoryRequest) -> Result<Self, TopicError> {
+        let samples = served_topic.read(&fetch.partitions, fetch.last)?;
+        let mut have = ProducerPositions::new();
+        for ProducerPosition { partition, producer, incarnation, sequence, .. } in
+            fetch.have.drain(..)
+        {
+            have.entry(partition).or_default().insert(producer, (incarnation, sequence));
+        }
+        let (now, reached) = (Instant::now(), served_topic.reached(&fetch.until));
+        Ok(Self {
+            fetch,
+            samples,
+            have,
+            body: Vec::new(),
+            count: 0,
+            made: None,
+            due: true,
+            asked: now,
+            since: now,
+            reached,
+            waited: Duration::ZERO,
+            look: (served_topic.looks.load(Ordering::Acquire), now),
+            ended: false,
+            served_topic,
+        })
+    }
+
+    /// A page is asked for, or once more.
+    fn asked(&mut self, page: u64) {
+        let next = self.made.as_ref().map_or(0, |(made, _)| made + 1);
+        if page == next && !self.ended || page.checked_add(1) == Some(next) {
+            self.asked = Instant::now();
+            if !std::mem::replace(&mut self.due, true) {
+                self.since = self.asked;
+            }
+            if page == next {
+                self.fetch.page = page;
+            }
+        }
+    }
+
+    /// Sends no more: the journal cannot be read here.
+    fn fail(&mut self) {
+        let wanted = self.fetch.page;
+        self.body.clear();
+        self.made = Some((wanted, page(&PageHeader::failed(wanted))));
+        (self.count, self.ended) = (0, true);
+    }
+
+    /// Whether what has not come was waited for long enough: what comes of others does not count.
+    /// What the service was held up meanwhile does not count either: nothing could come.
+    fn is_patient_no_more(&mut self) -> bool {
+        let reached = self.served_topic.reached(&self.fetch.until);
+        if reached != self.reached {
+            (self.reached, self.waited) = (reached, Duration::ZERO);
+        }
+        let (looks, now) = (self.served_topic.looks.load(Ordering::Acquire), Instant::now());
+        if looks != self.look.0 {
+            self.waited += now.saturating_duration_since(self.look.1).min(MAX_COUNTED_POLL_GAP);
+            self.look = (looks, now);
+        }
+        self.waited >= MISSING_SAMPLES_TIMEOUT
+    }
+
+    /// Works at the page that is due, for a slice of time.
+    fn work(
+        &mut self,
+        slice: Duration,
+        positions: impl FnOnce(&ServedTopic, &TopicName) -> Vec<ProducerPosition>,
+    ) -> Result<PageProgress, ReadError> {
+        let wanted = self.fetch.page;
+        if self.made.as_ref().is_some_and(|(made, _)| *made == wanted) {
+            return Ok(PageProgress::Made);
+        }
+        // Before it is read: what is not here by then comes with the next page.
+        let whole = !self.served_topic.kept || self.served_topic.covers(&self.fetch.until);
+        let last = self.fetch.last.is_some();
+        let positions =
+            if last { positions(&self.served_topic, &self.fetch.topic) } else { Vec::new() };
+        let (begun, mut cdr) = (Instant::now(), Vec::new());
+        let mut at_end = !last && whole && self.made.is_none() && self.body.is_empty() && {
+            self.served_topic.is_known(&self.have, &self.fetch.partitions)
+        };
+        while self.body.len() < MIN_PAGE_BYTES && !at_end {
+            match self.samples.try_next()? {
+                Some(Event::Sample(sample)) => {
+                    if !self.knows(&sample) {
+                        envelope_of(&sample, &mut cdr);
+                        framed(&cdr, &mut self.body);
+                        self.count += 1;
+                    }
+                }
+                Some(_) => {}
+                // Many that are passed over look like the end.
+                None => at_end = self.samples.stats().lag == 0,
+            }
+            if begun.elapsed() >= slice {
+                break;
+            }
+        }
+        let end = at_end && (whole || self.is_patient_no_more());
+        let full = self.body.len() >= MIN_PAGE_BYTES || (at_end && !self.body.is_empty());
+        if !end && !full && self.since.elapsed() < MAX_PAGE_TIME {
+            return Ok(if at_end { PageProgress::Waits } else { PageProgress::On });
+        }
+        let positions = if end { positions } else { Vec::new() };
+        let mut made = page(&PageHeader { end, whole, positions, ..PageHeader::new(wanted) });
+        made.append(&mut self.body);
+        (self.made, self.ended) = (Some((wanted, made)), end);
+        Ok(PageProgress::Made)
+    }
+
+    /// Whether who asks has it.
+    fn knows(&self, sample: &Sample) -> bool {
+        let producer = &sample.header.producer;
+        let has = self.have.get(&sample.partition).and_then(|of| of.get(&producer.name));
+        has.is_some_and(|has| (producer.incarnation, sample.header.sequence) <= *has)
+    }
+}
+
+/// A sample as it was on the wire.
+fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
+    let own = retention_marks::unmarked(sample.headers.as_ref());
+    let is_left = sample.origin == Origin::History || own.is_some();
+    let left = if is_left { LEFT } else { 0 };
+    let header = Header {
+        producer: sample.header.producer.name.as_str(),
+        incarnation: sample.header.producer.incarnation,
+        sequence: sample.header.sequence,
+        previous: 0,
+        time: sample.header.time,
+        schema: sample.header.schema,
+        partition: sample.partition,
+        level: sample.header.level,
+        flags: RE_SERVED | left,
+        trace: sample.header.trace,
+        key: &sample.key,
+        headers: own.as_ref().unwrap_or(&sample.headers).as_ref(),
+    };
+    envelope::write_head(&header, sample.payload.len(), into);
+    let head = into.len();
+    into.extend_from_slice(&sample.payload);
+    into.resize(into.len() + (into.len() - head).wrapping_neg() % 4, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use helio_bus::{Bus, Message, Qos, TopicSpec};
+
+    const COUNT: u64 = 300;
+
+    fn served_topic() -> (Bus, Arc<ServedTopic>, ProducerName) {
+        let bus = Bus::builder().producer("Mount").connect("memory:").unwrap();
+        let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
+        let publisher = topic.publisher().unwrap();
+        for _ in 0..COUNT {
+            publisher.publish(Message::new(b"payload")).wait().unwrap();
+        }
+        let producer = ProducerName::new("Mount").unwrap();
+        let incarnation = publisher.producer().incarnation;
+        let has = HashMap::from([((0, producer.clone()), (incarnation, COUNT))]);
+        (bus, ServedTopic::new(topic, true, &has), producer)
+    }
+
+    fn cursor(
+        served_topic: &Arc<ServedTopic>,
+        until: Vec<ProducerPosition>,
+        have: Vec<ProducerPosition>,
+    ) -> HistoryCursor {
+        let (to, topic) = (String::new(), "kept".parse().unwrap());
+        let (number, page, partitions, last) = (1, 0, Vec::new(), None);
+        let fetch =
+            HistoryRequest { to, number, page, topic, partitions, last, until, have, known: 0 };
+        HistoryCursor::open(Arc::clone(served_topic), fetch).unwrap()
+    }
+
+    fn none(_: &ServedTopic, _: &TopicName) -> Vec<ProducerPosition> {
+        Vec::new()
+    }
+
+    fn position(producer: &ProducerName, incarnation: u64, sequence: u64) -> ProducerPosition {
+        let producer = producer.clone();
+        ProducerPosition { partition: 0, producer, incarnation, sequence, topic_sequences: [0; 2] }
+    }
+
+    #[test]
+    fn a_long_look_for_what_a_reader_has_not_is_made_in_slices() {
+        let (_bus, served_topic, producer) = served_topic();
+        let all = position(&producer, u64::MAX, 0);
+        // There is somebody's that it has not.
+        served_topic.has(&(0, ProducerName::new("Dome").unwrap()), (1, 1));
+        let mut cursor = cursor(&served_topic, Vec::new(), vec![all]);
+        let mut slices = 0;
+        while !cursor.ended {
+            match cursor.work(Duration::ZERO, none).unwrap() {
+                PageProgress::On => slices += 1,
+                // On a slow machine it says so meanwhile.
+                PageProgress::Made => cursor.asked(cursor.fetch.page + 1),
+                PageProgress::Waits => panic!("there is more"),
+            }
+        }
+        assert!(slices >= COUNT - COUNT / 10, "{slices} slices");
+        assert_eq!(cursor.count, 0);
+    }
+
+    #[test]
+    fn who_has_all_that_is_here_is_told_so_without_a_look() {
+        let (_bus, served_topic, producer) = served_topic();
+        let all = position(&producer, u64::MAX, 0);
+        let mut cursor = cursor(&served_topic, Vec::new(), vec![all]);
+        assert!(matches!(cursor.work(Duration::ZERO, none).unwrap(), PageProgress::Made));
+        let head = head_of(&cursor.made.as_ref().unwrap().1);
+        assert!(cursor.ended && head.end && head.whole);
+    }
+
+    #[test]
+    fn what_others_publish_does_not_renew_the_patience_for_what_is_missing() {
+        let (bus, served_topic, producer) = served_topic();
+        let other = bus.topic(TopicSpec::new("kept").unwrap().qos(Qos::stream())).unwrap();
+        let other = other.publisher().unwrap();
+        let incarnation = served_topic.order(0, &producer).unwrap().0;
+        let missing = position(&producer, incarnation, COUNT + 9);
+        let mut cursor = cursor(&served_topic, vec![missing], Vec::new());
+        let mut pages = |of_it: Option<u64>| {
+            other.publish(Message::new(b"another's")).wait().unwrap();
+            if let Some(number) = of_it {
+                served_topic.has(&(0, producer.clone()), (incarnation, number));
+            }
+            cursor.look.1 = cursor.look.1.checked_sub(MAX_COUNTED_POLL_GAP).unwrap();
+            served_topic.polled();
+            while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Made) {}
+            if !cursor.ended {
+                cursor.due = false;
+                cursor.asked(cursor.fetch.page + 1);
+            }
+            cursor.ended
+        };
+        let looks = MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as usize;
+        // Half of it, and one of those that are waited for: it waits as long again.
+        (0..looks / 2).for_each(|_| assert!(!pages(None)));
+        assert!(!pages(Some(COUNT + 1)));
+        let more = (0..looks).take_while(|_| !pages(None)).count();
+        assert!(more >= looks / 2, "it had come nearer");
+        let page = cursor.made.as_ref().map(|(_, page)| head_of(page)).unwrap();
+        assert!(page.end && !page.whole && !page.failed, "it ends though others go on");
+    }
+
+    fn head_of(page: &[u8]) -> PageHeader {
+        let length = u32::from_le_bytes(page[..4].try_into().unwrap()) as usize;
+        serde_json::from_slice(&page[4..4 + length]).unwrap()
+    }
+
+    #[test]
+    fn what_the_service_is_held_up_does_not_count_as_patience() {
+        let (_bus, served_topic, producer) = served_topic();
+        let until = position(&producer, u64::MAX, 1);
+        let mut cursor = cursor(&served_topic, vec![until], Vec::new());
+        // All that there is, and no end.
+        while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Made) {}
+        assert!(!cursor.ended);
+        let next = |cursor: &mut HistoryCursor| {
+            cursor.due = false;
+            cursor.asked(1);
+            cursor.look.1 = cursor.look.1.checked_sub(Duration::from_secs(60)).unwrap();
+            cursor.work(MAX_PAGE_TIME, none).unwrap();
+            cursor.ended
+        };
+        assert!(!next(&mut cursor) && !next(&mut cursor), "nobody has looked meanwhile");
+        let looks = (0..100).take_while(|_| {
+            served_topic.polled();
+            !next(&mut cursor)
+        });
+        assert_eq!(
+            looks.count() as u32 + 1,
+            MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as u32
+        );
+        let head = head_of(&cursor.made.as_ref().unwrap().1);
+        assert!(head.end && !head.whole);
+    }
+}

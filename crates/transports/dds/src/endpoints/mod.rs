@@ -1,0 +1,126 @@
+//! The DDS topics of a bus topic, and the endpoints on them: one for envelopes, and one for the
+//! type of the topic's first schema, where IDL can express it.
+//!
+//! Constraints. A DDS topic has one type, and its name must identify that type. So envelopes always
+//! have their own DDS topic beside the typed one. A topic may get its first schema long after its
+//! endpoints were opened, and its writers may accept samples of further schemas, and bytes that are
+//! not a value.
+//!
+//! Operation. A writer puts a sample on the typed topic if it has that schema, and if its key is
+//! empty or is the one of the type's key fields. Any other sample is an envelope. A sample that
+//! follows one on the other DDS topic is flagged (`ELSEWHERE`). Readers read both, and wait for the
+//! other one.
+
+mod reading;
+mod writing;
+
+use std::sync::Arc;
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use helio_core::idl::TopicType;
+use helio_core::{Schema, SchemaId};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use reading::ReaderEndpoints;
+pub(crate) use writing::{PreviousSample, WriteError, WriterEndpoints};
+
+use crate::dynamic_types::runtime_type;
+use crate::entity::Topic;
+use crate::envelope::envelope_type;
+use crate::topic::TopicState;
+
+/// The DDS topic of a schema's type.
+#[derive(Debug)]
+pub(crate) struct TypedTopic {
+    pub(crate) schema: SchemaId,
+    pub(crate) of: TopicType,
+    pub(crate) topic: Arc<Topic>,
+}
+
+/// What is known of a topic's first schema.
+#[derive(Debug, Default)]
+pub(crate) enum FirstSchema {
+    /// There is none yet.
+    #[default]
+    Unknown,
+    /// IDL cannot say it.
+    Unsayable(SchemaId),
+    TypedTopic(Arc<TypedTopic>),
+}
+
+/// The identities of a bus's reader or writer: of its ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EndpointGuids {
+    pub(crate) envelopes: String,
+    /// None where there is no such end.
+    #[serde(default)]
+    pub(crate) typed: Option<String>,
+}
+
+impl EndpointGuids {
+    /// Whether ends have been met by all of those of another that they fit.
+    fn are_met(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
+        let typed_too = match (&self.typed, &own.typed) {
+            (Some(guid), Some(_)) => typed.contains(guid),
+            _ => true,
+        };
+        envelopes.contains(&self.envelopes) && typed_too
+    }
+
+    /// All of them.
+    pub(crate) fn all(self) -> impl Iterator<Item = String> {
+        std::iter::once(self.envelopes).chain(self.typed)
+    }
+}
+
+/// The type of a schema. Texts are checked by who declares them; one that is wrong all the same is
+/// as one that IDL cannot say.
+fn topic_type(text: &str) -> Option<TopicType> {
+    TopicType::new(&Schema::parse(text).ok()?).ok()
+}
+
+impl TopicState {
+    /// The DDS topic of its envelopes.
+    pub(crate) fn envelopes(&self) -> Result<Arc<Topic>, TransportError> {
+        let name = self.connection.names.envelopes(&self.name);
+        self.connection.dds_topic(&name, &envelope_type())
+    }
+
+    /// Its first schema, and that one's text.
+    fn first_schema(&self) -> Option<(SchemaId, String)> {
+        self.connection.announcements.with_state(|state| {
+            let (schema, _) = state.schemas(&self.name).into_iter().next()?;
+            Some((schema, state.text(schema)?.clone()))
+        })
+    }
+
+    /// The IDL type of its first schema; none where there is no schema yet, or IDL cannot say it.
+    pub(crate) fn type_name(&self) -> Option<String> {
+        let (_, text) = self.first_schema()?;
+        Some(topic_type(&text)?.name().to_owned())
+    }
+
+    /// The DDS topic of its first schema's type; none where there is no schema yet, or IDL cannot
+    /// say it.
+    pub(crate) fn typed(&self) -> Result<Option<Arc<TypedTopic>>, TransportError> {
+        let Some((schema, text)) = self.first_schema() else { return Ok(None) };
+        let mut first = locked(&self.first);
+        match &*first {
+            FirstSchema::Unsayable(known) if *known == schema => return Ok(None),
+            FirstSchema::TypedTopic(typed) if typed.schema == schema => {
+                return Ok(Some(Arc::clone(typed)));
+            }
+            _ => {}
+        }
+        let Some(of) = topic_type(&text) else {
+            *first = FirstSchema::Unsayable(schema);
+            return Ok(None);
+        };
+        let name = self.connection.names.dds(&self.name);
+        let topic = self.connection.dds_topic(&name, &runtime_type(&of))?;
+        let typed = Arc::new(TypedTopic { schema, of, topic });
+        *first = FirstSchema::TypedTopic(Arc::clone(&typed));
+        Ok(Some(typed))
+    }
+}

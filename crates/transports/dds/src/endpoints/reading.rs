@@ -1,0 +1,119 @@
+//! The DDS readers of a bus reader.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+
+use super::{EndpointGuids, TypedTopic};
+use crate::announcements;
+use crate::entity::{self, Listener};
+use crate::error::failed;
+use crate::topic::TopicState;
+
+/// What an end's news go to: each end has one.
+type ListenerFactory = Box<dyn Fn() -> Listener + Send + Sync>;
+
+/// Both ends of a reader.
+pub(crate) struct ReaderEndpoints {
+    pub(crate) envelopes: entity::Reader,
+    typed: Mutex<Option<Arc<TypedReader>>>,
+    /// The end of the first schema could not be opened.
+    failed: AtomicBool,
+    /// Ends of schemas that were taken for the first: what has come by them is read still.
+    former: Mutex<Vec<Arc<TypedReader>>>,
+    /// Empty is all.
+    partitions: Vec<u32>,
+    history: bool,
+    listening: ListenerFactory,
+}
+
+pub(crate) struct TypedReader {
+    pub(crate) of: Arc<TypedTopic>,
+    pub(crate) reader: entity::Reader,
+}
+
+impl ReaderEndpoints {
+    /// `history` asks for what writers keep.
+    pub(crate) fn open(
+        topic: &TopicState,
+        partitions: &[u32],
+        history: bool,
+        listening: ListenerFactory,
+    ) -> Result<Self, TransportError> {
+        let qos = topic.reader_qos(partitions, history)?;
+        let envelopes = entity::Reader::open(&topic.envelopes()?, &qos, Some(listening()));
+        let envelopes = envelopes.map_err(failed("open the reader"))?;
+        let partitions = partitions.to_vec();
+        let (typed, failed, former) = Default::default();
+        let this = Self { envelopes, typed, failed, former, partitions, history, listening };
+        this.adopt(topic)?;
+        Ok(this)
+    }
+
+    /// Opens the end of the topic's first schema, where that is another than it was: says whether
+    /// it was.
+    pub(crate) fn adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let adopted = self.try_to_adopt(topic);
+        self.failed.store(adopted.is_err(), Ordering::Release);
+        adopted
+    }
+
+    /// The same where that failed before: who reads is told where it fails again.
+    pub(crate) fn mend(&self, topic: &TopicState) -> Result<(), TransportError> {
+        if self.failed.load(Ordering::Acquire) { self.adopt(topic).map(drop) } else { Ok(()) }
+    }
+
+    fn try_to_adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let typed = topic.typed()?;
+        let mut own = locked(&self.typed);
+        let schema = |end: &Arc<TypedReader>| end.of.schema;
+        if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
+            return Ok(false);
+        }
+        locked(&self.former).extend(own.take());
+        let Some(of) = typed else { return Ok(true) };
+        let qos = topic.reader_qos(&self.partitions, self.history)?;
+        let reader = entity::Reader::open(&of.topic, &qos, Some((self.listening)()));
+        let reader = reader.map_err(failed("open the typed reader"))?;
+        *own = Some(Arc::new(TypedReader { of, reader }));
+        Ok(true)
+    }
+
+    pub(crate) fn typed(&self) -> Option<Arc<TypedReader>> {
+        locked(&self.typed).clone()
+    }
+
+    /// The ends of schemas that were taken for the first.
+    pub(crate) fn former(&self) -> Vec<Arc<TypedReader>> {
+        locked(&self.former).clone()
+    }
+
+    pub(crate) fn guids(&self) -> EndpointGuids {
+        EndpointGuids {
+            envelopes: announcements::guid(self.envelopes.guid()),
+            typed: self.typed().map(|typed| announcements::guid(typed.reader.guid())),
+        }
+    }
+
+    /// The writers that its ends have met.
+    pub(crate) fn met(&self) -> Vec<String> {
+        let typed = self.typed();
+        let typed = typed.iter().flat_map(|typed| met(&typed.reader));
+        met(&self.envelopes).into_iter().chain(typed).collect()
+    }
+
+    /// Whether it has met a bus's writer.
+    pub(crate) fn has_met(&self, writer: &EndpointGuids) -> bool {
+        let typed = self.typed().map(|typed| met(&typed.reader)).unwrap_or_default();
+        writer.are_met(&self.guids(), &met(&self.envelopes), &typed)
+    }
+}
+
+/// The writers that an end has met.
+fn met(reader: &entity::Reader) -> Vec<String> {
+    let writers = reader.writers().unwrap_or_default();
+    let endpoints = writers.into_iter().filter_map(|writer| reader.publication(writer));
+    endpoints.map(|end| announcements::guid(end.guid)).collect()
+}

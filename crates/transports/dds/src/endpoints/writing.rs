@@ -1,0 +1,328 @@
+//! The DDS writers of a bus writer, and the choice between them for each sample.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use helio_bus::TransportError;
+use helio_bus::transport::locked;
+use helio_core::idl::cdr::CdrProblem;
+
+use super::{EndpointGuids, TypedTopic};
+use crate::announcements;
+use crate::entity::{self, DdsError, Listener, News, Refused};
+use crate::envelope::{self, ELSEWHERE, Header};
+use crate::error::failed;
+use crate::incompatible_qos::IncompatiblePolicies;
+use crate::topic::TopicState;
+
+/// Both ends of a writer.
+pub(crate) struct WriterEndpoints {
+    envelopes: entity::Writer,
+    /// How many readers the envelopes' end has met, as far as was told.
+    readers: Arc<AtomicU32>,
+    typed: Mutex<Option<Arc<TypedWriter>>>,
+    /// The end of the first schema could not be opened.
+    failed: AtomicBool,
+    /// Ends of schemas that were taken for the first: what they have written is on its way still.
+    former: Mutex<Vec<Arc<TypedWriter>>>,
+    partition: u32,
+    strength: Option<i32>,
+    incompatible: Arc<Mutex<IncompatiblePolicies>>,
+}
+
+pub(crate) struct TypedWriter {
+    of: Arc<TypedTopic>,
+    writer: entity::Writer,
+    /// How many readers it has met, as far as was told.
+    readers: Arc<AtomicU32>,
+    /// Whether it has met the readers that were there when it was opened: before, what it writes
+    /// may reach nobody.
+    met: AtomicBool,
+}
+
+/// Why a sample was not written.
+pub(crate) enum WriteError {
+    /// Its type does not hold a value in it: the field, and why.
+    Value(String),
+    Refused(Refused),
+}
+
+/// What is kept from one sample to the next.
+#[derive(Debug, Default)]
+pub(crate) struct PreviousSample {
+    /// The number of the sample before, and whether it was typed; none before the first.
+    pub(crate) written: Option<(u64, bool)>,
+    bytes: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl WriterEndpoints {
+    pub(crate) fn open(
+        topic: &TopicState,
+        partition: u32,
+        strength: Option<i32>,
+    ) -> Result<Self, TransportError> {
+        let incompatible = Arc::<Mutex<IncompatiblePolicies>>::default();
+        let qos = topic.writer_qos(partition, strength)?;
+        let (told, readers) = listener(&incompatible);
+        let envelopes = entity::Writer::open(&topic.envelopes()?, &qos, Some(told));
+        let envelopes = envelopes.map_err(failed("open the writer"))?;
+        let (typed, failed, former) = Default::default();
+        let this =
+            Self { envelopes, readers, typed, failed, former, partition, strength, incompatible };
+        this.adopt(topic)?;
+        Ok(this)
+    }
+
+    /// Opens the end of the topic's first schema, where that is another than it was.
+    pub(crate) fn adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
+        let adopted = self.try_to_adopt(topic);
+        self.failed.store(adopted.is_err(), Ordering::Release);
+        adopted
+    }
+
+    /// The same where that failed before: who publishes is told where it fails again. True where it
+    /// is mended, and has to meet its readers.
+    pub(crate) fn mend(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let failed = self.failed.load(Ordering::Acquire);
+        if failed { self.adopt(topic).map(|()| true) } else { Ok(false) }
+    }
+
+    fn try_to_adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
+        let typed = topic.typed()?;
+        let mut own = locked(&self.typed);
+        let schema = |end: &Arc<TypedWriter>| end.of.schema;
+        if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
+            return Ok(());
+        }
+        locked(&self.former).extend(own.take());
+        let Some(of) = typed else { return Ok(()) };
+        let qos = topic.writer_qos(self.partition, self.strength)?;
+        let (told, readers) = listener(&self.incompatible);
+        let writer = entity::Writer::open(&of.topic, &qos, Some(told));
+        let writer = writer.map_err(failed("open the typed writer"))?;
+        *own = Some(Arc::new(TypedWriter { of, writer, readers, met: AtomicBool::new(false) }));
+        Ok(())
+    }
+
+    fn typed(&self) -> Option<Arc<TypedWriter>> {
+        locked(&self.typed).clone()
+    }
+
+    pub(crate) fn guids(&self) -> EndpointGuids {
+        EndpointGuids {
+            envelopes: announcements::guid(self.envelopes.guid()),
+            typed: self.typed().map(|typed| announcements::guid(typed.writer.guid())),
+        }
+    }
+
+    /// The end of the first schema, where that has not met its readers yet.
+    pub(crate) fn unmet(&self) -> Option<Arc<TypedWriter>> {
+        self.typed().filter(|typed| !typed.is_met())
+    }
+
+    /// The readers that its ends have met.
+    pub(crate) fn met(&self) -> Vec<String> {
+        let typed = self.typed();
+        let typed = typed.iter().flat_map(|typed| met(&typed.writer));
+        met(&self.envelopes).into_iter().chain(typed).collect()
+    }
+
+    /// Whether it has met a bus's reader.
+    pub(crate) fn has_met(&self, reader: &EndpointGuids) -> bool {
+        let typed = self.typed().map(|typed| met(&typed.writer)).unwrap_or_default();
+        reader.are_met(&self.guids(), &met(&self.envelopes), &typed)
+    }
+
+    pub(crate) fn incompatible(&self) -> &Mutex<IncompatiblePolicies> {
+        &self.incompatible
+    }
+
+    /// Writes a sample where it belongs, and says whether that was the typed topic; `time` is its
+    /// source time, in nanoseconds since 1970.
+    pub(crate) fn write(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        time: i64,
+        before: &mut PreviousSample,
+    ) -> Result<bool, WriteError> {
+        let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
+        match typed {
+            Some(typed) if typed.fits(header, payload, before)? && typed.is_met() => {
+                let cdr = [std::io::IoSlice::new(&before.bytes)];
+                typed.writer.write(&cdr, time).map_err(WriteError::Refused)?;
+                before.written = Some((header.sequence, true));
+                Ok(true)
+            }
+            _ => self.write_envelope(header, payload, time, before).map(|()| false),
+        }
+    }
+
+    /// Writes a sample as an envelope, whatever its schema is.
+    pub(crate) fn write_envelope(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        time: i64,
+        before: &mut PreviousSample,
+    ) -> Result<(), WriteError> {
+        let flagged = before.flagged(header, false);
+        envelope::write_head(&flagged, payload.len(), &mut before.bytes);
+        let pieces = envelope::pieces(&before.bytes, payload);
+        self.envelopes.write(&pieces, time).map_err(WriteError::Refused)?;
+        before.written = Some((header.sequence, false));
+        Ok(())
+    }
+
+    /// Whether a sample's type holds its values: the field that does not, and why.
+    pub(crate) fn check(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        before: &mut PreviousSample,
+    ) -> Result<(), String> {
+        let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
+        match typed.map(|typed| typed.fits(header, payload, before)) {
+            Some(Err(WriteError::Value(told))) => Err(told),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what was written just now may have to be acknowledged. Cyclone waits for no time at
+    /// all as long as for a timer's tick, which is ten times what a write takes: so it is asked
+    /// only where no reader was told of.
+    pub(crate) fn awaits_acknowledgements(&self) -> Result<bool, DdsError> {
+        let met = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
+        if met(&self.readers) || self.typed().is_some_and(|typed| met(&typed.readers)) {
+            return Ok(true);
+        }
+        self.wait_for_acknowledgements(Duration::ZERO).map(|all| !all)
+    }
+
+    /// Waits until the readers have acknowledged all; `false` where the time was over first.
+    pub(crate) fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
+        let until = Instant::now() + limit;
+        let former = locked(&self.former).clone();
+        for typed in self.typed().into_iter().chain(former) {
+            let left = until.saturating_duration_since(Instant::now());
+            if !typed.writer.wait_for_acknowledgements(left)? {
+                return Ok(false);
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        self.envelopes.wait_for_acknowledgements(left)
+    }
+
+    pub(crate) fn assert_alive(&self) -> Result<(), DdsError> {
+        self.typed().map_or(Ok(()), |typed| typed.writer.assert_alive())?;
+        self.envelopes.assert_alive()
+    }
+
+    pub(crate) fn strengthen(&self, strength: i32) -> Result<(), DdsError> {
+        self.typed().map_or(Ok(()), |typed| typed.writer.strengthen(strength))?;
+        self.envelopes.strengthen(strength)
+    }
+}
+
+impl TypedWriter {
+    fn is_met(&self) -> bool {
+        self.met.load(Ordering::Acquire)
+    }
+
+    /// It has met its readers.
+    pub(crate) fn has_met(&self) {
+        self.met.store(true, Ordering::Release);
+    }
+
+    /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
+    /// which readers are told of, or a key that is not that of the key fields, whose last values
+    /// DDS would mix up.
+    fn fits(
+        &self,
+        header: &Header<'_>,
+        payload: &[u8],
+        before: &mut PreviousSample,
+    ) -> Result<bool, WriteError> {
+        let header = before.flagged(header, true);
+        let PreviousSample { bytes, key, .. } = before;
+        bytes.clear();
+        key.clear();
+        match self.of.of.to_cdr_with_key(&header.head(), payload, bytes, key) {
+            Ok(()) => {
+                let own = header.key.is_empty() || !self.of.of.has_key_fields();
+                Ok(own || header.key == &key[..])
+            }
+            Err(error) if matches!(error.problem(), CdrProblem::Avro(_)) => Ok(false),
+            Err(error) => Err(WriteError::Value(error.to_string())),
+        }
+    }
+}
+
+impl PreviousSample {
+    /// The header of a sample that goes by one of the two.
+    fn flagged<'a>(&self, header: &Header<'a>, typed: bool) -> Header<'a> {
+        // What is sent again from the oldest on is not behind what was written last.
+        let before = self.written.filter(|(sequence, _)| *sequence < header.sequence);
+        let previous = before.map_or(0, |(sequence, _)| sequence);
+        let elsewhere = before.is_some_and(|(_, by)| by != typed);
+        let flags = header.flags | if elsewhere { ELSEWHERE } else { 0 };
+        Header { previous, flags, ..*header }
+    }
+}
+
+/// The readers that an end has met.
+fn met(writer: &entity::Writer) -> Vec<String> {
+    let readers = writer.readers().unwrap_or_default();
+    let endpoints = readers.into_iter().filter_map(|reader| writer.subscription(reader));
+    endpoints.map(|end| announcements::guid(end.guid)).collect()
+}
+
+/// What an end is told, and how many readers it has met.
+fn listener(incompatible: &Arc<Mutex<IncompatiblePolicies>>) -> (Listener, Arc<AtomicU32>) {
+    let (found, readers) = (Arc::clone(incompatible), Arc::<AtomicU32>::default());
+    let met = Arc::clone(&readers);
+    let told = move |news| match news {
+        News::Incompatible(policy) => locked(&found).add(policy),
+        News::Matched { now, .. } => met.store(now, Ordering::Release),
+        _ => {}
+    };
+    (Box::new(told), readers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use helio_core::{HeadersRef, SchemaId, Tai};
+
+    #[test]
+    fn a_sample_says_which_came_before_it_and_by_which_topic() {
+        let header = |sequence| Header {
+            producer: "Mast",
+            incarnation: 1,
+            sequence,
+            previous: 0,
+            time: Tai::from_nanos(0),
+            schema: SchemaId::BYTES,
+            partition: 0,
+            level: 0,
+            flags: 0,
+            trace: None,
+            key: b"",
+            headers: HeadersRef::EMPTY,
+        };
+        let mut before = PreviousSample::default();
+        let mut said = |sequence, typed| {
+            let header = before.flagged(&header(sequence), typed);
+            before.written = Some((sequence, typed));
+            (header.previous, header.flags == ELSEWHERE)
+        };
+        assert_eq!(said(5, true), (0, false), "nothing is known before the first");
+        assert_eq!(said(7, false), (5, true), "numbers are left out");
+        assert_eq!(said(8, false), (7, false));
+        assert_eq!(said(9, true), (8, true));
+        assert_eq!(said(7, false), (0, false), "the oldest that is sent again");
+        assert_eq!(said(8, true), (7, true));
+    }
+}

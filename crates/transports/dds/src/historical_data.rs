@@ -1,0 +1,844 @@
+//! A late joiner's historical data, requested from durability services page by page, so that
+//! neither side holds more than a page at a time.
+//!
+//! Operation. The reader asks one service: the first by name of the ready ones, else of those in
+//! trouble. It changes to another service if that one leaves, is silent, delivers nothing for a
+//! minute, cannot read its journal, or ends without having everything. The new service sends only
+//! what has not arrived. Without another service the reader restarts with the same one, which may
+//! have forgotten an idle reader. If no service answers, the subscription reports an outage. After
+//! a timeout it continues without the rest of the history. The last page arrives when the service
+//! has everything that the topic's writers had written when the reader was opened. If no service
+//! has all of it, the missing samples are a gap. Last values come from one service: one that has
+//! all of them, else the first that reached its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_bus::{Outage, TransportError};
+
+use crate::announcements::ProducerPosition;
+use crate::connection::Connection;
+use crate::peer_messages::{HistoryRequest, NO_MORE_PAGES};
+use crate::reorder_queue::{ReorderQueue, SetAsideHistory};
+use crate::topic::{TopicState, no_service};
+
+/// The interval at which the request for a missing page is repeated.
+pub(crate) const PAGE_RETRY_INTERVAL: Duration = Duration::from_millis(300);
+/// How long to wait until a live service announces a topic.
+const SERVICE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// No page is requested while so many samples wait for delivery.
+const MAX_WAITING_SAMPLES: usize = 4_096;
+
+/// Who asks so many times in vain for a page asks another service, or was most likely forgotten:
+/// 20 s.
+const ATTEMPTS_UNTIL_RESTART: u32 = 66;
+/// Who asks so many times in vain, begun again or not, has no service that answers: a minute.
+const ATTEMPTS_UNTIL_SILENT: u32 = 200;
+/// How soon a service is asked again by a reader that has enough to do: it forgets who asks for
+/// nothing for 120 s.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long to wait for history without a responding service, before reading continues without it.
+const SERVICE_LOSS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The outstanding history of a reader.
+pub(crate) struct HistoricalData {
+    topic: Arc<TopicState>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    fetch: HistoryRequest,
+    /// Where the topic's writers stood, and what is there already.
+    until: Vec<ProducerPosition>,
+    have: Vec<ProducerPosition>,
+    /// Services that have not all of it, or do not answer.
+    poor: Vec<String>,
+    /// One of them has come to its end; its last values.
+    ended: bool,
+    aside: Option<SetAsideHistory>,
+    asked: Option<Instant>,
+    /// How many times the service was asked for this page, and any since a page has come.
+    asks: [u32; 2],
+    /// How many times it is asked before it counts as having forgotten this reader.
+    forgotten: u32,
+    /// When it was asked last, for whichever page.
+    said: Instant,
+    /// Since when no service answers.
+    lost: Option<Instant>,
+    /// What has not been told of that.
+    news: VecDeque<Outage>,
+    /// When a page has come last, and one with samples.
+    heard: Instant,
+    came: Instant,
+    alone: OnServiceLoss,
+    /// The last page has come.
+    pub(crate) whole: bool,
+}
+
+/// What happens if the requested service leaves and there is no other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnServiceLoss {
+    /// Wait for another one.
+    Waits,
+    /// End the history.
+    Ends,
+}
+
+/// The outcome of taking pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PageOutcome {
+    Some,
+    All,
+    /// The service has no more, but it is incomplete.
+    AllThereIs,
+    /// The service cannot read its journal.
+    Failed,
+}
+
+/// The requested range of history.
+pub(crate) struct HistoryRange {
+    pub(crate) partitions: Vec<u32>,
+    /// The newest so many of each key; none is everything.
+    pub(crate) last: Option<u32>,
+    /// Where the topic's writers stand.
+    pub(crate) until: Vec<ProducerPosition>,
+    /// What is there already.
+    pub(crate) have: Vec<ProducerPosition>,
+}
+
+/// Waits until a service stores a topic; returns its session.
+pub(crate) fn await_service(topic: &TopicState) -> Result<String, TransportError> {
+    let (begun, until) = (Instant::now(), Instant::now() + SERVICE_RESPONSE_TIMEOUT);
+    loop {
+        if let Some(service) = service(topic, &[]) {
+            return Ok(service);
+        }
+        topic.connection.check_open()?;
+        let alone = !topic.connection.announcements.with_state(|state| state.has_services());
+        if Instant::now() >= if alone { begun + topic.connection.service_timeout } else { until } {
+            return Err(no_service(&format!("read the history of {}", topic.name), topic));
+        }
+        topic.connection.announcements.wait_for_change(until);
+    }
+}
+
+impl HistoricalData {
+    /// Begins requesting pages from a service.
+    pub(crate) fn begin(
+        topic: &Arc<TopicState>,
+        (to, alone): (String, OnServiceLoss),
+        wanted: HistoryRange,
+        wake: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, TransportError> {
+        let number = open_page_queue(&topic.connection, &wake)?;
+        let HistoryRange { partitions, last, until, have } = wanted;
+        let fetch = HistoryRequest {
+            to,
+            number,
+            page: 0,
+            topic: topic.name.clone(),
+            partitions,
+            last,
+            until: Vec::new(),
+            have: Vec::new(),
+            known: 0,
+        };
+        let now = Instant::now();
+        Ok(Self {
+            topic: Arc::clone(topic),
+            wake,
+            fetch,
+            until,
+            have,
+            poor: Vec::new(),
+            ended: false,
+            aside: None,
+            asked: None,
+            asks: [0; 2],
+            forgotten: ATTEMPTS_UNTIL_RESTART,
+            said: now,
+            lost: None,
+            news: VecDeque::new(),
+            heard: now,
+            came: now,
+            alone,
+            whole: false,
+        })
+    }
+
+    /// Takes received pages, and requests more if there is room. True when the history has ended.
+    pub(crate) fn turn(
+        &mut self,
+        reorder_queue: &mut ReorderQueue,
+    ) -> Result<bool, TransportError> {
+        match self.take(reorder_queue) {
+            PageOutcome::All => return Ok(true),
+            PageOutcome::Some => {}
+            PageOutcome::AllThereIs | PageOutcome::Failed if self.alone == OnServiceLoss::Ends => {
+                return Ok(true);
+            }
+            PageOutcome::AllThereIs => {
+                if !self.ask_another(reorder_queue, true)? {
+                    self.miss(reorder_queue, false);
+                    return Ok(true);
+                }
+            }
+            PageOutcome::Failed => {
+                if !self.ask_another(reorder_queue, false)? {
+                    self.miss(reorder_queue, true);
+                    return Ok(true);
+                }
+            }
+        }
+        let services = |state: &mut crate::announcements::SharedState| {
+            state.services(&self.topic.name).any(|(service, _)| *service == self.fetch.to)
+        };
+        let mut there = self.topic.connection.announcements.with_state(services);
+        if !there {
+            if self.aside.is_some() {
+                self.miss(reorder_queue, false);
+                return Ok(true);
+            }
+            // Better those that have not all than none. But for another service, which asks each.
+            self.poor.clear();
+            let may = self.alone == OnServiceLoss::Waits || self.fetch.last.is_some();
+            if let Some(to) = service(&self.topic, &[]).filter(|_| may) {
+                self.begin_again(to, reorder_queue)?;
+                (there, self.asks) = (true, [0; 2]);
+            }
+        }
+        if (!there || self.is_silent()) && self.alone == OnServiceLoss::Ends {
+            return Ok(true);
+        }
+        if there && (self.asks[0] >= self.forgotten || self.is_stuck()) {
+            // A service that is slow, and has forgotten nothing, gets more time.
+            self.forgotten = ATTEMPTS_UNTIL_SILENT.min(self.forgotten * 2);
+            if self.leave(reorder_queue)? {
+                self.miss(reorder_queue, false);
+                return Ok(true);
+            }
+        }
+        if self.alone == OnServiceLoss::Waits && self.fetch.last.is_none() && self.is_lost(there) {
+            reorder_queue.miss_past(&self.until);
+            self.news.push_back(Outage::Restored);
+            return Ok(true);
+        }
+        self.ask(reorder_queue);
+        Ok(false)
+    }
+
+    /// Takes the received pages.
+    fn take(&mut self, reorder_queue: &mut ReorderQueue) -> PageOutcome {
+        let last = self.fetch.last.is_some();
+        let post = &self.topic.connection.post;
+        while let Some(page) = post.next_page(self.fetch.number) {
+            if page.head.page != self.fetch.page {
+                continue;
+            }
+            if page.head.busy {
+                // It comes when others have left.
+                (self.heard, self.asks) = (Instant::now(), [0; 2]);
+                continue;
+            }
+            if !page.samples.is_empty() {
+                self.came = Instant::now();
+            }
+            for place in page.samples {
+                reorder_queue.add_past(&page.message, place, last);
+            }
+            self.heard = Instant::now();
+            (self.fetch.page, self.asked, self.asks) = (page.head.page + 1, None, [0; 2]);
+            if page.head.end {
+                reorder_queue.covered_by_past(page.head.positions);
+                self.whole = page.head.whole;
+                return match (self.whole, page.head.failed) {
+                    (true, _) => PageOutcome::All,
+                    (_, true) => PageOutcome::Failed,
+                    _ => PageOutcome::AllThereIs,
+                };
+            }
+        }
+        PageOutcome::Some
+    }
+
+    /// Looks whether a service answers, and has it told where that changes; true where none has for
+    /// so long that it is waited for no more.
+    fn is_lost(&mut self, there: bool) -> bool {
+        if there && !self.is_silent() {
+            if self.lost.take().is_some() {
+                self.news.push_back(Outage::Restored);
+            }
+            return false;
+        }
+        let since = *self.lost.get_or_insert_with(|| {
+            let how = if there { "does not answer" } else { "has gone" };
+            let (name, left) = (&self.topic.name, SERVICE_LOSS_TIMEOUT.as_secs());
+            let cause = format!(
+                "the durability service {how} that hands out the history of {name}; in {left} s \
+                 what comes is read without the rest of it"
+            );
+            self.news.push_back(Outage::Lost { cause });
+            Instant::now()
+        });
+        since.elapsed() >= SERVICE_LOSS_TIMEOUT
+    }
+
+    /// Asks for the next page where there is room for it; else says that it will.
+    fn ask(&mut self, reorder_queue: &ReorderQueue) {
+        let post = &self.topic.connection.post;
+        if reorder_queue.waiting() < MAX_WAITING_SAMPLES || self.fetch.last.is_some() {
+            if self.asked.is_none_or(|asked| asked.elapsed() >= PAGE_RETRY_INTERVAL) {
+                post.send_request(&self.question(reorder_queue));
+                (self.asked, self.said) = (Some(Instant::now()), Instant::now());
+                self.asks = self.asks.map(|asks| asks.saturating_add(1));
+            }
+        } else if self.is_due() {
+            // What has come already comes once more, and is put aside. Who has had none was not
+            // asked yet, and has nothing to keep.
+            if let Some(page) = self.fetch.page.checked_sub(1) {
+                post.send_request(&HistoryRequest { page, ..self.fetch.clone() });
+            }
+            self.said = Instant::now();
+        }
+    }
+
+    /// The question for the next page; the first says what is wanted besides what has come.
+    fn question(&self, reorder_queue: &ReorderQueue) -> HistoryRequest {
+        if self.fetch.page > 0 {
+            return self.fetch.clone();
+        }
+        let (until, mut have) = (self.until.clone(), self.have.clone());
+        if self.fetch.last.is_none() {
+            // Where it says so twice, the later one counts, which goes farther.
+            have.extend(reorder_queue.has_of_past());
+        }
+        HistoryRequest { until, have, ..self.fetch.clone() }
+    }
+
+    /// Whether the service is to be asked though there is enough to do.
+    pub(crate) fn is_due(&self) -> bool {
+        self.said.elapsed() >= KEEP_ALIVE_INTERVAL
+    }
+
+    /// What is to be told of services that went and came.
+    pub(crate) fn news(&mut self) -> Option<Outage> {
+        self.news.pop_front()
+    }
+
+    /// Whether it is not worth waiting for where others have most of it.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.heard.elapsed() >= crate::options::PEER_RESPONSE_TIMEOUT
+    }
+
+    /// Whether it was asked so often in vain that nothing will be heard of it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.asks[1] >= ATTEMPTS_UNTIL_SILENT
+    }
+
+    /// Whether a service that answers hands out no last values: it waits for what it does not get.
+    fn is_stuck(&self) -> bool {
+        self.fetch.last.is_some() && self.came.elapsed() >= SERVICE_RESPONSE_TIMEOUT
+    }
+
+    /// Leaves a service that has not all of it (`ended`), or cannot say what it has. False where
+    /// there is no other.
+    fn ask_another(
+        &mut self,
+        reorder_queue: &mut ReorderQueue,
+        ended: bool,
+    ) -> Result<bool, TransportError> {
+        let was_ready = self.is_ready(&self.fetch.to);
+        self.poor.push(self.fetch.to.clone());
+        let last = self.fetch.last.is_some();
+        if ended && last && self.aside.is_none() {
+            self.aside = Some(reorder_queue.put_past_aside());
+        }
+        self.ended |= ended;
+        let other = service(&self.topic, &self.poor);
+        // Last values of one in trouble are older: it may be so for days.
+        let other = other.filter(|to| !(last && ended && was_ready) || self.is_ready(to));
+        let Some(to) = other else { return Ok(false) };
+        self.begin_again(to, reorder_queue)?;
+        Ok(true)
+    }
+
+    /// Leaves a service that is silent, or hands out nothing; where there is no other it is asked
+    /// once more, or those that were silent before it. True where it is over.
+    fn leave(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
+        let last = self.fetch.last.is_some();
+        // Another service is asked what itself has: only that one knows.
+        let may = self.alone == OnServiceLoss::Waits || last;
+        // Last values of one in trouble are older: so the others have had time enough.
+        let any = !last || self.forgotten == ATTEMPTS_UNTIL_SILENT;
+        let other = |besides: &[String]| {
+            let besides = [besides, std::slice::from_ref(&self.fetch.to)].concat();
+            let other = service(&self.topic, &besides).filter(|_| may);
+            other.filter(|to| any || self.is_ready(to))
+        };
+        let (new, stuck) = (other(&self.poor), self.is_stuck());
+        if new.is_none() && may && (self.ended || stuck && self.fetch.page > 0) {
+            return Ok(true);
+        }
+        let known = if new.is_none() { other(&[]) } else { None };
+        match new.as_ref().or(known.as_ref()) {
+            Some(to) => {
+                if new.is_none() {
+                    self.poor.clear();
+                } else if last {
+                    self.asks[1] = 0;
+                }
+                self.poor.push(self.fetch.to.clone());
+                self.begin_again(to.clone(), reorder_queue)?;
+            }
+            // It has heard nothing that it could have forgotten.
+            None if self.fetch.page == 0 => (self.asks[0], self.came) = (0, Instant::now()),
+            None => self.begin_again(self.fetch.to.clone(), reorder_queue)?,
+        }
+        Ok(false)
+    }
+
+    fn is_ready(&self, service: &String) -> bool {
+        self.topic.connection.announcements.with_state(|state| {
+            let mut services = state.services(&self.topic.name);
+            services.any(|(name, keeps)| name == service && keeps.ready)
+        })
+    }
+
+    /// No service has all of it: tells what is missing. `unread`: nor does one know how much it is.
+    fn miss(&mut self, reorder_queue: &mut ReorderQueue, unread: bool) {
+        match self.aside.take() {
+            Some(aside) => reorder_queue.take_past_back(aside),
+            None if unread => return reorder_queue.miss_past(&self.until),
+            None => {}
+        }
+        reorder_queue.miss_until(&self.until);
+    }
+
+    /// Asks a service from the beginning: none has what another has at the same place.
+    fn begin_again(
+        &mut self,
+        to: String,
+        reorder_queue: &mut ReorderQueue,
+    ) -> Result<(), TransportError> {
+        self.end();
+        let number = open_page_queue(&self.topic.connection, &self.wake)?;
+        if self.fetch.last.is_some() {
+            drop(reorder_queue.put_past_aside());
+        }
+        (self.fetch.to, self.fetch.number, self.fetch.page) = (to, number, 0);
+        let now = Instant::now();
+        (self.asked, self.asks[0], self.heard) = (None, 0, now);
+        (self.said, self.came) = (now, now);
+        Ok(())
+    }
+
+    /// Asks no more; the service need not keep what it has made.
+    fn end(&self) {
+        let post = &self.topic.connection.post;
+        post.close_page_queue(self.fetch.number);
+        post.send_request(&HistoryRequest { page: NO_MORE_PAGES, ..self.fetch.clone() });
+    }
+}
+
+impl Drop for HistoricalData {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn open_page_queue(
+    connection: &Arc<Connection>,
+    wake: &Arc<dyn Fn() + Send + Sync>,
+) -> Result<u64, TransportError> {
+    connection.post.open_page_queue(|kind| connection.message_topic(kind), Arc::clone(wake))
+}
+
+/// The service to be asked: the first by name of those that are ready, besides some.
+pub(crate) fn service(topic: &TopicState, besides: &[String]) -> Option<String> {
+    let announcements = &topic.connection.announcements;
+    announcements.with_state(|state| {
+        let others = || {
+            let others = state.services(&topic.name);
+            // One that keeps it otherwise has it with holes.
+            let others = others.filter(|(_, keeps)| !topic.is_kept() || !keeps.last_values);
+            others.filter(|(name, _)| **name != announcements.session && !besides.contains(name))
+        };
+        // One that cannot take more at the moment has what it has.
+        let in_trouble = || others().find(|(_, keeps)| keeps.trouble.is_some());
+        let found = others().find(|(_, keeps)| keeps.ready).or_else(in_trouble);
+        found.map(|(name, _)| name.clone())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+    use super::*;
+    use crate::announcements::{Announcement, ServiceState};
+    use crate::entity::{Reader, Writer};
+    use crate::envelope;
+    use crate::envelope::Header;
+    use crate::options::Options;
+    use crate::peer_messages::{
+        MessageWriter, PAGE_TOPIC, PageHeader, REQUEST_TOPIC, framed, message_qos, page,
+    };
+    use crate::reorder_queue::AcceptResent;
+    use crate::topic::Dds;
+    use helio_bus::transport::{Opening, Transport};
+    use helio_bus::{Qos, TopicName};
+
+    fn connect() -> Arc<Connection> {
+        // Each test runs in a thread of its own.
+        thread_local!(static DOMAIN: u32 = crate::test_domain::domain());
+        let domain = DOMAIN.with(|domain| *domain);
+        let url = format!("dds://{domain}?interface=lo&multicast=false").parse().unwrap();
+        let opening = Opening { url, clock: Arc::new(helio_bus::SystemClock::new()) };
+        Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap()
+    }
+
+    /// Says that it keeps a topic, and answers as it is told.
+    struct Service {
+        connection: Arc<Connection>,
+        questions: Reader,
+        pen: MessageWriter,
+    }
+
+    impl Service {
+        fn of(topic: &TopicName, to: &str) -> Self {
+            let connection = connect();
+            let messages = connection.message_topic(REQUEST_TOPIC).unwrap();
+            let questions = Reader::open(&messages, &message_qos().keep_all(), None).unwrap();
+            let qos = message_qos().keep_all().partitions(&[to]).unwrap();
+            let writer = Writer::open(&connection.message_topic(PAGE_TOPIC).unwrap(), &qos, None);
+            let pen = MessageWriter::new(writer.unwrap(), &connection.announcements.session);
+            connection.announcements.announce(Announcement::Service { at: 1 }).unwrap();
+            let this = Self { connection, questions, pen };
+            this.says(topic, None);
+            this
+        }
+
+        /// That it is ready, or in trouble.
+        fn says(&self, topic: &TopicName, trouble: Option<&str>) {
+            let (ready, trouble) = (trouble.is_none(), trouble.map(str::to_owned));
+            let keeps = ServiceState { ready, trouble, ..ServiceState::default() };
+            let word = Announcement::ServiceState { topic: topic.clone(), keeps };
+            self.connection.announcements.announce(word).unwrap();
+        }
+
+        /// The newest question for a first page.
+        fn begun(&self) -> Option<HistoryRequest> {
+            let mut asked = self.asked().into_iter();
+            asked.rfind(|fetch| fetch.page == 0 && fetch.to == self.name())
+        }
+
+        fn name(&self) -> &str {
+            &self.connection.announcements.session
+        }
+
+        fn asked(&self) -> Vec<HistoryRequest> {
+            let mut messages = Vec::new();
+            self.questions.take(&mut messages).unwrap();
+            let asked = |message: &crate::entity::Sample| {
+                serde_json::from_slice(envelope::parse(message.cdr())?.1).ok()
+            };
+            messages.iter().filter(|message| message.valid).filter_map(asked).collect()
+        }
+
+        /// A page of samples of Mount's, by their numbers, to a reader.
+        fn answer_with(
+            &mut self,
+            number: u64,
+            head: &PageHeader,
+            samples: impl IntoIterator<Item = u64>,
+        ) {
+            let (mut cdr, mut made) = (Vec::new(), page(head));
+            for sample in samples {
+                let header = Header::of_session("Mount", sample, b"key");
+                let header = Header { flags: envelope::RE_SERVED, ..header };
+                envelope::write_head(&header, 0, &mut cdr);
+                framed(&cdr, &mut made);
+            }
+            self.send(number, &made);
+        }
+
+        /// A page without samples, to a reader.
+        fn answer(&mut self, number: u64, head: &PageHeader) {
+            self.send(number, &page(head));
+        }
+
+        fn send(&mut self, number: u64, page: &[u8]) {
+            let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
+            while !self.pen.is_read() {
+                assert!(Instant::now() < until, "they never met");
+                std::thread::yield_now();
+            }
+            self.pen.write(number.to_string().as_bytes(), page).unwrap();
+        }
+    }
+
+    /// Two services that a reader sees of a topic, by name; the first as it says.
+    fn two_services(
+        name: &TopicName,
+        reading: &Arc<Connection>,
+        trouble: [Option<&str>; 2],
+    ) -> ([Service; 2], Arc<TopicState>) {
+        Dds::new(Arc::clone(reading)).create_topic(name, &Qos::event()).unwrap();
+        let mut services = [(); 2].map(|()| Service::of(name, &reading.announcements.session));
+        services.sort_by_key(|service| service.name().to_owned());
+        for (service, trouble) in services.iter().zip(trouble) {
+            service.says(name, trouble);
+        }
+        let troubled = trouble.iter().flatten().count();
+        let seen = |state: &mut crate::announcements::SharedState| {
+            let found = state.services(name).filter(|(_, keeps)| keeps.trouble.is_some()).count();
+            found == troubled && state.services(name).count() == 2
+        };
+        let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
+        while !reading.announcements.with_fresh_state(seen) {
+            assert!(Instant::now() < until, "they are not seen");
+            std::thread::yield_now();
+        }
+        (services, Dds::new(Arc::clone(reading)).state(name).unwrap().unwrap())
+    }
+
+    /// How far Mount is.
+    fn mount(sequence: u64) -> ProducerPosition {
+        let producer = helio_core::ProducerName::new("Mount").unwrap();
+        ProducerPosition {
+            partition: 0,
+            producer,
+            incarnation: 1,
+            sequence,
+            topic_sequences: [0; 2],
+        }
+    }
+
+    /// Begins to read up to where Mount has five.
+    fn begin(
+        topic: &Arc<TopicState>,
+        reorder_queue: &mut ReorderQueue,
+        last: Option<u32>,
+    ) -> HistoricalData {
+        reorder_queue.begin_past();
+        let wanted =
+            HistoryRange { partitions: vec![0], last, until: vec![mount(5)], have: Vec::new() };
+        let asked = (await_service(topic).unwrap(), OnServiceLoss::Waits);
+        HistoricalData::begin(topic, asked, wanted, Arc::new(|| {})).unwrap()
+    }
+
+    fn handed_out(reorder_queue: &mut ReorderQueue) -> Vec<u64> {
+        std::iter::from_fn(|| reorder_queue.pop()).map(|queued| queued.sequence).collect()
+    }
+
+    #[test]
+    fn a_service_that_does_not_answer_is_left_for_the_one_that_does() {
+        let (name, reading) = ("silent".parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [None; 2]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, None);
+        assert_eq!(past.fetch.to, services[0].name());
+        let (until, mut told) = (Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT, Vec::new());
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it asks the silent one for ever");
+            told.extend(past.news());
+            if let Some(fetch) = services[1].begun() {
+                let head = PageHeader { end: true, ..PageHeader::new(0) };
+                services[1].answer(fetch.number, &head);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(past.whole && told.is_empty(), "{told:?}");
+    }
+
+    #[test]
+    fn a_service_that_cannot_read_what_it_has_is_left_and_what_has_come_is_not_sent_again() {
+        let (name, reading) = ("unread".parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [None; 2]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, None);
+        let (until, mut pages) = (Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT, 0);
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it never ends");
+            let [first, second] = &mut services;
+            let to = first.name().to_owned();
+            for fetch in first.asked().into_iter().filter(|fetch| fetch.to == to) {
+                match fetch.page {
+                    0 if pages == 0 => {
+                        first.answer_with(fetch.number, &PageHeader::new(0), [1]);
+                        pages = 1;
+                    }
+                    1 if pages == 1 => {
+                        first.answer(fetch.number, &PageHeader::failed(1));
+                        pages = 2;
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(fetch) = second.begun() {
+                assert_eq!(fetch.have.iter().map(|position| position.sequence).max(), Some(1));
+                let head = PageHeader { end: true, ..PageHeader::new(0) };
+                second.answer_with(fetch.number, &head, [2]);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(past.whole);
+        assert_eq!(handed_out(&mut reorder_queue), [1, 2]);
+    }
+
+    #[test]
+    fn a_slow_reader_asks_another_service_for_all_that_it_is_to_reach() {
+        let (name, reading) = ("slow".parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [None; 2]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, None);
+        let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
+        let turn = |past: &mut HistoricalData, reorder_queue: &mut ReorderQueue| {
+            assert!(Instant::now() < until, "it never came so far");
+            // It has not asked for long.
+            past.said = past.said.checked_sub(KEEP_ALIVE_INTERVAL).unwrap();
+            assert!(!past.turn(reorder_queue).unwrap());
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        while reorder_queue.waiting() < MAX_WAITING_SAMPLES {
+            turn(&mut past, &mut reorder_queue);
+            if let Some(fetch) = services[0].begun() {
+                services[0].answer_with(
+                    fetch.number,
+                    &PageHeader::new(0),
+                    1..=MAX_WAITING_SAMPLES as u64,
+                );
+            }
+        }
+        services[0].connection.close();
+        while past.fetch.to != services[1].name() {
+            turn(&mut past, &mut reorder_queue);
+        }
+        turn(&mut past, &mut reorder_queue);
+        assert_eq!(handed_out(&mut reorder_queue).len(), MAX_WAITING_SAMPLES);
+        let fetch = loop {
+            turn(&mut past, &mut reorder_queue);
+            let mut asked = services[1].asked().into_iter();
+            if let Some(fetch) = asked.find(|fetch| fetch.to == services[1].name()) {
+                break fetch;
+            }
+        };
+        assert_eq!((fetch.page, fetch.until), (0, vec![mount(5)]));
+        assert_eq!(fetch.have, [mount(MAX_WAITING_SAMPLES as u64)]);
+    }
+
+    #[test]
+    fn a_service_that_has_no_room_yet_is_asked_again() {
+        let (name, reading) = ("busy".parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [None; 2]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, None);
+        let (until, mut answers) = (Instant::now() + SERVICE_RESPONSE_TIMEOUT, 0);
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it waits for ever");
+            if let Some(fetch) = services[0].begun() {
+                answers += 1;
+                let busy = answers < 3;
+                let head = PageHeader { busy, end: !busy, ..PageHeader::new(0) };
+                services[0].answer_with(fetch.number, &head, (!busy).then_some(1));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(past.whole && answers >= 3);
+        assert_eq!(handed_out(&mut reorder_queue), [1]);
+    }
+
+    /// What comes of last values where the first service ends without having all, and the second
+    /// one answers so.
+    fn last_values(name: &str, trouble: Option<&str>, second: &PageHeader) -> (Vec<u64>, usize) {
+        let (name, reading) = (name.parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [None, trouble]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, Some(1));
+        let until = Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT;
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it never ends");
+            let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
+            for (service, head, sample) in [(0, &not_whole, 4), (1, second, 2)] {
+                if let Some(fetch) = services[service].begun() {
+                    services[service].answer_with(fetch.number, head, [sample]);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        reorder_queue.end_past(true);
+        crate::history::begin(&mut reorder_queue, &[], 1);
+        let gaps = reorder_queue.gaps.len();
+        (handed_out(&mut reorder_queue), gaps)
+    }
+
+    #[test]
+    fn last_values_of_a_service_are_kept_unless_another_one_has_all() {
+        let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
+        assert_eq!(last_values("troubled", Some("no room"), &not_whole), (vec![4], 1));
+        let whole = PageHeader { whole: true, ..not_whole.clone() };
+        // For days it may have had no room.
+        assert_eq!(last_values("whole", Some("no room"), &whole), (vec![4], 1));
+        assert_eq!(last_values("neither", None, &not_whole), (vec![4], 1));
+        assert_eq!(last_values("better", None, &whole), (vec![2], 0));
+    }
+
+    #[test]
+    fn who_was_forgotten_by_the_service_begins_again() {
+        let (name, reading) = ("kept".parse::<TopicName>().unwrap(), connect());
+        Dds::new(Arc::clone(&reading)).create_topic(&name, &Qos::event()).unwrap();
+        let mut service = Service::of(&name, &reading.announcements.session);
+        let topic = Dds::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
+        let (to, mut reorder_queue) =
+            (await_service(&topic).unwrap(), ReorderQueue::new(&[0], AcceptResent::History));
+        reorder_queue.begin_past();
+        let wanted =
+            HistoryRange { partitions: vec![0], last: None, until: Vec::new(), have: Vec::new() };
+        let mut past =
+            HistoricalData::begin(&topic, (to, OnServiceLoss::Waits), wanted, Arc::new(|| {}))
+                .unwrap();
+        let (first, until) = (past.fetch.number, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
+        let (mut answered, mut begun) = (false, false);
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it asks for ever");
+            // The other tests of this domain have questions of their own.
+            let own = |fetch: &&HistoryRequest| fetch.page == 0 && fetch.to == service.name();
+            let asked = service.asked();
+            let asked: Vec<_> = asked.iter().filter(own).collect();
+            for fetch in asked {
+                let head = PageHeader { end: fetch.number != first, ..PageHeader::new(0) };
+                if !std::mem::replace(if head.end { &mut begun } else { &mut answered }, true) {
+                    service.answer(fetch.number, &head);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(answered && begun);
+        assert_eq!(past.news(), None, "the service was there all the time");
+    }
+
+    #[test]
+    fn services_in_trouble_are_asked_last_and_another_one_where_one_has_not_all() {
+        let (name, reading) = ("poor".parse::<TopicName>().unwrap(), connect());
+        let (mut services, topic) = two_services(&name, &reading, [Some("no room"), None]);
+        let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
+        let mut past = begin(&topic, &mut reorder_queue, None);
+        let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
+        let mut order = Vec::new();
+        while !past.turn(&mut reorder_queue).unwrap() {
+            assert!(Instant::now() < until, "it asks for ever: {order:?}");
+            for (place, service) in services.iter_mut().enumerate() {
+                let to = service.name().to_owned();
+                let asked = service.asked();
+                let first = asked.iter().find(|fetch| fetch.page == 0 && fetch.to == to);
+                if let Some(fetch) = first.filter(|_| !order.contains(&place)) {
+                    assert_eq!(fetch.until.len(), 1);
+                    let head = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
+                    service.answer(fetch.number, &head);
+                    order.push(place);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(order, [1, 0]);
+        let told: Vec<_> = reorder_queue.gaps.iter().map(|gap| (gap.partition, gap.lost)).collect();
+        assert_eq!(told, [(0, 5)], "neither has it");
+    }
+}

@@ -1,0 +1,1069 @@
+//! Samples that a reader took from Cyclone and has not delivered yet: ordered, numbered, bounded.
+//!
+//! Constraints. Cyclone delivers samples by key, and a bus topic has two DDS topics. The queue
+//! restores the order of each producer's numbers. A sample whose predecessor comes by the other DDS
+//! topic waits for it while it can still arrive. A slow reader must not block other readers
+//! (Cyclone would block all readers of the process) nor writers. Above the limits the oldest
+//! samples are skipped and reported as a gap.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use helio_bus::transport::{Origin, Position, order_by_producer};
+use helio_bus::{Gap, GapCause};
+use helio_core::{Producer, ProducerName, Tai};
+
+use crate::announcements::{ProducerPosition, unix_nanos};
+use crate::endpoints::{ReaderEndpoints, TypedTopic};
+use crate::entity::{DdsError, Guid, Reader, Sample};
+use crate::envelope::{self, BASE, ELSEWHERE, Header, LEFT, RE_SERVED};
+
+/// The most queued samples.
+const MAX_QUEUED_SAMPLES: usize = 262_144;
+/// The most queued bytes, unless it is one sample.
+const MAX_QUEUED_BYTES: usize = 256 << 20;
+/// The most producers whose numbers are remembered.
+const MAX_REMEMBERED_PRODUCERS: usize = 1_024;
+/// How long a sample waits for its predecessor by the other topic, which may have been lost.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same where nothing is lost while its writer lives: longer than a network may be cut without
+/// its writer counting as gone, and than the writer then takes to send again.
+const RELIABLE_PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(20);
+/// The most departed writers whose partitions are remembered.
+const MAX_DEPARTED_WRITERS: usize = 4_096;
+/// The most rounds over both DDS topics in one pull.
+const MAX_PULL_ROUNDS: usize = 16;
+/// Incarnations so many nanoseconds ahead of this host's clock are rejected: they would fence later
+/// ones.
+const MAX_INCARNATION_AHEAD_NANOS: u64 = 86_400_000_000_000;
+/// The producer name of foreign writers.
+const FOREIGN_PRODUCER: &str = "dds";
+
+/// The bytes of a sample.
+#[derive(Debug)]
+pub(crate) enum SampleBytes {
+    /// A sample as its writer sent it.
+    Own(Sample),
+    /// In a page of history.
+    Page(Arc<Sample>, Range<usize>),
+    /// Bytes, and their key's handle.
+    #[cfg(test)]
+    Bytes(Vec<u8>, u64),
+}
+
+impl SampleBytes {
+    pub(crate) fn cdr(&self) -> &[u8] {
+        match self {
+            Self::Own(sample) => sample.cdr(),
+            Self::Page(page, place) => page.cdr().get(place.clone()).unwrap_or_default(),
+            #[cfg(test)]
+            Self::Bytes(bytes, _) => bytes,
+        }
+    }
+}
+
+/// A sample with its position.
+#[derive(Debug)]
+pub(crate) struct QueuedSample {
+    pub(crate) sample: SampleBytes,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    /// The producer's number, or what was counted for others than a bus.
+    pub(crate) sequence: u64,
+    pub(crate) origin: Origin,
+    /// The topic that it came by; none: of envelopes.
+    typed: Option<Arc<TypedTopic>>,
+    time: Tai,
+    pub(crate) incarnation: u64,
+    /// The key, of others' samples.
+    foreign: Option<Vec<u8>>,
+    /// The number that its producer wrote before; 0 is not known.
+    pub(crate) previous: u64,
+    /// That one came by the other topic.
+    elsewhere: bool,
+    /// It was sent again.
+    again: bool,
+    /// By which topic it came: 1 is the typed one.
+    way: usize,
+    /// Who wrote it: the DDS writer.
+    writer: u64,
+    /// When it was queued.
+    since: Instant,
+    /// Its writer sends no older samples any more.
+    pub(crate) base: bool,
+    /// It is history from a durability service.
+    pub(crate) past: bool,
+}
+
+impl QueuedSample {
+    /// The key's handle, of what came by itself.
+    fn instance(&self) -> u64 {
+        match &self.sample {
+            SampleBytes::Own(sample) => sample.instance,
+            SampleBytes::Page(..) => 0,
+            #[cfg(test)]
+            SampleBytes::Bytes(_, instance) => *instance,
+        }
+    }
+
+    /// Whether a foreign writer wrote it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
+    }
+
+    /// Whether it is history, as a durability service has it.
+    pub(crate) fn is_past(&self) -> bool {
+        self.past
+    }
+
+    pub(crate) fn producer<'a>(&self, header: &Header<'a>) -> &'a str {
+        if self.foreign.is_some() { FOREIGN_PRODUCER } else { header.producer }
+    }
+
+    /// Header and payload; `avro` is where that of a typed sample is put.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub(crate) fn read<'a>(
+        &'a self,
+        avro: &'a mut Vec<u8>,
+    ) -> Result<(Header<'a>, &'a [u8]), String> {
+        let Some(typed) = &self.typed else {
+            return envelope::parse(self.sample.cdr())
+                .ok_or_else(|| "it is no envelope".to_owned());
+        };
+        let header = envelope::header(self.sample.cdr());
+        let header = header.ok_or_else(|| "it does not begin with a header".to_owned())?;
+        let key = self.foreign.as_deref().unwrap_or(header.key);
+        avro.clear();
+        let read = typed.of.from_cdr(self.sample.cdr(), avro, &mut Vec::new());
+        read.map_err(|error| error.to_string())?;
+        Ok((Header { schema: typed.schema, key, ..header }, avro))
+    }
+
+    /// The order of one producer's samples.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.incarnation, self.sequence)
+    }
+
+    /// Key and producer.
+    pub(crate) fn names(&self) -> (&[u8], &str) {
+        let header = envelope::header(self.sample.cdr());
+        header.map_or((&[], FOREIGN_PRODUCER), |header| {
+            (self.foreign.as_deref().unwrap_or(header.key), self.producer(&header))
+        })
+    }
+
+    /// When it was published.
+    pub(crate) fn published(&self) -> Tai {
+        self.time
+    }
+}
+
+/// Where a partition stands: samples are numbered as they come.
+#[derive(Debug, Clone, Copy)]
+struct PartitionState {
+    partition: u32,
+    next: u64,
+    end: u64,
+    /// How many of others' samples have come.
+    foreign: u64,
+}
+
+/// The newest number of a producer in a partition.
+#[derive(Debug)]
+struct NewestSequences {
+    partition: u32,
+    producer: String,
+    /// Of those that have come as envelopes, and typed: on each way they come in order.
+    order: [(u64, u64); 2],
+    /// The same of what was sent again: the last ones.
+    again: [(u64, u64); 2],
+}
+
+/// A matched DDS writer, or one that was.
+#[derive(Debug)]
+struct MatchedWriter {
+    way: usize,
+    participant: Guid,
+    partitions: Vec<String>,
+    /// It is still matched.
+    there: bool,
+}
+
+/// One producer's samples in a partition that wait, in order: the first for one by the other topic,
+/// the others for the first.
+#[derive(Debug)]
+struct ProducerQueue {
+    partition: u32,
+    producer: String,
+    waiting: VecDeque<QueuedSample>,
+    /// The other topic's writers that the first one's predecessor may come from.
+    awaited: Option<Vec<u64>>,
+}
+
+impl NewestSequences {
+    fn newest(&self) -> (u64, u64) {
+        self.order[0].max(self.order[1])
+    }
+}
+
+/// The queue of a reader.
+pub(crate) struct ReorderQueue {
+    pub(crate) gaps: VecDeque<Gap>,
+    queue: VecDeque<QueuedSample>,
+    bytes: usize,
+    places: Vec<PartitionState>,
+    seen: Vec<NewestSequences>,
+    /// By the DDS writer's handle.
+    writers: HashMap<u64, MatchedWriter>,
+    /// Whether samples are sent until they arrive.
+    reliable: bool,
+    /// The incarnation of what others write: their samples are numbered as they come, so that each
+    /// subscription's numbers are of a newer one.
+    since: u64,
+    /// What repeats, and whether late joiners' samples are asked for.
+    take: AcceptResent,
+    taken: Vec<Sample>,
+    past: Option<HistoryPhase>,
+    /// Whether what comes now is in order; what was kept for late joiners has holes.
+    begun: bool,
+    /// What was written before it came, which it does not get all of.
+    before: Vec<ProducerPosition>,
+    held: Vec<ProducerQueue>,
+    /// How far the service that has handed out last values has each producer's samples.
+    covered: HashMap<(u32, String), (u64, u64)>,
+}
+
+/// Which resent samples are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AcceptResent {
+    /// None that is older than the first received one.
+    New,
+    /// Those that were not received yet.
+    History,
+    /// All of them: the caller checks.
+    Everything,
+}
+
+/// While history comes in pages: what has come of it, and what waits until it is over.
+#[derive(Debug, Default)]
+struct HistoryPhase {
+    seen: HashMap<(u32, String), (u64, u64)>,
+    /// Last values have holes: which of them have come.
+    values: HashSet<(u32, String, (u64, u64))>,
+    held: VecDeque<QueuedSample>,
+    bytes: usize,
+    /// By partition and producer, those that were too many.
+    passed: HashMap<(u32, String), SkippedSamples>,
+}
+
+/// Last values of one service, kept while another one is requested, which may have no more.
+#[derive(Debug)]
+pub(crate) struct SetAsideHistory {
+    samples: Vec<QueuedSample>,
+    seen: HashMap<(u32, String), (u64, u64)>,
+    values: HashSet<(u32, String, (u64, u64))>,
+    covered: HashMap<(u32, String), (u64, u64)>,
+}
+
+/// The samples of one producer that did not wait: how many, from the first to the last.
+#[derive(Debug)]
+struct SkippedSamples {
+    count: u64,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl HistoryPhase {
+    /// What has not come of a producer, up to where it stood or to what waits of it.
+    fn gap(&self, position: &ProducerPosition) -> Option<Gap> {
+        let ProducerPosition { partition, incarnation, .. } = *position;
+        let name = position.producer.as_str();
+        let seen = self.seen.get(&(partition, name.to_owned()));
+        let from = match seen {
+            Some((newest, _)) if *newest > incarnation => return None,
+            Some((newest, sequence)) if *newest == incarnation => sequence.saturating_add(1),
+            _ => 1,
+        };
+        let waits = self.held.iter().filter(|held| {
+            (held.partition, held.incarnation) == (partition, incarnation) && held.names().1 == name
+        });
+        let waits = waits.map(|held| held.sequence).filter(|sequence| *sequence >= from).min();
+        let end = position.sequence.saturating_add(1);
+        let to = waits.map_or(end, |first| first.min(end));
+        let producer = Producer { name: position.producer.clone(), incarnation };
+        let cause = GapCause::Sequence { producer, from, to };
+        (from < to).then(|| Gap { partition, lost: to - from, cause })
+    }
+
+    /// How many of those that did not wait have not come in pages either.
+    fn lost(&self, who: &(u32, String), passed: &SkippedSamples) -> u64 {
+        let within = |order: &(u64, u64)| passed.first <= *order && *order <= passed.last;
+        if !self.values.is_empty() {
+            let come = self.values.iter().filter(|(partition, producer, order)| {
+                (partition, producer) == (&who.0, &who.1) && within(order)
+            });
+            return passed.count.saturating_sub(come.count() as u64);
+        }
+        match self.seen.get(who) {
+            Some(seen) if *seen >= passed.last => 0,
+            Some(seen) if within(seen) && seen.0 == passed.last.0 => {
+                passed.count.min(passed.last.1 - seen.1)
+            }
+            _ => passed.count,
+        }
+    }
+}
+
+impl ReorderQueue {
+    pub(crate) fn new(partitions: &[u32], take: AcceptResent) -> Self {
+        let place =
+            |partition: &u32| PartitionState { partition: *partition, next: 0, end: 0, foreign: 0 };
+        Self {
+            gaps: VecDeque::new(),
+            queue: VecDeque::new(),
+            bytes: 0,
+            places: partitions.iter().map(place).collect(),
+            seen: Vec::new(),
+            writers: HashMap::new(),
+            reliable: true,
+            since: 1,
+            take,
+            taken: Vec::new(),
+            past: None,
+            begun: take != AcceptResent::History,
+            before: Vec::new(),
+            held: Vec::new(),
+            covered: HashMap::new(),
+        }
+    }
+
+    /// Opened then, in nanoseconds since 1970.
+    pub(crate) fn since(self, since: u64) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Of a topic whose samples may be lost on the way.
+    pub(crate) fn best_effort(self, best_effort: bool) -> Self {
+        Self { reliable: !best_effort, ..self }
+    }
+
+    /// Looks which writers there are: what they have written is known by them when they have gone.
+    pub(crate) fn meet(&mut self, endpoints: &ReaderEndpoints) {
+        let typed = endpoints.typed();
+        let readers = [Some(&endpoints.envelopes), typed.as_ref().map(|typed| &typed.reader)];
+        for (way, reader) in readers.into_iter().enumerate() {
+            let Some(Ok(there)) = reader.map(Reader::writers) else { continue };
+            let there: HashSet<_> = there.into_iter().collect();
+            let of_it = self.writers.iter_mut().filter(|(_, wrote)| wrote.way == way);
+            of_it.for_each(|(handle, wrote)| wrote.there = there.contains(handle));
+            for handle in there {
+                self.met(handle, way, reader);
+            }
+        }
+        if self.writers.len() > MAX_DEPARTED_WRITERS
+            && self.writers.values().filter(|w| !w.there).count() > MAX_DEPARTED_WRITERS
+        {
+            self.writers.retain(|_, wrote| wrote.there);
+        }
+    }
+
+    fn met(&mut self, handle: u64, way: usize, reader: Option<&Reader>) {
+        if !self.writers.contains_key(&handle)
+            && let Some(found) = reader.and_then(|reader| reader.publication(handle))
+        {
+            let (participant, partitions) = (found.participant, found.partitions);
+            self.writers
+                .insert(handle, MatchedWriter { way, participant, partitions, there: true });
+        }
+    }
+
+    /// Takes all that has come.
+    pub(crate) fn pull(&mut self, endpoints: &ReaderEndpoints) -> Result<(), DdsError> {
+        let (mut come, mut outcome) = (Vec::new(), Ok(()));
+        for end in endpoints.former() {
+            outcome = outcome.and(self.take(&end.reader, Some(&end.of), &mut come));
+        }
+        let typed = endpoints.typed();
+        let topic_sequences =
+            [typed.as_ref().map(|t| (&t.reader, Some(&t.of))), Some((&endpoints.envelopes, None))];
+        let topic_sequences: Vec<_> = topic_sequences.into_iter().flatten().collect();
+        // What had come by one before what was just taken from the other stands before it, whoever
+        // has written it: so the other is looked at again, until nothing has come.
+        for turn in 0..if topic_sequences.len() > 1 { MAX_PULL_ROUNDS } else { 1 } {
+            let (before, (reader, of)) =
+                (come.len(), topic_sequences[turn % topic_sequences.len()]);
+            outcome = outcome.and(self.take(reader, of, &mut come));
+            if turn > 0 && come.len() == before {
+                break;
+            }
+        }
+        self.admit(come, Instant::now());
+        self.keep_bounds();
+        outcome
+    }
+
+    fn take(
+        &mut self,
+        reader: &Reader,
+        typed: Option<&Arc<TypedTopic>>,
+        into: &mut Vec<QueuedSample>,
+    ) -> Result<(), DdsError> {
+        let mut taken = std::mem::take(&mut self.taken);
+        let outcome = reader.take(&mut taken);
+        let valid = taken.drain(..).filter(|sample| sample.valid);
+        into.extend(valid.filter_map(|sample| self.sorted_in(sample, reader, typed)));
+        self.taken = taken;
+        outcome.map(drop)
+    }
+
+    /// Puts in what has come, in order, but for what has to wait.
+    fn admit(&mut self, mut come: Vec<QueuedSample>, now: Instant) {
+        // One key's samples of one way are in their writers' order. (The two topics' handles of a
+        // key may be the same.)
+        let one = |queued: &QueuedSample| (queued.instance(), queued.way);
+        let first = come.first().map(one);
+        if !come.iter().all(|queued| Some(one(queued)) == first) {
+            come.sort_by_key(|queued| queued.time);
+            order_by_producer(&mut come, |q| q.names().1.to_owned(), QueuedSample::order);
+        }
+        for mut queued in come {
+            queued.since = now;
+            if queued.is_foreign() && queued.sequence == 0 {
+                queued.sequence = self.count_foreign(queued.partition);
+            }
+            self.arrange(queued);
+        }
+        self.release(now);
+    }
+
+    /// The number of a sample of others: by partition, so that none has holes.
+    fn count_foreign(&mut self, partition: u32) -> u64 {
+        self.place(partition).map_or(1, |place| {
+            place.foreign += 1;
+            place.foreign
+        })
+    }
+
+    /// Puts a sample in, or in line where it, or one of its producer's before it, has to wait.
+    fn arrange(&mut self, queued: QueuedSample) {
+        if self.held.is_empty() && !queued.elsewhere {
+            return self.add(queued);
+        }
+        let (partition, producer) = (queued.partition, queued.names().1);
+        let own = |line: &ProducerQueue| line.partition == partition && line.producer == producer;
+        if !queued.is_foreign()
+            && let Some(place) = self.held.iter().position(own)
+        {
+            let ProducerQueue { waiting, awaited, .. } = &mut self.held[place];
+            let place = waiting.partition_point(|before| before.order() <= queued.order());
+            if place == 0 {
+                *awaited = None;
+            }
+            waiting.insert(place, queued);
+        } else if self.waits(&queued) {
+            let producer = producer.to_owned();
+            let waiting = VecDeque::from([queued]);
+            self.held.push(ProducerQueue { partition, producer, waiting, awaited: None });
+        } else {
+            self.add(queued);
+        }
+    }
+
+    /// Puts in those in line that wait no more: the one before has come, or will not come. All of
+    /// them where there are too many: what has not come of them is a gap of its producer's numbers.
+    fn release(&mut self, now: Instant) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let samples: usize = held.iter().map(|line| line.waiting.len()).sum();
+        let waiting = held.iter().flat_map(|line| &line.waiting);
+        let full = samples > MAX_QUEUED_SAMPLES
+            || waiting.map(|queued| queued.sample.cdr().len()).sum::<usize>() > MAX_QUEUED_BYTES;
+        held.retain_mut(|line| {
+            while let Some(first) = line.waiting.front() {
+                if !full && self.waits(first) {
+                    let awaited = line.awaited.get_or_insert_with(|| self.others_of(first));
+                    if self.may_come(awaited, now.duration_since(first.since)) {
+                        return true;
+                    }
+                }
+                line.awaited = None;
+                line.waiting.pop_front().into_iter().for_each(|queued| self.add(queued));
+            }
+            false
+        });
+        self.held = held;
+    }
+
+    /// Whether a sample has to wait for the one before it, by what it says itself.
+    fn waits(&self, queued: &QueuedSample) -> bool {
+        let waits = queued.elsewhere && (queued.origin == Origin::Log || queued.again);
+        if !self.begun || !waits {
+            return false;
+        }
+        let producer = queued.names().1;
+        let before = (queued.incarnation, queued.previous);
+        let of = |seen: &&NewestSequences| {
+            seen.partition == queued.partition && seen.producer == producer
+        };
+        let come = self.seen.iter().find(of).map_or((0, 0), |seen| {
+            let by = if queued.again { &seen.again } else { &seen.order };
+            by[1 - queued.way]
+        });
+        let was_there = |position: &ProducerPosition| {
+            position.partition == queued.partition
+                && position.producer.as_str() == producer
+                && (position.incarnation, position.sequence) >= before
+        };
+        come < before && !self.before.iter().any(was_there)
+    }
+
+    /// The writers by which the sample before may come: those of the other topic, of the process
+    /// that has written this one.
+    fn others_of(&self, queued: &QueuedSample) -> Vec<u64> {
+        let Some(own) = self.writers.get(&queued.writer) else { return Vec::new() };
+        let others = self.writers.iter().filter(|(_, other)| {
+            other.there
+                && other.way != own.way
+                && other.participant == own.participant
+                && other.partitions == own.partitions
+        });
+        others.map(|(handle, _)| *handle).collect()
+    }
+
+    /// Whether what one of these writers has written may come still, after so long.
+    fn may_come(&self, awaited: &[u64], waited: Duration) -> bool {
+        let lives = |writer: &u64| self.writers.get(writer).is_some_and(|writer| writer.there);
+        waited < PREDECESSOR_TIMEOUT
+            || (self.reliable && waited < RELIABLE_PREDECESSOR_TIMEOUT && awaited.iter().any(lives))
+    }
+
+    /// Whether samples wait for others.
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether samples are to be handed out.
+    pub(crate) fn has_samples(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether there is something to be handed out.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.queue.is_empty() || !self.gaps.is_empty()
+    }
+
+    /// From now on what comes waits until the past has come.
+    /// What has come and was not handed out waits, too.
+    pub(crate) fn begin_past(&mut self) {
+        let (before, behind) = self.queue.drain(..).partition(QueuedSample::is_past);
+        self.queue = before;
+        self.bytes = self.queue.iter().map(|queued| queued.sample.cdr().len()).sum();
+        self.past = Some(HistoryPhase::default());
+        let behind: VecDeque<_> = behind;
+        behind.into_iter().for_each(|queued| self.add(queued));
+    }
+
+    /// The sample that was handed out last is the next one again.
+    pub(crate) fn put_back(&mut self, queued: QueuedSample) {
+        self.bytes += queued.sample.cdr().len();
+        if let Some(place) = self.place(queued.partition) {
+            place.next = queued.offset;
+        }
+        self.queue.push_front(queued);
+    }
+
+    /// Whether what is handed out next is history, as a durability service has it.
+    pub(crate) fn begins_with_past(&self) -> bool {
+        self.queue.front().is_some_and(QueuedSample::is_past)
+    }
+
+    /// What lies here is not wanted, nor the past that it waits for: it comes again.
+    pub(crate) fn discard(&mut self) {
+        self.past = None;
+        self.held.clear();
+        self.gaps.clear();
+        self.take_all();
+    }
+
+    /// A sample of a page of history, unless it has come before.
+    /// `last`: of last values.
+    pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {
+        let body = SampleBytes::Page(Arc::clone(page), place);
+        let Some((header, _)) = envelope::parse(body.cdr()) else { return };
+        let holes = last || header.flags & LEFT != 0;
+        let origin = if holes { Origin::History } else { Origin::Log };
+        let (partition, order) = (header.partition, header.order());
+        let key = (partition, header.producer.to_owned());
+        let (time, sequence, incarnation) = (header.time, header.sequence, header.incarnation);
+        let previous = header.previous;
+        let Some(past) = &mut self.past else { return };
+        if last {
+            past.values.insert((partition, key.1.clone(), order));
+        } else if past.seen.get(&key).is_some_and(|seen| *seen >= order) {
+            return;
+        }
+        let seen = past.seen.entry(key).or_default();
+        *seen = order.max(*seen);
+        let (typed, foreign, since) = (None, None, Instant::now());
+        self.push(QueuedSample {
+            sample: body,
+            partition,
+            offset: 0,
+            sequence,
+            origin,
+            typed,
+            time,
+            incarnation,
+            foreign,
+            previous,
+            elsewhere: false,
+            again: true,
+            way: 0,
+            writer: 0,
+            since,
+            base: true,
+            past: true,
+        });
+    }
+
+    /// How far the service has each producer's samples that has handed out last values: what is
+    /// below that and has not come in pages is older than what has.
+    pub(crate) fn covered_by_past(&mut self, positions: Vec<ProducerPosition>) {
+        let covered = positions.into_iter().map(|position| {
+            let ProducerPosition { partition, producer, incarnation, sequence, .. } = position;
+            ((partition, producer.as_str().to_owned()), (incarnation, sequence))
+        });
+        self.covered = covered.collect();
+    }
+
+    /// Whether a sample is as old as what a service has handed out, or older.
+    pub(crate) fn is_covered(&self, queued: &QueuedSample) -> bool {
+        let who = (queued.partition, queued.names().1.to_owned());
+        self.covered.get(&who).is_some_and(|covered| queued.order() <= *covered)
+    }
+
+    /// What whoever reads has had before.
+    pub(crate) fn knows(&mut self, position: &ProducerPosition) {
+        let order = (position.incarnation, position.sequence);
+        for way in [0, 1] {
+            self.saw(position.partition, position.producer.as_str(), order, way);
+        }
+    }
+
+    /// How many samples wait to be handed out.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Puts the past aside that has come so far: it comes again from its beginning.
+    pub(crate) fn put_past_aside(&mut self) -> SetAsideHistory {
+        let (samples, covered) = (self.take_all(), std::mem::take(&mut self.covered));
+        let (seen, values) = match &mut self.past {
+            Some(past) => (std::mem::take(&mut past.seen), std::mem::take(&mut past.values)),
+            None => Default::default(),
+        };
+        SetAsideHistory { samples, seen, values, covered }
+    }
+
+    /// Nobody has more than what was put aside: that is the past, and nothing else.
+    pub(crate) fn take_past_back(&mut self, aside: SetAsideHistory) {
+        self.take_all();
+        let SetAsideHistory { samples, seen, values, covered } = aside;
+        samples.into_iter().for_each(|queued| self.push(queued));
+        self.covered = covered;
+        if let Some(past) = &mut self.past {
+            (past.seen, past.values) = (seen, values);
+        }
+    }
+
+    /// How far the past has come, by producer: as far it need not come again.
+    pub(crate) fn has_of_past(&self) -> Vec<ProducerPosition> {
+        let seen = self.past.iter().flat_map(|past| &past.seen);
+        seen.filter_map(|((partition, producer), (incarnation, sequence))| {
+            let producer = ProducerName::new(producer).ok()?;
+            let (partition, incarnation, sequence) = (*partition, *incarnation, *sequence);
+            Some(ProducerPosition {
+                partition,
+                producer,
+                incarnation,
+                sequence,
+                topic_sequences: [0; 2],
+            })
+        })
+        .collect()
+    }
+
+    /// Some of the past will not come: tells what is known of it, by where writers stood; gives in
+    /// which partitions.
+    pub(crate) fn miss_until(&mut self, until: &[ProducerPosition]) -> HashSet<u32> {
+        let Some(past) = &self.past else { return HashSet::new() };
+        let gaps: Vec<_> = until.iter().filter_map(|position| past.gap(position)).collect();
+        let told = gaps.iter().map(|gap| gap.partition).collect();
+        self.gaps.extend(gaps);
+        told
+    }
+
+    /// The rest of the past will not come. Of writers that had gone nobody knows how much it is:
+    /// there is a gap all the same.
+    pub(crate) fn miss_past(&mut self, until: &[ProducerPosition]) {
+        let told = self.miss_until(until);
+        let rest = self.places.iter().filter(|place| !told.contains(&place.partition));
+        let rest = rest.map(|place| Gap::retention(place.partition, place.end, place.end));
+        self.gaps.extend(rest);
+    }
+
+    /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
+    pub(crate) fn end_past(&mut self, alone: bool) {
+        let Some(past) = self.past.take() else { return };
+        let mut all = BTreeMap::new();
+        for (who, passed) in &past.passed {
+            *all.entry(who.0).or_default() += past.lost(who, passed);
+        }
+        for (partition, lost) in all.into_iter().filter(|(_, lost)| *lost > 0) {
+            let Some(place) = self.place(partition) else { continue };
+            let (from, to) = (place.end, place.end + lost);
+            place.end = to;
+            let cause = GapCause::Overload { from, to };
+            self.gaps.push_back(Gap { partition, lost, cause });
+        }
+        for queued in past.held {
+            let (partition, producer) = (queued.partition, queued.names().1.to_owned());
+            let order = queued.order();
+            let known = if past.values.is_empty() {
+                past.seen.get(&(partition, producer)).is_some_and(|seen| *seen >= order)
+            } else {
+                past.values.contains(&(partition, producer, order))
+            };
+            if !known {
+                self.push(queued);
+            }
+        }
+        if !alone {
+            // Those that live hand out their own: that has not come yet.
+            return;
+        }
+        for ((partition, producer), order) in past.seen {
+            for way in [0, 1] {
+                self.saw(partition, &producer, order, way);
+            }
+        }
+    }
+
+    fn add(&mut self, queued: QueuedSample) {
+        let Some(past) = &mut self.past else { return self.push(queued) };
+        past.bytes += queued.sample.cdr().len();
+        past.held.push_back(queued);
+        while past.held.len() > MAX_QUEUED_SAMPLES
+            || (past.bytes > MAX_QUEUED_BYTES && past.held.len() > 1)
+        {
+            let Some(oldest) = past.held.pop_front() else { break };
+            past.bytes -= oldest.sample.cdr().len();
+            let who = (oldest.partition, oldest.names().1.to_owned());
+            let order = oldest.order();
+            let passed = past.passed.entry(who);
+            let passed = passed.or_insert(SkippedSamples { count: 0, first: order, last: order });
+            passed.count += 1;
+            (passed.first, passed.last) = (order.min(passed.first), order.max(passed.last));
+        }
+    }
+
+    /// A sample that was taken, unless it is known or nobody's.
+    fn sorted_in(
+        &mut self,
+        sample: Sample,
+        reader: &Reader,
+        typed: Option<&Arc<TypedTopic>>,
+    ) -> Option<QueuedSample> {
+        let way = usize::from(typed.is_some());
+        let Some(header) = envelope::header(sample.cdr()).filter(|h| self.may_be(h.incarnation))
+        else {
+            let partition = self.partition_of_writer(reader, &sample, way);
+            self.miss_unread(partition);
+            return None;
+        };
+        let (partition, foreign) = match header.sequence {
+            // Others leave the header empty; they write where their writer does.
+            0 => {
+                let partition = self.partition_of_writer(reader, &sample, way);
+                (partition, Some(foreign_key(&sample, typed)))
+            }
+            _ => (header.partition, None),
+        };
+        self.place(partition)?;
+        let (sequence, incarnation, time) = if foreign.is_some() {
+            // It gets its number when it has its place.
+            (0, self.since, Tai::from_unix_nanos(sample.source_time))
+        } else {
+            (header.sequence, header.incarnation, header.time)
+        };
+        let mut origin = Origin::Log;
+        let again = header.flags & RE_SERVED != 0;
+        if foreign.is_none() {
+            let order = (incarnation, sequence);
+            let before = self.saw(partition, header.producer, order, way);
+            if again {
+                self.saw_again(partition, header.producer, order, way);
+                origin = Origin::History;
+                let known = before.is_some_and(|before| before >= order);
+                let wanted = match self.take {
+                    AcceptResent::New => before.is_some() && !known,
+                    AcceptResent::History => !known,
+                    AcceptResent::Everything => true,
+                };
+                if !wanted {
+                    return None;
+                }
+            }
+        }
+        let base = foreign.is_some() || header.flags & BASE != 0;
+        let (previous, elsewhere) = (header.previous, header.flags & ELSEWHERE != 0);
+        Some(QueuedSample {
+            partition,
+            offset: 0,
+            sequence,
+            origin,
+            typed: typed.cloned(),
+            time,
+            incarnation,
+            foreign,
+            previous,
+            elsewhere,
+            again,
+            way,
+            writer: sample.writer,
+            since: Instant::now(),
+            base,
+            past: false,
+            sample: SampleBytes::Own(sample),
+        })
+    }
+
+    /// Whether an incarnation may be a bus's: those are times of start, by clocks that are about
+    /// right, or small numbers.
+    fn may_be(&self, incarnation: u64) -> bool {
+        incarnation <= self.since.saturating_add(MAX_INCARNATION_AHEAD_NANOS)
+            || incarnation <= unix_nanos().saturating_add(MAX_INCARNATION_AHEAD_NANOS)
+    }
+
+    /// A sample has come whose header is not ours and not empty.
+    fn miss_unread(&mut self, partition: u32) {
+        let Some(place) = self.place(partition) else { return };
+        let from = place.end;
+        place.end += 1;
+        for gap in self.gaps.iter_mut().rev() {
+            if let GapCause::Damaged { to, .. } = &mut gap.cause
+                && (gap.partition, *to) == (partition, from)
+            {
+                *to += 1;
+                gap.lost += 1;
+                return;
+            }
+        }
+        let cause = GapCause::Damaged { from, to: from + 1 };
+        self.gaps.push_back(Gap { partition, lost: 1, cause });
+    }
+
+    fn partition_of_writer(&mut self, reader: &Reader, sample: &Sample, way: usize) -> u32 {
+        match self.places[..] {
+            [PartitionState { partition, .. }] => partition,
+            _ => {
+                // It may have gone since.
+                self.met(sample.writer, way, Some(reader));
+                let there = self.writers.get(&sample.writer).map(|writer| &writer.partitions[..]);
+                self.partition_of(there.unwrap_or_default())
+            }
+        }
+    }
+
+    /// The partition of the topic that DDS partitions stand for: the first that is one and is read.
+    fn partition_of(&self, names: &[String]) -> u32 {
+        let numbers = names.iter().filter_map(|name| name.parse().ok());
+        let mut read = numbers.filter(|n| self.places.iter().any(|place| place.partition == *n));
+        read.next().unwrap_or(0)
+    }
+
+    /// The newest incarnation of a producer; 0 is none.
+    pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
+        let own = self.seen.iter().filter(|seen| seen.producer == producer.as_str());
+        own.map(|seen| seen.newest().0).max().unwrap_or(0)
+    }
+
+    fn saw_again(&mut self, partition: u32, producer: &str, order: (u64, u64), way: usize) {
+        let same =
+            |seen: &&mut NewestSequences| seen.partition == partition && seen.producer == producer;
+        if let Some(seen) = self.seen.iter_mut().find(same) {
+            seen.again[way] = order;
+        }
+    }
+
+    /// Remembers a producer's newest number by one of the two topics; gives the one before by that
+    /// topic, or a newer incarnation's, or none if nothing of it was seen.
+    fn saw(
+        &mut self,
+        partition: u32,
+        producer: &str,
+        order: (u64, u64),
+        way: usize,
+    ) -> Option<(u64, u64)> {
+        let same =
+            |seen: &NewestSequences| seen.partition == partition && seen.producer == producer;
+        if let Some(place) = self.seen.iter().position(same) {
+            // Whoever writes most is found first.
+            self.seen.swap(0, place);
+            let newest = self.seen[0].newest();
+            let same_way = self.seen[0].order[way];
+            let before = if newest.0 > order.0 { newest } else { same_way };
+            let newest = &mut self.seen[0].order[way];
+            *newest = order.max(*newest);
+            return Some(before);
+        }
+        if self.seen.len() == MAX_REMEMBERED_PRODUCERS {
+            self.seen.truncate(MAX_REMEMBERED_PRODUCERS / 2);
+        }
+        let (order_of, producer) = ([(0, 0); 2], producer.to_owned());
+        let mut seen = NewestSequences { partition, producer, order: order_of, again: order_of };
+        seen.order[way] = order;
+        self.seen.push(seen);
+        None
+    }
+
+    /// Whether everything has come that a producer had written, by both topics.
+    pub(crate) fn has_seen(&self, position: &ProducerPosition) -> bool {
+        let of = |seen: &&NewestSequences| {
+            seen.partition == position.partition && seen.producer == position.producer.as_str()
+        };
+        let come = self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order);
+        let whole = |way: usize| {
+            position.topic_sequences[way] == 0
+                || come[way] >= (position.incarnation, position.topic_sequences[way])
+        };
+        whole(0) && whole(1)
+    }
+
+    fn push(&mut self, mut queued: QueuedSample) {
+        let Some(place) = self.place(queued.partition) else { return };
+        queued.offset = place.end;
+        place.end += 1;
+        self.bytes += queued.sample.cdr().len();
+        self.queue.push_back(queued);
+    }
+
+    fn place(&mut self, partition: u32) -> Option<&mut PartitionState> {
+        self.places.iter_mut().find(|place| place.partition == partition)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<QueuedSample> {
+        let Some(first) = self.queue.pop_front() else {
+            if self.gaps.is_empty() {
+                // Those that were told as gaps are behind.
+                self.places.iter_mut().for_each(|place| place.next = place.end);
+            }
+            return None;
+        };
+        self.bytes -= first.sample.cdr().len();
+        if let Some(place) = self.place(first.partition) {
+            place.next = first.offset + 1;
+        }
+        Some(first)
+    }
+
+    /// Passes over the oldest where there are too many. What is not told yet of a partition is one
+    /// gap, however much is passed over.
+    fn keep_bounds(&mut self) {
+        while self.queue.len() > MAX_QUEUED_SAMPLES
+            || (self.bytes > MAX_QUEUED_BYTES && self.queue.len() > 1)
+        {
+            let Some(QueuedSample { partition, offset, .. }) = self.pop() else { break };
+            self.missed(partition, offset);
+        }
+    }
+
+    fn missed(&mut self, of: u32, offset: u64) {
+        for Gap { partition, lost, cause } in self.gaps.iter_mut().rev() {
+            if let GapCause::Overload { to, .. } = cause
+                && *partition == of
+                && *to == offset
+            {
+                *to += 1;
+                *lost += 1;
+                return;
+            }
+        }
+        let cause = GapCause::Overload { from: offset, to: offset + 1 };
+        self.gaps.push_back(Gap { partition: of, lost: 1, cause });
+    }
+
+    /// A sample that cannot be read.
+    pub(crate) fn damaged(of: &QueuedSample) -> Gap {
+        let (partition, from) = (of.partition, of.offset);
+        Gap { partition, lost: 1, cause: GapCause::Damaged { from, to: from + 1 } }
+    }
+
+    pub(crate) fn positions(&self, visit: &mut dyn FnMut(Position)) {
+        for PartitionState { partition, next, end, .. } in self.places.iter().copied() {
+            visit(Position { partition, next, end });
+        }
+    }
+
+    /// Goes on at an offset of a partition; false where that lies behind, none where it is not
+    /// read.
+    pub(crate) fn pass_over(&mut self, partition: u32, offset: u64) -> Option<bool> {
+        let place = self.place(partition)?;
+        if offset < place.next {
+            return Some(false);
+        }
+        place.next = offset.min(place.end);
+        let passed =
+            |queued: &QueuedSample| queued.partition == partition && queued.offset < offset;
+        self.queue.retain(|queued| !passed(queued));
+        self.bytes = self.queue.iter().map(|queued| queued.sample.cdr().len()).sum();
+        Some(true)
+    }
+
+    /// Takes everything out, to be put in again in another order.
+    pub(crate) fn take_all(&mut self) -> Vec<QueuedSample> {
+        self.bytes = 0;
+        for place in &mut self.places {
+            (place.next, place.end) = (0, 0);
+        }
+        self.queue.drain(..).collect()
+    }
+
+    /// Begins with samples of the past, and those that have come since.
+    pub(crate) fn begin(&mut self, past: Vec<QueuedSample>, since: Vec<QueuedSample>) {
+        past.into_iter().for_each(|queued| self.push(queued));
+        self.covered = HashMap::new();
+        self.begun = true;
+        self.admit(since, Instant::now());
+    }
+
+    /// What was written before it came is not waited for: who joins does not get all of it.
+    pub(crate) fn came_behind(&mut self, positions: Vec<ProducerPosition>) {
+        self.before = positions;
+    }
+
+    /// What comes is in order from now on.
+    pub(crate) fn begin_with_what_comes(&mut self) {
+        self.begun = true;
+    }
+}
+
+/// The key of a sample without our header: in a type of a schema's it may be fields.
+fn foreign_key(sample: &Sample, typed: Option<&Arc<TypedTopic>>) -> Vec<u8> {
+    let mut key = Vec::new();
+    match typed {
+        // What cannot be read is told when it is handed out.
+        Some(typed) => _ = typed.of.from_cdr(sample.cdr(), &mut Vec::new(), &mut key),
+        None => key.extend(envelope::header(sample.cdr()).iter().flat_map(|header| header.key)),
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! The tests of the transport that take long: conformance, hosts, and durability services that are
+//! killed, paused and refused by their disks.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod conformance;
+mod durability;
+mod hosts;
+mod services;
+#[path = "../support/mod.rs"]
+mod support;

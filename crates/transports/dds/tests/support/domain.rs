@@ -1,0 +1,41 @@
+//! DDS domains for tests, each used by one process of the machine at a time.
+//!
+//! Shared by `#[path]` with other crates' tests; `python/tests/conftest.py` follows the same rule.
+//! A domain is reserved by a lock on a file `heliograph-dds-domain-N` in the temporary folder. The
+//! lock is held until the process ends, however it ends.
+
+use std::fs::{File, OpenOptions};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Domains whose ports lie below those that Linux gives to outgoing connections come first.
+const PREFERRED: u32 = 100;
+/// The largest domain whose ports fit.
+const LARGEST: u32 = 230;
+/// How long to wait for other processes to end where all domains are in use.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A domain that no other call, of this process or another one, has returned and still holds.
+pub(crate) fn domain() -> u32 {
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        // Processes start at different domains: what one left behind is not met by the next one.
+        let first = std::process::id() % PREFERRED;
+        let near = (0..PREFERRED).map(|n| 1 + (first + n) % PREFERRED);
+        for domain in near.chain(PREFERRED + 1..=LARGEST) {
+            let file = std::env::temp_dir().join(format!("heliograph-dds-domain-{domain}"));
+            // Another user's file cannot be opened; it counts as in use.
+            let opened = OpenOptions::new().create(true).truncate(false).write(true).open(file);
+            if let Ok(file) = opened
+                && file.try_lock().is_ok()
+            {
+                held.push(file);
+                return domain;
+            }
+        }
+        assert!(Instant::now() < until, "all DDS domains of this machine are in use");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

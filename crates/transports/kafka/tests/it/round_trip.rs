@@ -1,0 +1,98 @@
+//! One small round trip of each kind on a real broker, which other programs use at the same time.
+
+use helio_bus::{
+    Bus, Event, Message, Qos, Sample, SchemaText, Start, Subscribe, Subscription, Topic,
+    TopicError, TopicSpec, TransportError,
+};
+use helio_core::qos::Ownership;
+use helio_core::schema::build::{double, record};
+
+use crate::support::{HANG_TIMEOUT, shared_broker, unique};
+
+fn next(samples: &mut Subscription) -> Sample {
+    loop {
+        match samples.next_timeout(HANG_TIMEOUT).unwrap().expect("it comes in time") {
+            Event::Sample(sample) => return sample,
+            Event::Assigned(_) => {}
+            other => panic!("{other:?} came"),
+        }
+    }
+}
+
+fn publish(topic: &Topic, key: &[u8], payload: &[u8]) {
+    let message = Message::new(payload).key(key);
+    topic.publisher().unwrap().publish(message).wait_timeout(HANG_TIMEOUT).unwrap();
+}
+
+fn opened(bus: &Bus, base: &str, qos: Qos) -> Topic {
+    bus.topic(TopicSpec::new(&unique(base)).unwrap().qos(qos)).unwrap()
+}
+
+#[test]
+fn samples_of_a_schema_come_with_it_to_another_connection() {
+    let Some(broker) = shared_broker() else { return };
+    let schema = record("test.Wind").field("speed", double()).units("m/s").schema().unwrap();
+    let schema: SchemaText = (&schema).into();
+    let spec = TopicSpec::new(&unique("typed")).unwrap().qos(Qos::event()).schema(schema.clone());
+    let [writer, reader] = ["Mount", "reader"].map(|name| broker.bus(name));
+    let topic = writer.topic(spec.clone()).unwrap();
+    let value = 7.5_f64.to_le_bytes();
+    publish(&topic, b"k", &value);
+    let mut samples =
+        reader.topic(spec).unwrap().subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let sample = next(&mut samples);
+    assert_eq!((&sample.key[..], &sample.payload[..]), (&b"k"[..], &value[..]));
+    assert_eq!(sample.header.schema, schema.id);
+    assert_eq!(sample.header.producer.name.as_str(), "Mount");
+    assert_eq!(*reader.schema(schema.id).unwrap().unwrap(), *schema.text);
+}
+
+#[test]
+fn a_late_joiner_gets_the_newest_of_each_key() {
+    let Some(broker) = shared_broker() else { return };
+    let topic = opened(&broker.bus("Mount"), "late", Qos::event());
+    for (key, payload) in [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")] {
+        publish(&topic, key, payload);
+    }
+    let mut samples = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    let mut read = [(); 2].map(|()| next(&mut samples).payload.to_vec());
+    read.sort();
+    assert_eq!(read, [b"2", b"3"]);
+    publish(&topic, b"b", b"4");
+    assert_eq!(next(&mut samples).payload[..], *b"4");
+}
+
+#[test]
+fn a_group_goes_on_where_it_has_committed() {
+    let Some(broker) = shared_broker() else { return };
+    let topic = opened(&broker.bus("Mount"), "grouped", Qos::stream());
+    let member = || topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    publish(&topic, b"", b"1");
+    publish(&topic, b"", b"2");
+    let mut first = member();
+    assert_eq!(next(&mut first).payload[..], *b"1");
+    first.commit().unwrap();
+    drop(first);
+    assert_eq!(next(&mut member()).payload[..], *b"2");
+}
+
+#[test]
+fn a_second_owner_is_refused_until_the_first_has_gone() {
+    let Some(broker) = shared_broker() else { return };
+    let [mount, rival] = ["Mount", "rival"].map(|name| broker.bus(name));
+    let name = unique("owned");
+    let exclusive = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+    let spec = || TopicSpec::new(&name).unwrap().qos(exclusive.clone());
+    let publisher = mount.topic(spec()).unwrap().publisher().unwrap();
+    publisher.publish(Message::new(b"mine")).wait_timeout(HANG_TIMEOUT).unwrap();
+    let topic = rival.topic(spec()).unwrap();
+    let refused = topic.publisher().map(drop);
+    assert!(
+        matches!(&refused, Err(TopicError::Transport(TransportError::Owned { holder, .. }))
+            if holder.contains("Mount")),
+        "{refused:?}"
+    );
+    drop(publisher);
+    mount.close();
+    publish(&topic, b"", b"theirs");
+}

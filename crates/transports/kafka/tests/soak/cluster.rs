@@ -1,0 +1,326 @@
+//! Three brokers, of which one after the other is killed: nothing acknowledged is lost or repeated.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use helio_bus::{
+    Bus, Event, Guarantee, Message, Outage, PendingPublish, Publisher, Qos, Start, Subscribe,
+    Subscription, TopicError, TopicSpec, TransportError,
+};
+use helio_core::qos::Ownership;
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+
+use crate::support::{Broker, HANG_TIMEOUT, admin, deliver, done, plain, unique};
+
+/// The tests hurt one cluster, one after the other.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn cluster() -> Option<&'static Broker> {
+    static CLUSTER: OnceLock<Option<Broker>> = OnceLock::new();
+    CLUSTER.get_or_init(|| Broker::start(3)).as_ref()
+}
+
+/// How many of a storm's numbers are under way at most.
+const AHEAD: usize = 500;
+
+/// Publishes numbers until it is told to stop, some ahead of their receipts; counts those that were
+/// acknowledged, all of them in order.
+fn storm(publisher: &Publisher, stop: &AtomicBool, acknowledged: &AtomicU64) {
+    let mut pending = std::collections::VecDeque::new();
+    let arrives = |one: PendingPublish| {
+        one.wait_timeout(HANG_TIMEOUT).unwrap();
+        acknowledged.fetch_add(1, Ordering::SeqCst);
+    };
+    for number in 0_u64.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let bytes = number.to_le_bytes();
+        let message = Message::new(&bytes).key(b"k").guarantee(Guarantee::Durable);
+        pending.push_back(publisher.publish(message));
+        if pending.len() >= AHEAD {
+            pending.pop_front().into_iter().for_each(arrives);
+        }
+    }
+    pending.into_iter().for_each(arrives);
+}
+
+#[test]
+fn a_storm_survives_the_death_of_one_broker_after_the_other() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bus = Bus::builder().producer("Mount").connect(&cluster.url("replication=3")).unwrap();
+    let topic = TopicSpec::new(&unique("storm")).unwrap().qos(Qos::stream());
+    let topic = bus.topic(topic).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
+    let storming = {
+        let (publisher, shared) = (publisher.clone(), Arc::clone(&shared));
+        std::thread::spawn(move || storm(&publisher, &shared.0, &shared.1))
+    };
+    let acknowledged = || shared.1.load(Ordering::SeqCst);
+    // Whoever leads the partition is killed in the course of this, and both who follow.
+    for node in ["1", "2", "3", "1"] {
+        cluster.does_to("kill", node);
+        // Of more than what was under way at most some was published after its death.
+        let (goal, until) = (acknowledged() + AHEAD as u64 + 1, Instant::now() + HANG_TIMEOUT);
+        while acknowledged() < goal {
+            assert!(Instant::now() < until, "nothing is published without {node}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        cluster.does_to("restart", node);
+    }
+    shared.0.store(true, Ordering::Release);
+    storming.join().unwrap();
+    let acknowledged = acknowledged();
+    let until = Instant::now() + HANG_TIMEOUT;
+    let mut next = 0;
+    while next < acknowledged {
+        let left = until.saturating_duration_since(Instant::now());
+        match samples.next_timeout(left).unwrap() {
+            Some(Event::Sample(sample)) => {
+                let number = u64::from_le_bytes(sample.payload[..].try_into().unwrap());
+                assert_eq!(number, next, "lost, repeated or out of order");
+                next += 1;
+            }
+            Some(Event::Outage(_)) => {}
+            other => panic!("{other:?} came for {next} of {acknowledged}"),
+        }
+    }
+    let stats = samples.stats();
+    assert_eq!((stats.lost, stats.duplicates), (0, 0), "{stats:?}");
+}
+
+fn publish(topic: &helio_bus::Topic) -> Result<Publisher, Box<dyn std::error::Error>> {
+    let publisher = topic.publisher()?;
+    publisher.publish(Message::new(b"mine")).wait_timeout(HANG_TIMEOUT)?;
+    Ok(publisher)
+}
+
+#[test]
+fn a_claim_that_was_given_up_keeps_nobody_out() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bus = cluster.bus("Mount");
+    let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+    let open = |name: &str| {
+        let spec = TopicSpec::new(&unique(name)).unwrap().qos(qos.clone());
+        bus.topic(spec).unwrap()
+    };
+    let (other, topic) = (open("other"), open("claimed"));
+    // Its session lives, so that a claim in its name would live too.
+    let _other = publish(&other).unwrap();
+    cluster.set("_helio.producers", "min.insync.replicas", "3");
+    cluster.does_to("kill", "3");
+    let given_up = publish(&topic);
+    cluster.does_to("restart", "3");
+    cluster.set("_helio.producers", "min.insync.replicas", "2");
+    assert!(given_up.is_err(), "nobody can have acknowledged it");
+    let until = Instant::now() + HANG_TIMEOUT;
+    while let Err(error) = publish(&topic) {
+        assert!(Instant::now() < until, "{error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_partition_without_a_leader_is_an_outage_too() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = unique("leaderless").replace('/', "_");
+    let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
+    done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();
+    let bus = cluster.bus("Mount");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let all = || (0..3).map(|n| publisher.publish(Message::new(b"x").partition(n)));
+    all().for_each(|one| _ = one.wait_timeout(HANG_TIMEOUT).unwrap());
+    let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let mut told = |wanted: &dyn Fn(&Outage) -> bool| {
+        let until = Instant::now() + HANG_TIMEOUT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match samples.next_timeout(left).unwrap() {
+                Some(Event::Outage(outage)) if wanted(&outage) => return,
+                Some(_) => {}
+                None => panic!("it was never told"),
+            }
+        }
+    };
+    cluster.does_to("kill", "2");
+    let pending: Vec<_> = all().collect();
+    told(&|outage| {
+        let Outage::Lost { cause } = outage else { return false };
+        assert!(cause.contains(&name) && cause.contains("not acknowledged"), "{cause}");
+        true
+    });
+    assert!(pending.iter().any(|one| one.outcome().is_none()));
+    cluster.does_to("restart", "2");
+    told(&|outage| matches!(outage, Outage::Restored));
+    pending.into_iter().for_each(|one| _ = one.wait_timeout(HANG_TIMEOUT).unwrap());
+}
+
+/// The node that keeps a group's positions: Kafka finds it by the group's name, as Java hashes it.
+fn coordinator(cluster: &Broker, group: &str) -> String {
+    let hash =
+        group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
+    let name = "__consumer_offsets";
+    let metadata = admin(cluster).inner().fetch_metadata(Some(name), HANG_TIMEOUT).unwrap();
+    let partitions = metadata.topics()[0].partitions();
+    let place = hash.checked_abs().map_or(0, |hash| usize::try_from(hash).unwrap());
+    let id = i32::try_from(place % partitions.len()).unwrap();
+    partitions.iter().find(|partition| partition.id() == id).unwrap().leader().to_string()
+}
+
+/// The node that leads a partition.
+fn leader(cluster: &Broker, name: &str, partition: usize) -> String {
+    let metadata = admin(cluster).inner().fetch_metadata(Some(name), HANG_TIMEOUT).unwrap();
+    let partitions = metadata.topics()[0].partitions();
+    let wanted = i32::try_from(partition).unwrap();
+    partitions.iter().find(|partition| partition.id() == wanted).unwrap().leader().to_string()
+}
+
+/// Reads until a sample comes.
+fn read_until(reader: &mut Subscription, payload: &[u8]) {
+    loop {
+        match reader.next_timeout(HANG_TIMEOUT).unwrap() {
+            Some(Event::Sample(sample)) if sample.payload[..] == *payload => return,
+            Some(_) => {}
+            None => panic!("it is not read on"),
+        }
+    }
+}
+
+/// Its readers are given the new one nevertheless, and wait there; nobody else waits for it: not
+/// those who say that this process lives, and look whether it still owns what it does.
+#[test]
+fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (admin, read) = (admin(cluster), unique("leaderless").replace('/', "_"));
+    let make = |node: &str| {
+        let node = [node.parse().unwrap()];
+        let copies: [&[i32]; 1] = [&node];
+        let topic = NewTopic::new(&read, 1, TopicReplication::Variable(&copies));
+        let until = Instant::now() + HANG_TIMEOUT;
+        let made = || done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop();
+        while let Some(Err(error)) = made() {
+            assert!(Instant::now() < until, "{error:?}");
+        }
+    };
+    let owned = unique("owned").replace('/', ".");
+    let exclusive = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+    let spec = || TopicSpec::new(&owned).unwrap().qos(exclusive.clone());
+    let (bus, rival) = (cluster.bus("Mount"), cluster.bus("rival"));
+    let publisher = publish(&bus.topic(spec()).unwrap()).unwrap();
+    // What is asked of the rest goes on.
+    let busy = [leader(cluster, &owned, 0), leader(cluster, "_helio.producers", 0)];
+    let idle = ["1", "2", "3"].into_iter().find(|node| !busy.contains(&(*node).to_owned()));
+    let idle = idle.unwrap();
+    make(&busy[0]);
+    let until = Instant::now() + HANG_TIMEOUT;
+    let topic = loop {
+        match bus.topic(TopicSpec::new(&read).unwrap()) {
+            Ok(topic) => break topic,
+            // Brokers hear of a new topic a little later.
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
+    let mut readers = [(); 3].map(|()| topic.subscribe(Subscribe::from(Start::Earliest)).unwrap());
+    deliver(&plain(cluster), (&read, 0), b"former").unwrap();
+    readers.iter_mut().for_each(|reader| read_until(reader, b"former"));
+    done(admin.delete_topics(&[&read], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
+    make(idle);
+    cluster.does_to("kill", idle);
+    let rival = rival.topic(spec()).unwrap();
+    let (until, mut told, mut refused) = (Instant::now() + HANG_TIMEOUT, [false; 3], 0);
+    while told.contains(&false) || refused == 0 {
+        assert!(Instant::now() < until, "{told:?} were told, {refused} times there was an owner");
+        match rival.publisher() {
+            Err(TopicError::Transport(TransportError::Owned { .. })) => refused += 1,
+            // One of the brokers is down.
+            Err(TopicError::Transport(TransportError::Outage { .. })) => {}
+            other => panic!("the owner is taken for dead: {:?}", other.map(drop)),
+        }
+        publisher.publish(Message::new(b"mine")).wait_timeout(HANG_TIMEOUT).unwrap();
+        for (reader, told) in readers.iter_mut().zip(&mut told) {
+            let event = reader.next_timeout(Duration::from_millis(30)).unwrap();
+            *told |= matches!(event, Some(Event::Gap(_)));
+        }
+    }
+    cluster.does_to("restart", idle);
+    let after = cluster.bus("after").topic(TopicSpec::new(&read).unwrap()).unwrap();
+    publish(&after).unwrap();
+    readers.iter_mut().for_each(|reader| read_until(reader, b"mine"));
+}
+
+/// A broker that does not answer, until this is dropped: other tests have the same cluster.
+struct Frozen<'a>(&'a Broker, String);
+
+impl<'a> Frozen<'a> {
+    fn new(cluster: &'a Broker, node: String) -> Self {
+        cluster.does_to("freeze", &node);
+        Self(cluster, node)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.does_to("thaw", &self.1);
+    }
+}
+
+/// A member is assigned its partitions, and the broker of one of them does not answer where it
+/// begins: it is asked until it does, and nothing is read twice or passed over meanwhile.
+#[test]
+fn a_rebalance_that_failed_is_tried_again() {
+    let Some(cluster) = cluster() else { return };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = unique("rebalanced").replace('/', "_");
+    let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
+    done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();
+    let bus = cluster.bus("Mount");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let publish = |bytes: &[u8], partition| {
+        let message = Message::new(bytes).partition(partition);
+        publisher.publish(message).wait_timeout(HANG_TIMEOUT).unwrap();
+    };
+    (0..3).for_each(|partition| publish(b"before", partition));
+    let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    let mut read = |wanted: usize| {
+        let (until, mut read) = (Instant::now() + HANG_TIMEOUT, Vec::new());
+        while read.len() < wanted {
+            let left = until.saturating_duration_since(Instant::now());
+            match member.next_timeout(left).unwrap() {
+                Some(Event::Sample(sample)) => read.push((sample.partition, sample.payload)),
+                Some(_) => {}
+                None => panic!("{read:?} came"),
+            }
+        }
+        read.sort_unstable();
+        (read, member.commit())
+    };
+    let (first, committed) = read(3);
+    assert!(first.iter().all(|(_, payload)| payload[..] == *b"before"), "{first:?}");
+    committed.unwrap();
+    (0..3).for_each(|partition| publish(b"after", partition));
+    // The group goes on meanwhile.
+    let coordinator = coordinator(cluster, &format!("{name}.g"));
+    let mut leaders = (0..3).map(|partition| leader(cluster, &name, partition));
+    let silent = leaders.find(|node| *node != coordinator).unwrap();
+    // What a topic is like may be asked of any broker, which may be the silent one.
+    let second = cluster.bus("second").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let (frozen, began) = (Frozen::new(cluster, silent), Instant::now());
+    // Another member comes: both are assigned anew while a leader is silent.
+    let second = second.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    // Longer than one try takes: nothing tells that it has failed.
+    std::thread::sleep(Duration::from_secs(15).saturating_sub(began.elapsed()));
+    drop(frozen);
+    drop(second);
+    let (rest, _) = read(3);
+    assert_eq!(rest.iter().map(|(partition, _)| *partition).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(rest.iter().all(|(_, payload)| payload[..] == *b"after"), "{rest:?}");
+}

@@ -1,0 +1,181 @@
+//! Plain Kafka clients beside the bus: what they write is read, what the bus writes they read.
+
+use std::time::Instant;
+
+use helio_bus::{
+    Event, Headers, Message, Qos, Sample, SchemaId, Start, Subscribe, Subscription, TopicSpec,
+    TransportError,
+};
+use helio_core::qos::Ownership;
+use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use crate::support::{Broker, HANG_TIMEOUT, admin, broker, config, done, unique};
+
+fn gathered(subscription: &mut Subscription, count: usize) -> Vec<Sample> {
+    let until = Instant::now() + HANG_TIMEOUT;
+    let mut samples = Vec::new();
+    while samples.len() < count {
+        let left = until.saturating_duration_since(Instant::now());
+        match subscription.next_timeout(left).unwrap() {
+            Some(Event::Sample(sample)) => samples.push(sample),
+            Some(other) => panic!("{other:?} came"),
+            None => panic!("{} samples of {count} came", samples.len()),
+        }
+    }
+    samples
+}
+
+fn make(broker: &Broker, name: &str, partitions: i32, options: &[(&str, &str)]) {
+    let admin = admin(broker);
+    let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+    let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    let made = done(admin.create_topics([&topic], &AdminOptions::new())).unwrap();
+    made.into_iter().for_each(|made| assert!(made.is_ok(), "{made:?}"));
+    // Brokers hear of a new topic a little later.
+    let until = Instant::now() + HANG_TIMEOUT;
+    let known = || admin.inner().fetch_metadata(Some(name), HANG_TIMEOUT).unwrap();
+    while known().topics().iter().any(|topic| topic.error().is_some()) {
+        assert!(Instant::now() < until, "the broker does not know {name}");
+    }
+}
+
+fn send(producer: &BaseProducer, records: &[BaseRecord<'_, [u8], [u8]>]) {
+    for record in records {
+        let mut again = BaseRecord::to(record.topic).partition(0);
+        (again.key, again.payload) = (record.key, record.payload);
+        again.headers.clone_from(&record.headers);
+        again.timestamp = record.timestamp;
+        producer.send(again).map_err(|(error, _)| error).unwrap();
+    }
+    producer.flush(HANG_TIMEOUT).unwrap();
+}
+
+#[test]
+fn what_others_write_is_read() {
+    let Some(broker) = broker() else { return };
+    let name = unique("lsst.sal.Test.logevent_scalars").replace('/', "_");
+    make(broker, &name, 2, &[("cleanup.policy", "compact"), ("segment.ms", "100")]);
+    let producer: BaseProducer = config(broker).create().unwrap();
+    let odd = Header { key: "UPPER case", value: Some("left out") };
+    let own = Header { key: "origin", value: Some("sal") };
+    let none = Header { key: "none", value: None::<&str> };
+    let headers = OwnedHeaders::new().insert(odd).insert(own).insert(none);
+    let bare = |key: &'static [u8], payload: &'static [u8]| {
+        BaseRecord::to(name.as_str()).key(key).payload(payload).timestamp(1_700_000_000_123)
+    };
+    let with_headers = bare(b"k", b"one").headers(headers);
+    let tombstone = BaseRecord::<[u8], [u8]>::to(&name).key(b"gone").timestamp(1_700_000_000_124);
+    send(&producer, &[with_headers, tombstone, bare(b"k", b"two")]);
+
+    let bus = broker.bus("reader");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    assert_eq!(topic.qos().partitions, 2);
+    assert!(topic.qos().retention.last_value && topic.qos().retention.age.is_none());
+    let listed = bus.topics().unwrap();
+    assert!(listed.iter().any(|listed| listed.as_str() == name), "{listed:?}");
+    assert!(!listed.iter().any(|listed| listed.as_str().contains("_helio")), "{listed:?}");
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let samples = gathered(&mut all, 3);
+    let payloads: Vec<_> = samples.iter().map(|sample| &sample.payload[..]).collect();
+    assert_eq!(payloads, [&b"one"[..], b"", b"two"]);
+    let first = &samples[0].header;
+    assert_eq!((first.producer.name.as_str(), first.schema), ("kafka", SchemaId::BYTES));
+    assert_eq!(first.time.unix_nanos(), 1_700_000_000_123_000_000);
+    let numbers: Vec<_> = samples.iter().map(|sample| sample.header.sequence).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    let headers = Headers::new().with("origin", "sal").unwrap().with("none", "").unwrap();
+    assert_eq!(samples[0].headers, headers);
+    assert_eq!(all.stats().lost, 0);
+
+    let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    let last: Vec<_> = gathered(&mut last, 2).into_iter().map(|s| (s.key, s.payload)).collect();
+    let expected = [(&b"gone"[..], &b""[..]), (b"k", b"two")];
+    assert!(last.iter().map(|(k, p)| (&k[..], &p[..])).eq(expected), "{last:?}");
+    let replies = topic.publisher().unwrap().publish(Message::new(b"three").key(b"k").partition(0));
+    assert_eq!(replies.wait().unwrap().offset, Some(3));
+    assert_eq!(&gathered(&mut all, 1)[0].payload[..], b"three");
+}
+
+#[test]
+fn a_topic_of_others_may_be_described_once() {
+    let Some(broker) = broker() else { return };
+    let name = unique("described").replace('/', "_");
+    make(broker, &name, 1, &[]);
+    let bus = broker.bus("one");
+    let opened = |qos: Qos| bus.topic(TopicSpec::new(&name).unwrap().qos(qos));
+    let two = Qos { partitions: 2, ..Qos::event() };
+    let told = opened(two).unwrap_err().to_string();
+    assert!(told.contains("partitions = 1"), "{told}");
+    opened(Qos::event()).unwrap();
+    let again = broker.bus("two").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    assert_eq!(*again.qos(), Qos::event());
+    let differs = matches!(
+        opened(Qos::command()),
+        Err(helio_bus::TopicError::Transport(TransportError::Differs { .. }))
+    );
+    assert!(differs, "another quality of service was taken");
+}
+
+#[test]
+fn what_others_write_into_a_topic_with_an_owner_is_read() {
+    let Some(broker) = broker() else { return };
+    let name = unique("owned");
+    let bus = broker.bus("Mount");
+    let opened = |name: &str| {
+        let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
+        bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
+    };
+    // The first incarnation of all is another topic's.
+    drop(opened(&unique("first")).publisher().unwrap());
+    let topic = opened(&name);
+    let publisher = topic.publisher().unwrap();
+    assert!(publisher.producer().incarnation > 1);
+    let mut all = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let (producer, kafka) = (config(broker).create().unwrap(), name.replace('/', ".."));
+    let plain = |payload: &'static [u8]| {
+        send(&producer, &[BaseRecord::to(kafka.as_str()).key(b"k".as_slice()).payload(payload)]);
+    };
+    let own = |payload: &[u8]| publisher.publish(Message::new(payload)).wait().unwrap();
+    own(b"1");
+    plain(b"2");
+    plain(b"3");
+    own(b"4");
+    plain(b"5");
+    let samples = gathered(&mut all, 5);
+    let payloads: Vec<_> = samples.iter().flat_map(|sample| sample.payload.to_vec()).collect();
+    assert_eq!(payloads, *b"12345");
+    assert_eq!((all.stats().fenced, all.stats().lost), (0, 0));
+}
+
+#[test]
+fn what_the_bus_writes_others_read() {
+    let Some(broker) = broker() else { return };
+    let name = unique("MTMount/logevent:1");
+    let bus = broker.bus("Mount:1");
+    let topic = bus.topic(TopicSpec::new(&name).unwrap().qos(Qos::event())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let headers = Headers::new().with("helio-caller", "alice").unwrap();
+    let time = helio_bus::Tai::from_unix_nanos(1_800_000_000_123_456_789);
+    let message = Message::new(b"ENABLED").key(b"0").time(time).headers(headers.as_ref());
+    let receipt = publisher.publish(message).wait().unwrap();
+
+    let kafka = name.replace('/', "..").replace(':', ".-c");
+    for topic in [kafka.clone(), format!("_helio.last.{kafka}")] {
+        let consumer: BaseConsumer = config(broker).set("group.id", "plain").create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&topic, 0, Offset::Beginning).unwrap();
+        consumer.assign(&list).unwrap();
+        let record = consumer.poll(HANG_TIMEOUT).expect("it comes").unwrap();
+        assert_eq!((record.key(), record.payload()), (Some(&b"0"[..]), Some(&b"ENABLED"[..])));
+        assert_eq!(record.timestamp().to_millis(), Some(1_800_000_000_123));
+        let headers = record.headers().unwrap();
+        let names: Vec<_> = headers.iter().map(|header| header.key).collect();
+        assert_eq!(names, ["helio", "helio-caller"]);
+        assert_eq!(headers.get(1).value, Some(&b"alice"[..]));
+        assert_eq!(u64::try_from(record.offset()).ok(), receipt.offset);
+    }
+}

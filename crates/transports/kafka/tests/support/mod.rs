@@ -1,0 +1,128 @@
+//! What the tests on real brokers share: the brokers, a registry, and plain clients of them.
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+pub(crate) mod apicurio;
+mod broker;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic};
+use rdkafka::admin::{ResourceSpecifier, TopicReplication};
+use rdkafka::client::{ClientContext, DefaultClientContext};
+use rdkafka::error::KafkaResult;
+use rdkafka::message::Message;
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+pub(crate) use broker::{Broker, broker, shared_broker, skipped, unique};
+
+impl Broker {
+    /// Sets a topic's property.
+    pub(crate) fn set(&self, topic: &str, name: &str, value: &str) {
+        let config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
+        let altered = done(admin(self).alter_configs([&config], &AdminOptions::new()));
+        let altered = altered.expect("the broker answers");
+        assert!(altered.iter().all(Result::is_ok), "{altered:?}");
+    }
+}
+
+/// A plain client of the broker.
+pub(crate) fn config(broker: &Broker) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", broker.servers());
+    config
+}
+
+pub(crate) type Admin = AdminClient<DefaultClientContext>;
+
+pub(crate) fn admin(broker: &Broker) -> Admin {
+    config(broker).create().expect("librdkafka knows its options")
+}
+
+/// A guard against hanging, not an expectation: how long a test waits for what must come.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long for one answer: a client whose question got lost in a broker that stood still asks on a
+/// new connection then.
+const ASK: Duration = Duration::from_secs(5);
+
+/// Makes a topic, and waits until its broker has it, and nothing is in it: brokers hear later of
+/// what was agreed, and until then take what is written to a topic that was deleted.
+pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
+    let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
+    let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
+    let until = Instant::now() + HANG_TIMEOUT;
+    let made = || done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop();
+    // A name that was just deleted is free a little later.
+    while let Some(Err(error)) = made() {
+        assert!(Instant::now() < until, "{error:?}");
+    }
+    while !matches!(admin.inner().fetch_watermarks(name, 0, ASK), Ok((_, 0))) {
+        assert!(Instant::now() < until, "the broker has not heard of {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A plain producer that knows what became of its records.
+pub(crate) type Plain = BaseProducer<Reports>;
+
+/// What became of records: their offsets.
+#[derive(Default)]
+pub(crate) struct Reports(Mutex<Vec<KafkaResult<i64>>>);
+
+impl ClientContext for Reports {}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let told = result.as_ref().map(Message::offset).map_err(|(error, _)| error.clone());
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+pub(crate) fn plain(broker: &Broker) -> Plain {
+    config(broker).create_with_context(Reports::default()).expect("librdkafka knows its options")
+}
+
+/// Writes a record, and waits until the broker has it; gives its offset.
+pub(crate) fn deliver(
+    producer: &Plain,
+    (topic, partition): (&str, i32),
+    payload: &[u8],
+) -> KafkaResult<i64> {
+    deliver_keyed(producer, (topic, partition), (b"k", payload))
+}
+
+/// The same with a key.
+pub(crate) fn deliver_keyed(
+    producer: &Plain,
+    (topic, partition): (&str, i32),
+    (key, payload): (&[u8], &[u8]),
+) -> KafkaResult<i64> {
+    let record = BaseRecord::<[u8], [u8]>::to(topic).key(key).payload(payload);
+    producer.send(record.partition(partition)).map_err(|(error, _)| error)?;
+    producer.flush(HANG_TIMEOUT)?;
+    producer.context().0.lock().unwrap().pop().expect("it was told")
+}
+
+/// Runs an administrator's future; its client has a thread of its own.
+pub(crate) fn done<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The full name of a test of a module, by its `module_path!()`: for processes that run this
+/// binary again.
+pub(crate) fn test_in(module: &str, test: &str) -> String {
+    let (_, module) = module.split_once("::").expect("the module lies in a crate");
+    format!("{module}::{test}")
+}

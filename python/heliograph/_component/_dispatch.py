@@ -1,0 +1,253 @@
+"""Dispatches samples of many topics to callbacks, in order, without a task for each topic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from heliograph._errors import ClosedError, HelioError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from heliograph._bus import Bus
+    from heliograph._heliograph import RawSubscription, Sample
+
+    Positions = list[tuple[int, int, int]]
+
+_LOG = logging.getLogger("heliograph")
+
+_BATCH_MAX = 256
+"""Samples of one topic that are handled before other callbacks of the loop run."""
+
+
+class CallbackSubscription:
+    """A subscription that calls back in the loop when samples may be available.
+
+    It is registered in ``Bus._waiting`` in place of a task's waiter.
+    """
+
+    __slots__ = ("_bus", "_closed", "_listening", "_loop", "_ready", "_token", "raw")
+
+    def __init__(self, bus: Bus, raw: RawSubscription, ready: Callable[[], None]) -> None:
+        self._bus = bus
+        self._loop = asyncio.get_running_loop()
+        self._token = bus._token()
+        self._ready = ready
+        self._closed = False
+        self._listening = False
+        self.raw = raw
+
+    def listen(self) -> None:
+        """Have the callback called once, when there may be something (perhaps there is already).
+
+        Nothing happens where it is waited for already.
+        """
+        if self._listening or self._closed:
+            return
+        if self._bus._closed:
+            raise ClosedError("the bus is closed")
+        self._listening = True
+        self._bus._waiting[self._token] = self  # type: ignore[assignment]
+        try:
+            if self.raw.arm(self._bus._notifier, self._token):
+                self._bus._waiting.pop(self._token, None)
+                self._loop.call_soon(self.wake)
+        except BaseException:
+            self._listening = False
+            self._bus._waiting.pop(self._token, None)
+            raise
+
+    def wake(self) -> None:
+        """Call back; the bus calls this."""
+        if self._listening:
+            self._listening = False
+            if not self._closed:
+                self._ready()
+
+    def wake_soon(self) -> None:
+        """Call back in the loop's next round; the bus calls this."""
+        self._loop.call_soon(self.wake)
+
+    def close(self) -> None:
+        """Close the subscription."""
+        if not self._closed:
+            self._closed = True
+            self._bus._waiting.pop(self._token, None)
+            self.raw.close()
+
+
+class Dispatcher:
+    """Dispatches the samples of several subscriptions to callbacks.
+
+    Samples that are available at the same time are dispatched in the order of their publishing,
+    across topics. ``on_idle`` is called after each batch. A subscription that fails is closed, and
+    ``on_failure`` receives its positions; the others continue.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        on_idle: Callable[[], object],
+        on_failure: Callable[[CallbackSubscription, Positions, HelioError], object],
+    ) -> None:
+        self._bus = bus
+        self._on_idle = on_idle
+        self._on_failure = on_failure
+        self._sources: list[_Source] = []
+        self._ready: list[_Source] = []
+        self._closed = False
+        self._skips = 0
+        self._at_hand = 0
+
+    def add(
+        self,
+        raw: RawSubscription,
+        on_sample: Callable[[Sample[Any]], object],
+        on_event: Callable[[Any], object] | None = None,
+    ) -> CallbackSubscription:
+        """Hand over the samples of one more subscription, and what else it tells."""
+        source = _Source(self, raw, on_sample, on_event)
+        source.listen()
+        self._sources.append(source)
+        return source
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def poll(self) -> None:
+        """Hand over what is there now, of all subscriptions."""
+        self._take([*self._sources])
+
+    def _listen(self, source: _Source) -> None:
+        try:
+            source.listen()
+        except HelioError as error:
+            self._fail(source, error)
+
+    def _fail(self, source: _Source, error: HelioError, *, skipped: bool = False) -> None:
+        if self._closed or self._bus._closed or source not in self._sources:
+            # A sample of the same turn may have had it looked at, or passed over: it is known.
+            return
+        self._sources.remove(source)
+        at: Positions = []
+        if not skipped:
+            with contextlib.suppress(HelioError):
+                at = source.raw.positions()
+        source.close()
+        self._on_failure(source, at, error)
+
+    def skip(self) -> int:
+        """Pass over what is there now, also what is being handed over; return how much it is."""
+        if self._closed:
+            return 0
+        self._skips += 1
+        passed, self._at_hand = self._at_hand, 0
+        for source in [*self._sources]:
+            try:
+                for partition, following, end in source.raw.positions():
+                    source.raw.seek(partition, end)
+                    passed += max(0, end - following)
+            except HelioError as error:
+                self._fail(source, error, skipped=True)
+        return passed
+
+    def run(self, sources: list[_Source]) -> None:
+        """Hand over some of what these have, then wait for more; the loop is not held up long."""
+        if self._closed or self._bus._closed:
+            return
+        more = self._take(sources)
+        self._on_idle()
+        for source in sources:
+            if self._closed or self._bus._closed:
+                return
+            if source not in self._sources:
+                continue
+            if source in more:
+                # The next turn finds it, after other callbacks had theirs.
+                self.schedule(source)
+            else:
+                self._listen(source)
+
+    def schedule(self, source: _Source) -> None:
+        """Look at a subscription in the loop's next round, together with others."""
+        if not self._ready:
+            source._loop.call_soon(self._run_ready)
+        self._ready.append(source)
+
+    def _run_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        self.run(ready)
+
+    def _take(self, sources: list[_Source]) -> list[_Source]:
+        """Hand over; return those that may have more."""
+        more = []
+        samples: list[tuple[int, int, Sample[Any]]] = []
+        failed: list[tuple[_Source, HelioError]] = []
+        for place, source in enumerate(sources):
+            try:
+                taken, events, seen = source.raw.take_many(_BATCH_MAX)
+            except HelioError as error:
+                failed.append((source, error))
+                continue
+            for event in events:
+                if source.on_event is not None:
+                    _guarded(source.on_event, event)
+            samples += [(sample.time_ns, place, sample) for sample in taken]
+            if seen:
+                more.append(source)
+        if len(sources) > 1:
+            # Of one subscription they are in order, and stay so.
+            samples.sort(key=lambda item: item[0])
+        skips = self._skips
+        for left, (_, place, sample) in zip(range(len(samples) - 1, -1, -1), samples, strict=True):
+            if self._skips != skips:
+                break
+            self._at_hand = left
+            _guarded(sources[place].on_sample, sample)
+        for broken, why in failed:
+            # After what could be read yet.
+            self._fail(broken, why)
+        return more
+
+    def close(self) -> None:
+        """Close the subscriptions."""
+        self._closed = True
+        for source in self._sources:
+            source.close()
+
+
+class _Source(CallbackSubscription):
+    """One of the subscriptions of :class:`Dispatcher`."""
+
+    __slots__ = ("_dispatcher", "on_event", "on_sample")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        raw: RawSubscription,
+        on_sample: Callable[[Sample[Any]], object],
+        on_event: Callable[[Any], object] | None,
+    ) -> None:
+        super().__init__(dispatcher._bus, raw, self._run_alone)
+        self._dispatcher = dispatcher
+        self.on_sample = on_sample
+        self.on_event = on_event
+
+    def _run_alone(self) -> None:
+        self._dispatcher.run([self])
+
+    def wake_soon(self) -> None:
+        """Look later, together with the others that are woken now; the bus calls this."""
+        if self._listening:
+            self._listening = False
+            self._dispatcher.schedule(self)
+
+
+def _guarded(call: Callable[[Any], object], item: Any) -> None:
+    try:
+        call(item)
+    except Exception:
+        _LOG.exception("%r could not be handled", item)
