@@ -1,17 +1,18 @@
 //! The way in: a bus is one connection to one transport.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
-use crate::bell::{Bell, locked};
+use crate::bus_core::BusCore;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, TopicError, TransportError};
-use crate::reactor::{EventSource, Reactor};
-use crate::topic::{SchemaText, Topic, TopicCore, TopicInfo, TopicSpec};
+use crate::open_topics::OpenTopics;
+use crate::reactor::EventSource;
+use crate::schema_text::SchemaText;
+use crate::topic::{Topic, TopicInfo, TopicSpec};
 use crate::transport::{self, Capabilities, Opening, Transport};
 use crate::url::BusUrl;
 use crate::waitset::WaitSet;
@@ -36,35 +37,7 @@ const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Bus {
     core: Arc<BusCore>,
-}
-
-pub(crate) struct BusCore {
-    pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) producer: ProducerName,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) url: BusUrl,
-    topics: Mutex<HashMap<TopicName, Arc<TopicHandles>>>,
-    closed: AtomicBool,
-    bridge: Mutex<Option<Arc<Reactor>>>,
-    tokens: AtomicU64,
-}
-
-/// A topic's handles, by who publishes. Who opens one holds the first lock meanwhile: a transport
-/// is asked for a topic once, and nobody waits who opens another.
-#[derive(Default)]
-struct TopicHandles {
-    opening: Mutex<()>,
-    open: Mutex<HashMap<ProducerName, Weak<TopicCore>>>,
-}
-
-impl TopicHandles {
-    fn is_open(&self) -> bool {
-        locked(&self.open).values().any(|topic| topic.strong_count() > 0)
-    }
-
-    fn all(&self) -> Vec<Arc<TopicCore>> {
-        locked(&self.open).values().filter_map(Weak::upgrade).collect()
-    }
+    topics: Arc<OpenTopics>,
 }
 
 /// What may be chosen before connecting.
@@ -126,17 +99,8 @@ impl Builder {
             Some(name) => ProducerName::new(&name)?,
             None => ProducerName::new(&default_producer())?,
         };
-        let core = BusCore {
-            transport,
-            producer,
-            clock,
-            url,
-            topics: Mutex::default(),
-            closed: AtomicBool::new(false),
-            bridge: Mutex::default(),
-            tokens: AtomicU64::new(0),
-        };
-        Ok(Bus { core: Arc::new(core) })
+        let core = Arc::new(BusCore::new(transport, producer, clock, url));
+        Ok(Bus { core, topics: Arc::default() })
     }
 }
 
@@ -229,7 +193,7 @@ impl Bus {
     /// # Errors
     /// [`TopicError`]: what the transport cannot do is refused here, by name.
     pub fn topic(&self, spec: TopicSpec) -> Result<Topic, TopicError> {
-        let core = self.core.topic(&spec)?;
+        let core = self.topics.open(&self.core, &spec)?;
         Ok(Topic::opened(core, spec))
     }
 
@@ -329,28 +293,15 @@ impl Bus {
     /// # Errors
     /// What the transport says.
     pub fn event_source(&self) -> Result<Option<EventSource>, TransportError> {
-        let mut bridge = locked(&self.core.bridge);
-        if bridge.is_some() {
-            return Ok(None);
-        }
-        let source = EventSource::new(self.core.transport.bell()?);
-        Ok(source.map(|(source, started)| {
-            *bridge = Some(started);
-            source
-        }))
+        self.core.event_source()
     }
 
     /// Closes the connection: what waits returns [`TransportError::Closed`], pending receipts are
     /// completed. Publishers that want a guarantee for what is under way call `flush` first.
     pub fn close(&self) {
-        self.core.closed.store(true, Ordering::SeqCst);
-        self.core.transport.close();
-        let open: Vec<_> =
-            locked(&self.core.topics).values().flat_map(|place| place.all()).collect();
-        open.iter().for_each(|topic| topic.close());
-        if let Some(bridge) = locked(&self.core.bridge).take() {
-            bridge.stop();
-        }
+        self.core.close();
+        self.topics.close();
+        self.core.stop_reactor();
     }
 }
 
@@ -360,88 +311,5 @@ impl std::fmt::Debug for Bus {
             .field("url", &self.core.url.to_string())
             .field("producer", &self.core.producer)
             .finish_non_exhaustive()
-    }
-}
-
-impl BusCore {
-    fn topic(self: &Arc<Self>, spec: &TopicSpec) -> Result<Arc<TopicCore>, TopicError> {
-        spec.validate()?;
-        let name = &spec.name;
-        if let Some(qos) = &spec.qos {
-            self.transport.prepare(qos);
-            self.transport.capabilities().check(name, qos).map_err(|mut refusal| {
-                let remedy = self.transport.remedy(refusal.policy);
-                refusal.remedy = remedy.unwrap_or(std::mem::take(&mut refusal.remedy));
-                refusal
-            })?;
-        }
-        let key = (name.clone(), spec.producer.clone().unwrap_or_else(|| self.producer.clone()));
-        let place = self.place(name);
-        let _one = locked(&place.opening);
-        let open = locked(&place.open).get(&key.1).and_then(Weak::upgrade);
-        if let Some(open) = open {
-            let other = spec.qos.as_ref().filter(|qos| *qos != open.transport.qos());
-            if other.is_none() {
-                return Ok(open);
-            }
-        }
-        let found = match &spec.qos {
-            Some(qos) => self.transport.create_topic(name, qos)?,
-            None => self
-                .transport
-                .open_topic(name)?
-                .ok_or_else(|| TopicError::NoSuchTopic(name.clone()))?,
-        };
-        let (name, producer) = key.clone();
-        let core = Arc::new(TopicCore::new(name, producer, found, Arc::clone(self)));
-        let mut open = locked(&place.open);
-        open.retain(|_, topic| topic.strong_count() > 0);
-        open.insert(key.1, Arc::downgrade(&core));
-        drop(open);
-        // Who closes the bus closes what is open, and does not wait for what is being opened.
-        if self.closed.load(Ordering::SeqCst) {
-            return Err(TransportError::Closed.into());
-        }
-        Ok(core)
-    }
-
-    /// A topic's place. Places that nobody uses any more are forgotten.
-    fn place(&self, name: &TopicName) -> Arc<TopicHandles> {
-        let mut topics = locked(&self.topics);
-        if let Some(place) = topics.get(name) {
-            return Arc::clone(place);
-        }
-        // Each time that there are twice as many, so that who opens thousands does not look at
-        // each.
-        if topics.len().is_power_of_two() {
-            topics.retain(|_, place| Arc::strong_count(place) > 1 || place.is_open());
-        }
-        Arc::clone(topics.entry(name.clone()).or_default())
-    }
-
-    /// A number that no other subscription of this bus has, for bells.
-    pub(crate) fn token(&self) -> u64 {
-        self.tokens.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// The one thread that waits for all asynchronous subscriptions, started when first needed.
-    pub(crate) fn bridge(&self) -> Result<Arc<Reactor>, TransportError> {
-        let mut bridge = locked(&self.bridge);
-        if let Some(bridge) = &*bridge {
-            return Ok(Arc::clone(bridge));
-        }
-        let bell: Arc<dyn Bell> = self.transport.bell()?;
-        let started = Reactor::start(bell, &self.transport.capabilities().transport)?;
-        *bridge = Some(Arc::clone(&started));
-        Ok(started)
-    }
-}
-
-impl Drop for BusCore {
-    fn drop(&mut self) {
-        self.transport.close();
-        if let Some(bridge) = locked(&self.bridge).take() {
-            bridge.stop();
-        }
     }
 }

@@ -7,7 +7,7 @@ use helio_core::{HeadersRef, Producer};
 
 use crate::error::{PublishError, TransportError};
 use crate::receipts::{PendingPublish, PendingReceipt};
-use crate::topic::TopicCore;
+use crate::topic_core::TopicCore;
 use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 
 /// Publishes into one partition what one producer has published on another bus: name, incarnation,

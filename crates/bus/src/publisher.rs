@@ -1,20 +1,21 @@
 //! Publishing: numbered, bounded, acknowledged.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use helio_core::qos::{Guarantee, Overload, Ownership};
+use helio_core::qos::{Guarantee, Overload};
 use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
-use crate::backpressure::{Counters, WriterSlot};
+use crate::backpressure::WriterSlot;
 use crate::clock::Clock;
-use crate::error::{PublishError, TopicError, TransportError};
+use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
 use crate::partitioner::partition_of;
 use crate::receipts::{PendingPublish, PendingReceipt};
-use crate::topic::TopicCore;
-use crate::transport::{Receipt, Record, WriterRequest};
+use crate::topic_core::TopicCore;
+use crate::transport::{Receipt, Record};
+use crate::writers::Writers;
 
 /// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee,
 /// the partition that the key falls in.
@@ -104,58 +105,6 @@ impl<'a> Message<'a> {
     pub const fn schema(mut self, schema: SchemaId) -> Self {
         self.schema = Some(schema);
         self
-    }
-}
-
-/// The writers of one producer of one bus on one topic, one a partition, opened when first needed.
-pub(crate) struct Writers {
-    topic: Arc<TopicCore>,
-    slots: Vec<OnceLock<Arc<WriterSlot>>>,
-    opening: std::sync::Mutex<()>,
-    counters: Arc<Counters>,
-}
-
-impl Writers {
-    pub(crate) fn open(topic: &Arc<TopicCore>) -> Result<Self, TopicError> {
-        let qos = topic.transport.qos();
-        let writers = Self {
-            topic: Arc::clone(topic),
-            slots: (0..qos.partitions).map(|_| OnceLock::new()).collect(),
-            opening: std::sync::Mutex::default(),
-            counters: Arc::default(),
-        };
-        // An exclusive topic is claimed whole, so that a second writer is refused here and not
-        // later.
-        let at_once = if qos.ownership == Ownership::Exclusive { qos.partitions } else { 1 };
-        for partition in 0..at_once {
-            writers.slot(partition)?;
-        }
-        Ok(writers)
-    }
-
-    fn slot(&self, partition: u32) -> Result<&Arc<WriterSlot>, TransportError> {
-        let cell = &self.slots[partition as usize];
-        if let Some(slot) = cell.get() {
-            return Ok(slot);
-        }
-        let _one = crate::bell::locked(&self.opening);
-        if let Some(slot) = cell.get() {
-            return Ok(slot);
-        }
-        let bus = &self.topic.bus;
-        let request = WriterRequest { producer: &self.topic.producer, partition };
-        let transport = &bus.transport.capabilities().transport;
-        let counters = Arc::clone(&self.counters);
-        let slot = WriterSlot::open(&*self.topic.transport, &request, transport, counters)?;
-        Ok(cell.get_or_init(|| slot))
-    }
-
-    pub(crate) fn close(&self) {
-        self.open_slots().for_each(|slot| slot.close());
-    }
-
-    fn open_slots(&self) -> impl Iterator<Item = &Arc<WriterSlot>> {
-        self.slots.iter().filter_map(OnceLock::get)
     }
 }
 
@@ -250,7 +199,7 @@ impl Publisher {
         let found = self.partition(&message).and_then(|p| Ok((p, self.guarantee(&message)?)));
         match found {
             Ok((partition, guarantee)) => {
-                let slot = self.writers.slots[partition as usize].get()?;
+                let slot = self.writers.open_slot(partition)?;
                 slot.try_publish(&self.record(&message), guarantee, self.overload())
             }
             Err(error) => Some(PendingPublish::done(Err(error))),

@@ -40,13 +40,13 @@ impl Reactor {
     }
 
     pub(crate) fn start(bell: Arc<dyn Bell>, transport: &str) -> Result<Arc<Self>, TransportError> {
-        let bridge = Self::new(bell);
-        let running = Arc::clone(&bridge);
+        let reactor = Self::new(bell);
+        let running = Arc::clone(&reactor);
         std::thread::Builder::new()
             .name("helio-bridge".to_owned())
             .spawn(move || running.run())
             .map_err(|error| engine(transport, "start the waiting thread", error))?;
-        Ok(bridge)
+        Ok(reactor)
     }
 
     pub(crate) fn bell(&self) -> &Arc<dyn Bell> {
@@ -136,8 +136,8 @@ impl EventSource {
     /// `None` where the bell has no descriptor.
     pub(crate) fn new(bell: Arc<dyn Bell>) -> Option<(Self, Arc<Reactor>)> {
         bell.descriptor()?;
-        let bridge = Reactor::new(bell);
-        Some((Self(Arc::clone(&bridge)), bridge))
+        let reactor = Reactor::new(bell);
+        Some((Self(Arc::clone(&reactor)), reactor))
     }
 
     /// Wakes whose subscriptions may have something. To be called once at the beginning, then

@@ -9,7 +9,8 @@ use helio_core::{Resolution, Schema, SchemaId, confluent};
 
 use crate::error::{TopicError, TransportError};
 use crate::evolution::{Evolution, SchemaOrder, StoredHistory, may_meet, may_read, may_write};
-use crate::topic::{SchemaText, TopicCore};
+use crate::schema_text::SchemaText;
+use crate::topic_core::TopicCore;
 use crate::transport::{Declared, RegisterError, Transport};
 
 /// How often a declaration is begun anew because others have declared theirs meanwhile: more

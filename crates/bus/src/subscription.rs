@@ -24,9 +24,10 @@ use crate::event::{Event, Fenced, Gap, GapCause, Sample, Undecodable};
 use crate::evolution::Evolution;
 use crate::reactor::Reactor;
 use crate::resolve::{Resolver, Unreadable};
+use crate::schema_text::SchemaText;
 use crate::status_events::{Deadlines, LivelinessMonitor};
 use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
-use crate::topic::{SchemaText, TopicCore};
+use crate::topic_core::TopicCore;
 use crate::tracker::{SampleStatus, Tracker};
 use crate::transport::{
     Armed, GroupRequest, HistorySupport, Item, Origin, OwnerOrder, Position, Reader, ReaderRequest,
@@ -67,7 +68,7 @@ pub struct Subscription {
     token: u64,
     in_group: Support,
     bell: Option<Arc<dyn Bell>>,
-    bridge: Option<Arc<Reactor>>,
+    reactor: Option<Arc<Reactor>>,
     ended: bool,
 }
 
@@ -185,8 +186,8 @@ impl Subscription {
         let token = topic.bus.token();
         let topic = Arc::clone(topic);
         let in_group = if options.group.is_some() { Support::Yes } else { Support::No };
-        let (bell, bridge, ended) = (None, None, false);
-        Ok(Self { reader, state, topic, token, in_group, bell, bridge, ended })
+        let (bell, reactor, ended) = (None, None, false);
+        Ok(Self { reader, state, topic, token, in_group, bell, reactor, ended })
     }
 
     /// The next event if there is one now.
@@ -863,16 +864,16 @@ impl Subscription {
     }
 
     fn park(&mut self, context: &mut Context<'_>) -> Result<Armed, ReadError> {
-        let bridge = match &self.bridge {
-            Some(bridge) => Arc::clone(bridge),
-            None => Arc::clone(self.bridge.insert(self.topic.bus.bridge()?)),
+        let reactor = match &self.reactor {
+            Some(reactor) => Arc::clone(reactor),
+            None => Arc::clone(self.reactor.insert(self.topic.bus.reactor()?)),
         };
         let due = self.due();
-        bridge.register(self.token, context.waker(), due);
-        let armed = self.arm(bridge.bell())?;
+        reactor.register(self.token, context.waker(), due);
+        let armed = self.arm(reactor.bell())?;
         if let Armed::Recheck(after) = armed {
             let due = sooner(due, Instant::now().checked_add(after));
-            bridge.register(self.token, context.waker(), due);
+            reactor.register(self.token, context.waker(), due);
         }
         Ok(armed)
     }
@@ -893,8 +894,8 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(bridge) = &self.bridge {
-            bridge.forget(self.token);
+        if let Some(reactor) = &self.reactor {
+            reactor.forget(self.token);
         }
     }
 }

@@ -1,30 +1,21 @@
 //! Topics: what they are called, what they need, and what can be opened on them.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use helio_core::qos::{History, Liveliness};
 use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
 
-use crate::bell::locked;
-use crate::bus::BusCore;
 use crate::error::TopicError;
 use crate::evolution::Evolution;
 use crate::forwarder::Forwarder;
-use crate::publisher::{Publisher, Writers};
+use crate::publisher::Publisher;
 use crate::resolve::{Resolver, UndecodableReports};
+use crate::schema_text::SchemaText;
 use crate::subscribe::Subscribe;
 use crate::subscription::Subscription;
-use crate::transport::{Carried, PartitionInfo, TransportTopic, WriterInfo};
-
-/// A schema as text, under the identity that samples carry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SchemaText {
-    /// The identity.
-    pub id: SchemaId,
-    /// The Avro schema as JSON.
-    pub text: Arc<str>,
-}
+use crate::topic_core::TopicCore;
+use crate::transport::{Carried, PartitionInfo, WriterInfo};
 
 /// What a topic is to be.
 #[derive(Debug, Clone)]
@@ -126,45 +117,6 @@ pub struct TopicInfo {
     pub carried: Option<Carried>,
     /// Who writes or wrote it.
     pub writers: Vec<WriterInfo>,
-}
-
-/// What all handles of one topic on one bus share that publish as the same producer.
-pub(crate) struct TopicCore {
-    pub(crate) name: TopicName,
-    pub(crate) producer: ProducerName,
-    pub(crate) transport: Arc<dyn TransportTopic>,
-    pub(crate) bus: Arc<BusCore>,
-    writers: Mutex<Weak<Writers>>,
-}
-
-impl TopicCore {
-    pub(crate) fn new(
-        name: TopicName,
-        producer: ProducerName,
-        transport: Arc<dyn TransportTopic>,
-        bus: Arc<BusCore>,
-    ) -> Self {
-        Self { name, producer, transport, bus, writers: Mutex::default() }
-    }
-
-    /// Ends the waiting of those who stand in line for room.
-    pub(crate) fn close(&self) {
-        if let Some(writers) = locked(&self.writers).upgrade() {
-            writers.close();
-        }
-    }
-
-    /// The writers of this producer on this topic: shared, so that two publishers of one bus do not
-    /// fence each other.
-    fn writers(self: &Arc<Self>) -> Result<Arc<Writers>, TopicError> {
-        let mut shared = locked(&self.writers);
-        if let Some(open) = shared.upgrade() {
-            return Ok(open);
-        }
-        let opened = Arc::new(Writers::open(self)?);
-        *shared = Arc::downgrade(&opened);
-        Ok(opened)
-    }
 }
 
 /// A topic that is open on a bus. Cloning shares it.

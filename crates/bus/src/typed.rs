@@ -19,19 +19,7 @@ use crate::publisher::{Message, Publisher};
 use crate::receipts::PendingPublish;
 use crate::subscribe::{Stats, Subscribe};
 use crate::subscription::Subscription;
-use crate::topic::{SchemaText, Topic, TopicSpec};
-
-impl From<&Schema> for SchemaText {
-    fn from(schema: &Schema) -> Self {
-        Self { id: schema.id(), text: schema.to_string().into() }
-    }
-}
-
-impl From<Schema> for SchemaText {
-    fn from(schema: Schema) -> Self {
-        Self::from(&schema)
-    }
-}
+use crate::topic::{Topic, TopicSpec};
 
 impl Bus {
     /// Opens a topic of a Rust type.

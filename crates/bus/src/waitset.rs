@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::bell::Bell;
-use crate::bus::BusCore;
+use crate::bus_core::BusCore;
 use crate::error::ReadError;
 use crate::event::Event;
 use crate::subscription::{Subscription, sooner};

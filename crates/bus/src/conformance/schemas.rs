@@ -14,8 +14,9 @@ use crate::error::TopicError;
 use crate::event::Event;
 use crate::evolution::Evolution;
 use crate::publisher::Message;
+use crate::schema_text::SchemaText;
 use crate::subscribe::{Start, Subscribe};
-use crate::topic::{SchemaText, Topic, TopicSpec};
+use crate::topic::{Topic, TopicSpec};
 use crate::typed::TypedEvent;
 
 pub(super) const CHECKS: &[Check] = &[

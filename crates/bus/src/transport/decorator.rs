@@ -13,7 +13,7 @@ use super::{
 };
 use crate::bell::Bell;
 use crate::error::TransportError;
-use crate::topic::SchemaText;
+use crate::schema_text::SchemaText;
 
 /// A [`Transport`] around another: each method that is not given is the other's, whose topics are
 /// handed out as [`topic`](Decorator::topic) makes them.

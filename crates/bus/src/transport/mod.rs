@@ -37,7 +37,7 @@ pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
 use crate::receipts::PendingReceipt;
-use crate::topic::SchemaText;
+use crate::schema_text::SchemaText;
 
 /// One engine behind a URL.
 pub trait Transport: Send + Sync + 'static {
