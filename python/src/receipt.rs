@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use helio_bus::{Batching, Guarantee, PendingPublish, PublishError};
+use helio_bus::{Guarantee, PendingBatch, PendingPublish, PublishError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
@@ -106,7 +106,7 @@ impl Pending {
         Self(Mutex::new(ReceiptState::InFlight(Box::pin(one))))
     }
 
-    pub(crate) fn batch(batching: Batching) -> Self {
+    pub(crate) fn batch(batching: PendingBatch) -> Self {
         Self(Mutex::new(ReceiptState::InFlight(Box::pin(batching.receipts()))))
     }
 

@@ -1,14 +1,12 @@
-//! One writer, and the line of those who wait for room in its transport's queue.
+//! One writer, and the queue of the publishes that wait for room in the transport's queue.
 //!
-//! A full queue never reorders: while somebody waits, later publishes stand in line behind. The
-//! line is bounded, and moves on by itself in the thread that tells of room, whether or not anybody
-//! looks at the receipts.
+//! Samples keep their order: while a publish is blocked, later ones queue behind it. The queue is
+//! bounded. The thread that reports room admits blocked publishes, whether or not their receipts
+//! are polled.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use helio_core::qos::{Guarantee, Overload};
 use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
@@ -16,16 +14,16 @@ use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
-use crate::promise::Promise;
-use crate::receipts::{Outcome, PendingPublish, PendingReceipt};
+use crate::pending_value::PendingValue;
+use crate::receipts::{Admission, BlockedPublish, BlockedQueue, PendingPublish, PendingReceipt};
 use crate::transport::{BatchError, Published, Record, TransportTopic, Writer, WriterRequest};
 
-/// The most publishes that stand in line at one writer; more are refused as full.
+/// The most blocked publishes of one writer; more are refused as full.
 pub(crate) const MAX_BLOCKED_PUBLISHES: usize = 65_536;
-/// The most bytes (payloads, keys and headers) that stand in line at one writer.
+/// The most bytes (payloads, keys and headers) of one writer's blocked publishes.
 pub(crate) const MAX_BLOCKED_BYTES: usize = 64 << 20;
 
-/// What became of a publisher's samples, by counting.
+/// A publisher's statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) taken: AtomicU64,
@@ -45,26 +43,26 @@ impl Counters {
 
 /// One writer of one partition, shared by all publishers of a bus.
 pub(crate) struct WriterSlot {
-    line: Mutex<BlockedQueue>,
-    /// There is room, and nobody has looked at the line since.
+    state: Mutex<SlotState>,
+    /// The transport has reported room since blocked publishes were last admitted.
     room: AtomicBool,
     producer: Producer,
     transport: String,
     counters: Arc<Counters>,
 }
 
-struct BlockedQueue {
+struct SlotState {
     writer: Box<dyn Writer>,
-    waiting: VecDeque<BlockedPublish>,
-    bytes: usize,
-    tickets: u64,
+    blocked: VecDeque<BlockedRecord>,
+    blocked_bytes: usize,
+    last_id: u64,
 }
 
-struct BlockedPublish {
-    ticket: u64,
-    kept: OwnedRecord,
+struct BlockedRecord {
+    id: u64,
+    record: OwnedRecord,
     guarantee: Guarantee,
-    promise: Arc<Promise<Result<Published, PublishError>>>,
+    admission: Arc<PendingValue<Admission>>,
 }
 
 impl std::fmt::Debug for WriterSlot {
@@ -82,19 +80,19 @@ impl WriterSlot {
     ) -> Result<Arc<Self>, TransportError> {
         let writer = topic.writer(request)?;
         let producer = writer.producer().clone();
-        let line = BlockedQueue { writer, waiting: VecDeque::new(), bytes: 0, tickets: 0 };
+        let state = SlotState { writer, blocked: VecDeque::new(), blocked_bytes: 0, last_id: 0 };
         let slot = Arc::new(Self {
-            line: Mutex::new(line),
+            state: Mutex::new(state),
             room: AtomicBool::new(false),
             producer,
             transport: transport.to_owned(),
             counters,
         });
-        let told = Arc::downgrade(&slot);
-        locked(&slot.line).writer.on_room(Arc::new(move || {
-            if let Some(slot) = told.upgrade() {
+        let weak = Arc::downgrade(&slot);
+        locked(&slot.state).writer.on_room(Arc::new(move || {
+            if let Some(slot) = weak.upgrade() {
                 slot.room.store(true, Ordering::SeqCst);
-                slot.move_on();
+                slot.admit_blocked();
             }
         }));
         Ok(slot)
@@ -104,128 +102,124 @@ impl WriterSlot {
         &self.producer
     }
 
-    /// Publishes, or does with a full queue what the policy says.
+    /// Publishes, or applies the overload policy if the queue is full.
     pub(crate) fn publish(
         self: &Arc<Self>,
         record: &Record<'_>,
         guarantee: Guarantee,
         overload: Overload,
     ) -> PendingPublish {
-        let mut line = locked(&self.line);
-        let tried = if line.waiting.is_empty() {
-            line.writer.publish(record, guarantee)
+        let mut state = locked(&self.state);
+        let tried = if state.blocked.is_empty() {
+            state.writer.publish(record, guarantee)
         } else {
-            Err(self.full(line.waiting.len()))
+            Err(self.full(state.blocked.len()))
         };
-        self.settle(line, tried, record, guarantee, overload)
+        self.settle(state, tried, record, guarantee, overload)
     }
 
-    /// The same for threads that must not be held up; `None` where another thread or process would
-    /// have to be waited for, and then nothing was done.
+    /// The same for threads that must not block. `None`: it would wait for another thread or
+    /// process, and nothing was done.
     pub(crate) fn try_publish(
         self: &Arc<Self>,
         record: &Record<'_>,
         guarantee: Guarantee,
         overload: Overload,
     ) -> Option<PendingPublish> {
-        let mut line = match self.line.try_lock() {
-            Ok(line) => line,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        let tried = if line.waiting.is_empty() {
-            line.writer.try_publish(record, guarantee).transpose()?
+        let mut state = self.try_state()?;
+        let tried = if state.blocked.is_empty() {
+            state.writer.try_publish(record, guarantee).transpose()?
         } else {
-            Err(self.full(line.waiting.len()))
+            Err(self.full(state.blocked.len()))
         };
-        Some(self.settle(line, tried, record, guarantee, overload))
+        Some(self.settle(state, tried, record, guarantee, overload))
     }
 
     fn settle(
         self: &Arc<Self>,
-        mut line: MutexGuard<'_, BlockedQueue>,
-        tried: Result<Published, PublishError>,
+        mut state: MutexGuard<'_, SlotState>,
+        tried: Admission,
         record: &Record<'_>,
         guarantee: Guarantee,
         overload: Overload,
     ) -> PendingPublish {
-        let publishing = match tried {
+        let pending = match tried {
             Ok(published) => {
                 self.counters.took(record);
                 PendingPublish::from(Ok(published))
             }
             Err(PublishError::Full { queued, .. }) => {
-                self.overloaded(&mut line, record, guarantee, overload, queued)
+                self.overloaded(&mut state, record, guarantee, overload, queued)
             }
             Err(error) => {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 PendingPublish::done(Err(error))
             }
         };
-        drop(line);
-        self.move_on();
-        publishing
+        drop(state);
+        self.admit_blocked();
+        pending
     }
 
-    /// Publishes in order, up to the first that cannot be taken.
+    /// Publishes in order, up to the first failure.
     pub(crate) fn publish_batch(
         &self,
         records: &[Record<'_>],
         guarantee: Guarantee,
     ) -> Result<Option<Published>, Box<BatchError>> {
-        let mut line = locked(&self.line);
-        if !line.waiting.is_empty() {
-            let cause = self.full(line.waiting.len());
-            drop(line);
-            self.move_on();
+        let mut state = locked(&self.state);
+        if !state.blocked.is_empty() {
+            let cause = self.full(state.blocked.len());
+            drop(state);
+            self.admit_blocked();
             return Err(Box::new(BatchError { taken: 0, last: None, cause }));
         }
-        let outcome = line.writer.publish_batch(records, guarantee);
-        drop(line);
+        let outcome = state.writer.publish_batch(records, guarantee);
+        drop(state);
         let taken = outcome.as_ref().map_or_else(|error| error.taken, |_| records.len());
         records[..taken].iter().for_each(|record| self.counters.took(record));
-        self.move_on();
+        self.admit_blocked();
         outcome
     }
 
     pub(crate) fn assert_alive(&self) -> Result<(), TransportError> {
-        let asserted = locked(&self.line).writer.assert_alive();
-        self.move_on();
+        let asserted = locked(&self.state).writer.assert_alive();
+        self.admit_blocked();
         asserted
     }
 
     pub(crate) fn incompatible(&self) -> Vec<Incompatible> {
-        let told = locked(&self.line).writer.incompatible();
-        self.move_on();
-        told
+        let incompatible = locked(&self.state).writer.incompatible();
+        self.admit_blocked();
+        incompatible
     }
 
     pub(crate) fn flush(
         &self,
         guarantee: Guarantee,
     ) -> Result<Option<PendingReceipt>, PublishError> {
-        let flushed = locked(&self.line).writer.flush(guarantee);
-        self.move_on();
+        let flushed = locked(&self.state).writer.flush(guarantee);
+        self.admit_blocked();
         flushed
     }
 
-    /// Tells all who stand in line that there will be no room any more.
+    /// Fails all blocked publishes.
     pub(crate) fn close(&self) {
-        let mut line = locked(&self.line);
-        line.bytes = 0;
-        let waiting = std::mem::take(&mut line.waiting);
-        drop(line);
-        self.counters.failed.fetch_add(waiting.len() as u64, Ordering::Relaxed);
-        for gone in waiting {
-            gone.promise.keep(Err(TransportError::Closed.into()));
+        let mut state = locked(&self.state);
+        state.blocked_bytes = 0;
+        let blocked = std::mem::take(&mut state.blocked);
+        drop(state);
+        self.counters.failed.fetch_add(blocked.len() as u64, Ordering::Relaxed);
+        for publish in blocked {
+            publish.admission.complete(Err(TransportError::Closed.into()));
         }
     }
 
-    /// Whether nobody stands in line.
-    pub(crate) fn is_clear(&self) -> bool {
-        let clear = locked(&self.line).waiting.is_empty();
-        self.move_on();
-        clear
+    /// Whether publishes are blocked.
+    pub(crate) fn is_blocked(&self) -> bool {
+        let blocked = !locked(&self.state).blocked.is_empty();
+        self.admit_blocked();
+        blocked
     }
 
     pub(crate) fn full(&self, queued: usize) -> PublishError {
@@ -234,27 +228,24 @@ impl WriterSlot {
 
     fn overloaded(
         self: &Arc<Self>,
-        line: &mut BlockedQueue,
+        state: &mut SlotState,
         record: &Record<'_>,
         guarantee: Guarantee,
         overload: Overload,
         queued: usize,
     ) -> PendingPublish {
-        let bytes = line.bytes + bytes(record);
-        let fits = line.waiting.len() < MAX_BLOCKED_PUBLISHES
-            && (bytes <= MAX_BLOCKED_BYTES || line.waiting.is_empty());
+        let bytes = state.blocked_bytes + bytes(record);
+        let fits = state.blocked.len() < MAX_BLOCKED_PUBLISHES
+            && (bytes <= MAX_BLOCKED_BYTES || state.blocked.is_empty());
         if overload == Overload::Block && fits {
-            line.bytes = bytes;
-            line.tickets += 1;
-            let (ticket, promise) = (line.tickets, Arc::default());
-            let kept = OwnedRecord::of(record);
-            let in_line = BlockedPublish { ticket, kept, guarantee, promise: Arc::clone(&promise) };
-            line.waiting.push_back(in_line);
-            return PendingPublish::waiting(QueuedPublish {
-                slot: Arc::clone(self),
-                ticket,
-                promise,
-            });
+            state.blocked_bytes = bytes;
+            state.last_id += 1;
+            let (id, admission) = (state.last_id, Arc::default());
+            let record = OwnedRecord::of(record);
+            let ours = Arc::clone(&admission);
+            state.blocked.push_back(BlockedRecord { id, record, guarantee, admission: ours });
+            let queue = Arc::clone(self) as Arc<dyn BlockedQueue>;
+            return PendingPublish::blocked(BlockedPublish { id, queue, admission });
         }
         if matches!(overload, Overload::Refuse | Overload::Block) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -264,91 +255,57 @@ impl WriterSlot {
         PendingPublish::done(Err(PublishError::Dropped { level: record.level }))
     }
 
-    /// Lets the line move on if there is room. Whoever holds the line calls this after letting go,
-    /// so that no telling of room is missed: who finds it held may leave it to the holder.
-    fn move_on(&self) {
+    /// Admits blocked publishes if room was reported. Every holder of the lock calls this after
+    /// releasing it: a report of room that finds the lock taken is left to its holder.
+    fn admit_blocked(&self) {
         while self.room.load(Ordering::SeqCst) {
-            let mut line = match self.line.try_lock() {
-                Ok(line) => line,
-                Err(TryLockError::Poisoned(line)) => PoisonError::into_inner(line),
-                Err(TryLockError::WouldBlock) => return,
-            };
+            let Some(mut state) = self.try_state() else { return };
             self.room.store(false, Ordering::SeqCst);
-            let served = self.serve(&mut line);
-            drop(line);
-            for (promise, published) in served {
-                promise.keep(published);
+            let admitted = self.admit(&mut state);
+            drop(state);
+            for (pending, admission) in admitted {
+                pending.complete(admission);
             }
         }
     }
 
-    /// Publishes from the head of the line on until the queue is full again.
-    fn serve(&self, line: &mut BlockedQueue) -> Vec<Completed> {
-        let mut served = Vec::new();
-        while let Some(first) = line.waiting.front() {
-            let record = first.kept.record();
-            let tried = line.writer.publish(&record, first.guarantee);
-            match &tried {
+    /// `None` while another thread holds the lock.
+    fn try_state(&self) -> Option<MutexGuard<'_, SlotState>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Publishes blocked records in order until the transport's queue is full again.
+    fn admit(&self, state: &mut SlotState) -> Vec<(Arc<PendingValue<Admission>>, Admission)> {
+        let mut admitted = Vec::new();
+        while let Some(first) = state.blocked.front() {
+            let record = first.record.as_ref();
+            let admission = state.writer.publish(&record, first.guarantee);
+            match &admission {
                 Err(PublishError::Full { .. }) => break,
                 Ok(_) => self.counters.took(&record),
                 Err(_) => _ = self.counters.failed.fetch_add(1, Ordering::Relaxed),
             }
-            line.bytes -= first.kept.bytes();
-            served.extend(line.waiting.pop_front().map(|first| (first.promise, tried)));
+            state.blocked_bytes -= bytes(&record);
+            admitted.extend(state.blocked.pop_front().map(|first| (first.admission, admission)));
         }
-        served
+        admitted
     }
+}
 
-    fn give_up(&self, ticket: u64) {
-        let mut line = locked(&self.line);
-        if let Ok(place) = line.waiting.binary_search_by_key(&ticket, |other| other.ticket) {
-            let bytes = line.waiting.remove(place).map_or(0, |gone| gone.kept.bytes());
-            line.bytes -= bytes;
+impl BlockedQueue for WriterSlot {
+    fn abandon(&self, id: u64) {
+        let mut state = locked(&self.state);
+        if let Ok(at) = state.blocked.binary_search_by_key(&id, |blocked| blocked.id) {
+            let removed = state.blocked.remove(at);
+            state.blocked_bytes -= removed.map_or(0, |blocked| bytes(&blocked.record.as_ref()));
             self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
         }
-        drop(line);
-        self.move_on();
-    }
-}
-
-type Completed = (Arc<Promise<Result<Published, PublishError>>>, Result<Published, PublishError>);
-
-/// A publish that stands in line.
-#[derive(Debug)]
-pub(crate) struct QueuedPublish {
-    slot: Arc<WriterSlot>,
-    ticket: u64,
-    promise: Arc<Promise<Result<Published, PublishError>>>,
-}
-
-impl QueuedPublish {
-    /// What is known without having been awaited.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.promise.look(|kept| match kept.as_ref()? {
-            Ok(Published::Done(receipt)) => Some(Ok(*receipt)),
-            Ok(Published::Pending(pending)) => pending.outcome(),
-            Err(error) => Some(Err(error.clone())),
-        })
-    }
-
-    pub(crate) fn wait(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Option<Result<Published, PublishError>> {
-        self.promise.wait(timeout, Option::take)
-    }
-
-    pub(crate) fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Published, PublishError>> {
-        self.promise.poll(context, Option::take)
-    }
-}
-
-impl Drop for QueuedPublish {
-    fn drop(&mut self) {
-        self.slot.give_up(self.ticket);
+        drop(state);
+        self.admit_blocked();
     }
 }
 
@@ -381,7 +338,7 @@ impl OwnedRecord {
         }
     }
 
-    pub(crate) fn record(&self) -> Record<'_> {
+    pub(crate) fn as_ref(&self) -> Record<'_> {
         Record {
             key: &self.key,
             payload: &self.payload,
@@ -391,9 +348,5 @@ impl OwnedRecord {
             trace: self.trace,
             headers: self.headers.as_ref(),
         }
-    }
-
-    fn bytes(&self) -> usize {
-        bytes(&self.record())
     }
 }

@@ -43,7 +43,7 @@ mod interfaces;
 mod open_topics;
 mod parallel;
 mod partitioner;
-mod promise;
+mod pending_value;
 mod publisher;
 mod reactor;
 mod receipts;
@@ -79,15 +79,17 @@ pub use helio_core::{
 pub use interfaces::{InterfacesError, read_component, read_interfaces};
 pub use parallel::parallel_map;
 pub use partitioner::partition_of;
-pub use publisher::{Batching, Message, Publisher, PublisherStats};
+pub use publisher::{Message, PendingBatch, Publisher, PublisherStats};
 pub use reactor::EventSource;
-pub use receipts::{Outcome, PendingPublish, PendingReceipt, ReceiptSender, pending_receipt};
+pub use receipts::{
+    Outcome, PendingPublish, PendingReceipt, Receipt, ReceiptSender, pending_receipt,
+};
 pub use schema_text::SchemaText;
 pub use status_events::MAX_DEADLINE_KEYS;
 pub use subscribe::{Lagging, Start, Stats, Subscribe};
 pub use subscription::{EventRef, Next, Subscription};
 pub use topic::{Topic, TopicInfo, TopicSpec};
-pub use transport::{Alive, Capabilities, Origin, Receipt, SampleRef, WriterInfo};
+pub use transport::{Alive, Capabilities, Origin, SampleRef, WriterInfo};
 pub use typed::{Received, TypedEvent, TypedSubscription, TypedTopic};
 pub use url::BusUrl;
 pub use waitset::{Member, MemberError, WaitSet, WaitSetWaker};

@@ -221,20 +221,20 @@ impl Publisher {
     /// Publishes samples in order with one look at the clock and, where the transport can, one
     /// append a partition. Each partition's samples are taken up to the first that cannot be; the
     /// guarantee is the topic's.
-    pub fn publish_batch(&self, messages: &[Message<'_>]) -> Batching {
+    pub fn publish_batch(&self, messages: &[Message<'_>]) -> PendingBatch {
         let PublishTerms { partitions, guarantee, .. } = self.terms;
-        let mut batching = Batching::default();
+        let mut pending = PendingBatch::default();
         let asked = messages.iter().filter_map(|message| message.guarantee);
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
         if !self.is_offered(guarantee) {
-            batching.fail(self.too_much(guarantee));
-            return batching;
+            pending.fail(self.too_much(guarantee));
+            return pending;
         }
         let now = self.terms.clock.now();
         if partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
             let records: Vec<_> = messages.iter().map(|m| self.stamped(m, now)).collect();
-            self.batch(0, &records, guarantee, &mut batching);
-            return batching;
+            self.batch(0, &records, guarantee, &mut pending);
+            return pending;
         }
         let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); partitions as usize];
         for message in messages {
@@ -242,15 +242,15 @@ impl Publisher {
                 Ok(partition) => {
                     by_partition[partition as usize].push(self.stamped(message, now));
                 }
-                Err(error) => batching.fail(error),
+                Err(error) => pending.fail(error),
             }
         }
         for (partition, records) in (0..).zip(&by_partition) {
             if !records.is_empty() {
-                self.batch(partition, records, guarantee, &mut batching);
+                self.batch(partition, records, guarantee, &mut pending);
             }
         }
-        batching
+        pending
     }
 
     fn batch(
@@ -258,18 +258,18 @@ impl Publisher {
         partition: u32,
         records: &[Record<'_>],
         guarantee: Guarantee,
-        batching: &mut Batching,
+        pending: &mut PendingBatch,
     ) {
         let slot = match self.writers.slot(partition) {
             Ok(slot) => slot,
-            Err(error) => return batching.fail(error.into()),
+            Err(error) => return pending.fail(error.into()),
         };
         let (taken, last, cause) = match slot.publish_batch(records, guarantee) {
             Ok(last) => (records.len(), last, None),
             Err(error) => (error.taken, error.last, Some(error.cause)),
         };
-        batching.taken += taken;
-        batching.last.extend(last.map(|published| PendingPublish::from(Ok(published))));
+        pending.taken += taken;
+        pending.last.extend(last.map(|published| PendingPublish::from(Ok(published))));
         match cause {
             None => {}
             Some(PublishError::Full { .. }) => {
@@ -277,9 +277,9 @@ impl Publisher {
                 let overload = self.overload();
                 let rest = &records[taken..];
                 let each = rest.iter().map(|record| slot.publish(record, guarantee, overload));
-                batching.last.extend(each);
+                pending.last.extend(each);
             }
-            Some(cause) => batching.fail(cause),
+            Some(cause) => pending.fail(cause),
         }
     }
 
@@ -355,7 +355,7 @@ impl Publisher {
                 until.map(|until| until.saturating_duration_since(std::time::Instant::now()));
             pending.wait(left).unwrap_or(Err(PublishError::Timeout))?;
         }
-        match self.writers.open_slots().find(|slot| !slot.is_clear()) {
+        match self.writers.open_slots().find(|slot| slot.is_blocked()) {
             None => Ok(()),
             Some(slot) => Err(slot.full(0)),
         }
@@ -407,13 +407,13 @@ impl std::fmt::Debug for Publisher {
 /// A batch under way.
 #[must_use = "without the receipts nobody knows whether the samples were taken"]
 #[derive(Debug, Default)]
-pub struct Batching {
+pub struct PendingBatch {
     taken: usize,
     last: Vec<PendingPublish>,
     failed: Option<PublishError>,
 }
 
-impl Batching {
+impl PendingBatch {
     fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
     }
@@ -433,7 +433,7 @@ impl Batching {
     /// Blocks until every sample is under the guarantee; gives the last receipt of each partition.
     ///
     /// # Errors
-    /// The first failure; [`Batching::taken`] tells how many samples were taken nevertheless.
+    /// The first failure; [`PendingBatch::taken`] tells how many samples were taken nevertheless.
     pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
         let outcomes: Vec<_> = self.last.into_iter().map(PendingPublish::wait).collect();
         let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
@@ -446,11 +446,11 @@ impl Batching {
     /// The same for tasks.
     ///
     /// # Errors
-    /// As [`Batching::wait`].
+    /// As [`PendingBatch::wait`].
     pub async fn receipts(self) -> Result<Vec<Receipt>, PublishError> {
         let mut outcomes = Vec::with_capacity(self.last.len());
-        for publishing in self.last {
-            outcomes.push(publishing.await);
+        for pending in self.last {
+            outcomes.push(pending.await);
         }
         let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
         match self.failed {

@@ -37,6 +37,7 @@ pub use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
 use crate::receipts::PendingReceipt;
+pub use crate::receipts::{Published, Receipt};
 use crate::schema_text::SchemaText;
 
 /// One engine behind a URL.
@@ -305,28 +306,6 @@ impl Record<'_> {
             }
         }
     }
-}
-
-/// What a transport says when it took a sample.
-#[derive(Debug)]
-pub enum Published {
-    /// The guarantee that was asked for holds already.
-    Done(Receipt),
-    /// It will be told later, once.
-    Pending(PendingReceipt),
-}
-
-/// Proof of a publish under a guarantee.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receipt {
-    /// The partition that it went to.
-    pub partition: u32,
-    /// Its place in the partition, where the engine has such places.
-    pub offset: Option<u64>,
-    /// The sample's number among its producer's.
-    pub sequence: u64,
-    /// What holds.
-    pub guarantee: Guarantee,
 }
 
 /// Takes the samples of one producer into one partition, and numbers them from 1 without holes.

@@ -39,16 +39,16 @@ pub(super) struct Backlog {
 impl Backlog {
     /// Publishes what queued up.
     pub(super) fn catch_up(&mut self) {
-        for (kept, identity, guarantee, ticket) in std::mem::take(&mut self.queue) {
-            match self.publish(&kept.record(), identity, guarantee) {
-                Ok(Published::Done(receipt)) => ticket.complete(Ok(receipt)),
+        for (record, identity, guarantee, sender) in std::mem::take(&mut self.queue) {
+            match self.publish(&record.as_ref(), identity, guarantee) {
+                Ok(Published::Done(receipt)) => sender.complete(Ok(receipt)),
                 // The queue stands still until the engine behind has answered, as an engine's own
                 // does.
                 Ok(Published::Pending(pending)) => {
                     let unknown = PublishError::Unknown { cause: "no answer".to_owned() };
-                    ticket.complete(pending.wait(None).unwrap_or(Err(unknown)));
+                    sender.complete(pending.wait(None).unwrap_or(Err(unknown)));
                 }
-                Err(error) => ticket.complete(Err(error)),
+                Err(error) => sender.complete(Err(error)),
             }
         }
     }
@@ -109,8 +109,8 @@ impl FaultyWriter {
         if queued >= self.faults.queue() {
             return Err(PublishError::Full { transport: "fault".to_owned(), queued });
         }
-        let (ticket, pending) = pending_receipt();
-        backlog.queue.push_back((OwnedRecord::of(record), self.identity, guarantee, ticket));
+        let (sender, pending) = pending_receipt();
+        backlog.queue.push_back((OwnedRecord::of(record), self.identity, guarantee, sender));
         Ok(Published::Pending(pending))
     }
 
@@ -139,8 +139,8 @@ impl FaultyWriter {
         }
         Ok(match published {
             Published::Done(receipt) if self.dice.throws(self.faults.plan.pending) => {
-                let (ticket, pending) = pending_receipt();
-                ticket.complete(Ok(receipt));
+                let (sender, pending) = pending_receipt();
+                sender.complete(Ok(receipt));
                 Published::Pending(pending)
             }
             published => published,

@@ -62,10 +62,10 @@ impl JournalWriter {
 
     /// A receipt for when everything up to an offset is on the disk.
     fn durable(&self, offset: u64, sequence: u64) -> Result<PendingReceipt, PublishError> {
-        let (ticket, pending) = pending_receipt();
+        let (sender, pending) = pending_receipt();
         let receipt = self.receipt(offset, sequence, Guarantee::Durable);
         let call = Box::new(move |outcome: Result<(), JournalError>| {
-            ticket.complete(outcome.map(|()| receipt).map_err(not_synced));
+            sender.complete(outcome.map(|()| receipt).map_err(not_synced));
         });
         let asked = self.topic.on_durable(self.partition, offset, call);
         // The record is in the log: only its durability is in doubt.

@@ -1,4 +1,4 @@
-//! A value that comes later, once: from any thread, to a thread or a task.
+//! A value that another thread supplies once, for a waiting thread or an awaiting task.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::bell::locked;
 
+/// Callers read the value by a closure, which clones or takes it.
 #[derive(Debug)]
-pub(crate) struct Promise<T> {
+pub(crate) struct PendingValue<T> {
     state: Mutex<State<T>>,
-    kept: Condvar,
+    completed: Condvar,
 }
 
 #[derive(Debug)]
@@ -18,66 +19,65 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-impl<T> Default for Promise<T> {
+impl<T> Default for PendingValue<T> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { value: None, waker: None }), kept: Condvar::new() }
+        Self { state: Mutex::new(State { value: None, waker: None }), completed: Condvar::new() }
     }
 }
 
-impl<T> Promise<T> {
-    pub(crate) fn keep(&self, value: T) {
+impl<T> PendingValue<T> {
+    pub(crate) fn complete(&self, value: T) {
         let mut state = locked(&self.state);
         state.value = Some(value);
         let waker = state.waker.take();
         drop(state);
-        self.kept.notify_all();
+        self.completed.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Looks at the value where it has come.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&mut Option<T>) -> Option<R>) -> Option<R> {
-        look(&mut locked(&self.state).value)
+    pub(crate) fn try_read<R>(&self, read: impl FnOnce(&mut Option<T>) -> Option<R>) -> Option<R> {
+        read(&mut locked(&self.state).value)
     }
 
-    /// The same, and has the task woken when it comes.
+    /// Reads the value, or has the task woken when it is complete.
     pub(crate) fn poll<R>(
         &self,
         context: &mut Context<'_>,
-        look: impl FnOnce(&mut Option<T>) -> Option<R>,
+        read: impl FnOnce(&mut Option<T>) -> Option<R>,
     ) -> Poll<R> {
         let mut state = locked(&self.state);
-        if let Some(seen) = look(&mut state.value) {
-            return Poll::Ready(seen);
+        if let Some(value) = read(&mut state.value) {
+            return Poll::Ready(value);
         }
         let before = state.waker.replace(context.waker().clone());
-        // Wakers of others run others' code: never under the lock.
+        // Dropping a waker runs its executor's code: never under the lock.
         drop(state);
         drop(before);
         Poll::Pending
     }
 
-    /// The same, and blocks until it has come; `None` where the time is over.
+    /// Blocks until the value is complete; `None` after the timeout.
     pub(crate) fn wait<R>(
         &self,
         timeout: Option<Duration>,
-        look: impl Fn(&mut Option<T>) -> Option<R>,
+        read: impl Fn(&mut Option<T>) -> Option<R>,
     ) -> Option<R> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut state = locked(&self.state);
         loop {
-            if let Some(seen) = look(&mut state.value) {
-                return Some(seen);
+            if let Some(value) = read(&mut state.value) {
+                return Some(value);
             }
             state = match until {
-                None => self.kept.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.completed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return None;
                     }
-                    let waited = self.kept.wait_timeout(state, left);
+                    let waited = self.completed.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
