@@ -12,13 +12,13 @@ use crate::transport::{Origin, SampleRef};
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BatchSample>,
     producers: Vec<Producer>,
     events: Vec<(usize, Event)>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BatchSample {
     partition: u32,
     producer: u32,
     offset: u64,
@@ -76,7 +76,7 @@ impl Batch {
         self.events.iter().map(|(at, event)| (*at, event))
     }
 
-    fn sample(&self, entry: &Entry) -> SampleRef<'_> {
+    fn sample(&self, entry: &BatchSample) -> SampleRef<'_> {
         SampleRef {
             partition: entry.partition,
             offset: entry.offset,
@@ -93,7 +93,7 @@ impl Batch {
         }
     }
 
-    fn headers(&self, entry: &Entry) -> HeadersRef<'_> {
+    fn headers(&self, entry: &BatchSample) -> HeadersRef<'_> {
         if entry.headers.is_empty() {
             return HeadersRef::EMPTY;
         }
@@ -115,7 +115,7 @@ impl Batch {
         self.bytes.extend_from_slice(sample.payload);
         let end = self.bytes.len();
         self.bytes.extend_from_slice(sample.headers.as_bytes());
-        self.entries.push(Entry {
+        self.entries.push(BatchSample {
             partition: sample.partition,
             producer: (self.producers.len() - 1) as u32,
             offset: sample.offset,

@@ -38,12 +38,12 @@ pub trait Bell: Send + Sync + 'static {
 /// The bell of transports whose samples arrive in this process's own memory.
 #[derive(Debug, Default)]
 pub struct LocalBell {
-    state: Mutex<Rung>,
+    state: Mutex<RingState>,
     rung: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Rung {
+struct RingState {
     rung: bool,
     tokens: HashSet<u64>,
 }

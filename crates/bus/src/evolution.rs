@@ -71,12 +71,12 @@ impl Evolution {
     }
 
     /// Holds a new schema against an old one; the reason of a refusal names the fields.
-    fn hold(self, old: &Schema, new: &Schema) -> Result<(), String> {
-        self.told(old, new, |level| self.allows(level))
+    fn check(self, old: &Schema, new: &Schema) -> Result<(), String> {
+        self.check_level(old, new, |level| self.allows(level))
     }
 
     /// Holds what a policy asks of one schema's readers against another.
-    fn told(
+    fn check_level(
         self,
         old: &Schema,
         new: &Schema,
@@ -128,17 +128,17 @@ pub(crate) enum StoredHistory {
 /// Holds a publisher's schema against one that the topic has; the error is the reason.
 pub(crate) fn may_write(
     policy: Option<Evolution>,
-    kept: StoredHistory,
+    history: StoredHistory,
     old: &Schema,
     new: &Schema,
 ) -> Result<(), String> {
     if let Some(policy) = policy {
-        return policy.hold(old, new);
+        return policy.check(old, new);
     }
     let (old_id, forward) = (old.id(), Resolution::new(new, old));
     forward
         .map_err(|error| format!("readers of the schema {old_id} could not read it: {error}"))?;
-    if kept == StoredHistory::Yes {
+    if history == StoredHistory::Yes {
         let backward = Resolution::new(old, new);
         backward.map_err(|error| {
             format!("its readers could not read what the schema {old_id} wrote: {error}")
@@ -155,7 +155,7 @@ pub(crate) fn may_read(
     reader: &Schema,
 ) -> Result<(), String> {
     match policy {
-        Some(policy) => policy.hold(newest, reader),
+        Some(policy) => policy.check(newest, reader),
         None => Resolution::new(newest, reader).map(drop).map_err(|error| {
             format!("it cannot read what the topic's {} wrote: {error}", newest.id())
         }),
@@ -182,8 +182,8 @@ pub(crate) fn may_meet(
     reader: &Schema,
 ) -> Result<(), String> {
     let Some(policy) = policy else { return Ok(()) };
-    let as_new = || policy.told(written, reader, Level::is_backward);
-    let as_old = || policy.told(reader, written, Level::is_forward);
+    let as_new = || policy.check_level(written, reader, Level::is_backward);
+    let as_old = || policy.check_level(reader, written, Level::is_forward);
     match (policy, came) {
         (Evolution::Backward | Evolution::Full, SchemaOrder::Before) => as_new(),
         (Evolution::Forward | Evolution::Full, SchemaOrder::After) => as_old(),

@@ -42,15 +42,15 @@ pub enum InterfacesError {
 }
 
 /// Where a folder's interfaces may be: at its top, or where a checkout of SAL's has them.
-const PLACES: [&str; 3] = ["", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces"];
+const SEARCH_FOLDERS: [&str; 3] = ["", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces"];
 /// Where SAL has its `.avsc` topics: beside `sal_interfaces`.
-const RECORDS: &str = "interfaces";
+const AVSC_FOLDER: &str = "interfaces";
 /// A file of one line that has the release of the interfaces beside it.
-const RELEASE: &str = "VERSION";
+const RELEASE_FILE: &str = "VERSION";
 /// Where the package that SAL's interfaces come with has its release, seen from `sal_interfaces`.
-const PACKAGE: &str = "../../version.py";
+const PACKAGE_VERSION_FILE: &str = "../../version.py";
 /// So much of a file is looked through for a release.
-const RELEASE_BYTES: u64 = 4_096;
+const MAX_RELEASE_FILE_BYTES: u64 = 4_096;
 
 /// Reads the interfaces of a folder: one that has `SALSubsystems.xml`, or whose `sal_interfaces`
 /// has it, or else one that has components as `X.yaml` or `X/X.yaml`. The folder `interfaces`
@@ -89,7 +89,7 @@ pub fn read_component(
 }
 
 fn read(folder: &Path, component: Option<&str>) -> Result<Interfaces, InterfacesError> {
-    let root = PLACES
+    let root = SEARCH_FOLDERS
         .iter()
         .map(|place| folder.join(place))
         .find(|place| place.join("SALSubsystems.xml").is_file());
@@ -101,7 +101,7 @@ fn read(folder: &Path, component: Option<&str>) -> Result<Interfaces, Interfaces
     let mut reader = Reader { root: root.clone(), component, files: Vec::new(), bytes: 0 };
     reader.read_tree(&root, is_interface_file)?;
     if root.file_name().is_some_and(|name| name == "sal_interfaces") {
-        let records = root.with_file_name(RECORDS);
+        let records = root.with_file_name(AVSC_FOLDER);
         if records.is_dir() {
             let records_only = |path: &str| is_interface_file(path) && path.ends_with(".avsc");
             reader.read_tree(&records, records_only)?;
@@ -115,15 +115,17 @@ fn read(folder: &Path, component: Option<&str>) -> Result<Interfaces, Interfaces
 
 /// The release of the interfaces in a folder, whose files are in `root`.
 fn release(folder: &Path, root: &Path) -> Option<String> {
-    let line = beginning(&root.join(RELEASE)).or_else(|| beginning(&folder.join(RELEASE)));
+    let line =
+        beginning(&root.join(RELEASE_FILE)).or_else(|| beginning(&folder.join(RELEASE_FILE)));
     let written = line.and_then(|text| as_release(text.lines().next()?.trim()));
-    let packaged = || beginning(&root.join(PACKAGE)).and_then(|text| package_release(&text));
+    let packaged =
+        || beginning(&root.join(PACKAGE_VERSION_FILE)).and_then(|text| package_release(&text));
     written.or_else(packaged).or_else(|| named_release(folder, root))
 }
 
 fn beginning(path: &Path) -> Option<String> {
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(RELEASE_BYTES).read_to_string(&mut text).ok()?;
+    fs::File::open(path).ok()?.take(MAX_RELEASE_FILE_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
 }
 

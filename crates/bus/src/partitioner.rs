@@ -3,8 +3,8 @@
 //! Kafka's default: 32-bit MurmurHash2 (Austin Appleby, public domain) with Kafka's seed, made
 //! positive, modulo the number of partitions. Thus a plain Kafka client agrees with us about keys.
 
-const SEED: u32 = 0x9747_b28c;
-const M: u32 = 0x5bd1_e995;
+const MURMUR2_SEED: u32 = 0x9747_b28c;
+const MURMUR2_MULTIPLIER: u32 = 0x5bd1_e995;
 
 /// The partition of a key.
 #[must_use]
@@ -14,19 +14,20 @@ pub fn partition_of(key: &[u8], partitions: u32) -> u32 {
 
 fn murmur2(data: &[u8]) -> u32 {
     let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-    let mut hash = SEED ^ length;
+    let mut hash = MURMUR2_SEED ^ length;
     let mut words = data.chunks_exact(4);
     for word in &mut words {
-        let mut k = u32::from_le_bytes([word[0], word[1], word[2], word[3]]).wrapping_mul(M);
+        let mut k = u32::from_le_bytes([word[0], word[1], word[2], word[3]])
+            .wrapping_mul(MURMUR2_MULTIPLIER);
         k ^= k >> 24;
-        hash = hash.wrapping_mul(M) ^ k.wrapping_mul(M);
+        hash = hash.wrapping_mul(MURMUR2_MULTIPLIER) ^ k.wrapping_mul(MURMUR2_MULTIPLIER);
     }
     let rest = words.remainder();
     if !rest.is_empty() {
         let tail = rest.iter().rev().fold(0, |tail, byte| (tail << 8) | u32::from(*byte));
-        hash = (hash ^ tail).wrapping_mul(M);
+        hash = (hash ^ tail).wrapping_mul(MURMUR2_MULTIPLIER);
     }
-    hash = (hash ^ (hash >> 13)).wrapping_mul(M);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(MURMUR2_MULTIPLIER);
     hash ^ (hash >> 15)
 }
 

@@ -142,7 +142,7 @@ pub struct Publisher {
     writers: Arc<Writers>,
     topic: Arc<TopicCore>,
     schema: SchemaId,
-    turn: Arc<AtomicU32>,
+    next_partition: Arc<AtomicU32>,
 }
 
 /// What every publish asks for, in one place: at a few samples a second each step from one object
@@ -170,7 +170,7 @@ impl Publisher {
             clock: Arc::clone(&topic.bus.clock),
             single: writers.open_slots().next().filter(|_| qos.partitions == 1).map(Arc::clone),
         };
-        Self { terms, writers, topic, schema, turn: Arc::default() }
+        Self { terms, writers, topic, schema, next_partition: Arc::default() }
     }
 
     /// Publishes one sample. The transport has taken it, or it is decided that it does not, when
@@ -209,7 +209,11 @@ impl Publisher {
     /// What a message's receipt is to promise.
     fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
         let guarantee = message.guarantee.unwrap_or(self.terms.guarantee);
-        if self.is_offered(guarantee) { Ok(guarantee) } else { Err(self.too_much(guarantee)) }
+        if self.is_offered(guarantee) {
+            Ok(guarantee)
+        } else {
+            Err(self.unsupported_guarantee(guarantee))
+        }
     }
 
     /// Whether the transport promises so much. Where it did not when this was opened, it may now.
@@ -227,7 +231,7 @@ impl Publisher {
         let asked = messages.iter().filter_map(|message| message.guarantee);
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
         if !self.is_offered(guarantee) {
-            pending.fail(self.too_much(guarantee));
+            pending.fail(self.unsupported_guarantee(guarantee));
             return pending;
         }
         let now = self.terms.clock.now();
@@ -290,7 +294,7 @@ impl Publisher {
             Some(partition) => Err(PublishError::NoPartition { partition, partitions }),
             None if partitions == 1 => Ok(0),
             None if message.key.is_empty() => {
-                Ok(self.turn.fetch_add(1, Ordering::Relaxed) % partitions)
+                Ok(self.next_partition.fetch_add(1, Ordering::Relaxed) % partitions)
             }
             None => Ok(partition_of(message.key, partitions)),
         }
@@ -313,7 +317,7 @@ impl Publisher {
         }
     }
 
-    fn too_much(&self, asked: Guarantee) -> PublishError {
+    fn unsupported_guarantee(&self, asked: Guarantee) -> PublishError {
         let capabilities = self.topic.bus.transport.capabilities();
         PublishError::Transport(TransportError::Unsupported {
             transport: capabilities.transport.clone(),

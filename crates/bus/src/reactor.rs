@@ -83,7 +83,7 @@ impl Reactor {
         let mut ready = Vec::new();
         while !self.stopped.load(Ordering::Acquire) {
             ready.clear();
-            self.bell.wait(Some(self.patience()), &mut ready);
+            self.bell.wait(Some(self.timeout()), &mut ready);
             self.wake(&ready);
         }
         self.wake_all();
@@ -104,7 +104,7 @@ impl Reactor {
         locked(&self.tasks).earliest
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let earliest = locked(&self.tasks).earliest;
         let left = earliest.map(|due| due.saturating_duration_since(Instant::now()));
         left.unwrap_or(MAX_WAIT).min(MAX_WAIT)

@@ -26,7 +26,7 @@ pub(crate) fn declare(
     if schema.id == SchemaId::BYTES {
         return Ok(());
     }
-    let kept = match topic.transport.qos().history {
+    let history = match topic.transport.qos().history {
         History::None => StoredHistory::No,
         _ => StoredHistory::Yes,
     };
@@ -39,7 +39,7 @@ pub(crate) fn declare(
         let new = parse(topic, schema)?;
         for id in known.iter().skip(checked) {
             let old = stored(topic, *id)?;
-            may_write(policy, kept, &old, &new)
+            may_write(policy, history, &old, &new)
                 .map_err(|reason| incompatible(topic, schema, reason))?;
         }
         checked = known.len();
@@ -97,7 +97,7 @@ pub(crate) struct Resolver {
     plans: HashMap<SchemaId, Plan>,
     hot: SchemaId,
     scratch: Vec<u8>,
-    telling: UndecodableReports,
+    reports: UndecodableReports,
 }
 
 /// How often a schema that cannot be read is told.
@@ -124,16 +124,16 @@ enum Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
     /// For a reason that is to be told.
-    Told(String),
+    Unreported(String),
     /// Because of its schema, which was told before.
-    Again,
+    Reported,
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Told(reason) => reason,
-            Self::Again => "its schema cannot be read",
+            Self::Unreported(reason) => reason,
+            Self::Reported => "its schema cannot be read",
         })
     }
 }
@@ -159,7 +159,7 @@ impl Resolver {
         topic: &Arc<TopicCore>,
         schema: &SchemaText,
         policy: Option<Evolution>,
-        telling: UndecodableReports,
+        reports: UndecodableReports,
     ) -> Result<Self, TopicError> {
         let target = parse(topic, schema)?;
         let mut before = topic.transport.schemas()?;
@@ -171,7 +171,7 @@ impl Resolver {
             }
             None => {
                 if let Some(newest) = before.last()
-                    && telling == UndecodableReports::Once
+                    && reports == UndecodableReports::Once
                 {
                     may_read(policy, &stored(topic, *newest)?, &target)
                         .map_err(|reason| incompatible(topic, schema, reason))?;
@@ -181,7 +181,7 @@ impl Resolver {
         };
         let (id, plans) = (schema.id, HashMap::from([(schema.id, Plan::Copy)]));
         let (hot, scratch) = (schema.id, Vec::new());
-        Ok(Self { target, id, policy, before, others, plans, hot, scratch, telling })
+        Ok(Self { target, id, policy, before, others, plans, hot, scratch, reports })
     }
 
     /// A payload as the subscription's schema has it, with the schema's identity.
@@ -195,7 +195,7 @@ impl Resolver {
             return Ok((schema, payload));
         }
         if schema != self.hot {
-            self.learn(transport, schema, payload).map_err(Unreadable::Told)?;
+            self.learn(transport, schema, payload).map_err(Unreadable::Unreported)?;
             self.hot = schema;
         }
         match self.plans.get_mut(&schema) {
@@ -203,15 +203,15 @@ impl Resolver {
             Some(Plan::Rewrite(resolution)) => {
                 self.scratch.clear();
                 let rewritten = resolution.transcode(payload, &mut self.scratch);
-                rewritten.map_err(|error| Unreadable::Told(error.to_string()))?;
+                rewritten.map_err(|error| Unreadable::Unreported(error.to_string()))?;
                 Ok((self.id, &self.scratch))
             }
             Some(Plan::Impossible(reason)) => {
-                let told = match self.telling {
+                let unreported = match self.reports {
                     UndecodableReports::Once => reason.take(),
                     UndecodableReports::Each => reason.clone(),
                 };
-                Err(told.map_or(Unreadable::Again, Unreadable::Told))
+                Err(unreported.map_or(Unreadable::Reported, Unreadable::Unreported))
             }
             Some(Plan::Unknown { samples }) => {
                 *samples += 1;
@@ -219,12 +219,14 @@ impl Resolver {
                 if samples.is_power_of_two() {
                     self.hot = self.id;
                 }
-                if *samples > 1 && self.telling == UndecodableReports::Once {
-                    return Err(Unreadable::Again);
+                if *samples > 1 && self.reports == UndecodableReports::Once {
+                    return Err(Unreadable::Reported);
                 }
-                Err(Unreadable::Told(format!("nobody has put the text of the schema {schema}")))
+                Err(Unreadable::Unreported(format!(
+                    "nobody has put the text of the schema {schema}"
+                )))
             }
-            None => Err(Unreadable::Told("the schema has no plan".to_owned())),
+            None => Err(Unreadable::Unreported("the schema has no plan".to_owned())),
         }
     }
 

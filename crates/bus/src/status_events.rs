@@ -41,7 +41,7 @@ impl Deadlines {
         Self { deadline, keys: HashMap::new(), next: Duration::MAX }
     }
 
-    pub(crate) fn saw(&mut self, key: &[u8], now: Duration) {
+    pub(crate) fn restart(&mut self, key: &[u8], now: Duration) {
         let at = now.saturating_add(self.deadline);
         if let Some(due) = self.keys.get_mut(key) {
             *due = KeyDeadline { at, missed: 0 };
@@ -56,7 +56,7 @@ impl Deadlines {
     }
 
     /// Tells every key that is overdue, and winds it up again.
-    pub(crate) fn check(&mut self, now: Duration, mut tell: impl FnMut(Event)) -> u64 {
+    pub(crate) fn check(&mut self, now: Duration, mut report: impl FnMut(Event)) -> u64 {
         if now < self.next {
             return 0;
         }
@@ -68,7 +68,7 @@ impl Deadlines {
             due.at = now.saturating_add(self.deadline);
             missed += rounds;
             let (key, deadline, in_a_row) = (key.clone(), self.deadline, due.missed);
-            tell(Event::DeadlineMissed(DeadlineMissed { key, deadline, in_a_row }));
+            report(Event::DeadlineMissed(DeadlineMissed { key, deadline, in_a_row }));
         }
         self.next = self.keys.values().map(|due| due.at).min().unwrap_or(Duration::MAX);
         missed
@@ -105,7 +105,7 @@ impl LivelinessMonitor {
     }
 
     /// Nobody knows at the moment who lives: it is asked again later.
-    pub(crate) fn later(&mut self, now: Duration) {
+    pub(crate) fn postpone(&mut self, now: Duration) {
         self.next = now.saturating_add(self.every);
     }
 
@@ -116,13 +116,13 @@ impl LivelinessMonitor {
         writers: &[WriterInfo],
         now: Duration,
         time: Tai,
-        mut tell: impl FnMut(Event),
+        mut report: impl FnMut(Event),
     ) {
-        self.later(now);
+        self.postpone(now);
         let newest = newest_of(writers, self.lease, time);
-        let mut told = |name: &ProducerName, incarnation: u64, alive| {
+        let mut report = |name: &ProducerName, incarnation: u64, alive| {
             let producer = Producer { name: name.clone(), incarnation };
-            tell(Event::Liveliness(Liveliness { producer, alive }));
+            report(Event::Liveliness(Liveliness { producer, alive }));
         };
         let first = self.known.is_none();
         let known = self.known.take().unwrap_or_default();
@@ -135,17 +135,17 @@ impl LivelinessMonitor {
             if let Some(was) = known.get(name).filter(|was| was.alive == Alive::Yes)
                 && (was.incarnation != is.incarnation || is.alive == Alive::No)
             {
-                told(name, was.incarnation, Alive::No);
+                report(name, was.incarnation, Alive::No);
             }
         }
         for (name, is) in newest.iter().filter(changed) {
             if known.get(name).map(|was| was.incarnation) != Some(is.incarnation) {
-                told(name, is.incarnation, Alive::Yes);
+                report(name, is.incarnation, Alive::Yes);
                 if is.alive == Alive::No {
-                    told(name, is.incarnation, Alive::No);
+                    report(name, is.incarnation, Alive::No);
                 }
             } else if is.alive == Alive::Yes {
-                told(name, is.incarnation, Alive::Yes);
+                report(name, is.incarnation, Alive::Yes);
             }
         }
         self.known = Some(newest);
@@ -195,7 +195,7 @@ fn lease(policy: Policy) -> Option<Duration> {
 
 /// The writers of a topic as they are told to applications: by name, the newest incarnation of
 /// each, alive or not as [`LivelinessMonitor`] has it.
-pub(crate) fn newest(
+pub(crate) fn newest_writers(
     topic: &dyn TransportTopic,
     time: Tai,
 ) -> Result<Vec<WriterInfo>, TransportError> {
@@ -219,15 +219,15 @@ pub(crate) fn newest(
 pub(crate) fn newest_within(
     topic: &dyn TransportTopic,
     clock: &dyn Clock,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<WriterInfo>, TransportError> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
-        match newest(topic, clock.now()) {
+        match newest_writers(topic, clock.now()) {
             Err(TransportError::Outage { .. }) if Instant::now() < until => {
                 std::thread::sleep(UNANSWERED_RETRY_INTERVAL);
             }
-            told => return told,
+            answer => return answer,
         }
     }
 }
@@ -278,12 +278,12 @@ mod tests {
             });
             told
         };
-        deadlines.saw(b"a", Duration::ZERO);
-        deadlines.saw(b"b", second / 2);
+        deadlines.restart(b"a", Duration::ZERO);
+        deadlines.restart(b"b", second / 2);
         assert_eq!(told(&mut deadlines, second * 9 / 10), []);
         assert_eq!(told(&mut deadlines, second), [(Bytes::from_static(b"a"), 1)]);
         assert_eq!(deadlines.next(), second * 3 / 2);
-        deadlines.saw(b"b", second);
+        deadlines.restart(b"b", second);
         assert_eq!(told(&mut deadlines, second * 19 / 10), []);
         assert_eq!(told(&mut deadlines, second * 2).len(), 2);
     }

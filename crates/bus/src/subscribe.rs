@@ -65,14 +65,14 @@ pub enum Lagging {
 impl Lagging {
     /// How far behind a subscription may fall where the topic's policy is to drop or to shed and
     /// the subscription names no depth.
-    pub const DEPTH: u64 = 65_536;
+    pub const DEFAULT_DEPTH: u64 = 65_536;
 
     /// What a topic's policy means for its subscribers.
     #[must_use]
     pub fn of(overload: Overload) -> Self {
         match overload {
-            Overload::DropOldest => Self::DropOldest { depth: Self::DEPTH },
-            Overload::ShedByLevel => Self::ShedByLevel { depth: Self::DEPTH },
+            Overload::DropOldest => Self::DropOldest { depth: Self::DEFAULT_DEPTH },
+            Overload::ShedByLevel => Self::ShedByLevel { depth: Self::DEFAULT_DEPTH },
             Overload::Block | Overload::Refuse | Overload::DropNewest => Self::Lossless,
         }
     }

@@ -509,7 +509,7 @@ impl State {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.look_at_clock(topic)?;
+        self.check_clock(topic)?;
         match self.lagging {
             Lagging::Lossless => {}
             Lagging::DropOldest { depth } => self.catch_up(reader, depth)?,
@@ -580,7 +580,9 @@ impl State {
                 sink(EventRef::Other(Event::Assigned(partitions.to_vec())))
             }
             Item::Outage(outage) => sink(EventRef::Other(Event::Outage(outage))),
-            Item::Incompatible(told) => sink(EventRef::Other(Event::Incompatible(told))),
+            Item::Incompatible(incompatible) => {
+                sink(EventRef::Other(Event::Incompatible(incompatible)))
+            }
         }
     }
 
@@ -602,21 +604,21 @@ impl State {
 
     /// What becomes of a sample. Of one that may be a replaced owner's the engine says it; where it
     /// has not yet, since when it is asked.
-    fn verdict(
+    fn status(
         &mut self,
         sample: &SampleRef<'_>,
         asked: Option<Instant>,
     ) -> Result<SampleStatus, Instant> {
-        let verdict = self.tracker.check(sample);
-        let SampleStatus::Outranked { told } = verdict else { return Ok(verdict) };
+        let status = self.tracker.check(sample);
+        let SampleStatus::Outranked { fenced } = status else { return Ok(status) };
         let since = asked.unwrap_or_else(Instant::now);
         let fresh =
-            if told { since.checked_sub(OWNER_QUERY_INTERVAL).unwrap_or(since) } else { since };
+            if fenced { since.checked_sub(OWNER_QUERY_INTERVAL).unwrap_or(since) } else { since };
         Ok(match self.owners.owners_in_order(sample.producer, fresh) {
-            OwnerOrder::No => self.tracker.let_in(sample),
+            OwnerOrder::No => self.tracker.admit(sample),
             OwnerOrder::Yes => self.tracker.fence(sample),
             // It was said of this one: meanwhile that holds.
-            OwnerOrder::Asked | OwnerOrder::Unknown if told => self.tracker.fence(sample),
+            OwnerOrder::Asked | OwnerOrder::Unknown if fenced => self.tracker.fence(sample),
             // A replaced owner's sample too many is better than all of a live one's too few.
             OwnerOrder::Unknown => self.tracker.pass(sample),
             OwnerOrder::Asked => return Err(since),
@@ -634,14 +636,14 @@ impl State {
         if asked.is_none() {
             self.since_jump = self.since_jump.saturating_add(1);
         }
-        let verdict = match self.verdict(&sample, asked) {
-            Ok(verdict) => verdict,
+        let status = match self.status(&sample, asked) {
+            Ok(status) => status,
             Err(since) => {
                 self.undecided = Some((Sample::copied(&self.name, &sample), since));
                 return ControlFlow::Break(());
             }
         };
-        match verdict {
+        match status {
             // What outranks was let in.
             SampleStatus::Deliver | SampleStatus::Outranked { .. } => {}
             SampleStatus::DeliverAfterHole { from } => {
@@ -669,22 +671,22 @@ impl State {
                 return sink(EventRef::Other(Event::Fenced(fenced)));
             }
         }
-        self.hand_out(sample, sink)
+        self.deliver(sample, sink)
     }
 
-    fn hand_out(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
+    fn deliver(&mut self, sample: SampleRef<'_>, sink: Sink<'_>) -> ControlFlow<()> {
         let mut sample = sample;
-        if !self.passes(&sample) {
+        if !self.accepts(&sample) {
             return ControlFlow::Continue(());
         }
         if let Some(resolver) = &mut self.resolver {
             match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
                 Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
-                Err(Unreadable::Again) => {
+                Err(Unreadable::Reported) => {
                     self.stats.undecodable += 1;
                     return ControlFlow::Continue(());
                 }
-                Err(Unreadable::Told(reason)) => {
+                Err(Unreadable::Unreported(reason)) => {
                     self.stats.undecodable += 1;
                     let (schema, sample) = (sample.schema, Sample::copied(&self.name, &sample));
                     let event = Event::Undecodable(Undecodable { sample, schema, reason });
@@ -700,7 +702,7 @@ impl State {
     fn keep(&mut self, sample: SampleRef<'_>) {
         let name = self.name.clone();
         let mut kept = None;
-        let _ = self.hand_out(sample, &mut |event| {
+        let _ = self.deliver(sample, &mut |event| {
             kept = Some(match event {
                 EventRef::Sample(sample) => Event::Sample(Sample::copied(&name, &sample)),
                 EventRef::Other(event) => event,
@@ -710,7 +712,7 @@ impl State {
         self.pending.extend(kept);
     }
 
-    fn passes(&mut self, sample: &SampleRef<'_>) -> bool {
+    fn accepts(&mut self, sample: &SampleRef<'_>) -> bool {
         if !self.keys.wants(sample.key) {
             self.stats.filtered += 1;
             return false;
@@ -727,12 +729,12 @@ impl State {
             }
         }
         if let Some(deadlines) = &mut self.deadlines {
-            deadlines.saw(sample.key, self.clock.monotonic());
+            deadlines.restart(sample.key, self.clock.monotonic());
         }
         true
     }
 
-    fn look_at_clock(&mut self, topic: &TopicCore) -> Result<(), ReadError> {
+    fn check_clock(&mut self, topic: &TopicCore) -> Result<(), ReadError> {
         if self.deadlines.is_none() && self.writers.is_none() {
             return Ok(());
         }
@@ -747,7 +749,7 @@ impl State {
                     let time = self.clock.now();
                     writers.check(&known, now, time, |event| pending.push_back(event));
                 }
-                Err(TransportError::Outage { .. }) => writers.later(now),
+                Err(TransportError::Outage { .. }) => writers.postpone(now),
                 Err(error) => return Err(error.into()),
             }
         }

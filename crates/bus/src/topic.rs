@@ -242,7 +242,7 @@ impl Topic {
     /// What the transport says; an [outage](TopicError::is_outage) where the engine does not answer
     /// at once, and nobody knows who lives.
     pub fn writers(&self) -> Result<Vec<WriterInfo>, TopicError> {
-        Ok(crate::status_events::newest(&*self.core.transport, self.core.bus.clock.now())?)
+        Ok(crate::status_events::newest_writers(&*self.core.transport, self.core.bus.clock.now())?)
     }
 
     /// The same where it may take its time: an engine that does not answer is asked again, for so
@@ -250,9 +250,9 @@ impl Topic {
     ///
     /// # Errors
     /// As [`writers`](Self::writers).
-    pub fn writers_within(&self, patience: Duration) -> Result<Vec<WriterInfo>, TopicError> {
+    pub fn writers_within(&self, timeout: Duration) -> Result<Vec<WriterInfo>, TopicError> {
         let clock = &*self.core.bus.clock;
-        Ok(crate::status_events::newest_within(&*self.core.transport, clock, patience)?)
+        Ok(crate::status_events::newest_within(&*self.core.transport, clock, timeout)?)
     }
 
     /// The committed positions of a group, by partition.

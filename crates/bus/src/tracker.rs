@@ -29,10 +29,10 @@ pub(crate) enum SampleStatus {
     /// Its incarnation was replaced; that was said.
     Fenced,
     /// Its incarnation is older than that of another producer of the partition, which matters where
-    /// the topic is exclusive: [`Tracker::fence`], [`Tracker::pass`] or [`Tracker::let_in`] say so.
+    /// the topic is exclusive: [`Tracker::fence`], [`Tracker::pass`] or [`Tracker::admit`] say so.
     Outranked {
         /// Whether it was fenced before.
-        told: bool,
+        fenced: bool,
     },
 }
 
@@ -62,7 +62,7 @@ struct ProducerProgress {
     incarnation: u64,
     sequence: u64,
     epoch: u64,
-    told: u64,
+    fenced: u64,
     seen: u64,
 }
 
@@ -98,7 +98,7 @@ impl Tracker {
         if by_rank && incarnation < partition.newest && sample.origin == Origin::Log {
             let track = partition.find(&sample.producer.name);
             return SampleStatus::Outranked {
-                told: track.is_some_and(|track| track.told == incarnation),
+                fenced: track.is_some_and(|track| track.fenced == incarnation),
             };
         }
         partition.newest = partition.newest.max(incarnation);
@@ -122,7 +122,7 @@ impl Tracker {
     }
 
     /// One that was outranked is not fenced, nor is any other by its rank from now on.
-    pub(crate) fn let_in(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
+    pub(crate) fn admit(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         self.by_rank = false;
         self.check(sample)
     }
@@ -175,7 +175,7 @@ impl Partition {
             incarnation: sample.producer.incarnation,
             sequence: sample.sequence,
             epoch: self.epoch,
-            told: 0,
+            fenced: 0,
             seen: self.clock,
         });
     }
@@ -188,7 +188,7 @@ fn same(one: &ProducerName, other: &ProducerName) -> bool {
 
 impl ProducerProgress {
     fn fence(&mut self, incarnation: u64, newer: u64) -> SampleStatus {
-        let first = std::mem::replace(&mut self.told, incarnation) != incarnation;
+        let first = std::mem::replace(&mut self.fenced, incarnation) != incarnation;
         if first { SampleStatus::FencedFirst { newer } } else { SampleStatus::Fenced }
     }
 
@@ -256,8 +256,8 @@ mod tests {
             (("a", 2, 2), SampleStatus::FencedFirst { newer: 3 }),
             (("b", 7, 2), SampleStatus::Deliver),
         ];
-        for (at, verdict) in script {
-            assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
+        for (at, status) in script {
+            assert_eq!(check(&mut t, Origin::Log, at), status, "{at:?}");
         }
     }
 
@@ -282,14 +282,14 @@ mod tests {
         let mut t = Tracker::of_owners();
         assert_eq!(check(&mut t, Origin::History, ("b", 8, 3)), SampleStatus::Deliver);
         assert_eq!(check(&mut t, Origin::History, ("a", 5, 9)), SampleStatus::Deliver);
-        for (at, verdict) in [
+        for (at, status) in [
             (("b", 8, 4), SampleStatus::Deliver),
-            (("a", 5, 10), SampleStatus::Outranked { told: false }),
-            (("never-seen", 4, 1), SampleStatus::Outranked { told: false }),
+            (("a", 5, 10), SampleStatus::Outranked { fenced: false }),
+            (("never-seen", 4, 1), SampleStatus::Outranked { fenced: false }),
             (("c", 9, 1), SampleStatus::Deliver),
-            (("b", 8, 5), SampleStatus::Outranked { told: false }),
+            (("b", 8, 5), SampleStatus::Outranked { fenced: false }),
         ] {
-            assert_eq!(check(&mut t, Origin::Log, at), verdict, "{at:?}");
+            assert_eq!(check(&mut t, Origin::Log, at), status, "{at:?}");
         }
         t.forget(0);
         assert_eq!(check(&mut t, Origin::Log, ("b", 8, 5)), SampleStatus::Deliver);
@@ -302,9 +302,9 @@ mod tests {
         for first in [SampleStatus::FencedFirst { newer: 8 }, SampleStatus::Fenced] {
             assert_eq!(with(("a", 5, 9), |sample| t.fence(sample)), first);
         }
-        let told = SampleStatus::Outranked { told: true };
-        assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), told);
-        assert_eq!(with(("d", 6, 3), |sample| t.let_in(sample)), SampleStatus::Deliver);
+        let fenced = SampleStatus::Outranked { fenced: true };
+        assert_eq!(check(&mut t, Origin::Log, ("a", 5, 10)), fenced);
+        assert_eq!(with(("d", 6, 3), |sample| t.admit(sample)), SampleStatus::Deliver);
         assert_eq!(check(&mut t, Origin::Log, ("c", 1, 1)), SampleStatus::Deliver);
     }
 
@@ -317,8 +317,8 @@ mod tests {
         assert_eq!(pass(("a", 1, 7)), SampleStatus::Duplicate);
         assert_eq!(pass(("a", 1, 9)), SampleStatus::DeliverAfterHole { from: 8 });
         for at in [("a", 1, 10), ("z", 1, 1)] {
-            let verdict = check(&mut t, Origin::Log, at);
-            assert_eq!(verdict, SampleStatus::Outranked { told: false }, "{at:?}");
+            let status = check(&mut t, Origin::Log, at);
+            assert_eq!(status, SampleStatus::Outranked { fenced: false }, "{at:?}");
         }
         assert_eq!(check(&mut t, Origin::Log, ("b", 8, 2)), SampleStatus::Deliver);
     }

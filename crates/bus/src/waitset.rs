@@ -127,7 +127,7 @@ impl WaitSet {
     ) -> Result<Option<(Member, Event)>, MemberError> {
         let until = Instant::now().checked_add(timeout);
         loop {
-            if let Some(found) = self.of_awake()? {
+            if let Some(found) = self.next_of_awake()? {
                 return Ok(Some(found));
             }
             let now = Instant::now();
@@ -135,7 +135,7 @@ impl WaitSet {
             if woken || until.is_some_and(|until| until <= now) {
                 // What has come to those who sleep is there too.
                 self.listen(Some(Duration::ZERO));
-                return self.of_awake();
+                return self.next_of_awake();
             }
             self.wait(until, now);
         }
@@ -146,17 +146,17 @@ impl WaitSet {
     /// # Errors
     /// [`MemberError`] of any of them.
     pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
-        match self.of_awake()? {
+        match self.next_of_awake()? {
             None => {
                 self.listen(Some(Duration::ZERO));
-                self.of_awake()
+                self.next_of_awake()
             }
             found => Ok(found),
         }
     }
 
     /// An event of one of those who are awake.
-    fn of_awake(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
+    fn next_of_awake(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         self.events += 1;
         if self.events.is_multiple_of(BELL_CHECK_EVENTS) {
             // Those who have a backlog must not keep those who sleep from being heard.

@@ -79,7 +79,7 @@ fn options(args: &SubArgs, topic: &Topic) -> CliResult<Subscribe> {
     if let Some(lagging) = args.lagging {
         options = options.lagging(match lagging {
             LaggingArg::Lossless => Lagging::Lossless,
-            LaggingArg::Drop => Lagging::DropOldest { depth: Lagging::DEPTH },
+            LaggingArg::Drop => Lagging::DropOldest { depth: Lagging::DEFAULT_DEPTH },
             LaggingArg::Conflate => Lagging::Conflate,
         });
     }

@@ -41,7 +41,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// An incarnation that no transport allocates by counting: engines count in different ways.
-const FAR: u64 = 1_790_000_000_000_000_000;
+const DISTANT_INCARNATION: u64 = 1_790_000_000_000_000_000;
 
 fn sample(topic: &Topic, (incarnation, sequence): (u64, u64)) -> Result<Sample, Failure> {
     let time = Tai::from_nanos(1_000_000_000_000_000_007);
@@ -102,10 +102,16 @@ fn as_it_is(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, FAR)?;
+    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
     let mut sent = Vec::new();
     // Numbers begin where they do, and a hole is the source's.
-    for (incarnation, sequence) in [(FAR, 5), (FAR, 6), (FAR, 8), (FAR + 10, 1), (FAR + 10, 2)] {
+    for (incarnation, sequence) in [
+        (DISTANT_INCARNATION, 5),
+        (DISTANT_INCARNATION, 6),
+        (DISTANT_INCARNATION, 8),
+        (DISTANT_INCARNATION + 10, 1),
+        (DISTANT_INCARNATION + 10, 2),
+    ] {
         let sample = sample(&topic, (incarnation, sequence))?;
         forward(harness, &mut far, &sample)?;
         sent.push(sample);
@@ -127,16 +133,16 @@ fn goes_on(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&first, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, FAR)?;
+    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
     for sequence in 1..=5 {
-        forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
+        forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, sequence))?)?;
     }
     drop(far);
     first.close();
     let topic = open(&second, &name, &stream())?;
-    let mut far = forwarder(&topic, FAR)?;
+    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
     for sequence in 4..=9 {
-        forward(harness, &mut far, &sample(&topic, (FAR, sequence))?)?;
+        forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, sequence))?)?;
     }
     let came = gather(harness, &mut samples, 9)?;
     let numbers: Vec<_> = came.samples.iter().map(|sample| sample.header.sequence).collect();
@@ -151,22 +157,26 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, FAR)?;
-    forward(harness, &mut far, &sample(&topic, (FAR, 1))?)?;
-    forward(harness, &mut far, &sample(&topic, (FAR + 5, 1))?)?;
+    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
+    forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, 1))?)?;
+    forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION + 5, 1))?)?;
     let writers = topic.writers_within(harness.timeout())?;
     let listed = writers.iter().any(|writer| {
-        writer.producer.name.as_str() == "Far" && writer.producer.incarnation == FAR + 5
+        writer.producer.name.as_str() == "Far"
+            && writer.producer.incarnation == DISTANT_INCARNATION + 5
     });
     ensure!(listed, "it is not among the topic's writers: {writers:?}");
     // The producer moves.
     let moved = named(harness, "Far")?;
     let own = open(&moved, &name, &stream())?.publisher()?;
     let incarnation = own.producer().incarnation;
-    ensure!(incarnation > FAR + 5, "incarnation {incarnation} is not newer than what came before");
+    ensure!(
+        incarnation > DISTANT_INCARNATION + 5,
+        "incarnation {incarnation} is not newer than what came before"
+    );
     publish_numbers(&own, "k", 100..110)?;
     // What is left of it there may be refused, and is read by nobody.
-    let late = sample(&topic, (FAR + 5, 2))?;
+    let late = sample(&topic, (DISTANT_INCARNATION + 5, 2))?;
     let _ = far
         .forward(&late.as_ref(), HeadersRef::EMPTY)
         .map(|late| late.wait_timeout(harness.timeout()));

@@ -9,7 +9,7 @@ use std::{fs, io};
 use super::{CheckResult, Report, Verdict, checks};
 
 /// Set to anything, it has [`compare_with_stored`] write what it is given.
-const KEEP: &str = "HELIO_CONFORMANCE_KEEP";
+const KEEP_VARIABLE: &str = "HELIO_CONFORMANCE_KEEP";
 
 /// What became of each check.
 type Verdicts = BTreeMap<String, Verdict>;
@@ -24,7 +24,7 @@ pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let verdict = |line: &CheckResult| (line.check.to_owned(), lasting(&line.verdict));
     let now: Verdicts = report.lines.iter().map(verdict).collect();
-    if std::env::var_os(KEEP).is_some() {
+    if std::env::var_os(KEEP_VARIABLE).is_some() {
         let text = serde_json::to_string_pretty(&now).map_err(|error| error.to_string())? + "\n";
         return fs::write(&path, text).map_err(failed);
     }

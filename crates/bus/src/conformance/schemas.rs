@@ -388,18 +388,18 @@ fn rolled_back(harness: &dyn Harness) -> Outcome {
 }
 
 /// Publishers that start in the same moment, each with a schema of its own.
-const AT_ONCE: usize = 4;
+const CONCURRENT_DECLARATIONS: usize = 4;
 
 fn at_once(harness: &dyn Harness) -> Outcome {
     let name = unique("at-once");
     process(harness)?.topic(TopicSpec::new(&name)?.qos(plain()))?;
     let units = |n: usize| format!("unit {n}");
     let mut topics = Vec::new();
-    for n in 0..AT_ONCE {
+    for n in 0..CONCURRENT_DECLARATIONS {
         let schema = record("conformance.Wind").field("speed", double()).units(&units(n));
         topics.push(opened(&process(harness)?, &name, &plain(), &schema.schema()?)?);
     }
-    let start = Barrier::new(AT_ONCE);
+    let start = Barrier::new(CONCURRENT_DECLARATIONS);
     let open = |topic: &Topic| {
         start.wait();
         topic.publisher()

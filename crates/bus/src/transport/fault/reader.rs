@@ -34,7 +34,7 @@ pub(super) struct FaultyReader {
 enum QueuedItem {
     Sample(Sample),
     Gap(Gap),
-    Anew(u32),
+    Recreated(u32),
     Assigned(Vec<u32>),
     Outage(Outage),
     Incompatible(Incompatible),
@@ -53,7 +53,11 @@ impl FaultyReader {
         let cut = self.faults.is_cut();
         if cut != self.down {
             self.down = cut;
-            self.queue.push_front(QueuedItem::Outage(if cut { lost() } else { Outage::Restored }));
+            self.queue.push_front(QueuedItem::Outage(if cut {
+                outage_lost()
+            } else {
+                Outage::Restored
+            }));
         }
         cut
     }
@@ -77,7 +81,7 @@ impl FaultyReader {
     }
 }
 
-fn lost() -> Outage {
+fn outage_lost() -> Outage {
     Outage::Lost { cause: "the cable is pulled".to_owned() }
 }
 
@@ -96,10 +100,10 @@ impl FaultInjection<'_> {
         match item {
             Item::Sample(sample) => self.sample(&sample),
             Item::Gap(gap) => self.queue.push_back(QueuedItem::Gap(gap)),
-            Item::Recreated(partition) => self.queue.push_back(QueuedItem::Anew(partition)),
+            Item::Recreated(partition) => self.queue.push_back(QueuedItem::Recreated(partition)),
             Item::Assigned(own) => self.queue.push_back(QueuedItem::Assigned(own.to_vec())),
             Item::Outage(outage) => self.queue.push_back(QueuedItem::Outage(outage)),
-            Item::Incompatible(told) => self.queue.push_back(QueuedItem::Incompatible(told)),
+            Item::Incompatible(policy) => self.queue.push_back(QueuedItem::Incompatible(policy)),
         }
     }
 
@@ -109,7 +113,7 @@ impl FaultInjection<'_> {
             return;
         }
         if self.dice.throws(plan.disconnect) {
-            self.queue.push_back(QueuedItem::Outage(lost()));
+            self.queue.push_back(QueuedItem::Outage(outage_lost()));
             self.queue.push_back(QueuedItem::Pause(self.dice.some(MAX_DELAY_POLLS)));
             self.queue.push_back(QueuedItem::Outage(Outage::Restored));
         }
@@ -185,14 +189,14 @@ impl Reader for FaultyReader {
             if cut && !matches!(self.queue.front(), Some(QueuedItem::Outage(_))) {
                 break;
             }
-            let Some(held) = self.queue.pop_front() else { break };
-            let flow = match &held {
+            let Some(item) = self.queue.pop_front() else { break };
+            let flow = match &item {
                 QueuedItem::Sample(sample) => visit(Item::Sample(sample.as_ref())),
                 QueuedItem::Gap(gap) => visit(Item::Gap(gap.clone())),
-                QueuedItem::Anew(partition) => visit(Item::Recreated(*partition)),
+                QueuedItem::Recreated(partition) => visit(Item::Recreated(*partition)),
                 QueuedItem::Assigned(own) => visit(Item::Assigned(own)),
                 QueuedItem::Outage(outage) => visit(Item::Outage(outage.clone())),
-                QueuedItem::Incompatible(told) => visit(Item::Incompatible(told.clone())),
+                QueuedItem::Incompatible(policy) => visit(Item::Incompatible(policy.clone())),
                 QueuedItem::Pause(polls) => {
                     self.pause = *polls;
                     break;
@@ -215,8 +219,8 @@ impl Reader for FaultyReader {
         if !cut && self.faults.is_frozen() {
             return Ok(Armed::Waiting);
         }
-        let held = !self.queue.is_empty() || self.overtaken.is_some();
-        if cut != self.down || (held && !cut) {
+        let queued = !self.queue.is_empty() || self.overtaken.is_some();
+        if cut != self.down || (queued && !cut) {
             return Ok(Armed::Ready);
         }
         let armed = self.inner.arm(bell, token)?;
@@ -225,7 +229,7 @@ impl Reader for FaultyReader {
 
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
         self.inner.positions(&mut |mut position| {
-            let held = self.queue.iter().filter_map(|held| match held {
+            let held = self.queue.iter().filter_map(|item| match item {
                 QueuedItem::Sample(sample) if sample.partition == position.partition => {
                     Some(sample.offset)
                 }
@@ -242,7 +246,7 @@ impl Reader for FaultyReader {
             QueuedItem::Sample(sample) => sample.partition == partition,
             _ => false,
         };
-        self.queue.retain(|held| !of_it(held));
+        self.queue.retain(|item| !of_it(item));
         self.overtaken.take_if(|sample| sample.partition == partition);
         self.inner.seek(partition, offset)
     }

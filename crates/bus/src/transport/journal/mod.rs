@@ -40,7 +40,7 @@ use topic::JournalTopic;
 
 const SCHEME: &str = "journal";
 /// What the bus keeps for itself.
-const INTERNAL: &str = "_helio/";
+const INTERNAL_PREFIX: &str = "_helio/";
 
 /// What a topic's description holds: the quality of service as the bus has it.
 #[derive(Serialize, Deserialize)]
@@ -213,7 +213,7 @@ impl Transport for JournalTransport {
         self.shared.check_open()?;
         let topics = self.shared.journal.topics().map_err(failed("list the topics"))?;
         let names = topics.into_iter().map(|topic| topic.name);
-        Ok(names.filter(|name| !name.as_str().starts_with(INTERNAL)).collect())
+        Ok(names.filter(|name| !name.as_str().starts_with(INTERNAL_PREFIX)).collect())
     }
 
     fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {

@@ -52,7 +52,7 @@ impl Membership {
     }
 
     /// The partitions that are this member's, where it is time to look.
-    fn look(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let due = self.seen.is_none_or(|(generation, at)| {
             generation != self.group.generation() || at.elapsed() >= MEMBERSHIP_CHECK_INTERVAL
         });
@@ -103,7 +103,7 @@ impl Cursor {
 }
 
 impl ItemConversion {
-    fn show(
+    fn convert(
         &mut self,
         item: helio_journal::Item<'_>,
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
@@ -112,7 +112,7 @@ impl ItemConversion {
             helio_journal::Item::Sample(sample) => self.sample(&sample, visit),
             helio_journal::Item::Gap(gap) => {
                 self.expected = Some(gap.to.max(self.history_below));
-                visit(Item::Gap(told(self.partition, gap)))
+                visit(Item::Gap(lost(self.partition, gap)))
             }
         }
     }
@@ -159,7 +159,7 @@ fn same(last: &Producer, name: &ProducerName, incarnation: u64) -> bool {
         && (std::ptr::eq(last.name.as_str(), name.as_str()) || last.name == *name)
 }
 
-fn told(partition: u32, gap: helio_journal::Gap) -> Gap {
+fn lost(partition: u32, gap: helio_journal::Gap) -> Gap {
     let (from, to) = (gap.from, gap.to);
     let cause = match gap.cause {
         helio_journal::GapCause::Retention => GapCause::Retention { from, to },
@@ -199,7 +199,7 @@ impl JournalReader {
     /// Takes over what the group has assigned; tells which partitions there are, if that changed.
     fn reassign(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let Some(membership) = &mut self.group else { return Ok(None) };
-        let Some(own) = membership.look()? else { return Ok(None) };
+        let Some(own) = membership.poll()? else { return Ok(None) };
         let before = self.cursors.len();
         self.cursors.retain(|cursor| own.contains(&cursor.partition));
         let mut changed = self.cursors.len() != before;
@@ -252,7 +252,7 @@ impl Reader for JournalReader {
             let Cursor { reader, mapping, .. } = &mut self.cursors[self.turn];
             let polled = reader.poll(max - seen, |item| {
                 seen += 1;
-                let flow = mapping.show(item, visit);
+                let flow = mapping.convert(item, visit);
                 stopped |= flow.is_break();
                 flow
             });

@@ -16,10 +16,10 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{TransportError, engine};
 use crate::transport::Declared;
 
-const TOPIC: &str = "_helio/schemas";
-const PRODUCER: &str = "_helio";
+const SCHEMA_TOPIC: &str = "_helio/schemas";
+const SCHEMA_PRODUCER: &str = "_helio";
 /// What stands in the place of a schema that its topic has no longer.
-const FORGOTTEN: &[u8] = b"forgotten";
+const FORGOTTEN_PAYLOAD: &[u8] = b"forgotten";
 /// How often an append is tried anew after another process has claimed the name meanwhile.
 const MAX_APPEND_ATTEMPTS: usize = 100;
 
@@ -53,7 +53,7 @@ impl Schemas {
             let reader = log.reader(0, From::Earliest);
             known.reader = Some(reader.map_err(failed("read the schemas' topic"))?);
         }
-        known.read_on()?;
+        known.catch_up()?;
         Ok(known.by_topic.get(topic).cloned().unwrap_or_default())
     }
 
@@ -67,23 +67,23 @@ impl Schemas {
         id: SchemaId,
         after: usize,
     ) -> Result<Declared, TransportError> {
-        let mut kept = locked(&self.writer);
+        let mut writer = locked(&self.writer);
         let key = key(topic, id);
         for _ in 0..MAX_APPEND_ATTEMPTS {
-            let writer = match &mut *kept {
-                Some(writer) => writer,
-                None => kept.insert(self.open_writer()?),
+            let open = match &mut *writer {
+                Some(open) => open,
+                None => writer.insert(self.open_writer()?),
             };
             let known = self.of(topic)?;
             if known.len() != after || known.contains(&id) {
                 return Ok(Declared::Behind);
             }
             let time = SystemClock::new().now();
-            match writer.append(&Record { key: &key, time, ..Record::default() }) {
+            match open.append(&Record { key: &key, time, ..Record::default() }) {
                 Ok(_) => return Ok(Declared::Yes),
-                Err(AppendError::Fenced { .. }) => *kept = None,
+                Err(AppendError::Fenced { .. }) => *writer = None,
                 Err(error) => {
-                    *kept = None;
+                    *writer = None;
                     return Err(engine(SCHEME, "declare a schema", error));
                 }
             }
@@ -99,13 +99,14 @@ impl Schemas {
         if self.of(topic)?.is_empty() {
             return Ok(());
         }
-        let mut kept = locked(&self.writer);
+        let mut writer = locked(&self.writer);
         // Whoever was in the middle of a declaration is fenced.
-        let writer = kept.insert(self.open_writer()?);
+        let open = writer.insert(self.open_writer()?);
         for id in self.of(topic)? {
             let (key, time) = (key(topic, id), SystemClock::new().now());
-            let forgotten = Record { key: &key, time, payload: FORGOTTEN, ..Record::default() };
-            writer.append(&forgotten).map_err(|error| engine(SCHEME, "forget a schema", error))?;
+            let forgotten =
+                Record { key: &key, time, payload: FORGOTTEN_PAYLOAD, ..Record::default() };
+            open.append(&forgotten).map_err(|error| engine(SCHEME, "forget a schema", error))?;
         }
         Ok(())
     }
@@ -114,25 +115,25 @@ impl Schemas {
         let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
         let log = self.journal.create_topic(&internal()?, &config);
         let log = log.map_err(failed("create the schemas' topic"))?;
-        let producer = ProducerName::new(PRODUCER).expect("the name is legal");
+        let producer = ProducerName::new(SCHEMA_PRODUCER).expect("the name is legal");
         let options = WriterOptions { producer, ownership: Ownership::Shared };
         log.writer(0, &options).map_err(failed("write the schemas' topic"))
     }
 }
 
 fn internal() -> Result<TopicName, TransportError> {
-    TopicName::new(TOPIC).map_err(|error| engine(SCHEME, "name the schemas' topic", error))
+    TopicName::new(SCHEMA_TOPIC).map_err(|error| engine(SCHEME, "name the schemas' topic", error))
 }
 
 impl SchemaLog {
-    fn read_on(&mut self) -> Result<(), TransportError> {
+    fn catch_up(&mut self) -> Result<(), TransportError> {
         let Self { reader: Some(reader), by_topic } = self else { return Ok(()) };
         let each = |item: Item<'_>| {
             if let Item::Sample(sample) = item
                 && let Some((topic, id)) = parse(sample.key)
             {
                 let ids = by_topic.entry(topic).or_default();
-                if sample.payload == FORGOTTEN {
+                if sample.payload == FORGOTTEN_PAYLOAD {
                     ids.retain(|known| *known != id);
                 } else if !ids.contains(&id) {
                     ids.push(id);

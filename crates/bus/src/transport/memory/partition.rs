@@ -19,7 +19,7 @@ const SAMPLE_OVERHEAD_BYTES: u64 = 64;
 
 /// A sample as the partition keeps it.
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredSample {
     pub(super) offset: u64,
     producer: Arc<Producer>,
     sequence: u64,
@@ -32,7 +32,7 @@ pub(super) struct Stored {
     payload: Box<[u8]>,
 }
 
-impl Stored {
+impl StoredSample {
     pub(super) fn sample(&self, partition: u32, origin: Origin) -> SampleRef<'_> {
         SampleRef {
             partition,
@@ -101,14 +101,14 @@ impl WriterState {
 
 /// One partition's state, behind its lock.
 pub(super) struct Partition {
-    log: VecDeque<Arc<Stored>>,
+    log: VecDeque<Arc<StoredSample>>,
     first: u64,
     bytes: u64,
     retain_bytes: u64,
     retain_age: Option<Duration>,
     keep_per_key: usize,
     lease: Option<Duration>,
-    newest: HashMap<Box<[u8]>, VecDeque<Arc<Stored>>>,
+    newest: HashMap<Box<[u8]>, VecDeque<Arc<StoredSample>>>,
     producers: HashMap<ProducerName, WriterState>,
     pub(super) waiters: Waiters,
 }
@@ -302,7 +302,7 @@ impl Partition {
         writing.sequence += 1;
         writing.seen = now;
         let sequence = writing.sequence;
-        let stored = Arc::new(Stored {
+        let stored = Arc::new(StoredSample {
             offset,
             producer: Arc::clone(producer),
             sequence,
@@ -321,7 +321,7 @@ impl Partition {
         Ok((offset, sequence))
     }
 
-    fn remember(&mut self, stored: &Arc<Stored>) {
+    fn remember(&mut self, stored: &Arc<StoredSample>) {
         if self.keep_per_key == 0 {
             return;
         }
@@ -359,7 +359,7 @@ impl Partition {
     }
 
     /// Up to `max` samples from an offset on.
-    pub(super) fn read(&self, from: u64, max: usize, into: &mut Vec<Arc<Stored>>) {
+    pub(super) fn read(&self, from: u64, max: usize, into: &mut Vec<Arc<StoredSample>>) {
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         into.extend(self.log.iter().skip(skip).take(max).cloned());
     }
@@ -372,7 +372,7 @@ impl Partition {
     }
 
     /// The newest `n` samples of each key, in order.
-    pub(super) fn last_per_key(&self, n: u32) -> Vec<Arc<Stored>> {
+    pub(super) fn last_per_key(&self, n: u32) -> Vec<Arc<StoredSample>> {
         let n = n as usize;
         let mut counts: HashMap<&[u8], usize> = HashMap::new();
         let mut found = Vec::new();
@@ -397,7 +397,7 @@ impl Partition {
     }
 
     /// The last values that retention has taken out of the log, in order.
-    pub(super) fn retained(&self) -> Vec<Arc<Stored>> {
+    pub(super) fn retained(&self) -> Vec<Arc<StoredSample>> {
         let kept = self.newest.values().filter_map(VecDeque::back);
         let mut kept: Vec<_> = kept.filter(|s| s.offset < self.first).cloned().collect();
         kept.sort_by_key(|stored| stored.offset);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::{Armed, Begin, Item, Origin, Position, Reader, ReaderRequest, Visit, not_ours};
 use super::SCHEME;
 use super::group::Group;
-use super::partition::{Partition, Stored};
+use super::partition::{Partition, StoredSample};
 use super::topic::MemoryTopic;
 use crate::bell::{Bell, locked};
 use crate::error::TransportError;
@@ -22,7 +22,7 @@ pub(super) struct MemoryReader {
     from: Begin,
     cursors: Vec<Cursor>,
     turn: usize,
-    scratch: Vec<Arc<Stored>>,
+    scratch: Vec<Arc<StoredSample>>,
     member: Option<Member>,
     armed: Option<(Arc<dyn Bell>, u64)>,
     closed: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ struct Member {
 struct Cursor {
     partition: u32,
     next: u64,
-    history: VecDeque<Arc<Stored>>,
+    history: VecDeque<Arc<StoredSample>>,
 }
 
 impl Cursor {
