@@ -1,8 +1,8 @@
-//! Waiting: one bell a waiting thread, rung by whoever has something for one of its readers.
+//! Bells: wake-up primitives, one per waiting thread. Writers ring the bells of waiting readers.
 //!
-//! A reader that has nothing is *armed* with a bell and a token. What comes later rings the bell,
-//! and the thread learns which tokens may have something. Rings are remembered, so nothing is
-//! missed between the look and the wait; they may be spurious, so whoever wakes looks again.
+//! A reader without a pending item is *armed* with a bell and a token. The next item rings the
+//! bell, and the wait returns the tokens of readers that may have items. A ring before the wait
+//! ends the wait at once, so none is missed. Rings may be spurious: poll again after each wait.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -10,28 +10,27 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a thread waits on for any number of readers of one transport.
+/// A wake-up primitive for a thread that waits for any number of readers of one transport.
 pub trait Bell: Send + Sync + 'static {
-    /// Waits until it rings or `timeout` is over (`None`: no limit), and adds the tokens of the
-    /// readers that may have something to `ready`, each once.
+    /// Waits for a ring, at most for `timeout` (`None`: no limit), and adds the tokens of readers
+    /// that may have items to `ready`, each once.
     fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<u64>);
-    /// Waits as [`Bell::wait`] does, for a thread that has one reader and looks for itself.
+    /// Waits as [`Bell::wait`] does, for a thread with one reader, which it polls afterwards.
     fn sleep(&self, timeout: Option<Duration>) {
         self.wait(timeout, &mut Vec::new());
     }
-    /// Rings from this process; with a token, as if that reader had something.
+    /// Rings from this process; with a token, as if that reader had an item.
     fn ring(&self, token: Option<u64>);
     /// For event loops: a descriptor that becomes readable with the first ring after each
-    /// [`Bell::listen`]. `None` where a thread has to wait.
+    /// [`Bell::listen`]. `None` if only a thread can wait.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
-    /// What [`Bell::wait`] does, without waiting: from now on the next ring makes the descriptor
-    /// readable.
+    /// Does what [`Bell::wait`] does, without waiting. The next ring makes the descriptor readable.
     fn listen(&self, ready: &mut Vec<u64>) {
         self.wait(Some(Duration::ZERO), ready);
     }
-    /// For the transport that made it.
+    /// For downcasts by the transport that created it.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -49,7 +48,7 @@ struct RingState {
 }
 
 impl LocalBell {
-    /// A bell that nobody has rung yet.
+    /// A bell without a ring.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
@@ -90,8 +89,7 @@ impl Bell for LocalBell {
     }
 }
 
-/// Readers that were armed, each once: what transports in this process's memory keep beside their
-/// samples.
+/// The armed readers of a transport in this process's memory, each once.
 #[derive(Default)]
 pub struct Waiters(HashMap<(usize, u64), Arc<dyn Bell>>);
 
@@ -101,12 +99,12 @@ impl Waiters {
         self.0.entry((address(bell), token)).or_insert_with(|| Arc::clone(bell));
     }
 
-    /// Takes a reader out that is gone or waits elsewhere.
+    /// Removes a reader.
     pub fn remove(&mut self, bell: &Arc<dyn Bell>, token: u64) {
         self.0.remove(&(address(bell), token));
     }
 
-    /// Takes all out, to be rung outside the lock.
+    /// Removes all readers, to be rung outside the lock.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
@@ -128,8 +126,8 @@ fn address(bell: &Arc<dyn Bell>) -> usize {
     Arc::as_ptr(bell).cast::<()>() as usize
 }
 
-/// Takes a lock whose holder may have panicked: the state behind our locks is whole between
-/// statements.
+/// Acquires a lock, also after a panic of its holder: the state behind our locks is consistent
+/// between statements.
 pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The way in: a bus is one connection to one transport.
+//! The entry point: a bus is one connection to one transport.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use crate::transport::{self, Capabilities, Opening, Transport};
 use crate::url::BusUrl;
 use crate::waitset::WaitSet;
 
-/// How long an engine may take to tell who writes a topic, where somebody wants to know all of it.
+/// How long [`Bus::topic_info`] retries an engine that does not list a topic's writers.
 const INFO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One connection to one transport. Cloning shares it; it closes when the last clone and everything
-/// that was opened from it are gone, or by [`Bus::close`].
+/// One connection to one transport. Cloning shares it. It closes with [`Bus::close`], or when the
+/// last clone and everything opened from it are dropped.
 ///
 /// ```
 /// use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
@@ -40,7 +40,7 @@ pub struct Bus {
     topics: Arc<OpenTopics>,
 }
 
-/// What may be chosen before connecting.
+/// Options of a connection.
 #[derive(Default, Clone)]
 pub struct Builder {
     producer: Option<String>,
@@ -48,20 +48,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The producer's name: who publishes, stable over restarts. A second running process of the
-    /// same name takes over from the first (or is refused, where a topic is exclusive), so choose
-    /// one that belongs to the component, such as `MTMount` or `Script:12`.
+    /// The producer's name, which is stable over restarts. A second running process of the same
+    /// name replaces the first, or is refused if a topic is exclusive. Choose a name that belongs
+    /// to the component, such as `MTMount` or `Script:12`.
     ///
-    /// Without it the name is made of program, host and process: `helio@summit1:4711`, and
-    /// `helio@summit1:4711.2` for the second bus of the process. Such a name is unique while the
-    /// process lives, and therefore fences nobody, but says nothing after a restart.
+    /// The default consists of program, host and process: `helio@summit1:4711`, and
+    /// `helio@summit1:4711.2` for the second bus of the process. It is unique while the process
+    /// lives and therefore fences nobody; it does not identify the program after a restart.
     #[must_use]
     pub fn producer(mut self, name: &str) -> Self {
         self.producer = Some(name.to_owned());
         self
     }
 
-    /// The clock for stamps, lifespans and deadlines; by default [`SystemClock`].
+    /// The clock for timestamps, lifespans and deadlines; [`SystemClock`] by default.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -79,7 +79,7 @@ impl Builder {
         self.finish(url, clock, transport)
     }
 
-    /// Connects through a transport that the caller made, as tests of transports do.
+    /// Connects through the caller's transport, as tests do.
     ///
     /// # Errors
     /// [`ConnectError::Producer`].
@@ -104,7 +104,7 @@ impl Builder {
     }
 }
 
-/// `program@host:pid`, and `.n` behind it from the second bus of a process on.
+/// `program@host:pid`, followed by `.n` from the second bus of a process on.
 fn default_producer() -> String {
     static BUSES: AtomicU64 = AtomicU64::new(0);
     let clean = |text: String, most: usize| -> String {
@@ -128,28 +128,27 @@ fn default_producer() -> String {
 }
 
 impl Bus {
-    /// Connects to what a URL names, under a producer's name that is made up (see
-    /// [`Builder::producer`]).
+    /// Connects to a URL under the default producer's name (see [`Builder::producer`]).
     ///
     /// # Errors
-    /// [`ConnectError`]; an unknown scheme's error lists those that exist.
+    /// [`ConnectError`]; the error of an unknown scheme lists the known ones.
     pub fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url)
     }
 
-    /// Chooses a producer's name or a clock before connecting.
+    /// Sets a producer's name or a clock before connecting.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// What the transport can do.
+    /// The transport's capabilities.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.core.transport.capabilities()
     }
 
-    /// The URL that it is connected to.
+    /// The URL.
     #[must_use]
     pub fn url(&self) -> &BusUrl {
         &self.core.url
@@ -161,17 +160,17 @@ impl Bus {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// Who publishes through it.
+    /// The producer that publishes through this bus.
     #[must_use]
     pub fn producer(&self) -> &ProducerName {
         &self.core.producer
     }
 
-    /// The engine's own name: the same from every connection to the same data, however its URL is
-    /// written. Where an engine has none it is made of the URL without its options.
+    /// The engine's own name, equal for all connections to the same data, however their URLs are
+    /// written. An engine without a name is named by its URL without the options.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn identity(&self) -> Result<String, TransportError> {
         let named = self.core.transport.identity()?;
         Ok(named.unwrap_or_else(|| {
@@ -182,27 +181,27 @@ impl Bus {
         }))
     }
 
-    /// The clock that it stamps with.
+    /// The clock that stamps samples.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.clock
     }
 
-    /// Opens a topic: creates it, or checks that it is what the specification says.
+    /// Opens a topic: creates it, or compares an existing one with the specification.
     ///
     /// # Errors
-    /// [`TopicError`]: what the transport cannot do is refused here, by name.
+    /// [`TopicError`]; a policy that the transport lacks is refused by name.
     pub fn topic(&self, spec: TopicSpec) -> Result<Topic, TopicError> {
         let core = self.topics.open(&self.core, &spec)?;
         Ok(Topic::opened(core, spec))
     }
 
-    /// Has topics made that will be opened soon, as far as they are not there, all of them at once:
-    /// for who opens many. Where making one costs nothing this does nothing. `made` hears now and
-    /// then how many of them are there; what is wrong with one of them is told when that is opened.
+    /// Creates those of the topics that do not exist, in few requests, before a caller opens many.
+    /// It does nothing on transports where creating a topic is cheap. `made` is called from time to
+    /// time with the number of existing ones. A topic's own error is reported when it is opened.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn make_topics<'a>(
         &self,
         specs: impl IntoIterator<Item = &'a TopicSpec>,
@@ -221,35 +220,34 @@ impl Bus {
     /// All topics, by name.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.core.transport.topics()
     }
 
-    /// Removes a topic and all that is in it, where the transport can; whether there was one. It is
-    /// for those who know that nobody has it open: who has goes on with what nobody else sees.
+    /// Removes a topic with its samples; returns whether it existed. No handle may be open: it
+    /// would continue with samples that no other process sees.
     ///
     /// # Errors
-    /// [`TransportError::Unsupported`]; what the transport says.
+    /// [`TransportError::Unsupported`]; the transport's error.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
         self.core.transport.remove_topic(name)
     }
 
-    /// The schemas that were declared for a topic, oldest first; `None` where there is none of that
-    /// name.
+    /// The declared schemas of a topic, oldest first; `None` if there is no such topic.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn schemas_of(&self, name: &TopicName) -> Result<Option<Vec<SchemaId>>, TransportError> {
         let topic = self.core.transport.open_topic(name)?;
         topic.map(|topic| topic.schemas()).transpose()
     }
 
-    /// What is known about a topic; `None` where there is none. An engine that does not answer at
-    /// once who writes it is asked again, for 10 s.
+    /// A topic's description and state; `None` if there is no such topic. An engine that does not
+    /// list the writers at once is queried again for 10 s.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn topic_info(&self, name: &TopicName) -> Result<Option<TopicInfo>, TransportError> {
         let Some(topic) = self.core.transport.open_topic(name)? else { return Ok(None) };
         Ok(Some(TopicInfo {
@@ -262,42 +260,42 @@ impl Bus {
         }))
     }
 
-    /// The text of a schema that samples carry the identity of.
+    /// The text of a schema by the identity that samples carry.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
         self.core.transport.schema(id)
     }
 
-    /// Keeps a schema's text, as opening a topic with it does.
+    /// Stores a schema's text, as opening a topic with it does.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn put_schema(&self, schema: &SchemaText) -> Result<(), TransportError> {
         self.core.transport.put_schema(schema.id, &schema.text)
     }
 
-    /// A set that waits for many subscriptions of this bus in one thread, with one kernel wait.
+    /// A set that waits for many subscriptions of this bus in one thread, by one system call.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn wait_set(&self) -> Result<WaitSet, TransportError> {
         Ok(WaitSet::new(Arc::clone(&self.core), self.core.transport.bell()?))
     }
 
-    /// The source of wake-ups for an event loop that takes the place of the bus's waiting thread:
-    /// to be asked for before anything waits asynchronously, and driven for as long as it does.
-    /// `None` where the transport has no descriptor to watch, or the thread runs already.
+    /// The source of wake-ups for an event loop, in place of the bus's waiting thread. Create it
+    /// before the first asynchronous wait, and drive it as long as such waits exist. `None` if the
+    /// transport has no descriptor to watch, or if the thread runs already.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn event_source(&self) -> Result<Option<EventSource>, TransportError> {
         self.core.event_source()
     }
 
-    /// Closes the connection: what waits returns [`TransportError::Closed`], pending receipts are
-    /// completed. Publishers that want a guarantee for what is under way call `flush` first.
+    /// Closes the connection. Blocked calls return [`TransportError::Closed`]; pending receipts are
+    /// completed. Call `flush` first for a guarantee of samples in flight.
     pub fn close(&self) {
         self.core.close();
         self.topics.close();

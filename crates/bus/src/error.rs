@@ -1,11 +1,11 @@
-//! What can go wrong, one narrow enum an operation; each message names the cause and the remedy.
+//! Errors, one enum an operation; each message names the cause and the remedy.
 
 use std::sync::Arc;
 
 use helio_core::{NameError, Producer, ProducerName, SchemaId, TopicName};
 use thiserror::Error;
 
-/// A quality of service that a transport cannot give: it is refused when the topic is opened.
+/// A policy that a transport does not offer, refused when the topic is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{transport} refuses {topic}: {policy} = {asked} was asked for, it offers {offered}; {remedy}"
@@ -13,19 +13,19 @@ use thiserror::Error;
 pub struct Refusal {
     /// The transport's scheme.
     pub transport: String,
-    /// The topic that was to be opened.
+    /// The topic.
     pub topic: String,
-    /// The policy that cannot be met, in the field's own name.
+    /// The policy, by its field's name.
     pub policy: &'static str,
-    /// What was asked for.
+    /// The requested value.
     pub asked: String,
-    /// What the transport offers.
+    /// The offered value.
     pub offered: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// An error that a transport hands to the bus.
+/// An error of a transport.
 #[derive(Debug, Clone, Error)]
 pub enum TransportError {
     /// The topic exists with another value of a field.
@@ -50,25 +50,26 @@ pub enum TransportError {
     Owned {
         /// The topic.
         topic: TopicName,
-        /// Who writes it, as far as known.
+        /// The writer, as far as known.
         holder: String,
     },
-    /// A newer incarnation of this producer has taken over, or another producer has taken an
-    /// exclusive topic while this one let its lease run out: this writer is a zombie.
+    /// This writer was replaced: by a newer incarnation of its producer, or by another producer of
+    /// an exclusive topic after this one's lease expired.
     #[error(
         "{producer:?} was fenced: another writer has taken over (newest incarnation of that name: \
          {newer}); give each running producer a name of its own, and assert within the lease"
     )]
     Fenced {
-        /// Who was fenced.
+        /// The fenced producer.
         producer: Producer,
-        /// The newest incarnation of its name: its own, where another name has taken over.
+        /// The newest incarnation of its name; its own, if a producer of another name has taken
+        /// over.
         newer: u64,
     },
     /// The sample is larger than the transport's limit.
     #[error("{what} has {bytes} bytes, the limit of {transport} is {limit}")]
     TooLarge {
-        /// What is too large: the payload, the key.
+        /// The part that is too large: the payload, the key.
         what: &'static str,
         /// Its size in bytes.
         bytes: usize,
@@ -77,30 +78,31 @@ pub enum TransportError {
         /// The transport's scheme.
         transport: String,
     },
-    /// The transport cannot do what was asked at all.
+    /// The transport does not support the operation.
     #[error("{transport} cannot {what}; {remedy}")]
     Unsupported {
         /// The transport's scheme.
         transport: String,
-        /// What was asked for.
+        /// The requested value.
         what: String,
-        /// What to do instead.
+        /// The alternative.
         remedy: String,
     },
-    /// The engine cannot be reached at the moment.
+    /// The engine is unreachable at present.
     #[error("{transport} cannot reach its engine: {cause}; it is tried again until closed")]
     Outage {
         /// The transport's scheme.
         transport: String,
-        /// The engine's words.
+        /// The engine's message.
         cause: String,
     },
-    /// There is no room on the disk, or no permission, or the engine says no in its own words.
+    /// The engine failed: the disk is full, permission is missing, or a cause in the engine's own
+    /// words.
     #[error("{transport} failed to {what}: {source}")]
     Engine {
         /// The transport's scheme.
         transport: String,
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The engine's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
@@ -110,28 +112,28 @@ pub enum TransportError {
     Closed,
 }
 
-/// Why a bus could not be connected.
+/// An error of connecting a bus.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The text is no bus URL.
+    /// The text is not a bus URL.
     #[error(
         "{url:?} is no bus URL ({reason}); write it like journal:/var/lib/helio or memory:test"
     )]
     Url {
         /// The text as given.
         url: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
-    /// Nobody has registered a transport of this scheme.
+    /// No transport is registered for this scheme.
     #[error("no transport is called {scheme:?}; this program has: {known}")]
     UnknownScheme {
         /// The scheme as given.
         scheme: String,
-        /// The schemes that exist, separated by commas.
+        /// The registered schemes, separated by commas.
         known: String,
     },
-    /// An option of the URL that the transport does not know, or a value that it cannot use.
+    /// An unknown option of the URL, or an invalid value.
     #[error("the option {option}={value} of {scheme}: {reason}")]
     Option {
         /// The transport's scheme.
@@ -140,10 +142,10 @@ pub enum ConnectError {
         option: String,
         /// Its value.
         value: String,
-        /// What is wrong, and which options exist.
+        /// The cause, with the known options.
         reason: String,
     },
-    /// The producer's name is not a legal one.
+    /// The producer's name is invalid.
     #[error("the producer's name: {0}")]
     Producer(#[from] NameError),
     /// The transport could not be opened.
@@ -151,19 +153,19 @@ pub enum ConnectError {
     Transport(#[from] TransportError),
 }
 
-/// Why a topic, a publisher or a subscription could not be opened.
+/// An error of opening a topic, a publisher or a subscription.
 #[derive(Debug, Error)]
 pub enum TopicError {
-    /// The topic's name is not a legal one.
+    /// The topic's name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The topic does not exist, and no quality of service was named to create it with.
+    /// The topic does not exist, and no quality of service was given to create it.
     #[error(
         "there is no topic {0}; name a quality of service (TopicSpec::qos) and it is created, or \
          start its publisher first"
     )]
     NoSuchTopic(TopicName),
-    /// A value that no transport can have.
+    /// A value that is invalid on every transport.
     #[error("{field} = {value} of the topic {topic}: {reason}")]
     Invalid {
         /// The topic.
@@ -172,13 +174,13 @@ pub enum TopicError {
         field: &'static str,
         /// Its value.
         value: String,
-        /// Which values are legal.
+        /// The valid values.
         reason: &'static str,
     },
-    /// The transport cannot give the quality of service.
+    /// The transport does not offer the quality of service.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The schema cannot follow the one that the topic has.
+    /// The schema is incompatible with one of the topic's.
     #[error(
         "the schema {schema} of the topic {topic} is refused: {reason}; publish it under a new \
          topic's name, change it so that both can be read, or open the topic with the evolution \
@@ -189,17 +191,17 @@ pub enum TopicError {
         topic: TopicName,
         /// The schema that was refused.
         schema: SchemaId,
-        /// What changed, with the field's name.
+        /// The difference, with the field's name.
         reason: String,
     },
-    /// A schema's text cannot be parsed.
+    /// A schema's text is invalid.
     #[error("the schema {schema} of the topic {topic} cannot be used: {reason}")]
     Schema {
         /// The topic.
         topic: TopicName,
         /// The schema.
         schema: SchemaId,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
     /// The transport failed.
@@ -208,7 +210,7 @@ pub enum TopicError {
 }
 
 impl TopicError {
-    /// Whether the engine cannot be reached at the moment: what was asked may be known later.
+    /// Whether the engine is unreachable at present, so that a retry may succeed.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Transport(TransportError::Outage { .. }))
@@ -221,7 +223,7 @@ impl From<Box<Refusal>> for TopicError {
     }
 }
 
-/// Why a publish did not succeed. Nothing of it was promised to anyone.
+/// An error of a publish. The sample has no guarantee.
 #[derive(Debug, Clone, Error)]
 pub enum PublishError {
     /// The transport's bounded queue is full, and the topic's policy is to refuse.
@@ -232,7 +234,7 @@ pub enum PublishError {
     Full {
         /// The transport's scheme.
         transport: String,
-        /// How many samples wait.
+        /// How many samples are queued.
         queued: usize,
     },
     /// The sample was dropped because the queue is full and the topic's policy is to drop.
@@ -241,27 +243,27 @@ pub enum PublishError {
         /// The sample's level.
         level: u8,
     },
-    /// The transport let go of the sample without saying what became of it.
+    /// The outcome is unknown: the transport discarded the sample without reporting one.
     #[error("nobody knows whether the sample arrived: {cause}; publish it again if it may repeat")]
     Unknown {
-        /// Why.
+        /// The cause.
         cause: String,
     },
     /// There is no such partition.
     #[error("there is no partition {partition}, the topic has {partitions}")]
     NoPartition {
-        /// The partition that was named.
+        /// The requested partition.
         partition: u32,
-        /// How many there are.
+        /// How many partitions there are.
         partitions: u32,
     },
-    /// The payload could not be encoded, or is one that the engine will never take.
+    /// The payload cannot be encoded, or the engine can never accept it.
     #[error("the value cannot be encoded: {0}")]
     Encode(String),
     /// The publisher could not be opened.
     #[error("the publisher could not be opened: {0}")]
     NotOpened(String),
-    /// The receipt did not come within the time that the caller gave. The sample may still arrive.
+    /// No receipt within the caller's timeout. The sample may still arrive.
     #[error("no receipt within the time given; the sample may still arrive")]
     Timeout,
     /// The transport failed.
@@ -269,10 +271,10 @@ pub enum PublishError {
     Transport(#[from] TransportError),
 }
 
-/// Why reading failed. Losses and outages are no errors but events.
+/// An error of reading. Losses and outages are events, not errors.
 #[derive(Debug, Clone, Error)]
 pub enum ReadError {
-    /// The subscription is not in a group, so there is nothing to commit to.
+    /// The subscription is not in a group and has no position to commit.
     #[error("the subscription is in no group; name one (Subscribe::group) to commit positions")]
     NoGroup,
     /// The transport failed.
@@ -291,7 +293,7 @@ where
     }
 }
 
-/// A producer's name as the error messages print it.
+/// A producer, as error messages print it.
 pub(crate) fn holder(producer: &ProducerName, incarnation: u64) -> String {
     format!("{producer} (incarnation {incarnation})")
 }

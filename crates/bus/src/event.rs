@@ -1,4 +1,4 @@
-//! What a subscription hands out: samples, and everything that a reader has to be told besides.
+//! Events of a subscription: samples, and notices about the stream.
 
 use std::time::Duration;
 
@@ -7,36 +7,35 @@ use helio_core::{Header, Headers, Producer, SchemaId, TopicName};
 
 use crate::transport::{Alive, Origin, SampleRef};
 
-/// One thing that happened to a subscription, in order.
+/// An event of a subscription, in order.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
     /// A sample.
     Sample(Sample),
-    /// Samples that this subscription will never get.
+    /// Samples that this subscription will never receive.
     Gap(Gap),
-    /// A sample that cannot be read with the subscription's schema. Where it is the writer's schema
-    /// that cannot be read, its first sample is told and all are counted
-    /// ([`Subscribe::each_undecodable`](crate::Subscribe::each_undecodable) tells all).
+    /// A sample that cannot be read with the subscription's schema. If the writer's schema is the
+    /// cause, only its first sample is reported and all are counted
+    /// ([`Subscribe::each_undecodable`](crate::Subscribe::each_undecodable) reports all).
     Undecodable(Undecodable),
-    /// Samples of a replaced incarnation are being dropped (told once an incarnation, counted
-    /// each).
+    /// Samples of a replaced incarnation are dropped. It is reported once an incarnation; each
+    /// sample is counted.
     Fenced(Fenced),
     /// No sample of a key came within the deadline.
     DeadlineMissed(DeadlineMissed),
-    /// A writer came or went.
+    /// A writer has appeared or is gone.
     Liveliness(Liveliness),
-    /// The engine cannot be reached, or can again.
+    /// The engine became unreachable, or reachable again.
     Outage(Outage),
-    /// The partitions that this member of a group reads from now on.
+    /// The partitions assigned to this member of a group.
     Assigned(Vec<u32>),
-    /// A writer of the topic offers what this subscription's transport does not take: its samples
-    /// do not come.
+    /// A writer of the topic is incompatible: its samples are not received.
     Incompatible(Incompatible),
 }
 
 impl Event {
-    /// The sample, if it is one.
+    /// The sample, if the event is one.
     #[must_use]
     pub fn into_sample(self) -> Option<Sample> {
         match self {
@@ -46,25 +45,25 @@ impl Event {
     }
 }
 
-/// A sample that owns what it carries; cloning shares it.
+/// A sample that owns its bytes; cloning shares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// The topic.
     pub topic: TopicName,
     /// The partition.
     pub partition: u32,
-    /// The place in the partition.
+    /// The offset in the partition.
     pub offset: u64,
     /// The key; empty is none.
     pub key: Bytes,
-    /// Producer, sequence, time, schema, level, trace. The schema is that of `payload` as it is
-    /// here.
+    /// Producer, sequence, time, schema, level, trace. The schema is that of `payload`, which may
+    /// have been converted.
     pub header: Header,
     /// Named values beside the payload.
     pub headers: Headers,
     /// The encoded value.
     pub payload: Bytes,
-    /// Whether it came in the log's order or from a late joiner's history.
+    /// Whether it comes from the log or from a late joiner's history.
     pub origin: Origin,
 }
 
@@ -114,7 +113,7 @@ impl Sample {
     }
 }
 
-/// Samples that a subscription will never get, and why.
+/// Samples that a subscription will never receive, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     /// The partition.
@@ -126,7 +125,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// What retention has removed: the offsets from one up to another, which is there.
+    /// Samples that retention removed: the offsets `from..to`.
     #[must_use]
     pub fn retention(partition: u32, from: u64, to: u64) -> Self {
         Self { partition, lost: to - from, cause: GapCause::Retention { from, to } }
@@ -137,14 +136,14 @@ impl Gap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GapCause {
-    /// Retention removed them before they were read: these offsets.
+    /// Retention removed these offsets before they were read.
     Retention {
         /// The first that is lost.
         from: u64,
         /// The first that is not.
         to: u64,
     },
-    /// The subscription's own overload policy passed over these offsets.
+    /// The subscription's own overload policy skipped these offsets.
     Overload {
         /// The first that is lost.
         from: u64,
@@ -158,74 +157,74 @@ pub enum GapCause {
         /// The first that is not.
         to: u64,
     },
-    /// The producer numbered samples that never came.
+    /// Numbers of the producer's sequence are missing.
     Sequence {
         /// Whose samples.
         producer: Producer,
         /// The first number that is missing.
         from: u64,
-        /// The number that came instead.
+        /// The number received instead.
         to: u64,
     },
 }
 
-/// A sample whose bytes or schema a subscription cannot read. It is passed over.
+/// A sample whose bytes or schema a subscription cannot read. It is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
     /// The sample as it was written.
     pub sample: Sample,
     /// The schema that it was written with.
     pub schema: SchemaId,
-    /// What is wrong, with the field's name.
+    /// The cause, with the field's name.
     pub reason: String,
 }
 
-/// An incarnation whose samples are dropped because a newer one has been read.
+/// A replaced incarnation, whose samples are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fenced {
     /// The partition.
     pub partition: u32,
     /// The zombie.
     pub producer: Producer,
-    /// The incarnation that took over.
+    /// The incarnation that replaced it.
     pub newer: u64,
 }
 
-/// A key that fell silent.
+/// A key without a sample within the deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadlineMissed {
-    /// The key; empty where samples have none.
+    /// The key; empty if samples have none.
     pub key: Bytes,
     /// The deadline that was missed.
     pub deadline: Duration,
-    /// How many deadlines in a row were missed by now.
+    /// How many deadlines in a row were missed so far.
     pub in_a_row: u64,
 }
 
-/// A writer that came or went.
+/// A change of a writer's liveliness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Liveliness {
     /// Who.
     pub producer: Producer,
-    /// Whether it lives now.
+    /// Whether it is alive now.
     pub alive: Alive,
 }
 
-/// A policy in which a reader and a writer of one topic do not fit: they exchange no samples.
+/// A policy in which a reader and a writer of one topic are incompatible: they exchange no samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incompatible {
     /// The policy, in the field's own name.
     pub policy: String,
 }
 
-/// What happened to the engine.
+/// A change of the engine's reachability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outage {
-    /// It cannot be reached; the transport tries on.
+    /// It is unreachable; the transport retries.
     Lost {
-        /// The engine's words.
+        /// The engine's message.
         cause: String,
     },
-    /// It can be reached again.
+    /// It is reachable again.
     Restored,
 }

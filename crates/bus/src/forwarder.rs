@@ -59,7 +59,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// [`PublishError::Full`]; [`TransportError::Fenced`] where the producer publishes here itself
-    /// by now, or the sample is of an older incarnation than one before; what the transport says.
+    /// by now, or the sample is of an older incarnation than one before; the transport's error.
     pub fn forward(
         &mut self,
         sample: &SampleRef<'_>,
@@ -89,7 +89,7 @@ impl Forwarder {
     /// where it is.
     ///
     /// # Errors
-    /// [`PublishError`]: what the transport says.
+    /// [`PublishError`]: the transport's error.
     pub fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
         self.writer.flush(guarantee)
     }

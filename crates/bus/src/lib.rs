@@ -1,10 +1,10 @@
-//! What applications hold: Bus, Publisher, Subscription; the Transport trait and its conformance
+//! The API of applications (Bus, Publisher, Subscription), the Transport trait and its conformance
 //! suite.
 //!
-//! The middleware is a URL: a [`Bus`] is connected to one, topics are opened on it with the quality
-//! of service that they need, and what the transport cannot do is refused there and then. The bus
-//! knows no transport's name outside its URL registry ([`transport::register`]), decodes nothing in
-//! order to route it, and has no queue without a bound.
+//! A URL selects the middleware. A [`Bus`] connects to it and opens topics with the quality of
+//! service that they need. A transport that lacks a policy refuses the topic at open. The bus names
+//! no transport outside its URL registry ([`transport::register`]), routes samples without decoding
+//! them, and bounds every queue.
 //!
 //! ```
 //! use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
@@ -24,9 +24,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In a task the same is `publisher.publish(message).await?` and `samples.next().await?`, under any
-//! executor: one thread a bus turns the transport's bells into wake-ups, or the program's own event
-//! loop does ([`Bus::event_source`]).
+//! Tasks use `publisher.publish(message).await?` and `samples.next().await?`, under any executor.
+//! One thread a bus turns the transport's bells into wake-ups, or the program's event loop does
+//! ([`Bus::event_source`]).
 
 mod backpressure;
 mod batch;

@@ -17,8 +17,8 @@ use crate::topic_core::TopicCore;
 use crate::transport::{Receipt, Record};
 use crate::writers::Writers;
 
-/// One sample to publish. What is not given is filled in: the time of day, the topic's guarantee,
-/// the partition that the key falls in.
+/// One sample to publish. Defaults are the present time, the topic's guarantee and the key's
+/// partition.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     payload: &'a [u8],
@@ -49,15 +49,14 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its key: samples of a key stay in order, and the newest of each key is what late joiners
-    /// get.
+    /// The key. Samples of a key keep their order, and late joiners receive the newest of each key.
     #[must_use]
     pub const fn key(mut self, key: &'a [u8]) -> Self {
         self.key = key;
         self
     }
 
-    /// When it was made, if not now.
+    /// The time of measurement; the present time by default.
     #[must_use]
     pub const fn time(mut self, time: Tai) -> Self {
         self.time = Some(time);
@@ -71,36 +70,36 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// The trace that it belongs to.
+    /// The trace of which the sample is a part.
     #[must_use]
     pub const fn trace(mut self, trace: TraceId) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Named values beside the payload, which is not decoded to look at them.
+    /// Named values that are readable without decoding the payload.
     #[must_use]
     pub const fn headers(mut self, headers: HeadersRef<'a>) -> Self {
         self.headers = headers;
         self
     }
 
-    /// What the receipt is to promise, if not what the topic says.
+    /// The guarantee that the receipt confirms; the topic's by default.
     #[must_use]
     pub const fn guarantee(mut self, guarantee: Guarantee) -> Self {
         self.guarantee = Some(guarantee);
         self
     }
 
-    /// The partition, if not the key's.
+    /// The partition; the key's by default.
     #[must_use]
     pub const fn partition(mut self, partition: u32) -> Self {
         self.partition = Some(partition);
         self
     }
 
-    /// The payload's schema, if not the topic's: for forwarding what others wrote. It is on the
-    /// caller that the transport has its text (`Bus::put_schema`).
+    /// The payload's schema, if not the topic's, for a payload that another producer wrote. The
+    /// caller stores its text first (`Bus::put_schema`).
     #[must_use]
     pub const fn schema(mut self, schema: SchemaId) -> Self {
         self.schema = Some(schema);
@@ -108,24 +107,24 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What became of the samples of all publishers of one bus on one topic.
+/// Statistics of all publishers of one bus on one topic, in samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublisherStats {
-    /// Taken by the transport.
+    /// Accepted by the transport.
     pub taken: u64,
-    /// Payload bytes taken by the transport.
+    /// Payload bytes accepted by the transport.
     pub bytes: u64,
     /// Refused because a queue was full.
     pub refused: u64,
-    /// Dropped because a queue was full and the policy says so.
+    /// Dropped by the overload policy because a queue was full.
     pub dropped: u64,
     /// Failed for another reason.
     pub failed: u64,
-    /// Given up by the caller while they waited for room.
+    /// Abandoned by the caller while blocked.
     pub abandoned: u64,
 }
 
-/// Publishes to one topic. Cloning shares it; it may be used from many threads.
+/// Publishes to one topic. Cloning shares it; threads may use it concurrently.
 ///
 /// ```
 /// # use helio_bus::{Bus, Message, Qos, TopicSpec};
@@ -145,17 +144,17 @@ pub struct Publisher {
     next_partition: Arc<AtomicU32>,
 }
 
-/// What every publish asks for, in one place: at a few samples a second each step from one object
-/// to the next costs a trip to memory.
+/// The values that each publish reads, in one place: at a few samples a second, each pointer costs
+/// a cache miss.
 #[derive(Clone)]
 struct PublishTerms {
     partitions: u32,
     guarantee: Guarantee,
     overload: Overload,
-    /// The most that the transport promises.
+    /// The transport's strongest guarantee.
     offered: Guarantee,
     clock: Arc<dyn Clock>,
-    /// The writer, where there is one partition only.
+    /// The writer, if there is only one partition.
     single: Option<Arc<WriterSlot>>,
 }
 
@@ -173,9 +172,9 @@ impl Publisher {
         Self { terms, writers, topic, schema, next_partition: Arc::default() }
     }
 
-    /// Publishes one sample. The transport has taken it, or it is decided that it does not, when
-    /// this returns; only with the policy `block` and a full queue the sample waits in what is
-    /// returned.
+    /// Publishes one sample. When this returns, the transport has accepted or refused the sample.
+    /// The exception is a full queue with the policy `block`: the sample then waits in the returned
+    /// value.
     pub fn publish(&self, message: Message<'_>) -> PendingPublish {
         match self.slot(&message).and_then(|slot| Ok((slot, self.guarantee(&message)?))) {
             Ok((slot, guarantee)) => {
@@ -192,9 +191,9 @@ impl Publisher {
         }
     }
 
-    /// The same for threads that must not be held up, such as an event loop's: `None` where files
-    /// would have to be opened or another thread or process waited for longer than a millisecond,
-    /// and then nothing was done: [`publish`](Self::publish) it from another thread.
+    /// The same for threads that must not block, such as an event loop's. `None`: it would open
+    /// files, or wait for another thread or process for more than a millisecond, and nothing was
+    /// done. [`publish`](Self::publish) it from another thread then.
     pub fn try_publish(&self, message: Message<'_>) -> Option<PendingPublish> {
         let found = self.partition(&message).and_then(|p| Ok((p, self.guarantee(&message)?)));
         match found {
@@ -206,7 +205,7 @@ impl Publisher {
         }
     }
 
-    /// What a message's receipt is to promise.
+    /// The guarantee that a message's receipt confirms.
     fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
         let guarantee = message.guarantee.unwrap_or(self.terms.guarantee);
         if self.is_offered(guarantee) {
@@ -216,14 +215,15 @@ impl Publisher {
         }
     }
 
-    /// Whether the transport promises so much. Where it did not when this was opened, it may now.
+    /// Whether the transport offers a guarantee. Its capabilities may have grown since this was
+    /// opened.
     fn is_offered(&self, guarantee: Guarantee) -> bool {
         guarantee <= self.terms.offered
             || guarantee <= self.topic.bus.transport.capabilities().guarantee
     }
 
-    /// Publishes samples in order with one look at the clock and, where the transport can, one
-    /// append a partition. Each partition's samples are taken up to the first that cannot be; the
+    /// Publishes samples in order, with one reading of the clock and, if the transport can, one
+    /// append a partition. A partition's samples are accepted up to the first failure. The
     /// guarantee is the topic's.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> PendingBatch {
         let PublishTerms { partitions, guarantee, .. } = self.terms;
@@ -277,7 +277,7 @@ impl Publisher {
         match cause {
             None => {}
             Some(PublishError::Full { .. }) => {
-                // One by one they wait for room, or meet the policy.
+                // One by one: each blocks, or meets the overload policy.
                 let overload = self.overload();
                 let rest = &records[taken..];
                 let each = rest.iter().map(|record| slot.publish(record, guarantee, overload));
@@ -326,7 +326,7 @@ impl Publisher {
         })
     }
 
-    /// Who publishes, with the incarnation of the first partition's writer.
+    /// The producer, with the incarnation of the first partition's writer.
     #[must_use]
     pub fn producer(&self) -> Producer {
         match self.writers.open_slots().next() {
@@ -335,21 +335,21 @@ impl Publisher {
         }
     }
 
-    /// Shows that the writer is alive though it has nothing to publish (liveliness by lease).
+    /// Renews the liveliness lease without publishing a sample.
     ///
     /// # Errors
-    /// [`TransportError::Fenced`] where a newer incarnation has taken over.
+    /// [`TransportError::Fenced`] if a newer incarnation has replaced this one.
     pub fn assert_alive(&self) -> Result<(), TransportError> {
         self.writers.open_slots().try_for_each(|slot| slot.assert_alive())
     }
 
-    /// Waits until everything taken so far is under a guarantee. What still stands in line for room
-    /// is not taken: that is an error, for its own receipts tell of it.
+    /// Waits until all accepted samples have a guarantee. Blocked samples are not accepted yet:
+    /// they make this fail, and their own receipts report them.
     ///
     /// # Errors
     /// [`PublishError::Timeout`], [`PublishError::Full`], or the first failure;
-    /// [`TransportError::Unsupported`] where samples were published with less and the transport
-    /// cannot give them more afterwards.
+    /// [`TransportError::Unsupported`] if samples were published with a weaker guarantee and the
+    /// transport cannot strengthen it.
     pub fn flush(&self, guarantee: Guarantee, timeout: Duration) -> Result<(), PublishError> {
         let until = std::time::Instant::now().checked_add(timeout);
         let pending: Result<Vec<Option<PendingReceipt>>, _> =
@@ -365,8 +365,8 @@ impl Publisher {
         }
     }
 
-    /// The policies in which readers of the topic were found not to fit, on engines that match
-    /// each pair by itself: those readers get nothing.
+    /// The policies in which readers of the topic are incompatible, on engines that match each
+    /// writer with each reader. Those readers receive nothing.
     #[must_use]
     pub fn incompatible(&self) -> Vec<Incompatible> {
         let mut told: Vec<Incompatible> = Vec::new();
@@ -378,7 +378,7 @@ impl Publisher {
         told
     }
 
-    /// What became of the samples so far, of all publishers of this bus on this topic.
+    /// The statistics of all publishers of this bus on this topic.
     #[must_use]
     pub fn stats(&self) -> PublisherStats {
         let counters = &self.writers.counters;
@@ -392,7 +392,7 @@ impl Publisher {
         }
     }
 
-    /// What happens where the transport's queue is full.
+    /// The policy for a full queue.
     #[must_use]
     pub fn overload(&self) -> Overload {
         self.terms.overload
@@ -408,7 +408,7 @@ impl std::fmt::Debug for Publisher {
     }
 }
 
-/// A batch under way.
+/// A pending batch.
 #[must_use = "without the receipts nobody knows whether the samples were taken"]
 #[derive(Debug, Default)]
 pub struct PendingBatch {
@@ -422,22 +422,22 @@ impl PendingBatch {
         self.failed.get_or_insert(error);
     }
 
-    /// How many samples the transport took at once.
+    /// How many samples the transport accepted at once.
     #[must_use]
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Why the others were not taken.
+    /// Why the others were not accepted.
     #[must_use]
     pub fn failed(&self) -> Option<&PublishError> {
         self.failed.as_ref()
     }
 
-    /// Blocks until every sample is under the guarantee; gives the last receipt of each partition.
+    /// Blocks until every sample has the guarantee; returns the last receipt of each partition.
     ///
     /// # Errors
-    /// The first failure; [`PendingBatch::taken`] tells how many samples were taken nevertheless.
+    /// The first failure; [`PendingBatch::taken`] is the number of samples accepted nevertheless.
     pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
         let outcomes: Vec<_> = self.last.into_iter().map(PendingPublish::wait).collect();
         let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
@@ -447,7 +447,7 @@ impl PendingBatch {
         }
     }
 
-    /// The same for tasks.
+    /// The same, for tasks.
     ///
     /// # Errors
     /// As [`PendingBatch::wait`].

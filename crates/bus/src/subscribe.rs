@@ -1,4 +1,4 @@
-//! What may be chosen for a subscription, and what it counts.
+//! Options and statistics of a subscription.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use helio_core::qos::Overload;
 use crate::resolve::UndecodableReports;
 use crate::transport::{Begin, Support};
 
-/// Where a subscription begins.
+/// Where a subscription starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// With what is published from now on.
+    /// With the next published sample.
     Latest,
-    /// With the oldest sample that is kept.
+    /// With the oldest stored sample.
     Earliest,
-    /// With the newest `n` samples of each key, then what is published from now on.
+    /// With the newest `n` samples of each key, then with the next published ones.
     Last(u32),
     /// At an offset of a partition, and with the oldest sample of the others.
     Offset {
@@ -42,20 +42,20 @@ impl Start {
     }
 }
 
-/// What happens where a subscription falls behind. Whatever it is, nobody else notices.
+/// The policy for a subscription that falls behind. It affects no other reader or writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lagging {
-    /// It reads everything, however late; what retention removes meanwhile is a gap.
+    /// It reads everything, however late. Samples that retention removes first are a gap.
     Lossless,
-    /// It passes over the oldest samples that are more than `depth` behind in a partition: a gap.
+    /// It skips the samples that are more than `depth` behind in a partition: a gap.
     DropOldest {
         /// Samples of a partition.
         depth: u64,
     },
-    /// It gets only the newest of what it has not read of each key; the others are counted.
+    /// It receives only the newest unread sample of each key; the others are counted.
     Conflate,
-    /// It passes over the lowest levels, counted: level 0 beyond `depth` samples behind, level 1
-    /// too beyond twice that, level 2 beyond four times, and so on.
+    /// It skips and counts the lowest levels: level 0 beyond `depth` samples behind, level 1 beyond
+    /// twice that, level 2 beyond four times, and so on.
     ShedByLevel {
         /// Samples over all partitions.
         depth: u64,
@@ -63,11 +63,10 @@ pub enum Lagging {
 }
 
 impl Lagging {
-    /// How far behind a subscription may fall where the topic's policy is to drop or to shed and
-    /// the subscription names no depth.
+    /// The depth of a topic's drop and shed policies, unless the subscription sets one.
     pub const DEFAULT_DEPTH: u64 = 65_536;
 
-    /// What a topic's policy means for its subscribers.
+    /// The default of a topic's overload policy.
     #[must_use]
     pub fn of(overload: Overload) -> Self {
         match overload {
@@ -78,7 +77,7 @@ impl Lagging {
     }
 }
 
-/// Which keys a subscription wants.
+/// A subscription's key filter.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Keys {
     #[default]
@@ -97,7 +96,7 @@ impl Keys {
     }
 }
 
-/// What a subscription is to be.
+/// Options of a subscription.
 ///
 /// ```
 /// # use helio_bus::{Start, Subscribe, Lagging};
@@ -119,7 +118,7 @@ pub struct Subscribe {
 }
 
 impl Subscribe {
-    /// A subscription that begins there.
+    /// A subscription from a start position.
     #[must_use]
     pub fn from(start: Start) -> Self {
         Self {
@@ -158,52 +157,52 @@ impl Subscribe {
         self
     }
 
-    /// As a member of a group, whose live members share the partitions. It begins where the group
-    /// has committed; where it has committed nothing, at the start.
+    /// Joins a group, whose live members share the partitions. A partition is read from the group's
+    /// committed position or, without one, from the start position.
     #[must_use]
     pub fn group(mut self, name: &str) -> Self {
         self.group = Some(name.to_owned());
         self
     }
 
-    /// What happens where it falls behind, if not what the topic's overload policy says.
+    /// The policy for falling behind; the topic's overload policy by default.
     #[must_use]
     pub fn lagging(mut self, lagging: Lagging) -> Self {
         self.lagging = Some(lagging);
         self
     }
 
-    /// The longest time between two samples of a key, if not what the topic says.
+    /// The longest time between two samples of a key; the topic's by default.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// How long a sample is worth reading, if not what the topic says.
+    /// How long a sample is valid; the topic's by default.
     #[must_use]
     pub fn lifespan(mut self, lifespan: Duration) -> Self {
         self.lifespan = Some(lifespan);
         self
     }
 
-    /// Tells when writers come and go.
+    /// Reports writers that appear or are gone.
     #[must_use]
     pub fn watch_writers(mut self) -> Self {
         self.writers = Support::Yes;
         self
     }
 
-    /// Hands out payloads as they were written, whatever schema the topic was opened with.
+    /// Delivers payloads as they were written, whatever schema the topic was opened with.
     #[must_use]
     pub fn as_written(mut self) -> Self {
         self.as_written = Support::Yes;
         self
     }
 
-    /// Tells each sample whose schema cannot be read, not only the first of every such schema: for
-    /// those who have to answer each, as a component answers commands. It is opened whatever the
-    /// topic's newest schema is.
+    /// Reports each sample whose schema cannot be read, instead of only the first of each such
+    /// schema. This is for readers that answer each sample, as components answer commands. The
+    /// subscription opens whatever the topic's newest schema is.
     #[must_use]
     pub fn each_undecodable(mut self) -> Self {
         self.undecodable = UndecodableReports::Each;
@@ -211,29 +210,30 @@ impl Subscribe {
     }
 }
 
-/// What a subscription has counted so far.
+/// A subscription's statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Samples handed out.
+    /// Samples delivered.
     pub received: u64,
-    /// Samples that it will never get: retention, overload, damage, holes in a producer's numbers.
+    /// Samples that it will never receive: retention, overload, damage, holes in a producer's
+    /// sequence.
     pub lost: u64,
     /// Samples that a newer one of their key replaced before they were read.
     pub conflated: u64,
     /// Samples of replaced incarnations, dropped.
     pub fenced: u64,
-    /// Samples that came again, or after a later one of their producer, dropped.
+    /// Samples received twice, or after a later one of their producer, dropped.
     pub duplicates: u64,
-    /// Samples that were older than their lifespan, dropped.
+    /// Samples older than their lifespan, dropped.
     pub expired: u64,
-    /// Samples dropped for their low level while it was behind.
+    /// Samples dropped for their low level while the subscription was behind.
     pub shed: u64,
-    /// Samples of keys that it does not want.
+    /// Samples of keys outside the filter.
     pub filtered: u64,
     /// Samples that could not be read with its schema.
     pub undecodable: u64,
-    /// Deadlines that keys have missed.
+    /// Missed deadlines of keys.
     pub deadlines_missed: u64,
-    /// Samples that lie ahead, unread.
+    /// Unread samples.
     pub lag: u64,
 }

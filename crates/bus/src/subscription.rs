@@ -1,8 +1,8 @@
-//! Reading: what a transport hands out, made into what an application was promised.
+//! Subscriptions: the transport's items, filtered by the topic's policies.
 //!
-//! Everything happens in the caller's thread: the transport's reader is polled, each item is held
-//! against the policies (fencing, repeats, losses, lifespan, keys, levels, schema), and what
-//! remains is handed out. Where there is nothing, the thread waits on the transport's own bell.
+//! All work is done in the caller's thread. A call polls the transport's reader, applies the
+//! policies to each item (fencing, duplicates, losses, lifespan, keys, levels, schema), and
+//! delivers what remains. If nothing is pending, the thread waits on the transport's own bell.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -34,33 +34,33 @@ use crate::transport::{
     SampleRef, Support, Transport, TransportTopic,
 };
 
-/// Items taken from the transport at once where samples are gathered.
+/// Items polled from the transport at once during conflation.
 const CONFLATE_BATCH_ITEMS: usize = 4096;
-/// Samples that are filtered out in one look before it gives others their turn.
+/// Samples skipped in one poll before the task yields to others.
 const MAX_SKIPPED_PER_POLL: usize = 4096;
-/// The most keys that conflation gathers before it hands out.
+/// The most keys that conflation gathers before it delivers them.
 const MAX_CONFLATED_KEYS: usize = 65_536;
-/// How often it is looked whether an engine has answered who owns a topic.
+/// How often a pending query about a topic's owners is polled.
 const OWNER_ANSWER_POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// After how long it is asked again whether those are replaced owners that were taken for some.
+/// How long an answer about replaced owners is used before the engine is queried again.
 const OWNER_QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a visitor gets: samples without a copy, and everything else.
+/// An event for a visitor: a sample without a copy, or another event.
 #[derive(Debug)]
 pub enum EventRef<'a> {
-    /// A sample, as it lies in the transport.
+    /// A sample in the transport's memory.
     Sample(SampleRef<'a>),
-    /// Something else.
+    /// Another event.
     Other(Event),
 }
 
 type Sink<'a> = &'a mut dyn FnMut(EventRef<'_>) -> ControlFlow<()>;
 
-/// A subscription to one topic: a cursor of its own, counted and bounded.
+/// A subscription to one topic, with a cursor and statistics of its own.
 ///
-/// Blocking ([`Subscription::next_timeout`]), asynchronous ([`Subscription::next`], or as a
-/// stream), and without copies ([`Subscription::visit`]); all three see the same sequence of
-/// events.
+/// Events are read by blocking calls ([`Subscription::next_timeout`]), asynchronously
+/// ([`Subscription::next`], or as a stream), or without copies ([`Subscription::visit`]). All three
+/// return the same sequence of events.
 pub struct Subscription {
     reader: Box<dyn Reader>,
     state: State,
@@ -72,11 +72,11 @@ pub struct Subscription {
     ended: bool,
 }
 
-/// Everything but the reader, so that both can be borrowed at once.
+/// All but the reader, so that both can be borrowed at once.
 struct State {
     name: TopicName,
     tracker: Tracker,
-    /// Who says whether owners of an exclusive topic follow each other by incarnation.
+    /// Answers whether the owners of an exclusive topic are ordered by incarnation.
     owners: Arc<dyn TransportTopic>,
     stats: Stats,
     keys: Keys,
@@ -90,13 +90,13 @@ struct State {
     clock: Arc<dyn Clock>,
     past_history: bool,
     assignment: Vec<u32>,
-    /// Samples looked at since the last time that some were passed over.
+    /// Samples read since the last ones were skipped.
     since_jump: u64,
-    /// An error that came behind items that were handed out: the next look tells it.
+    /// An error after delivered items; the next call returns it.
     failed: Option<ReadError>,
     pending: VecDeque<Event>,
-    /// A sample that may be a replaced owner's, since when the engine is asked that: what lies
-    /// behind it waits.
+    /// A sample of a possibly replaced owner, and when the engine was queried about it. Later
+    /// samples wait.
     undecided: Option<(Sample, Instant)>,
     gathered: Conflated,
 }
@@ -109,7 +109,7 @@ struct Conflated {
 }
 
 impl Conflated {
-    /// Keeps a sample; true where it replaced one of its key.
+    /// Adds a sample; true if it replaced one of its key.
     fn keep(&mut self, sample: Sample) -> bool {
         let place = self.samples.len();
         let before = self.newest.insert(sample.key.clone(), place);
@@ -117,7 +117,7 @@ impl Conflated {
         before.is_some_and(|before| self.samples[before].take().is_some())
     }
 
-    /// Forgets the places of samples that were replaced, where they are many.
+    /// Removes the slots of replaced samples when they are many.
     fn compact(&mut self) {
         if self.samples.len() <= 2 * self.newest.len() + CONFLATE_BATCH_ITEMS {
             return;
@@ -190,7 +190,7 @@ impl Subscription {
         Ok(Self { reader, state, topic, token, in_group, bell, reactor, ended })
     }
 
-    /// The next event if there is one now.
+    /// The next event, if one is pending.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -216,7 +216,7 @@ impl Subscription {
         Ok(None)
     }
 
-    /// Blocks until there is an event, at most for `timeout`; `None` where the time is over.
+    /// Blocks until the next event, at most for `timeout`; `None` after the timeout.
     ///
     /// # Errors
     /// [`ReadError`]; closing the bus ends the wait with [`TransportError::Closed`].
@@ -232,7 +232,7 @@ impl Subscription {
         }
     }
 
-    /// Blocks until there is an event.
+    /// Blocks until the next event.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -244,8 +244,7 @@ impl Subscription {
         }
     }
 
-    /// Blocks until there is a sample; passes over other events, which stay counted in the
-    /// statistics.
+    /// Blocks until the next sample; skips other events, which the statistics count.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -263,9 +262,8 @@ impl Subscription {
         Next(self)
     }
 
-    /// Visits what there is now, without copies and without allocation: at most `max` items of the
-    /// transport, until the visitor breaks off. Returns how many the transport had, 0 where there
-    /// was nothing.
+    /// Visits pending events without copies and without allocation: at most `max` items of the
+    /// transport, until the visitor breaks. Returns how many items the transport had.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -278,8 +276,8 @@ impl Subscription {
         state.pump(&mut **reader, topic, max, &mut visitor)
     }
 
-    /// Fills a batch with what there is now, at most `max` items. Returns how many samples it
-    /// holds.
+    /// Fills a batch with pending events, at most `max` items. Returns how many samples it
+    /// contains.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -295,7 +293,7 @@ impl Subscription {
         Ok(batch.len())
     }
 
-    /// Blocks until there is something, then fills a batch; an empty batch where the time is over.
+    /// Blocks until an event is pending, then fills a batch; an empty batch after the timeout.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -314,7 +312,7 @@ impl Subscription {
         }
     }
 
-    /// Blocks until there may be something; false where the time is over.
+    /// Blocks until an event may be pending; false after the timeout.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -334,12 +332,12 @@ impl Subscription {
         }
         let now = Instant::now();
         let left = sooner(due, until).map(|at| at.saturating_duration_since(now));
-        // Also where no time is left: who arms answers.
+        // Even without time left: an armed reader expects a wait.
         bell.sleep(left);
         Ok(until.is_none_or(|until| now < until))
     }
 
-    /// When something is due by the clock, though nothing comes.
+    /// When the next deadline or liveliness check is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         let state = &self.state;
         let deadline = state.deadlines.as_ref().map(Deadlines::next);
@@ -362,13 +360,13 @@ impl Subscription {
         self.token = token;
     }
 
-    /// What it has counted so far, and how far behind it is.
+    /// The statistics, and the lag.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { lag: self.reader.lag(), ..self.state.stats }
     }
 
-    /// For each partition: the next offset, and the end of the log.
+    /// Each partition's next offset and end of the log.
     #[must_use]
     pub fn positions(&self) -> Vec<Position> {
         let mut positions = Vec::new();
@@ -382,10 +380,10 @@ impl Subscription {
         &self.state.name
     }
 
-    /// Goes to an offset of a partition: back to read again, or forward.
+    /// Moves to an offset of a partition, back or forward.
     ///
     /// # Errors
-    /// [`TransportError::Unsupported`] where the transport cannot.
+    /// [`TransportError::Unsupported`] if the transport cannot rewind.
     pub fn seek(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
         self.reader.seek(partition, offset)?;
         self.state.tracker.forget(partition);
@@ -396,10 +394,10 @@ impl Subscription {
         Ok(())
     }
 
-    /// Commits everything that was handed out so far as the group's position.
+    /// Commits the position behind all delivered events.
     ///
     /// # Errors
-    /// [`ReadError::NoGroup`]; what the transport says.
+    /// [`ReadError::NoGroup`]; the transport's error.
     pub fn commit(&mut self) -> Result<(), ReadError> {
         if !self.in_group.is_yes() {
             return Err(ReadError::NoGroup);
@@ -421,10 +419,10 @@ impl Subscription {
         Ok(())
     }
 
-    /// Commits a position of its own choice: the offset that the group begins at next.
+    /// Commits an offset, at which the group starts next.
     ///
     /// # Errors
-    /// [`ReadError::NoGroup`]; what the transport says.
+    /// [`ReadError::NoGroup`]; the transport's error.
     pub fn commit_at(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
         if !self.in_group.is_yes() {
             return Err(ReadError::NoGroup);
@@ -466,7 +464,7 @@ fn check(topic: &Arc<TopicCore>, options: &Subscribe) -> Result<(), TopicError> 
     Ok(())
 }
 
-/// Refuses what makes no sense on any transport.
+/// Refuses options that contradict each other on any transport.
 fn consistent(topic: &TopicCore, options: &Subscribe) -> Result<(), TopicError> {
     let invalid = |field, value: String, reason| {
         Err(TopicError::Invalid { topic: topic.name.clone(), field, value, reason })
@@ -497,8 +495,8 @@ pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Ins
 }
 
 impl State {
-    /// Takes up to `max` items and hands out what the policies let through, until the sink breaks
-    /// off; what it leaves is kept. Returns how many items there were.
+    /// Reads up to `max` items and delivers those that the policies admit, until the sink breaks;
+    /// the rest stays pending. Returns how many items there were.
     fn pump(
         &mut self,
         reader: &mut dyn Reader,
@@ -586,8 +584,8 @@ impl State {
         }
     }
 
-    /// Partitions came and went: what is new is read from where the group stands, perhaps again,
-    /// and what is gone is another member's.
+    /// The assignment changed. A new partition is read from the group's position, possibly again;
+    /// pending samples of a lost one are another member's.
     fn assigned(&mut self, partitions: &[u32]) {
         for partition in partitions.iter().filter(|new| !self.assignment.contains(new)) {
             self.tracker.forget(*partition);
@@ -602,8 +600,8 @@ impl State {
         self.assignment = partitions.to_vec();
     }
 
-    /// What becomes of a sample. Of one that may be a replaced owner's the engine says it; where it
-    /// has not yet, since when it is asked.
+    /// A sample's status. For a possibly replaced owner the engine decides; the error is the time
+    /// of the pending query.
     fn status(
         &mut self,
         sample: &SampleRef<'_>,
@@ -617,15 +615,15 @@ impl State {
         Ok(match self.owners.owners_in_order(sample.producer, fresh) {
             OwnerOrder::No => self.tracker.admit(sample),
             OwnerOrder::Yes => self.tracker.fence(sample),
-            // It was said of this one: meanwhile that holds.
+            // This producer was fenced before, which holds until the answer.
             OwnerOrder::Asked | OwnerOrder::Unknown if fenced => self.tracker.fence(sample),
-            // A replaced owner's sample too many is better than all of a live one's too few.
+            // One sample of a replaced owner does less harm than the loss of all of a live one's.
             OwnerOrder::Unknown => self.tracker.pass(sample),
             OwnerOrder::Asked => return Err(since),
         })
     }
 
-    /// Takes a sample; one that was undecided with since when the engine is asked.
+    /// Processes a sample; an undecided one has the time of its pending query.
     fn sample(
         &mut self,
         sample: SampleRef<'_>,
@@ -644,7 +642,7 @@ impl State {
             }
         };
         match status {
-            // What outranks was let in.
+            // An outranked sample was admitted.
             SampleStatus::Deliver | SampleStatus::Outranked { .. } => {}
             SampleStatus::DeliverAfterHole { from } => {
                 let (producer, to) = (sample.producer.clone(), sample.sequence);
@@ -698,7 +696,7 @@ impl State {
         sink(EventRef::Sample(sample))
     }
 
-    /// Whoever broke off before a sample has not seen it: it waits.
+    /// The sink broke before this sample, which therefore stays pending.
     fn keep(&mut self, sample: SampleRef<'_>) {
         let name = self.name.clone();
         let mut kept = None;
@@ -756,10 +754,10 @@ impl State {
         Ok(())
     }
 
-    /// Passes over what lies more than `depth` behind.
+    /// Skips the samples that are more than `depth` behind.
     fn catch_up(&mut self, reader: &mut dyn Reader, depth: u64) -> Result<(), ReadError> {
-        // Whoever is always behind gets a sample for each jump at least, and jumps further, so that
-        // it does not jump for every single one.
+        // A reader that is always behind receives at least one sample between two jumps. It jumps
+        // further, so that it does not jump for each sample.
         if !self.past_history || self.since_jump == 0 || reader.lag() <= depth {
             return Ok(());
         }
@@ -783,7 +781,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes everything there is, and keeps the newest of each key.
+    /// Reads all pending samples and keeps the newest of each key.
     fn conflate(&mut self, reader: &mut dyn Reader) -> Result<(), ReadError> {
         let mut gathered = std::mem::take(&mut self.gathered);
         let mut others = Vec::new();
@@ -801,7 +799,7 @@ impl State {
         others: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let name = self.name.clone();
-        // What comes while this goes on is for the next time: a flood must not hold it here.
+        // Only what is pending at the start: newer samples must not prolong this.
         let mut left = reader.lag().max(1);
         while gathered.newest.len() < MAX_CONFLATED_KEYS && left > 0 {
             let mut replaced = 0;
@@ -827,7 +825,8 @@ impl State {
     }
 }
 
-/// Levels below this are shed: 1 beyond the depth, 2 beyond twice the depth, 3 beyond four times…
+/// Levels below this one are shed: 1 beyond the depth, 2 beyond twice the depth, 3 beyond four
+/// times…
 fn shed_below(lag: u64, depth: u64) -> u16 {
     let times = lag / depth.max(1);
     if lag <= depth || times == 0 { 0 } else { 1 + times.ilog2() as u16 }
@@ -846,7 +845,7 @@ impl Future for Next<'_> {
 }
 
 impl Subscription {
-    /// Looks for an event, and otherwise has the task woken when there may be one.
+    /// Returns the next event, or has the task woken when one may be pending.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, ReadError>> {
         for _ in 0..2 {
             match self.try_next() {
@@ -860,7 +859,7 @@ impl Subscription {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        // Others of this executor get their turn, whatever is filtered out here.
+        // Yields to the executor's other tasks, however many samples are filtered out here.
         context.waker().wake_by_ref();
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! Topics: what they are called, what they need, and what can be opened on them.
+//! Topics: their specification, and the publishers and subscriptions opened on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::subscription::Subscription;
 use crate::topic_core::TopicCore;
 use crate::transport::{Carried, PartitionInfo, WriterInfo};
 
-/// What a topic is to be.
+/// The specification of a topic to open.
 #[derive(Debug, Clone)]
 pub struct TopicSpec {
     pub(crate) name: TopicName,
@@ -28,7 +28,7 @@ pub struct TopicSpec {
 }
 
 impl TopicSpec {
-    /// A topic by name. Without [`TopicSpec::qos`] it must exist, and is opened as it is.
+    /// A topic by name. Without [`TopicSpec::qos`] it must exist and is opened as it is.
     ///
     /// # Errors
     /// [`TopicError::Name`].
@@ -36,36 +36,36 @@ impl TopicSpec {
         Ok(Self::of(TopicName::new(name)?))
     }
 
-    /// The same, of a name that was parsed before.
+    /// The same, from a parsed name.
     #[must_use]
     pub fn of(name: TopicName) -> Self {
         Self { name, qos: None, schema: None, evolution: None, producer: None }
     }
 
-    /// What it needs. A topic that exists must have been created with the same.
+    /// The quality of service. An existing topic must have been created with the same.
     #[must_use]
     pub fn qos(mut self, qos: Qos) -> Self {
         self.qos = Some(qos);
         self
     }
 
-    /// What publishers write and what subscriptions want to read. Without it, payloads are bytes.
+    /// The schema that publishers write and subscriptions read. Without it, payloads are bytes.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<SchemaText>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// What must hold between this handle's schema and those that the topic has already, where it
-    /// is not the default of [`Evolution`].
+    /// The required compatibility of this handle's schema with the topic's, if not the default of
+    /// [`Evolution`].
     #[must_use]
     pub fn evolution(mut self, policy: Evolution) -> Self {
         self.evolution = Some(policy);
         self
     }
 
-    /// Who publishes through this handle, if not whom the bus was connected as: several components
-    /// of one process share a bus so. Handles of one producer share its writers.
+    /// The producer that publishes through this handle, if not the bus's. Several components of one
+    /// process can thus share a bus. Handles of one producer share its writers.
     #[must_use]
     pub fn producer(mut self, producer: ProducerName) -> Self {
         self.producer = Some(producer);
@@ -102,24 +102,24 @@ impl TopicSpec {
     }
 }
 
-/// What is known about a topic.
+/// A topic's description and state.
 #[derive(Debug, Clone)]
 pub struct TopicInfo {
-    /// Its name.
+    /// The name.
     pub name: TopicName,
-    /// Its quality of service.
+    /// The quality of service.
     pub qos: Qos,
-    /// The schemas that were declared for it, oldest first.
+    /// The declared schemas, oldest first.
     pub schemas: Vec<SchemaId>,
-    /// Where its partitions stand.
+    /// The state of each partition.
     pub partitions: Vec<PartitionInfo>,
-    /// How its samples are carried, where the engine has several ways.
+    /// The encoding of its samples, if the engine has several.
     pub carried: Option<Carried>,
-    /// Who writes or wrote it.
+    /// Its present and former writers.
     pub writers: Vec<WriterInfo>,
 }
 
-/// A topic that is open on a bus. Cloning shares it.
+/// An open topic. Cloning shares it.
 #[derive(Clone)]
 pub struct Topic {
     core: Arc<TopicCore>,
@@ -132,7 +132,7 @@ impl Topic {
         Self { core, schema: spec.schema, evolution: spec.evolution }
     }
 
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &TopicName {
         &self.core.name
@@ -144,7 +144,7 @@ impl Topic {
         self.core.transport.qos()
     }
 
-    /// Who publishes through this handle.
+    /// The producer that publishes through this handle.
     #[must_use]
     pub fn producer(&self) -> &ProducerName {
         &self.core.producer
@@ -157,36 +157,36 @@ impl Topic {
     }
 
     /// Opens a publisher. All publishers of one producer of one bus on one topic share one
-    /// incarnation, which ends with the last of them: keep one, do not open one for each sample.
+    /// incarnation, which ends with the last of them: keep one instead of opening one for each
+    /// sample.
     ///
     /// # Errors
-    /// [`TopicError::Incompatible`] where the schema does not fit those that the topic has (see
-    /// [`Evolution`]);
-    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
-    /// a live writer.
+    /// [`TopicError::Incompatible`] if the schema does not fit the topic's (see [`Evolution`]);
+    /// [`TransportError::Owned`](crate::TransportError::Owned) if the topic is exclusive and has a
+    /// live writer.
     pub fn publisher(&self) -> Result<Publisher, TopicError> {
         self.declare()?;
         let schema = self.schema.as_ref().map_or(SchemaId::BYTES, |schema| schema.id);
         Ok(Publisher::new(self.core.writers()?, Arc::clone(&self.core), schema))
     }
 
-    /// Opens what publishes into a partition the samples that a producer has published on another
-    /// bus; the schemas that they have are to be [declared](Self::declare) before.
+    /// Opens a forwarder, which publishes a producer's samples from another bus into a partition.
+    /// Their schemas must be [declared](Self::declare) before.
     ///
     /// # Errors
-    /// [`TransportError::Owned`](crate::TransportError::Owned) where the topic is exclusive and has
-    /// a live writer, or another process forwards that producer;
-    /// [`TransportError::Fenced`](crate::TransportError::Fenced) where the producer publishes here
+    /// [`TransportError::Owned`](crate::TransportError::Owned) if the topic is exclusive and has a
+    /// live writer, or if another process forwards that producer;
+    /// [`TransportError::Fenced`](crate::TransportError::Fenced) if the producer publishes here
     /// itself; [`TransportError::Unsupported`](crate::TransportError::Unsupported).
     pub fn forwarder(&self, producer: &Producer, partition: u32) -> Result<Forwarder, TopicError> {
         Ok(Forwarder::open(&self.core, producer, partition)?)
     }
 
-    /// Makes the handle's schema one of the topic's, as opening a publisher does: for who reads
-    /// what many others write, as components read commands, so that those others are held to it.
+    /// Adds the handle's schema to the topic's, as opening a publisher does. A reader of many
+    /// writers, such as a component that reads commands, thus binds the writers to its schema.
     ///
     /// # Errors
-    /// [`TopicError::Incompatible`] as [`publisher`](Self::publisher); the topic is as it was then.
+    /// [`TopicError::Incompatible`] as [`publisher`](Self::publisher); the topic is unchanged then.
     pub fn declare(&self) -> Result<(), TopicError> {
         match &self.schema {
             None => Ok(()),
@@ -197,20 +197,20 @@ impl Topic {
     /// Opens a subscription.
     ///
     /// # Errors
-    /// [`TopicError::Incompatible`] where its schema does not fit the topic's newest (see
-    /// [`Evolution`]); [`TopicError::Refused`] where the transport cannot start there, or has no
+    /// [`TopicError::Incompatible`] if its schema does not fit the topic's newest (see
+    /// [`Evolution`]); [`TopicError::Refused`] if the transport cannot start there, or has no
     /// groups.
     pub fn subscribe(&self, options: Subscribe) -> Result<Subscription, TopicError> {
         let schema = self.schema.as_ref().map(|schema| (schema, self.evolution));
         Subscription::open(&self.core, schema, options)
     }
 
-    /// A payload of another schema of this topic as this handle's has it: for payloads that travel
-    /// inside others. Subscriptions do it by themselves.
+    /// Converts a payload of another schema of this topic to this handle's, for payloads nested in
+    /// others. Subscriptions convert their samples themselves.
     ///
     /// # Errors
-    /// [`TopicError::Schema`], with the field's name, where it cannot be resolved or the handle's
-    /// policy does not let it in.
+    /// [`TopicError::Schema`], with the field's name, if the payload cannot be resolved or the
+    /// handle's policy forbids it.
     pub fn resolve(&self, schema: SchemaId, payload: &[u8]) -> Result<Vec<u8>, TopicError> {
         let Some(own) = self.schema.as_ref().filter(|own| own.id != schema) else {
             return Ok(payload.to_vec());
@@ -226,27 +226,26 @@ impl Topic {
         }
     }
 
-    /// Where its partitions stand.
+    /// The state of each partition.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn partitions(&self) -> Result<Vec<PartitionInfo>, TopicError> {
         Ok(self.core.transport.partitions()?)
     }
 
-    /// Who writes or wrote it, by name: each producer's newest incarnation, and whether it lives
-    /// now (as `watch_writers` tells it). Cheap enough to be asked before each of a caller's
-    /// commands: a look at memory that writers share, and at the system's word on each process.
+    /// The topic's writers by name: each producer's newest incarnation, and whether it is alive (as
+    /// `watch_writers` reports it). The query is cheap enough for a caller to make before each
+    /// command: it reads shared memory and the state of each process.
     ///
     /// # Errors
-    /// What the transport says; an [outage](TopicError::is_outage) where the engine does not answer
-    /// at once, and nobody knows who lives.
+    /// The transport's error; an [outage](TopicError::is_outage) if the engine does not answer at
+    /// once, so that liveliness is unknown.
     pub fn writers(&self) -> Result<Vec<WriterInfo>, TopicError> {
         Ok(crate::status_events::newest_writers(&*self.core.transport, self.core.bus.clock.now())?)
     }
 
-    /// The same where it may take its time: an engine that does not answer is asked again, for so
-    /// long.
+    /// The same, but an engine that does not answer is queried again until the timeout.
     ///
     /// # Errors
     /// As [`writers`](Self::writers).
@@ -255,10 +254,10 @@ impl Topic {
         Ok(crate::status_events::newest_within(&*self.core.transport, clock, timeout)?)
     }
 
-    /// The committed positions of a group, by partition.
+    /// A group's committed position in each partition.
     ///
     /// # Errors
-    /// What the transport says.
+    /// The transport's error.
     pub fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TopicError> {
         Ok(self.core.transport.committed(group)?)
     }

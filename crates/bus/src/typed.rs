@@ -250,7 +250,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.inner.try_next()?.map(|event| self.typed(event)))
     }
 
-    /// Blocks until there is an event, at most for `timeout`; `None` where the time is over.
+    /// Blocks until there is an event, at most for `timeout`; `None` after the timeout.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -258,8 +258,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.inner.next_timeout(timeout)?.map(|event| self.typed(event)))
     }
 
-    /// Blocks until there is a value; passes over other events, which stay counted in the
-    /// statistics.
+    /// Blocks until there is a value; skips other events, which the statistics count.
     ///
     /// # Errors
     /// [`ReadError`].

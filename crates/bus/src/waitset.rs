@@ -1,4 +1,4 @@
-//! Many subscriptions in one thread: one kernel wait for all of them.
+//! Many subscriptions in one thread, which waits for all of them by one system call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::event::Event;
 use crate::subscription::{Subscription, sooner};
 use crate::transport::Armed;
 
-/// Waits for many subscriptions of one bus. What is read costs what is ready, however many are
-/// waited for; on a journal a wake-up looks at one in 384 of the others as well, and at all of them
-/// where the journal may only be read.
+/// Waits for many subscriptions of one bus. The cost depends on the ready subscriptions, not on
+/// their number. On a journal, a wake-up also polls one in 384 of the others, and all of them with
+/// `access=read`.
 ///
 /// ```
 /// # use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
@@ -36,30 +36,30 @@ pub struct WaitSet {
     bus: Arc<BusCore>,
     bell: Arc<dyn Bell>,
     members: BTreeMap<u64, Subscription>,
-    /// Members that are not armed: there may be something to read.
+    /// Members that are not armed: events may be pending.
     awake: VecDeque<u64>,
-    /// Armed members that have to be looked at by the clock.
+    /// Armed members that must be polled at a time.
     timed: BTreeMap<u64, Instant>,
     rung: Vec<u64>,
     events: u64,
     woken: Arc<AtomicBool>,
 }
 
-/// After how many events those who sleep are listened for, though others have more.
+/// How many events of other members are returned before the bell is checked again.
 const BELL_CHECK_EVENTS: u64 = 64;
 
-/// Which subscription of a [`WaitSet`].
+/// The identity of a subscription in a [`WaitSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(u64);
 
-/// One of those that are waited for cannot be read. The others can: they are handed out by the next
-/// call, and this one, where it is not [removed](WaitSet::remove), is tried again then.
+/// A member's error. The other members stay readable by the next call. It also retries this one,
+/// unless it was [removed](WaitSet::remove).
 #[derive(Debug, Clone, Error)]
 #[error("{source}")]
 pub struct MemberError {
-    /// Which.
+    /// The member.
     pub member: Member,
-    /// Why.
+    /// The error.
     pub source: ReadError,
 }
 
@@ -86,41 +86,41 @@ impl WaitSet {
         Member(token)
     }
 
-    /// Takes a subscription out.
+    /// Removes a subscription.
     pub fn remove(&mut self, member: Member) -> Option<Subscription> {
         self.awake.retain(|token| *token != member.0);
         self.timed.remove(&member.0);
         self.members.remove(&member.0)
     }
 
-    /// A subscription, to look at its statistics or to commit.
+    /// A member, for its statistics or to commit.
     pub fn get_mut(&mut self, member: Member) -> Option<&mut Subscription> {
         self.members.get_mut(&member.0)
     }
 
-    /// How many subscriptions it waits for.
+    /// The number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether it waits for none.
+    /// Whether it has no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// What ends a wait from another thread.
+    /// A handle that ends a wait from another thread.
     #[must_use]
     pub fn waker(&self) -> WaitSetWaker {
         WaitSetWaker { bell: Arc::clone(&self.bell), woken: Arc::clone(&self.woken) }
     }
 
-    /// Blocks until one of them has an event, at most for `timeout`; they take turns. `None` where
-    /// the time is over, or somebody [woke](WaitSetWaker::wake) it.
+    /// Blocks until a member has an event, at most for `timeout`; members take turns. `None` after
+    /// the timeout, or after [`WaitSetWaker::wake`].
     ///
     /// # Errors
-    /// [`MemberError`] of any of them.
+    /// [`MemberError`] of any member.
     pub fn next_timeout(
         &mut self,
         timeout: Duration,
@@ -133,7 +133,7 @@ impl WaitSet {
             let now = Instant::now();
             let woken = self.woken.swap(false, Ordering::Acquire);
             if woken || until.is_some_and(|until| until <= now) {
-                // What has come to those who sleep is there too.
+                // Armed members may have events, too.
                 self.listen(Some(Duration::ZERO));
                 return self.next_of_awake();
             }
@@ -141,10 +141,10 @@ impl WaitSet {
         }
     }
 
-    /// An event of one of them, if there is one now.
+    /// A member's event, if one is pending.
     ///
     /// # Errors
-    /// [`MemberError`] of any of them.
+    /// [`MemberError`] of any member.
     pub fn try_next(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         match self.next_of_awake()? {
             None => {
@@ -155,14 +155,14 @@ impl WaitSet {
         }
     }
 
-    /// An event of one of those who are awake.
+    /// An event of a member that is not armed.
     fn next_of_awake(&mut self) -> Result<Option<(Member, Event)>, MemberError> {
         self.events += 1;
         if self.events.is_multiple_of(BELL_CHECK_EVENTS) {
-            // Those who have a backlog must not keep those who sleep from being heard.
+            // Members with a backlog must not delay the events of armed ones.
             self.listen(Some(Duration::ZERO));
         }
-        // Each gets one turn: one with a flood that it filters out gives the others theirs.
+        // Each member has one turn, however many samples it filters out.
         for _ in 0..self.awake.len() {
             let Some(token) = self.awake.pop_front() else { break };
             let Some(subscription) = self.members.get_mut(&token) else { continue };
@@ -218,7 +218,7 @@ impl std::fmt::Debug for WaitSet {
     }
 }
 
-/// Ends a wait of a [`WaitSet`]: that under way, or else the next one. Cloning shares it.
+/// Ends the present or else the next wait of a [`WaitSet`]. Cloning shares it.
 #[derive(Clone)]
 pub struct WaitSetWaker {
     bell: Arc<dyn Bell>,
@@ -226,7 +226,7 @@ pub struct WaitSetWaker {
 }
 
 impl WaitSetWaker {
-    /// Ends the wait; events that are there are handed out before.
+    /// Ends the wait; pending events are returned before.
     pub fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         self.bell.ring(None);

@@ -1,4 +1,4 @@
-//! What a transport can do, and the comparison with what a topic needs.
+//! A transport's capabilities, and their comparison with a topic's quality of service.
 
 use helio_core::qos::{Durability, Guarantee, History, Liveliness, Ownership, Reliability};
 use helio_core::{Qos, TopicName};
@@ -18,23 +18,23 @@ pub enum Reach {
     Network,
 }
 
-/// What happens to the writer that a newer incarnation has replaced.
+/// The treatment of a replaced writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fencing {
     /// Readers drop its samples.
     Drop,
-    /// It is refused by the engine, and what of it got through is dropped by readers.
+    /// The engine refuses its publishes, and readers drop those that were accepted before.
     RefuseAndDrop,
 }
 
-/// Whether a transport has a feature.
+/// Whether a transport supports a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Support {
-    /// It has.
+    /// It does.
     Yes,
-    /// It has not.
+    /// It does not.
     No,
 }
 
@@ -46,20 +46,20 @@ impl Support {
     }
 }
 
-/// The richest history that a transport keeps for late joiners.
+/// The richest history that a transport stores for late joiners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistorySupport {
-    /// None at all.
+    /// None.
     None,
     /// The newest samples of each key, up to this many.
     KeepLast(u8),
-    /// Everything within the retention, and so any number of last samples.
+    /// All samples within the retention, and thus any number of last samples.
     KeepAll,
 }
 
-/// What a transport declares of itself. What is not in here is done by the bus, the same
-/// everywhere: deadlines, lifespans, key filters, overload at the subscriber.
+/// The policies that a transport supports. The bus provides the others on all transports:
+/// deadlines, lifespans, key filters, overload at the subscriber.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// The scheme, for messages.
@@ -74,7 +74,7 @@ pub struct Capabilities {
     pub history: HistorySupport,
     /// Whether the engine refuses the second live writer of a topic of exclusive ownership.
     pub exclusive: Support,
-    /// What happens to replaced writers.
+    /// The treatment of replaced writers.
     pub fencing: Fencing,
     /// The strongest receipt.
     pub guarantee: Guarantee,
@@ -82,15 +82,16 @@ pub struct Capabilities {
     pub retention_bytes: Support,
     /// Retention by age.
     pub retention_age: Support,
-    /// The last value of each key kept beyond all limits.
+    /// The last value of each key stored beyond all limits.
     pub last_value: Support,
-    /// Whether it notices when a writer's process dies.
+    /// Whether it detects the death of a writer's process.
     pub liveliness: Support,
     /// The most partitions of a topic.
     pub partitions: u32,
     /// Consumer groups.
     pub groups: Support,
-    /// Starting at an offset or at a time. (At the earliest sample also where all history is kept.)
+    /// Starting at an offset or at a time. (All transports that store the whole history can start
+    /// at the earliest sample.)
     pub rewind: Support,
     /// The largest payload, in bytes.
     pub max_payload_bytes: usize,
@@ -99,8 +100,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Compares with what a topic needs: all or an error that names the first policy that cannot be
-    /// met.
+    /// Compares with a topic's quality of service. The error names the first policy that is not
+    /// supported.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -133,7 +134,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// The refusal of something that is asked for when a subscription or publisher is opened.
+    /// Refuses an unsupported option of a subscription.
     pub(crate) fn need(
         &self,
         topic: &TopicName,
@@ -198,7 +199,7 @@ impl QosCheck<'_> {
     }
 }
 
-/// A value as the documents and the command line write it: `keep_last(1)`, `persistent`.
+/// A value as the documents and the command line spell it: `keep_last(1)`, `persistent`.
 pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,

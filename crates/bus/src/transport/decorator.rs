@@ -1,6 +1,6 @@
-//! Transports around others: what one does not do itself, the one behind does.
+//! Transports that wrap others: a method that the decorator does not override is the inner one's.
 //!
-//! For what injects faults, and for the doubles of tests, which do one thing otherwise.
+//! For fault injection, and for test doubles that change one method.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,14 +15,14 @@ use crate::bell::Bell;
 use crate::error::TransportError;
 use crate::schema_text::SchemaText;
 
-/// A [`Transport`] around another: each method that is not given is the other's, whose topics are
-/// handed out as [`topic`](Decorator::topic) makes them.
+/// A [`Transport`] that wraps another. Methods default to the inner transport's; its topics are
+/// wrapped by [`topic`](Decorator::topic).
 #[expect(missing_docs, reason = "its methods are those of Transport")]
 #[expect(clippy::missing_errors_doc, reason = "its methods are those of Transport")]
 pub trait Decorator: Send + Sync + 'static {
-    /// The one behind.
+    /// The inner one.
     fn inner(&self) -> &dyn Transport;
-    /// What is handed out for a topic of it.
+    /// Wraps a topic of the inner transport.
     fn topic(&self, inner: Arc<dyn TransportTopic>, _name: &TopicName) -> Arc<dyn TransportTopic> {
         inner
     }
@@ -119,11 +119,11 @@ impl<T: Decorator> Transport for T {
     }
 }
 
-/// A [`TransportTopic`] around another: each method that is not given is the other's.
+/// A [`TransportTopic`] that wraps another. Methods default to the inner topic's.
 #[expect(missing_docs, reason = "its methods are those of TransportTopic")]
 #[expect(clippy::missing_errors_doc, reason = "its methods are those of TransportTopic")]
 pub trait TopicDecorator: Send + Sync + 'static {
-    /// The one behind.
+    /// The inner one.
     fn inner(&self) -> &dyn TransportTopic;
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
         self.inner().writer(request)

@@ -1,13 +1,12 @@
-//! What a transport is: the few things that differ between a journal, Kafka and DDS.
+//! The interface of a transport: the few operations that differ between a journal, Kafka and DDS.
 //!
-//! Constraints. The traits are small and object-safe; nothing in them blocks, except for opening
-//! and closing; whatever has a queue bounds it and says `Full`. What can be done the same way
-//! everywhere (key filters, overload at the subscriber, deadlines, lifespans, fencing at the
-//! reader, counting of losses and repeats, resolution of schemas) is not here but in the bus. ADR 5
-//! says how Kafka and DDS fit.
+//! Constraints. The traits are small and object-safe. Only opening and closing block. Every queue
+//! is bounded and reports `Full`. The bus does what is equal on all transports: key filters,
+//! overload at the subscriber, deadlines, lifespans, fencing at the reader, counting of losses and
+//! duplicates, resolution of schemas. ADR 5 describes how Kafka and DDS fit.
 //!
-//! A transport hands out [`TransportTopic`]s, those hand out one [`Writer`] a partition and
-//! producer, and [`Reader`]s over partitions. Conformance is held by [`crate::conformance`].
+//! A transport opens [`TransportTopic`]s. A topic opens one [`Writer`] a partition and producer,
+//! and [`Reader`]s of its partitions. [`crate::conformance`] tests a transport.
 
 mod capabilities;
 mod decorator;
@@ -42,45 +41,44 @@ use crate::schema_text::SchemaText;
 
 /// One engine behind a URL.
 pub trait Transport: Send + Sync + 'static {
-    /// What it can do.
+    /// Its capabilities.
     fn capabilities(&self) -> &Capabilities;
-    /// Waits, a bounded time, for what topics of a quality of service need besides the engine, such
-    /// as a service that keeps them: asked before [`capabilities`](Self::capabilities) are
-    /// compared.
+    /// Waits, for a bounded time, for a service that topics of this quality of service need besides
+    /// the engine, such as one that stores them. The bus calls it before it compares
+    /// [`capabilities`](Self::capabilities).
     fn prepare(&self, _qos: &Qos) {}
-    /// The engine's own name: the same from every connection to the same data, however its URL is
-    /// written, and nobody else's. Letters, digits and `-._` only. `None` where it has none.
+    /// The engine's unique name, equal for all connections to the same data, however their URLs are
+    /// written. Letters, digits and `-._` only. `None` if it has none.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn identity(&self) -> Result<Option<String>, TransportError> {
         Ok(None)
     }
-    /// Opens a topic as it is; `None` where there is none.
+    /// Opens an existing topic; `None` if there is none.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn open_topic(
         &self,
         name: &TopicName,
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError>;
-    /// Creates a topic, or opens the one that was created meanwhile with the same quality of
-    /// service.
+    /// Creates a topic, or opens an existing one of the same quality of service.
     ///
     /// # Errors
-    /// [`TransportError::Differs`] where it exists with another quality of service; what the engine
-    /// says.
+    /// [`TransportError::Differs`] if it exists with another quality of service; the engine's
+    /// error.
     fn create_topic(
         &self,
         name: &TopicName,
         qos: &Qos,
     ) -> Result<Arc<dyn TransportTopic>, TransportError>;
-    /// Makes topics that will be opened soon, as far as they are not there: for engines that are
-    /// asked for many at once more cheaply than for each. `made` hears how many of them are there
-    /// by now. What is wrong with one of them is told when that one is opened.
+    /// Creates those of the topics that do not exist, on engines where one request for many is
+    /// cheaper. `made` is called with the number of existing ones. A topic's own error is reported
+    /// when it is opened.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn make_topics(
         &self,
         _topics: &[(TopicName, Qos)],
@@ -88,11 +86,11 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<(), TransportError> {
         Ok(())
     }
-    /// Removes a topic and all that is in it, of which it is known that nobody has it open; whether
-    /// there was one. Few transports can.
+    /// Removes a topic with its samples; returns whether it existed. No handle is open. Few
+    /// transports support it.
     ///
     /// # Errors
-    /// [`TransportError::Unsupported`]; what the engine says.
+    /// [`TransportError::Unsupported`]; the engine's error.
     fn remove_topic(&self, _name: &TopicName) -> Result<bool, TransportError> {
         Err(TransportError::Unsupported {
             transport: self.capabilities().transport.clone(),
@@ -103,38 +101,39 @@ pub trait Transport: Send + Sync + 'static {
     /// All topics, by name, without internal ones.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn topics(&self) -> Result<Vec<TopicName>, TransportError>;
-    /// Keeps a schema's text under its identity; the same text again changes nothing.
+    /// Stores a schema's text under its identity; storing it again changes nothing.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError>;
     /// The text of a schema.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError>;
-    /// A new bell that readers of this transport can be armed with.
+    /// A new bell, with which readers of this transport can be armed.
     ///
     /// # Errors
-    /// What the engine says (a bounded number of bells, no memory).
+    /// The engine's error (a bounded number of bells, no memory).
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError>;
-    /// What to do about a policy that is refused, where the transport knows better than to override
-    /// it or to use another.
+    /// The remedy for a refused policy, if the transport has a better one than overriding it or
+    /// using another transport.
     fn remedy(&self, _policy: &str) -> Option<String> {
         None
     }
-    /// Ends everything: pending receipts are completed, readers and writers then say `Closed`.
+    /// Closes the connection: pending receipts are completed; readers and writers fail with
+    /// `Closed`.
     fn close(&self);
 }
 
-/// Whether a schema was added to a topic's.
+/// The result of declaring a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Declared {
-    /// It was.
+    /// It was added.
     Yes,
-    /// There are others since the caller has looked: they want to be looked at first.
+    /// Others were added since the caller's last query and must be checked first.
     Behind,
 }
 
@@ -142,40 +141,40 @@ pub enum Declared {
 pub trait TransportTopic: Send + Sync + 'static {
     /// The quality of service that it was created with.
     fn qos(&self) -> &Qos;
-    /// The schemas that were declared for it, oldest first.
+    /// The declared schemas, oldest first.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError>;
-    /// Adds a schema to those of the topic, if they are still `after` many and it is none of them.
-    /// Of two that are declared at once one comes second, and can be held against the first.
+    /// Adds a schema to the topic's if their number is still `after` and it is not among them. Of
+    /// two concurrent declarations one comes second, and can be checked against the first.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError>;
-    /// Makes a schema known to whoever keeps the schemas of this topic besides the bus, such as a
-    /// registry. Asked for each publisher that is opened, after the bus's own checks; the same
-    /// again changes nothing. Most transports have nobody.
+    /// Registers a schema outside the bus, such as in a schema registry. The bus calls it for each
+    /// publisher that is opened, after its own checks; registering it again changes nothing. Most
+    /// transports have no registry.
     ///
     /// # Errors
-    /// [`RegisterError::Refused`] in the keeper's own words; what the engine says.
+    /// [`RegisterError::Refused`] with the registry's message; the engine's error.
     fn register_schema(&self, _schema: &SchemaText) -> Result<(), RegisterError> {
         Ok(())
     }
     /// Opens a writer and allocates its incarnation: one more than the last of that name.
     ///
     /// # Errors
-    /// [`TransportError::Owned`] where the topic is exclusive and has a live writer. One whose
-    /// lease is over is no live one: it is fenced, whatever its name.
+    /// [`TransportError::Owned`] if the topic is exclusive and has a live writer. A writer whose
+    /// lease has expired is not alive: it is fenced, whatever its name.
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError>;
-    /// Opens a writer of samples that a producer has published on another bus: they keep its name,
-    /// and the incarnations and numbers that [`Writer::identify`] says before each. It counts as
-    /// that producer's writer here. Incarnations that are allocated here afterwards are newer.
+    /// Opens a writer of samples that a producer published on another bus. They keep its name, and
+    /// the incarnations and sequences that [`Writer::identify`] sets before each. It counts as that
+    /// producer's writer here. Incarnations allocated here afterwards are newer.
     ///
     /// # Errors
-    /// [`TransportError::Unsupported`] where the transport cannot; [`TransportError::Owned`] as
-    /// [`writer`](Self::writer), and where another process has such a writer and the engine knows;
-    /// [`TransportError::Fenced`] where the producer was given an incarnation here that is not
+    /// [`TransportError::Unsupported`] if the transport cannot forward; [`TransportError::Owned`]
+    /// as [`writer`](Self::writer), and if another process is known to have such a writer;
+    /// [`TransportError::Fenced`] if the producer was allocated an incarnation here that is not
     /// older.
     fn forwarder(
         &self,
@@ -187,84 +186,83 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// Opens a reader.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError>;
-    /// Where each partition stands.
+    /// The state of each partition.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError>;
-    /// The producers that are known to have written, with their state.
+    /// The producers that are known to have written, with their liveliness.
     ///
     /// # Errors
-    /// [`TransportError::Outage`] where the engine does not answer at once: then nobody knows who
-    /// lives; else what the engine says.
+    /// [`TransportError::Outage`] if the engine does not answer at once, so that liveliness is
+    /// unknown; else the engine's error.
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError>;
-    /// How its samples are carried, where the engine has several ways.
+    /// The encoding of its samples, if the engine has several.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn carried(&self) -> Result<Option<Carried>, TransportError> {
         Ok(None)
     }
-    /// Whether of the owners of this topic, which is exclusive, each has a larger incarnation than
-    /// those before it, whatever their names, so that readers can tell who was replaced: as of
-    /// `since` or later. It is asked where a sample of `producer` looks like that of a replaced
-    /// owner, and never waits: until the engine has answered it says so, and is asked again.
+    /// Whether the owners of this exclusive topic have increasing incarnations, whatever their
+    /// names, as of `since` or later. Readers can then identify replaced owners. The bus queries it
+    /// for a sample of `producer` that may be a replaced owner's. It never blocks: while the
+    /// engine's answer is pending it returns [`OwnerOrder::Asked`], and the bus queries again.
     fn owners_in_order(&self, _producer: &Producer, _since: Instant) -> OwnerOrder {
         OwnerOrder::No
     }
-    /// The committed position of a group in each partition that has one.
+    /// A group's committed position in each partition that has one.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
 }
 
-/// Whether the owners of an exclusive topic follow each other by incarnation.
+/// Whether the owners of an exclusive topic are ordered by incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerOrder {
-    /// They do: who has an older one than another was replaced by it.
+    /// They are: an owner of an older incarnation was replaced.
     Yes,
-    /// They do not, and never will.
+    /// They are not, and never will be.
     No,
-    /// The engine is being asked.
+    /// The engine's answer is pending.
     Asked,
-    /// The engine did not answer in time; or the producer is not among those who have their
-    /// incarnations from it.
+    /// The engine did not answer in time, or it did not allocate the producer's incarnation.
     Unknown,
 }
 
-/// How a topic's samples are carried.
+/// The encoding of a topic's samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Carried {
-    /// As values of a type of the engine's own, which is called so.
+    /// As values of an engine's own type of this name.
     Typed(String),
-    /// As bytes with a header, which the engine does not look into.
+    /// As opaque bytes with a header.
     Enveloped,
 }
 
-/// Why a schema could not be registered.
+/// An error of registering a schema.
 #[derive(Debug, Error)]
 pub enum RegisterError {
-    /// Its keeper does not let it in.
+    /// The registry rejected the schema.
     #[error("{0}")]
     Refused(String),
-    /// The keeper could not be asked.
+    /// The registry could not be reached.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
 
-/// What is asked of a new writer.
+/// Options of a new writer.
 #[derive(Debug, Clone)]
 pub struct WriterRequest<'a> {
-    /// Who writes.
+    /// The producer.
     pub producer: &'a ProducerName,
-    /// Where to.
+    /// The partition.
     pub partition: u32,
 }
 
-/// One sample on its way in.
+/// A sample to publish.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The key; empty is none.
@@ -277,14 +275,14 @@ pub struct Record<'a> {
     pub schema: SchemaId,
     /// The routing byte.
     pub level: u8,
-    /// The trace that it belongs to.
+    /// The trace of which the sample is a part.
     pub trace: Option<TraceId>,
     /// Named values beside the payload.
     pub headers: HeadersRef<'a>,
 }
 
 impl Record<'_> {
-    /// Compares payload and key with a transport's limits, in bytes: for transports.
+    /// Compares payload and key with a transport's limits in bytes, for transports.
     ///
     /// # Errors
     /// [`TransportError::TooLarge`] with the limit.
@@ -308,30 +306,30 @@ impl Record<'_> {
     }
 }
 
-/// Takes the samples of one producer into one partition, and numbers them from 1 without holes.
+/// Accepts the samples of one producer into one partition, and numbers them from 1 without holes.
 pub trait Writer: Send {
-    /// Who writes, with the incarnation that was allocated.
+    /// The producer, with its allocated incarnation.
     fn producer(&self) -> &Producer;
-    /// Says which incarnation and number the next sample has: of writers that
-    /// [`TransportTopic::forwarder`] has opened.
+    /// Sets the incarnation and sequence of the next sample, for writers opened by
+    /// [`TransportTopic::forwarder`].
     ///
     /// # Errors
-    /// [`TransportError::Fenced`] where the producer writes here itself by now.
+    /// [`TransportError::Fenced`] if the producer writes here itself by now.
     fn identify(&mut self, _incarnation: u64, _sequence: u64) -> Result<(), TransportError> {
         Err(no_forwarding())
     }
-    /// Takes one sample, without blocking.
+    /// Accepts one sample, without blocking.
     ///
     /// # Errors
-    /// [`PublishError::Full`] where a bounded queue is full (see [`Writer::on_room`]);
-    /// [`TransportError::Fenced`] where a newer incarnation has taken over.
+    /// [`PublishError::Full`] if a bounded queue is full (see [`Writer::on_room`]);
+    /// [`TransportError::Fenced`] if a newer incarnation has replaced this one.
     fn publish(
         &mut self,
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError>;
-    /// The same for threads that must not be held up: `None` where another process would have to
-    /// be waited for, and then nothing was done.
+    /// The same for threads that must not block. `None`: it would wait for another process, and
+    /// nothing was done.
     ///
     /// # Errors
     /// As [`Writer::publish`].
@@ -342,10 +340,10 @@ pub trait Writer: Send {
     ) -> Result<Option<Published>, PublishError> {
         self.publish(record, guarantee).map(Some)
     }
-    /// Takes samples in order, all or up to the first that fails; gives the last one's receipt.
+    /// Accepts samples in order, up to the first failure; returns the last one's receipt.
     ///
     /// # Errors
-    /// [`BatchError`] with the number that were taken.
+    /// [`BatchError`] with the number of accepted samples.
     fn publish_batch(
         &mut self,
         records: &[Record<'_>],
@@ -360,58 +358,58 @@ pub trait Writer: Send {
         }
         Ok(last)
     }
-    /// Names who is told whenever there is room again after a `Full`.
+    /// Sets a callback for room in the queue after a `Full`.
     fn on_room(&mut self, _notify: Arc<dyn Fn() + Send + Sync>) {}
-    /// Shows that the writer is alive though it has nothing to publish.
+    /// Renews the liveliness lease without publishing a sample.
     ///
     /// # Errors
-    /// [`TransportError::Fenced`], or what the engine says.
+    /// [`TransportError::Fenced`], or the engine's error.
     fn assert_alive(&mut self) -> Result<(), TransportError>;
-    /// The policies in which readers of the topic were found not to fit, each once: those get
-    /// nothing of what it takes.
+    /// The policies in which readers of the topic are incompatible, each once. Those readers
+    /// receive nothing.
     fn incompatible(&self) -> Vec<Incompatible> {
         Vec::new()
     }
-    /// A receipt for everything taken so far; `None` where the guarantee holds already.
+    /// A receipt for all samples accepted so far; `None` if the guarantee holds already.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError>;
 }
 
-/// A batch that stopped in the middle.
+/// The failure of a sample of a batch.
 #[derive(Debug)]
 pub struct BatchError {
-    /// How many samples were taken before.
+    /// How many samples were accepted before it.
     pub taken: usize,
-    /// The receipt of the last one taken.
+    /// The receipt of the last accepted one.
     pub last: Option<Published>,
-    /// Why the next one was not.
+    /// The cause.
     pub cause: PublishError,
 }
 
-/// Where a reader begins.
+/// Where a reader starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begin {
-    /// At what is published from now on.
+    /// At the next published sample.
     Latest,
-    /// At the oldest sample that is kept.
+    /// At the oldest stored sample.
     Earliest,
-    /// With the newest `n` samples of each key, marked [`Origin::History`], then at the tail as it
-    /// was.
+    /// With the newest `n` samples of each key, marked [`Origin::History`], then at the end of the
+    /// log at that time.
     LastPerKey(u32),
-    /// At an offset; other partitions at their earliest.
+    /// At an offset of a partition; at the oldest sample of the others.
     Offset(u32, u64),
     /// At the first sample published at or after a time.
     Time(Tai),
 }
 
-/// What is asked of a new reader.
+/// Options of a new reader.
 #[derive(Debug, Clone)]
 pub struct ReaderRequest<'a> {
-    /// Where to begin; with a group, where it has committed nothing.
+    /// The start position; with a group, only for partitions without a committed position.
     pub from: Begin,
-    /// The partitions; empty is all. With a group, the transport assigns them.
+    /// The partitions; all if empty. With a group, the transport assigns them.
     pub partitions: &'a [u32],
     /// The group to join, under this member name.
     pub group: Option<GroupRequest<'a>>,
@@ -422,30 +420,29 @@ pub struct ReaderRequest<'a> {
 pub struct GroupRequest<'a> {
     /// The group.
     pub name: &'a str,
-    /// The member, for lists that people read.
+    /// The member, for display.
     pub member: &'a str,
 }
 
-/// Whether a sample comes from the log in order or from the last values that a late joiner asked
-/// for.
+/// Whether a sample comes from the log or from the last values for a late joiner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// From the log: the producer's numbers have no holes.
+    /// From the log: sequences have no holes.
     Log,
     /// From the history by key: in order, with holes.
     History,
 }
 
-/// A sample as it lies in the transport: borrowed, not copied.
+/// A sample borrowed from the transport's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRef<'a> {
     /// The partition.
     pub partition: u32,
-    /// The place in the partition; engines without places number what the reader received.
+    /// The offset; engines without offsets number the samples that the reader received.
     pub offset: u64,
     /// The key; empty is none.
     pub key: &'a [u8],
-    /// Who published.
+    /// The producer.
     pub producer: &'a Producer,
     /// The number among its producer's samples in that partition.
     pub sequence: u64,
@@ -455,7 +452,7 @@ pub struct SampleRef<'a> {
     pub schema: SchemaId,
     /// The routing byte.
     pub level: u8,
-    /// The trace that it belongs to.
+    /// The trace of which the sample is a part.
     pub trace: Option<TraceId>,
     /// Named values beside the payload.
     pub headers: HeadersRef<'a>,
@@ -465,21 +462,20 @@ pub struct SampleRef<'a> {
     pub origin: Origin,
 }
 
-/// What a reader comes across.
+/// An item that a reader returns.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A sample.
     Sample(SampleRef<'a>),
-    /// Samples that are no longer there, or never will be.
+    /// Samples that were removed, or will never be received.
     Gap(Gap),
-    /// This partition's log is another one from here on: what was read of the former one says
-    /// nothing of its producers and their numbers.
+    /// This partition's log was recreated: the producers' sequences start again.
     Recreated(u32),
-    /// The partitions of this group member changed: these are its own now.
+    /// The partitions now assigned to this member of a group.
     Assigned(&'a [u32]),
-    /// The engine cannot be reached, or can again.
+    /// The engine became unreachable, or reachable again.
     Outage(Outage),
-    /// A writer does not fit.
+    /// A writer is incompatible.
     Incompatible(Incompatible),
 }
 
@@ -495,14 +491,14 @@ impl<'a> Visit<'a> {
         Self { visit, left: max }
     }
 
-    /// Hands over an item; breaks where the visitor does, or the budget is spent.
+    /// Passes an item to the visitor; breaks if the visitor does, or if the budget is spent.
     pub fn item(&mut self, item: Item<'_>) -> ControlFlow<()> {
         self.left -= 1;
         (self.visit)(item)?;
         if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// How many items it may be given still.
+    /// The rest of the budget.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left
@@ -511,106 +507,107 @@ impl<'a> Visit<'a> {
 
 /// Reads partitions of one topic, each in order, without blocking.
 pub trait Reader: Send {
-    /// Visits up to `max` items; returns how many. Those visited are passed, also the one where the
-    /// visitor broke off.
+    /// Visits up to `max` items and moves behind them, also behind the one at which the visitor
+    /// broke; returns their number.
     ///
     /// # Errors
-    /// What the engine says; outages are items, not errors.
+    /// The engine's error; outages are items, not errors.
     fn poll(
         &mut self,
         max: usize,
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError>;
-    /// Has the bell rung with the token as soon as there may be something; once. Returns
-    /// [`Armed::Ready`] where there already is.
+    /// Rings the bell with the token once, as soon as an item may be pending. Returns
+    /// [`Armed::Ready`] if one is pending already.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError>;
-    /// For each partition that it reads: the next offset, and the end of the log.
+    /// Visits each partition's next offset and end of the log.
     fn positions(&self, visit: &mut dyn FnMut(Position));
-    /// The samples that lie ahead, over all partitions.
+    /// The number of unread samples over all partitions.
     fn lag(&self) -> u64 {
         let mut lag = 0;
         self.positions(&mut |at| lag += at.end.saturating_sub(at.next));
         lag
     }
-    /// Goes to an offset of a partition (the next sample is the first at or after it).
+    /// Moves to an offset of a partition: the next sample is the first at or after it.
     ///
     /// # Errors
-    /// [`TransportError::Unsupported`] where the engine cannot rewind.
+    /// [`TransportError::Unsupported`] if the engine cannot rewind.
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError>;
-    /// Sets the group's position: the offset that its members begin at next.
+    /// Sets the group's position, the offset at which its members start next.
     ///
     /// # Errors
-    /// What the engine says; a partition that is no longer this member's is an error.
+    /// The engine's error; it is an error to commit a partition that is not this member's.
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError>;
 }
 
-/// What [`Reader::arm`] found.
+/// The result of [`Reader::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Armed {
-    /// There is something to read: do not wait.
+    /// An item is pending: do not wait.
     Ready,
     /// The bell will ring.
     Waiting,
-    /// The bell will ring, but look again after this time at the latest (engines that cannot tell).
+    /// The bell will ring, but poll again after this time, for engines that cannot notify
+    /// everything.
     Recheck(Duration),
 }
 
-/// Where a reader stands in a partition.
+/// A reader's position in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The partition.
     pub partition: u32,
-    /// The offset that it reads next.
+    /// The offset of the next sample to read.
     pub next: u64,
     /// The offset that the next publish gets.
     pub end: u64,
 }
 
-/// Where a partition stands.
+/// The state of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionInfo {
     /// The partition.
     pub partition: u32,
-    /// The oldest offset that is kept.
+    /// The oldest stored offset.
     pub first: u64,
     /// The offset that the next publish gets.
     pub end: u64,
-    /// The offset below which all is durable.
+    /// The offset below which all samples are durable.
     pub durable: u64,
-    /// The bytes that it takes.
+    /// Its size in bytes.
     pub bytes: u64,
     /// When the newest sample was published.
     pub last_time: Option<Tai>,
 }
 
-/// A producer that writes or wrote a topic.
+/// A present or former writer of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterInfo {
     /// Who.
     pub producer: Producer,
     /// The partition.
     pub partition: u32,
-    /// Whether its process lives and, where the topic has a lease, it published or asserted within
-    /// it; where the transport can tell.
+    /// Whether its process is alive and, if the topic has a lease, renewed it in time; `None` if
+    /// the transport cannot tell.
     pub alive: Option<Alive>,
-    /// When it last published or asserted that it is alive.
+    /// When it last published or renewed its lease.
     pub seen: Option<Tai>,
 }
 
-/// Whether a writer lives.
+/// Whether a writer is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Alive {
-    /// It does.
+    /// It is alive.
     Yes,
-    /// It has gone.
+    /// It is gone.
     No,
 }
 
-/// The first field in which a topic differs from what was asked for, as the error that says so: for
-/// transports. None where it does not differ.
+/// The error for the first field in which a topic differs from the request, for transports; `None`
+/// if they are equal.
 #[must_use]
 pub fn first_difference(topic: &TopicName, existing: &Qos, asked: &Qos) -> Option<TransportError> {
     if existing == asked {
@@ -632,7 +629,7 @@ fn no_forwarding() -> TransportError {
     }
 }
 
-/// The error of a partition that a reader does not have: for transports.
+/// The error for a partition that is not a reader's, for transports.
 #[must_use]
 pub fn not_ours(transport: &str, partition: u32) -> TransportError {
     TransportError::Unsupported {

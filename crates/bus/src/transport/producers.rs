@@ -1,25 +1,24 @@
-//! Producers as transports meet them in samples.
+//! Producers of samples, as transports read them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use helio_core::{Producer, ProducerName};
 
-/// The most producers that a reader remembers the names of.
+/// The most producers that a reader caches.
 const MAX_CACHED_PRODUCERS: usize = 1024;
 
-/// The producers that a reader has met, so that a sample costs no memory for its producer: for
-/// transports.
+/// A cache of a reader's producers, so that a sample allocates none, for transports.
 #[derive(Default)]
 pub struct Producers(Vec<Arc<Producer>>);
 
 impl Producers {
-    /// A producer by what a sample says; none where that is no producer's name.
+    /// The producer of a sample; `None` if the name is invalid.
     pub fn of(&mut self, name: &str, incarnation: u64) -> Option<Arc<Producer>> {
         let same =
             |known: &Arc<Producer>| known.incarnation == incarnation && known.name.as_str() == name;
         if let Some(place) = self.0.iter().position(same) {
-            // Whoever writes most is found first.
+            // The most frequent producer is found first.
             self.0.swap(0, place);
             return Some(Arc::clone(&self.0[0]));
         }
@@ -32,8 +31,8 @@ impl Producers {
     }
 }
 
-/// Puts each producer's samples in the order of incarnation and number, on the places that they
-/// have among all: for transports.
+/// Sorts each producer's samples by incarnation and sequence within the positions that they occupy,
+/// for transports.
 pub fn order_by_producer<T>(
     all: &mut Vec<T>,
     who: impl Fn(&T) -> String,

@@ -1,4 +1,4 @@
-//! Which scheme opens which transport. The one place in the bus where transports have names.
+//! The transports by URL scheme. Only this file of the bus names transports.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::error::ConnectError;
 use crate::url::BusUrl;
 
-/// What a transport gets when it is opened.
+/// The arguments of opening a transport.
 #[derive(Clone)]
 pub struct Opening {
     /// The whole URL.
@@ -30,13 +30,12 @@ fn registry() -> &'static Mutex<BTreeMap<String, Connect>> {
     })
 }
 
-/// Makes a transport known under a scheme, for this process; the last registration of a scheme
-/// holds.
+/// Registers a transport under a scheme, for this process; it replaces an earlier registration.
 pub fn register(scheme: &str, connect: Connect) {
     locked(registry()).insert(scheme.to_ascii_lowercase(), connect);
 }
 
-/// The schemes that are known, in order.
+/// The registered schemes, in order.
 #[must_use]
 pub fn schemes() -> Vec<String> {
     locked(registry()).keys().cloned().collect()
