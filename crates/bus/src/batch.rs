@@ -1,4 +1,4 @@
-//! Many samples in one buffer that is used again and again.
+//! Many samples in one reusable buffer.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 use crate::event::Event;
 use crate::transport::{Origin, SampleRef};
 
-/// Samples copied into one arena, and the other events that came between them. After the first
-/// rounds it allocates nothing.
+/// Samples copied into one arena, and the other events between them. A reused batch allocates
+/// nothing after a few rounds.
 #[derive(Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -40,19 +40,19 @@ impl Batch {
         Self::default()
     }
 
-    /// How many samples it holds.
+    /// The number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it holds neither samples nor other events.
+    /// Whether it contains neither samples nor other events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.events.is_empty()
     }
 
-    /// Empties it and keeps its memory.
+    /// Removes the contents and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -60,7 +60,7 @@ impl Batch {
         self.events.clear();
     }
 
-    /// The sample at a place.
+    /// The sample at an index.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<SampleRef<'_>> {
         self.entries.get(at).map(|entry| self.sample(entry))
@@ -71,7 +71,7 @@ impl Batch {
         self.entries.iter().map(|entry| self.sample(entry))
     }
 
-    /// What else happened, each with the number of samples before it.
+    /// The other events, each with the number of samples before it.
     pub fn events(&self) -> impl ExactSizeIterator<Item = (usize, &Event)> {
         self.events.iter().map(|(at, event)| (*at, event))
     }
@@ -97,7 +97,7 @@ impl Batch {
         if entry.headers.is_empty() {
             return HeadersRef::EMPTY;
         }
-        // They were checked when they came.
+        // They were validated when received.
         HeadersRef::parse(&self.bytes[entry.headers.clone()]).unwrap_or_default()
     }
 

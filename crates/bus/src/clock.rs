@@ -1,5 +1,4 @@
-//! The time of day, as a value that is passed in: the system's clock, or one that a test turns by
-//! hand.
+//! Clocks, passed in as values: the system's clock, or a simulated one for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,22 +6,22 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use helio_core::Tai;
 
-/// Where a bus reads the time from.
+/// A bus's source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The instant, in TAI.
+    /// The present time, in TAI.
     fn now(&self) -> Tai;
-    /// Time since some fixed instant; never goes back.
+    /// Time since a fixed instant; never decreases.
     fn monotonic(&self) -> Duration;
-    /// Time since an instant that is the same for all who share an engine, such as the processes of
-    /// a machine; it never goes back, and goes on while a process is stopped or the machine sleeps.
-    /// Leases run by it.
+    /// Time since an instant common to all users of an engine, such as the processes of a machine.
+    /// It never decreases, and continues while a process is stopped or the machine sleeps. Leases
+    /// use it.
     fn uptime(&self) -> Duration {
         self.monotonic()
     }
 }
 
-/// For how long a looked-up difference between TAI and UTC is trusted: leap seconds come at the end
-/// of an hour at the earliest, so the cache never reaches over one.
+/// How long a difference between TAI and UTC is cached: leap seconds are at the end of an hour, so
+/// no cached value spans one.
 const UTC_OFFSET_CACHE_NANOS: i64 = 3600 * 1_000_000_000;
 
 /// The operating system's clock (`CLOCK_REALTIME`), with the leap second offset cached by the hour.
@@ -37,7 +36,7 @@ pub struct SystemClock {
 const OFFSET_BITS: u32 = 12;
 
 impl SystemClock {
-    /// A clock; all buses of a process may share one.
+    /// A clock, which all buses of a process may share.
     #[must_use]
     pub fn new() -> Self {
         Self { started: Instant::now(), cached: AtomicI64::new(i64::MIN) }
@@ -84,7 +83,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test turns it.
+/// A clock that a test advances.
 #[derive(Debug, Clone, Default)]
 pub struct TestClock(Arc<TestTime>);
 
@@ -95,7 +94,7 @@ struct TestTime {
 }
 
 impl TestClock {
-    /// A clock that shows `now`.
+    /// A clock at the time `now`.
     #[must_use]
     pub fn new(now: Tai) -> Self {
         let clock = Self::default();
@@ -103,14 +102,14 @@ impl TestClock {
         clock
     }
 
-    /// Lets time pass, on both scales.
+    /// Advances both time scales.
     pub fn advance(&self, by: Duration) {
         let ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX / 2);
         self.0.monotonic.fetch_add(ns, Ordering::SeqCst);
         self.0.tai.fetch_add(i64::try_from(ns).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
-    /// Steps the time of day, as an operator or NTP does; monotonic time goes on.
+    /// Steps the time of day, as an operator or NTP does; monotonic time is unchanged.
     pub fn set(&self, now: Tai) {
         self.0.tai.store(now.nanos(), Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! How far a topic's schemas may part: the policy of a handle.
+//! Evolution policies: which schema changes a handle accepts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +7,30 @@ use helio_core::evolution::{Difference, Level, compare};
 use helio_core::{Resolution, Schema};
 use thiserror::Error;
 
-/// What must hold between the schema of a handle and those that its topic has already.
+/// The required compatibility of a handle's schema with those of its topic.
 ///
-/// The words are those of Confluent's registry for all versions (its `…_TRANSITIVE`), and what they
-/// ask is what [`helio_core::evolution`] and `helio schema diff` report: stricter than resolution,
-/// which lets an old reader see 0 for a field that is gone. A publisher's schema is held against
-/// all that were declared, a subscription's against the newest; who does not fit is refused with
-/// [`TopicError::Incompatible`](crate::TopicError::Incompatible), naming topic and field. A
-/// subscription whose schema the topic has already is let in whatever came later: what it can read
-/// may be written again.
+/// The policies are those of Confluent's registry for all versions (`…_TRANSITIVE`), with the
+/// differences that [`helio_core::evolution`] and `helio schema diff` report. They are stricter
+/// than resolution, in which an old reader sees 0 for a removed field. A publisher's schema is
+/// compared with all declared ones, a subscription's with the newest. An incompatible one is
+/// refused with [`TopicError::Incompatible`](crate::TopicError::Incompatible), which names topic
+/// and field. A subscription whose schema is one of the topic's is admitted, whatever was declared
+/// later: its schema may be written again.
 ///
-/// Where a handle names no policy, what cannot be *resolved* is refused: existing readers must be
-/// able to read what a publisher writes (forward), and on a topic that keeps a history the
-/// publisher's own readers what is there (full); a subscription must be able to read the newest.
+/// Without a policy, schemas must be *resolvable*. Existing readers must be able to read a
+/// publisher's samples (forward). On a topic with a history, readers of the publisher's schema must
+/// also be able to read the stored samples (full). A subscription must be able to read the newest
+/// schema.
 ///
-/// Publishers may have other policies than subscriptions, and may come later, so a subscription
-/// holds each schema that it meets to its own policy as well: as a new reader those that were there
-/// before its own ([`Evolution::Backward`], [`Evolution::Full`]), as an old reader those that came
-/// after ([`Evolution::Forward`], [`Evolution::Full`]); where the topic does not have its own, and
-/// nobody knows which is older, one of both is enough. What does not fit, and what cannot be
-/// resolved, is told as [`Event::Undecodable`](crate::Event::Undecodable).
+/// Publishers may have other policies and may start later, so a subscription also applies its
+/// policy to the schema of each sample. Schemas declared before its own must be readable by a new
+/// reader ([`Evolution::Backward`], [`Evolution::Full`]), those declared after it by an old one
+/// ([`Evolution::Forward`], [`Evolution::Full`]). If the subscription's schema is not declared, the
+/// order is unknown and one of the two suffices. Samples that violate the policy or cannot be
+/// resolved are reported as [`Event::Undecodable`](crate::Event::Undecodable).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evolution {
-    /// Nothing: everybody may write and read, and samples that cannot be resolved are told.
+    /// No requirement; samples that cannot be resolved are reported.
     None,
     /// New readers can read old data.
     Backward,
@@ -39,7 +40,7 @@ pub enum Evolution {
     Full,
 }
 
-/// A word that is no policy.
+/// An invalid name of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is no evolution policy; use none, backward, forward or full")]
 pub struct EvolutionError(String);
@@ -48,7 +49,7 @@ impl Evolution {
     /// All policies.
     pub const ALL: [Self; 4] = [Self::None, Self::Backward, Self::Forward, Self::Full];
 
-    /// The word, as [`FromStr`] reads it: `none`, `backward`, `forward` or `full`.
+    /// The name that [`FromStr`] parses: `none`, `backward`, `forward` or `full`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,12 +71,12 @@ impl Evolution {
         }
     }
 
-    /// Holds a new schema against an old one; the reason of a refusal names the fields.
+    /// Compares a new schema with an old one; the reason of a refusal names the fields.
     fn check(self, old: &Schema, new: &Schema) -> Result<(), String> {
         self.check_level(old, new, |level| self.allows(level))
     }
 
-    /// Holds what a policy asks of one schema's readers against another.
+    /// Compares two schemas; each difference must be of an allowed level.
     fn check_level(
         self,
         old: &Schema,
@@ -100,7 +101,7 @@ impl Evolution {
     }
 }
 
-/// The most differences that a refusal lists: it is one line.
+/// The most differences that a refusal lists, so that it fits on a line.
 const MAX_LISTED_DIFFERENCES: usize = 3;
 
 impl fmt::Display for Evolution {
@@ -118,14 +119,14 @@ impl FromStr for Evolution {
     }
 }
 
-/// Whether a topic keeps old samples for readers that come later.
+/// Whether a topic stores samples for late joiners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredHistory {
     No,
     Yes,
 }
 
-/// Holds a publisher's schema against one that the topic has; the error is the reason.
+/// Compares a publisher's schema with one of the topic's; the error is the reason.
 pub(crate) fn may_write(
     policy: Option<Evolution>,
     history: StoredHistory,
@@ -147,8 +148,7 @@ pub(crate) fn may_write(
     Ok(())
 }
 
-/// Holds a subscription's schema, which is new to the topic, against the topic's newest; the error
-/// is the reason.
+/// Compares a subscription's undeclared schema with the topic's newest; the error is the reason.
 pub(crate) fn may_read(
     policy: Option<Evolution>,
     newest: &Schema,
@@ -162,19 +162,19 @@ pub(crate) fn may_read(
     }
 }
 
-/// When a schema came to a topic that a subscription meets it on.
+/// When a sample's schema was declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SchemaOrder {
     /// Before the subscription's own.
     Before,
     /// After the subscription's own.
     After,
-    /// While the subscription ran, whose own the topic does not have: nobody knows which is older.
+    /// After the start of a subscription whose own schema is not declared: the order is unknown.
     Meanwhile,
 }
 
-/// Holds a schema that a subscription meets to its policy; the error is the reason. Whether it can
-/// be resolved is another question.
+/// Applies a subscription's policy to a sample's schema; the error is the reason. Resolution is
+/// checked separately.
 pub(crate) fn may_meet(
     policy: Option<Evolution>,
     came: SchemaOrder,
@@ -244,7 +244,7 @@ mod tests {
             let add = |record: RecordSpec, name: &&str| record.field(name, int()).default(0);
             names.iter().fold(record("W"), add).schema().unwrap()
         };
-        // Whoever has more fields is newer, or a reader of one that is gone.
+        // More fields: a newer schema, or a reader of a removed field.
         let (less, more) = (names(&["a"]), names(&["a", "b"]));
         let full = |came| may_meet(Some(Evolution::Full), came, &less, &more).is_ok();
         assert!(

@@ -1,4 +1,4 @@
-//! Forwarding: samples that were published on another bus, published here as they are.
+//! Forwarding: publishes another bus's samples unchanged.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::receipts::{PendingPublish, PendingReceipt};
 use crate::topic_core::TopicCore;
 use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 
-/// Publishes into one partition what one producer has published on another bus: name, incarnation,
-/// number, time, key, level, trace and schema stay what they are, and nothing is decoded. What
-/// replaces incarnations, drops repeats and counts losses therefore does so here as it does there.
+/// Publishes one producer's samples from another bus into one partition. Name, incarnation,
+/// sequence, time, key, level, trace and schema are unchanged, and nothing is decoded. Fencing,
+/// duplicates and losses are therefore detected here as they are there.
 ///
-/// It counts as the producer's writer while it is open, and as an exclusive topic's. A producer
-/// that opens a publisher here itself takes over from it: its incarnation is newer.
+/// While it is open, it counts as the producer's writer, and as an exclusive topic's. A producer
+/// that opens a publisher here itself has a newer incarnation and replaces it.
 ///
 /// ```
 /// use helio_bus::{Bus, Message, Qos, Start, Subscribe, TopicSpec};
@@ -35,7 +35,7 @@ use crate::transport::{Record, SampleRef, Writer, WriterRequest};
 pub struct Forwarder {
     writer: Box<dyn Writer>,
     guarantee: Guarantee,
-    /// The most that the transport has.
+    /// The transport's strongest guarantee.
     offered: Guarantee,
 }
 
@@ -48,18 +48,18 @@ impl Forwarder {
         let request = WriterRequest { producer: &producer.name, partition };
         let writer = topic.transport.forwarder(&request, producer.incarnation)?;
         let offered = topic.bus.transport.capabilities().guarantee;
-        // What is only accepted tells its forwarder nothing.
+        // A receipt of *accepted* would give the forwarder no information.
         let guarantee = topic.transport.qos().guarantee.max(Guarantee::Stored).min(offered);
         Ok(Self { writer, guarantee, offered })
     }
 
     /// Publishes a sample of its producer, with these headers, under the topic's guarantee, at
-    /// least *stored* where the transport has it. Where the queue is full nothing was done: wait
-    /// until there [is room](Self::on_room).
+    /// least *stored* if the transport offers it. If the queue is full, nothing was done: wait [for
+    /// room](Self::on_room).
     ///
     /// # Errors
-    /// [`PublishError::Full`]; [`TransportError::Fenced`] where the producer publishes here itself
-    /// by now, or the sample is of an older incarnation than one before; the transport's error.
+    /// [`PublishError::Full`]; [`TransportError::Fenced`] if the producer publishes here itself by
+    /// now, or if the sample's incarnation is older than a previous one; the transport's error.
     pub fn forward(
         &mut self,
         sample: &SampleRef<'_>,
@@ -78,31 +78,30 @@ impl Forwarder {
         Ok(PendingPublish::from(Ok(self.writer.publish(&record, self.guarantee)?)))
     }
 
-    /// Publishes under another guarantee than the topic's, as far as the transport has it.
+    /// Sets another guarantee than the topic's, up to the transport's strongest.
     #[must_use]
     pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
         self.guarantee = guarantee.min(self.offered);
         self
     }
 
-    /// A receipt for when everything that was forwarded so far is kept under a guarantee; none
-    /// where it is.
+    /// A receipt for all samples forwarded so far; `None` if the guarantee holds already.
     ///
     /// # Errors
-    /// [`PublishError`]: the transport's error.
+    /// [`PublishError`].
     pub fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
         self.writer.flush(guarantee)
     }
 
-    /// Names who is told whenever there is room again after a full queue.
+    /// Sets a callback for room in the queue after [`PublishError::Full`].
     pub fn on_room(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
         self.writer.on_room(notify);
     }
 
-    /// Shows that the producer lives, where the topic's liveliness is by lease.
+    /// Renews the producer's liveliness lease.
     ///
     /// # Errors
-    /// [`TransportError::Fenced`] where the producer publishes here itself by now.
+    /// [`TransportError::Fenced`] if the producer publishes here itself by now.
     pub fn assert_alive(&mut self) -> Result<(), TransportError> {
         self.writer.assert_alive()
     }

@@ -1,5 +1,4 @@
-//! Reading a folder of SAL interfaces from disk; what is in it is
-//! [`helio_core::sal`]'s business.
+//! Reads a folder of SAL interfaces from disk; [`helio_core::sal`] parses it.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,7 +10,7 @@ use helio_core::sal::{
 };
 use thiserror::Error;
 
-/// Why a folder of interfaces could not be read.
+/// An error of reading a folder of interfaces.
 #[derive(Debug, Error)]
 pub enum InterfacesError {
     /// The folder has no interfaces.
@@ -20,7 +19,7 @@ pub enum InterfacesError {
          X.yaml; name a folder of interfaces, such as examples/interfaces"
     )]
     NoInterfaces(PathBuf),
-    /// The folder is far too large for one of interfaces.
+    /// The folder is too large.
     #[error("{0} has more than {MAX_FILES} files or {MAX_FOLDER_BYTES} bytes of interfaces")]
     TooLarge(PathBuf),
     /// A file or folder could not be read.
@@ -28,38 +27,38 @@ pub enum InterfacesError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file is wrong.
+    /// A file is invalid.
     #[error("in {folder}: {source}")]
     Sal {
         /// The folder of interfaces.
         folder: PathBuf,
-        /// The file, the line and what is wrong.
+        /// The file, the line and the cause.
         source: SalError,
     },
 }
 
-/// Where a folder's interfaces may be: at its top, or where a checkout of SAL's has them.
+/// Where a folder's interfaces may be: at its top, or as in a checkout of SAL.
 const SEARCH_FOLDERS: [&str; 3] = ["", "sal_interfaces", "python/lsst/ts/xml/data/sal_interfaces"];
-/// Where SAL has its `.avsc` topics: beside `sal_interfaces`.
+/// The folder of SAL's `.avsc` topics, beside `sal_interfaces`.
 const AVSC_FOLDER: &str = "interfaces";
-/// A file of one line that has the release of the interfaces beside it.
+/// A file of one line with the release of the interfaces beside it.
 const RELEASE_FILE: &str = "VERSION";
-/// Where the package that SAL's interfaces come with has its release, seen from `sal_interfaces`.
+/// The file with the release of SAL's package, relative to `sal_interfaces`.
 const PACKAGE_VERSION_FILE: &str = "../../version.py";
-/// So much of a file is looked through for a release.
+/// The part of a file that is searched for a release.
 const MAX_RELEASE_FILE_BYTES: u64 = 4_096;
 
-/// Reads the interfaces of a folder: one that has `SALSubsystems.xml`, or whose `sal_interfaces`
-/// has it, or else one that has components as `X.yaml` or `X/X.yaml`. The folder `interfaces`
-/// beside `sal_interfaces`, where SAL has `.avsc` topics from v28 on, is read too. Their
+/// Reads the interfaces of a folder. It contains `SALSubsystems.xml`, at its top or in
+/// `sal_interfaces`, or else components as `X.yaml` or `X/X.yaml`. The folder `interfaces` beside
+/// `sal_interfaces` is read, too: SAL has `.avsc` topics there from v28 on. The
 /// [release](Interfaces::release) is that of a file `VERSION`, of SAL's package around them, or of
 /// a folder's name such as `v27.1.1`.
 ///
 /// # Errors
-/// [`InterfacesError`] where there are none, a file cannot be read or is wrong.
+/// [`InterfacesError`] if there are none, or if a file cannot be read or is invalid.
 ///
 /// ```
 /// let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
@@ -72,9 +71,9 @@ pub fn read_interfaces(folder: impl AsRef<Path>) -> Result<Interfaces, Interface
     read(folder.as_ref(), None)
 }
 
-/// Reads what a folder says of one component, in a fraction of the time: of the others of
-/// `SALSubsystems.xml` there are the generic topics only. A folder without that component is read
-/// whole, so that one can say which there are.
+/// Reads one component of a folder, in a fraction of the time. Of the other components of
+/// `SALSubsystems.xml` it returns the generic topics only. A folder without that component is read
+/// whole, so that the caller can list its components.
 ///
 /// # Errors
 /// [`InterfacesError`] as of [`read_interfaces`].
@@ -129,14 +128,14 @@ fn beginning(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The release that a package's `version.py` has: `__version__ = version = '27.1.1'`.
+/// The release in a package's `version.py`: `__version__ = version = '27.1.1'`.
 fn package_release(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("__version__") && line.contains('='))?;
     as_release(line.rsplit('=').next()?.trim().trim_matches(['"', '\'']))
 }
 
-/// The release that a folder's name has: the one that was named, those in it on the way to the
-/// files, and the one around a bare `sal_interfaces`.
+/// The release in a folder's name: the given folder, the folders in it on the path to the files, or
+/// the one around a bare `sal_interfaces`.
 fn named_release(folder: &Path, root: &Path) -> Option<String> {
     let (folder, root) = (fs::canonicalize(folder).ok()?, fs::canonicalize(root).ok()?);
     let outermost = match folder.file_name().is_some_and(|name| name == "sal_interfaces") {
@@ -147,7 +146,7 @@ fn named_release(folder: &Path, root: &Path) -> Option<String> {
     names.find_map(|path| as_release(path.file_name()?.to_str()?))
 }
 
-/// A release as numbers with dots between, and what may come behind: `v27.1.1`, `28.0.0rc1`.
+/// A release as numbers separated by dots, with an optional suffix: `v27.1.1`, `28.0.0rc1`.
 fn as_release(text: &str) -> Option<String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let numbered = text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('.');
@@ -155,10 +154,10 @@ fn as_release(text: &str) -> Option<String> {
     (numbered && text.chars().all(legal)).then(|| text.to_owned())
 }
 
-/// Files of a folder and of the folders in it, no deeper, within the loader's limits.
+/// Reads the files of a folder and of its direct subfolders, within the loader's limits.
 struct Reader<'a> {
     root: PathBuf,
-    /// The only component whose own files are wanted.
+    /// The only component whose own files are read.
     component: Option<&'a str>,
     files: Vec<(String, Vec<u8>)>,
     bytes: usize,
@@ -183,7 +182,7 @@ impl Reader<'_> {
     fn read_file(&mut self, inside: String, path: &Path) -> Result<(), InterfacesError> {
         let failed = |source| InterfacesError::Io { path: path.to_owned(), source };
         let mut contents = Vec::new();
-        // One byte more than the loader takes: it then says that the file is too large.
+        // One byte more than the loader's limit, so that it reports a file that is too large.
         let limit = MAX_FILE_BYTES as u64 + 1;
         fs::File::open(path)
             .and_then(|file| file.take(limit).read_to_end(&mut contents))
@@ -204,13 +203,13 @@ fn inside(root: &Path, path: &Path) -> String {
     parts.join("/")
 }
 
-/// Whether a folder has a component as YAML.
+/// Whether a folder contains a component as YAML.
 fn has_yaml(folder: &Path) -> Result<bool, InterfacesError> {
     let paths = if folder.is_dir() { tree(folder, None)? } else { Vec::new() };
     Ok(paths.iter().any(|p| yaml_component(&inside(folder, p)).is_some() && p.is_file()))
 }
 
-/// What is in a folder and in the folders in it, or in the one that is named; no deeper.
+/// The files of a folder and of its direct subfolders, or of the one named `only`.
 fn tree(root: &Path, only: Option<&str>) -> Result<Vec<PathBuf>, InterfacesError> {
     let mut paths = Vec::new();
     for path in entries(root)? {
@@ -296,7 +295,7 @@ mod tests {
         interfaces(&format!("checkout/{data}"), &[(place, package)]);
         assert_eq!(release("checkout"), "28.0.0.dev3+g1a2b");
         assert_eq!(release(&format!("checkout/{data}")), "28.0.0.dev3+g1a2b");
-        // What is none is not taken for one, nor is a folder that has no part in it.
+        // An invalid release is ignored, as is an unrelated folder's name.
         interfaces("v2", &[("v2/VERSION", "the newest\n")]);
         interfaces("v3.1/mine", &[]);
         assert_eq!([release("v2"), release("v3.1/mine")], ["", ""]);

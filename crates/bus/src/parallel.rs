@@ -1,13 +1,12 @@
-//! Opening many at once.
+//! Opening many topics at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many are made at the same time.
+/// The most concurrent calls.
 const MAX_THREADS: usize = 32;
 
-/// What is made of each, by 32 threads that each take the next one, in no particular order: for who
-/// opens many topics. Most of that is waiting for a disk or for brokers, which answer all who wait
-/// at once. A panic is passed on.
+/// Maps each item on up to 32 threads; the results are in no particular order. It is for opening
+/// many topics, which mostly wait for a disk or for brokers. A panic is propagated.
 pub fn parallel_map<T: Sync, M: Send>(all: &[T], make: impl Fn(&T) -> M + Sync) -> Vec<M> {
     let next = AtomicUsize::new(0);
     let work = || {

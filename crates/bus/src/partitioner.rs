@@ -1,7 +1,8 @@
-//! Which partition a key falls in: the same in every language and on every transport.
+//! The partition of a key, equal in every language and on every transport.
 //!
 //! Kafka's default: 32-bit MurmurHash2 (Austin Appleby, public domain) with Kafka's seed, made
-//! positive, modulo the number of partitions. Thus a plain Kafka client agrees with us about keys.
+//! positive, modulo the number of partitions. A plain Kafka client therefore uses the same
+//! partitions.
 
 const MURMUR2_SEED: u32 = 0x9747_b28c;
 const MURMUR2_MULTIPLIER: u32 = 0x5bd1_e995;

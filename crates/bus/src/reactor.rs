@@ -1,5 +1,5 @@
-//! From bells to wakers: one wait a bus for all its asynchronous subscriptions, in a thread of its
-//! own or in an event loop that watches the bell's descriptor.
+//! Turns a bell's rings into wake-ups of tasks, for all asynchronous subscriptions of a bus. It
+//! runs in a thread of its own, or in an event loop that watches the bell's descriptor.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crate::bell::{Bell, locked};
 use crate::error::{TransportError, engine};
 
-/// The thread's longest wait, so that a lost ring could never cost more.
+/// The thread's longest wait, which bounds the delay by a lost ring.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Who is to be woken, by the waiting thread or by an event loop's turns.
+/// The waiting tasks, woken by the thread or by an event loop's turns.
 pub(crate) struct Reactor {
     bell: Arc<dyn Bell>,
     tasks: Mutex<Tasks>,
@@ -24,7 +24,7 @@ pub(crate) struct Reactor {
 #[derive(Default)]
 struct Tasks {
     waiting: HashMap<u64, Task>,
-    /// The thread sleeps until then at the latest; nobody is due earlier.
+    /// No task is due earlier.
     earliest: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ struct Task {
 }
 
 impl Reactor {
-    /// Without a thread: someone else takes the turns.
+    /// Without a thread, to be driven by turns.
     fn new(bell: Arc<dyn Bell>) -> Arc<Self> {
         Arc::new(Self { bell, tasks: Mutex::default(), stopped: AtomicBool::new(false) })
     }
@@ -53,27 +53,28 @@ impl Reactor {
         &self.bell
     }
 
-    /// Has a task woken when its token rings, or when it is due. Call before arming the reader.
+    /// Registers a task to be woken when its token rings, or when it is due. Call before arming the
+    /// reader.
     pub(crate) fn register(&self, token: u64, waker: &Waker, due: Option<Instant>) {
         let mut tasks = locked(&self.tasks);
         let before = tasks.waiting.insert(token, Task { waker: waker.clone(), due });
         let sooner = due.filter(|due| tasks.earliest.is_none_or(|earliest| *due < earliest));
         tasks.earliest = sooner.or(tasks.earliest);
         drop(tasks);
-        // Wakers of others run others' code: never under the lock.
+        // Dropping a waker runs its executor's code: never under the lock.
         drop(before);
         if sooner.is_some() {
             self.bell.ring(None);
         }
     }
 
-    /// Forgets a task whose subscription is gone.
+    /// Removes a dropped subscription's task.
     pub(crate) fn forget(&self, token: u64) {
         let gone = locked(&self.tasks).waiting.remove(&token);
         drop(gone);
     }
 
-    /// Ends the thread, and wakes every task so that it sees that the bus is closed.
+    /// Ends the thread, and wakes every task, which then finds the bus closed.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.bell.ring(None);
@@ -126,22 +127,22 @@ impl Reactor {
     }
 }
 
-/// For a program with an event loop: wakes the asynchronous subscriptions of a bus in the loop's
-/// own thread, with one descriptor to watch however many subscriptions there are.
+/// Wakes the asynchronous subscriptions of a bus in the thread of a program's event loop. The loop
+/// watches one descriptor for any number of subscriptions.
 ///
-/// Without it a thread of the bus does that, which costs each sample a change of threads.
+/// Without it, a thread of the bus does so, which costs a thread switch for each sample.
 pub struct EventSource(Arc<Reactor>);
 
 impl EventSource {
-    /// `None` where the bell has no descriptor.
+    /// `None` if the bell has no descriptor.
     pub(crate) fn new(bell: Arc<dyn Bell>) -> Option<(Self, Arc<Reactor>)> {
         bell.descriptor()?;
         let reactor = Reactor::new(bell);
         Some((Self(Arc::clone(&reactor)), reactor))
     }
 
-    /// Wakes whose subscriptions may have something. To be called once at the beginning, then
-    /// whenever the descriptor is readable, and at the time that it returns, if it returns one.
+    /// Wakes the tasks of ready subscriptions. Call it once at the beginning, then whenever the
+    /// descriptor is readable, and at the returned time, if any.
     pub fn turn(&self) -> Option<Instant> {
         self.0.turn()
     }

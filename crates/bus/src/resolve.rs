@@ -1,4 +1,4 @@
-//! Schemas between writers and readers: what may be published, and how it is read.
+//! Schemas of writers and readers: declaration, and conversion of payloads.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::schema_text::SchemaText;
 use crate::topic_core::TopicCore;
 use crate::transport::{Declared, RegisterError, Transport};
 
-/// How often a declaration is begun anew because others have declared theirs meanwhile: more
-/// processes than that do not start on one topic in one moment.
+/// How often a declaration is retried after concurrent declarations. Fewer processes start on one
+/// topic at one moment.
 const MAX_DECLARE_ATTEMPTS: usize = 64;
 
-/// Declares a publisher's schema for a topic, after holding it against those that the topic has.
+/// Declares a publisher's schema after comparing it with the topic's.
 pub(crate) fn declare(
     topic: &Arc<TopicCore>,
     schema: &SchemaText,
@@ -55,7 +55,7 @@ pub(crate) fn declare(
     }))
 }
 
-/// Makes a schema known beyond the bus.
+/// Registers a schema outside the bus.
 fn register(topic: &TopicCore, schema: &SchemaText) -> Result<(), TopicError> {
     topic.transport.register_schema(schema).map_err(|error| match error {
         RegisterError::Refused(reason) => incompatible(topic, schema, reason),
@@ -85,14 +85,14 @@ fn stored(topic: &TopicCore, id: SchemaId) -> Result<Schema, TopicError> {
     parse(topic, &SchemaText { id, text: text.into() })
 }
 
-/// Reads what others wrote as one schema.
+/// Converts payloads of all schemas of a topic to one.
 pub(crate) struct Resolver {
     target: Schema,
     id: SchemaId,
     policy: Option<Evolution>,
-    /// The schemas that the topic had before its own when it was opened.
+    /// The schemas declared before the resolver's own.
     before: Vec<SchemaId>,
-    /// What those are that it did not have.
+    /// The order of all other schemas.
     others: SchemaOrder,
     plans: HashMap<SchemaId, Plan>,
     hot: SchemaId,
@@ -100,32 +100,33 @@ pub(crate) struct Resolver {
     reports: UndecodableReports,
 }
 
-/// How often a schema that cannot be read is told.
+/// How often an unreadable schema is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UndecodableReports {
     /// With its first sample.
     Once,
-    /// With each sample: for who answers each, and therefore is not refused when it opens.
+    /// With each sample, for readers that answer each. Opening such a subscription checks no
+    /// schema.
     Each,
 }
 
 enum Plan {
     /// The bytes are the same.
     Copy,
-    /// They are rewritten.
+    /// They are converted.
     Rewrite(Box<Resolution>),
-    /// They cannot be read, whatever they are. The reason is gone when it was told for good.
+    /// They cannot be read. The reason is taken when it is reported once and for all.
     Impossible(Option<String>),
-    /// Nobody knows the schema; looked up again after ever more samples.
+    /// The schema is unknown; it is looked up again at increasing intervals.
     Unknown { samples: u64 },
 }
 
 /// A sample that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// For a reason that is to be told.
+    /// For a reason to report.
     Unreported(String),
-    /// Because of its schema, which was told before.
+    /// Because of its schema, which was reported before.
     Reported,
 }
 
@@ -138,7 +139,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Why a sample that has no schema cannot be read as one that has.
+/// The reason for a sample without a schema.
 fn bytes_reason(payload: &[u8]) -> String {
     let reason = "it was published as bytes, without a schema".to_owned();
     match confluent::unframe(payload) {
@@ -150,11 +151,11 @@ fn bytes_reason(payload: &[u8]) -> String {
     }
 }
 
-/// The most schemas of one topic that a subscription keeps plans for.
+/// The most schemas of one topic for which a subscription caches plans.
 const MAX_RESOLUTION_PLANS: usize = 1024;
 
 impl Resolver {
-    /// A resolver to a subscription's schema, which is held to the policy.
+    /// A resolver to a subscription's schema, after the policy's check.
     pub(crate) fn new(
         topic: &Arc<TopicCore>,
         schema: &SchemaText,
@@ -165,7 +166,7 @@ impl Resolver {
         let mut before = topic.transport.schemas()?;
         let others = match before.iter().position(|id| *id == schema.id) {
             Some(own) => {
-                // What it can read may be written again, whatever came later.
+                // Its schema may be written again, whatever was declared later.
                 before.truncate(own);
                 SchemaOrder::After
             }
@@ -184,7 +185,7 @@ impl Resolver {
         Ok(Self { target, id, policy, before, others, plans, hot, scratch, reports })
     }
 
-    /// A payload as the subscription's schema has it, with the schema's identity.
+    /// Converts a payload to the subscription's schema; returns it with its schema's identity.
     pub(crate) fn resolve<'a>(
         &'a mut self,
         transport: &dyn Transport,
@@ -215,7 +216,7 @@ impl Resolver {
             }
             Some(Plan::Unknown { samples }) => {
                 *samples += 1;
-                // Asking again each time would cost a look at the disk a sample.
+                // A lookup for each sample would read the disk each time.
                 if samples.is_power_of_two() {
                     self.hot = self.id;
                 }

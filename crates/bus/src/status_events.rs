@@ -1,4 +1,4 @@
-//! What a subscription notices by the clock: keys that fall silent, writers that come and go.
+//! Events by the clock: missed deadlines of keys, and writers' liveliness.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::error::TransportError;
 use crate::event::{DeadlineMissed, Event, Liveliness};
 use crate::transport::{Alive, TransportTopic, WriterInfo};
 
-/// The most keys whose deadlines are watched by one subscription; those that come later are not.
+/// The most keys whose deadlines one subscription monitors; later keys are not monitored.
 pub const MAX_DEADLINE_KEYS: usize = 65_536;
 
-/// How often a transport is asked about its writers at the most, where it does not tell by itself.
+/// The shortest interval between two queries of a transport's writers.
 const WRITERS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When an engine that did not answer is asked again, where somebody waits for that.
+/// The retry interval of a caller that waits for an engine's answer.
 const UNANSWERED_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The deadlines of a subscription's keys. A key is watched from its first sample on.
+/// The deadlines of a subscription's keys. A key is monitored from its first sample on.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     deadline: Duration,
@@ -55,7 +55,7 @@ impl Deadlines {
         self.next
     }
 
-    /// Tells every key that is overdue, and winds it up again.
+    /// Reports every overdue key and restarts its deadline.
     pub(crate) fn check(&mut self, now: Duration, mut report: impl FnMut(Event)) -> u64 {
         if now < self.next {
             return 0;
@@ -75,17 +75,17 @@ impl Deadlines {
     }
 }
 
-/// The writers that a subscription knows, and whether they live.
+/// A subscription's known writers and their liveliness.
 #[derive(Debug)]
 pub(crate) struct LivelinessMonitor {
     lease: Option<Duration>,
     every: Duration,
     next: Duration,
-    /// Unknown before the first look: who was gone by then is not told.
+    /// `None` before the first query: writers gone by then are not reported.
     known: Option<BTreeMap<ProducerName, WriterState>>,
 }
 
-/// A writer's newest incarnation, as it was told.
+/// The last reported state of a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WriterState {
     incarnation: u64,
@@ -104,13 +104,13 @@ impl LivelinessMonitor {
         self.next
     }
 
-    /// Nobody knows at the moment who lives: it is asked again later.
+    /// Postpones the next query.
     pub(crate) fn postpone(&mut self, now: Duration) {
         self.next = now.saturating_add(self.every);
     }
 
-    /// Compares with what the transport knows. A writer that came and went between two looks is
-    /// told twice: that it came, and that it went.
+    /// Compares with the transport's writers. A writer that appeared and was gone between two
+    /// queries is reported twice: alive, then gone.
     pub(crate) fn check(
         &mut self,
         writers: &[WriterInfo],
@@ -130,7 +130,7 @@ impl LivelinessMonitor {
             let was = known.get(*name);
             was != Some(*is) && !(was.is_none() && first && is.alive == Alive::No)
         };
-        // First who went, then who came: a successor is not told before its predecessor's end.
+        // Gone ones first: a predecessor's end precedes its successor.
         for (name, is) in newest.iter().filter(changed) {
             if let Some(was) = known.get(name).filter(|was| was.alive == Alive::Yes)
                 && (was.incarnation != is.incarnation || is.alive == Alive::No)
@@ -152,7 +152,7 @@ impl LivelinessMonitor {
     }
 }
 
-/// Each producer's newest incarnation. What lives in one partition lives.
+/// Each producer's newest incarnation, which is alive if it is alive in any partition.
 fn newest_of(
     writers: &[WriterInfo],
     lease: Option<Duration>,
@@ -175,7 +175,7 @@ fn newest_of(
 
 fn lives(writer: &WriterInfo, lease: Option<Duration>, time: Tai) -> bool {
     match (writer.alive, lease, writer.seen) {
-        // A transport that can tell has looked at the lease, by a clock that is never set.
+        // A transport that can tell has checked the lease, by a clock that is never set.
         (Some(alive), ..) => alive == Alive::Yes,
         (None, None, _) => true,
         (None, Some(lease), Some(seen)) => {
@@ -193,8 +193,8 @@ fn lease(policy: Policy) -> Option<Duration> {
     }
 }
 
-/// The writers of a topic as they are told to applications: by name, the newest incarnation of
-/// each, alive or not as [`LivelinessMonitor`] has it.
+/// A topic's writers for applications: the newest incarnation of each name, with the liveliness of
+/// [`LivelinessMonitor`].
 pub(crate) fn newest_writers(
     topic: &dyn TransportTopic,
     time: Tai,
@@ -214,8 +214,7 @@ pub(crate) fn newest_writers(
     Ok(writers)
 }
 
-/// The same of an engine that may take its time: one that does not answer is asked again, for so
-/// long.
+/// The same, but an engine that does not answer is queried again until the timeout.
 pub(crate) fn newest_within(
     topic: &dyn TransportTopic,
     clock: &dyn Clock,

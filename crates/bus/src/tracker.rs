@@ -1,9 +1,9 @@
-//! Who has been read up to where: fencing, repeats and losses, by producer and partition.
+//! Progress by producer and partition, which detects replaced writers, duplicates and losses.
 //!
 //! Order is (incarnation, sequence). A sample of an older incarnation than one that was read is
-//! dropped; a number that was passed is dropped as a repeat; a number that is skipped is a loss.
-//! After something that explains a jump (a gap that the transport told, history by key, a seek),
-//! the next number is taken as it comes.
+//! dropped. A sequence that was passed is dropped as a duplicate. A skipped sequence is a loss.
+//! After an explained jump (a gap that the transport reported, history by key, a seek), any next
+//! sequence is accepted.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ use helio_core::ProducerName;
 
 use crate::transport::{Origin, SampleRef};
 
-/// The most producers remembered a partition; beyond it the half that was silent longest is
-/// forgotten.
+/// The most producers stored for a partition; beyond it, the half that was silent longest is
+/// removed.
 const MAX_PRODUCERS_PER_PARTITION: usize = 16_384;
 
-/// What to do with a sample.
+/// What becomes of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleStatus {
-    /// Hand it out.
+    /// It is delivered.
     Deliver,
-    /// Hand it out after telling that `from..` of its producer are lost.
+    /// It is delivered after a gap: its producer's samples from `from` on are lost.
     DeliverAfterHole { from: u64 },
-    /// It has been passed already.
+    /// It was passed already.
     Duplicate,
-    /// Its incarnation was replaced; say so.
+    /// Its incarnation was replaced, which is to be reported.
     FencedFirst { newer: u64 },
-    /// Its incarnation was replaced; that was said.
+    /// Its incarnation was replaced, which was reported.
     Fenced,
-    /// Its incarnation is older than that of another producer of the partition, which matters where
-    /// the topic is exclusive: [`Tracker::fence`], [`Tracker::pass`] or [`Tracker::admit`] say so.
+    /// Its incarnation is older than that of another producer of the partition, on an exclusive
+    /// topic. [`Tracker::fence`], [`Tracker::pass`] or [`Tracker::admit`] decides.
     Outranked {
         /// Whether it was fenced before.
         fenced: bool,
@@ -39,7 +39,7 @@ pub(crate) enum SampleStatus {
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     partitions: Vec<Partition>,
-    /// Whether producers of other names are fenced too.
+    /// Whether producers of other names are fenced, too.
     by_rank: bool,
 }
 
@@ -48,9 +48,9 @@ struct Partition {
     tracks: Vec<ProducerProgress>,
     index: HashMap<ProducerName, usize>,
     hot: usize,
-    /// Grows when something explains a jump in everybody's numbers.
+    /// Increases when something explains a jump in all producers' sequences.
     epoch: u64,
-    /// The newest incarnation of all.
+    /// The newest incarnation of all producers.
     newest: u64,
     in_history: bool,
     clock: u64,
@@ -67,8 +67,8 @@ struct ProducerProgress {
 }
 
 impl Tracker {
-    /// One of an exclusive topic, where a later owner may have the larger incarnation, whatever its
-    /// name.
+    /// A tracker of an exclusive topic, where a later owner may have the larger incarnation,
+    /// whatever its name.
     pub(crate) fn of_owners() -> Self {
         Self { by_rank: true, ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl Tracker {
         }
         partition.clock += 1;
         let incarnation = sample.producer.incarnation;
-        // Of history the newest of each key come, whoever has written them.
+        // The history has the newest samples of each key, whoever wrote them.
         if by_rank && incarnation < partition.newest && sample.origin == Origin::Log {
             let track = partition.find(&sample.producer.name);
             return SampleStatus::Outranked {
@@ -105,12 +105,12 @@ impl Tracker {
         partition.check(sample)
     }
 
-    /// One that was outranked is held against its own producer's samples only: this once.
+    /// Compares an outranked sample with its own producer's samples only.
     pub(crate) fn pass(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         self.partition(sample.partition).check(sample)
     }
 
-    /// One that was outranked is fenced.
+    /// Fences an outranked sample.
     pub(crate) fn fence(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         let partition = self.partition(sample.partition);
         let newer = partition.newest;
@@ -121,18 +121,18 @@ impl Tracker {
         track.fence(sample.producer.incarnation, newer)
     }
 
-    /// One that was outranked is not fenced, nor is any other by its rank from now on.
+    /// Admits an outranked sample; no sample is fenced by its rank from now on.
     pub(crate) fn admit(&mut self, sample: &SampleRef<'_>) -> SampleStatus {
         self.by_rank = false;
         self.check(sample)
     }
 
-    /// Something explained a jump in this partition.
+    /// Accepts a jump in this partition's sequences.
     pub(crate) fn explain(&mut self, partition: u32) {
         self.partition(partition).epoch += 1;
     }
 
-    /// The reader went elsewhere in this partition, perhaps back.
+    /// Restarts after a seek in this partition.
     pub(crate) fn forget(&mut self, partition: u32) {
         *self.partition(partition) = Partition::default();
     }
@@ -181,7 +181,7 @@ impl Partition {
     }
 }
 
-/// Whether two names are equal; nearly always they are one and the same text.
+/// Whether two names are equal; nearly always they are the same text in memory.
 fn same(one: &ProducerName, other: &ProducerName) -> bool {
     std::ptr::eq(one.as_str(), other.as_str()) || one == other
 }

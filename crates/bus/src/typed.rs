@@ -1,4 +1,4 @@
-//! Topics of Rust types: values in, values out, Avro between.
+//! Topics of Rust types, encoded as Avro.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ impl Bus {
     /// ```
     ///
     /// # Errors
-    /// As [`Bus::topic`]; [`TopicError::Schema`] where the type's schema is wrong.
+    /// As [`Bus::topic`]; [`TopicError::Schema`] if the type's schema is invalid.
     pub fn typed<T: HasSchema>(&self, name: &str, qos: Qos) -> Result<TypedTopic<T>, TopicError> {
         let spec = TopicSpec::new(name)?;
         let schema = T::schema().map_err(|error| TopicError::Schema {
@@ -87,10 +87,10 @@ impl<T> Clone for TypedTopic<T> {
 }
 
 impl<T> TypedTopic<T> {
-    /// Names the fields that are the key: their Avro encodings one behind the other, in this order.
+    /// Sets the key fields: the key is the concatenation of their Avro encodings, in this order.
     ///
     /// # Errors
-    /// [`TopicError::Invalid`] where the type has no such field.
+    /// [`TopicError::Invalid`] if the type has no such field.
     pub fn key_fields(mut self, fields: &[&str]) -> Result<Self, TopicError> {
         let name = self.topic.name().clone();
         let invalid = |value: &str, reason| TopicError::Invalid {
@@ -107,7 +107,7 @@ impl<T> TypedTopic<T> {
         Ok(self)
     }
 
-    /// The topic of bytes behind it.
+    /// The underlying topic of bytes.
     #[must_use]
     pub fn topic(&self) -> &Topic {
         &self.topic
@@ -120,7 +120,7 @@ impl<T> TypedTopic<T> {
     }
 }
 
-/// The record of some of a record's fields: reading a datum as it leaves those fields' encodings.
+/// The record of some of a record's fields, for a resolution that extracts their encodings.
 fn project<'a>(schema: &Schema, fields: &[&'a str]) -> Result<Schema, &'a str> {
     let first = fields.first().copied().unwrap_or("");
     let whole = schema.to_json();
@@ -135,12 +135,12 @@ fn project<'a>(schema: &Schema, fields: &[&'a str]) -> Result<Schema, &'a str> {
 }
 
 impl<T: Serialize> TypedTopic<T> {
-    /// Publishes a value, through a publisher that lives as long as this topic's clones.
+    /// Publishes a value, by a publisher that this topic's clones share.
     pub fn publish(&self, value: &T) -> PendingPublish {
         self.publish_with(value, |message| message)
     }
 
-    /// Publishes a value with a level, a time, a guarantee, a key of one's own.
+    /// Publishes a value with options: a level, a time, a guarantee, a key.
     pub fn publish_with(
         &self,
         value: &T,
@@ -177,7 +177,7 @@ impl<T: Serialize> TypedTopic<T> {
 }
 
 thread_local! {
-    /// Where values are encoded: publishing copies them on at once.
+    /// A buffer for encoding; publishing copies its contents.
     static SCRATCH: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
@@ -192,21 +192,21 @@ impl<T: DeserializeOwned> TypedTopic<T> {
     }
 }
 
-/// A value as it was received.
+/// A received value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<T> {
     /// The value.
     pub value: T,
-    /// Everything about it, the encoded value included.
+    /// Its sample, with the encoded value.
     pub sample: Sample,
 }
 
-/// One thing that happened to a subscription of values.
+/// An event of a subscription of values.
 #[derive(Debug, Clone)]
 pub enum TypedEvent<T> {
     /// A value.
     Value(Received<T>),
-    /// Something else: gaps, outages, values that cannot be read.
+    /// Another event: gaps, outages, values that cannot be read.
     Other(Event),
 }
 
@@ -242,7 +242,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.typed(event))
     }
 
-    /// The next event if there is one now.
+    /// The next event, if one is pending.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -250,7 +250,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.inner.try_next()?.map(|event| self.typed(event)))
     }
 
-    /// Blocks until there is an event, at most for `timeout`; `None` after the timeout.
+    /// Blocks until the next event, at most for `timeout`; `None` after the timeout.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -258,7 +258,7 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         Ok(self.inner.next_timeout(timeout)?.map(|event| self.typed(event)))
     }
 
-    /// Blocks until there is a value; skips other events, which the statistics count.
+    /// Blocks until the next value; skips other events, which the statistics count.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -271,13 +271,13 @@ impl<T: DeserializeOwned> TypedSubscription<T> {
         }
     }
 
-    /// What it has counted so far.
+    /// The statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.stats()
     }
 
-    /// The subscription of bytes behind it, to commit and to seek.
+    /// The underlying subscription of bytes, to commit and to seek.
     pub fn inner(&mut self) -> &mut Subscription {
         &mut self.inner
     }

@@ -9,7 +9,7 @@ use crate::error::ConnectError;
 /// The most bytes of a URL.
 const MAX_URL_BYTES: usize = 4096;
 
-/// A bus URL in parts. The scheme selects the transport; the rest is the transport's own business.
+/// A parsed bus URL. The scheme selects the transport, which interprets the rest.
 ///
 /// ```
 /// use helio_bus::BusUrl;
@@ -32,7 +32,7 @@ impl BusUrl {
         &self.scheme
     }
 
-    /// What lies between the colon and the question mark: a path, a host, a name.
+    /// The part between the colon and the question mark: a path, a host, a name.
     #[must_use]
     pub fn rest(&self) -> &str {
         &self.rest
@@ -62,17 +62,17 @@ impl BusUrl {
         }
     }
 
-    /// An option as a number, if it was given.
+    /// An option as a number, if present.
     ///
     /// # Errors
-    /// [`ConnectError::Option`] where the value is no such number.
+    /// [`ConnectError::Option`] if the value is not such a number.
     pub fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ConnectError> {
         let Some(value) = self.option(name) else { return Ok(None) };
         let number = value.parse().map_err(|_| self.bad_option(name, value, "no such number"))?;
         Ok(Some(number))
     }
 
-    /// The error for an option whose value cannot be used.
+    /// The error for an option's invalid value.
     #[must_use]
     pub fn bad_option(&self, option: &str, value: &str, reason: &str) -> ConnectError {
         ConnectError::Option {
@@ -83,11 +83,11 @@ impl BusUrl {
         }
     }
 
-    /// What lies behind a wrapping scheme, with the options that are not the wrapper's own:
+    /// The URL inside a wrapping scheme, without the wrapper's own options:
     /// `fault:memory:x?drop=0.1&strict=1` gives `memory:x?strict=1` where `drop` is.
     ///
     /// # Errors
-    /// [`ConnectError::Url`] where the rest is no URL.
+    /// [`ConnectError::Url`] if the rest is not a URL.
     pub fn inner(&self, own: &[&str]) -> Result<Self, ConnectError> {
         let mut inner: Self = self.rest.parse()?;
         let others = self.options.iter().filter(|(name, _)| !own.contains(&name.as_str()));
