@@ -27,6 +27,24 @@
 //! Tasks use `publisher.publish(message).await?` and `samples.next().await?`, under any executor.
 //! One thread a bus turns the transport's bells into wake-ups, or the program's event loop does
 //! ([`Bus::event_source`]).
+//!
+//! Modules, each below those that use it:
+//!
+//! - `bus`, `open_topics`: a connection and its open topics; `typed`: topics of Rust types;
+//!   `waitset`: many subscriptions in one thread
+//! - `topic`: a topic's specification and handle, which opens publishers, forwarders and
+//!   subscriptions
+//! - `publisher`, `forwarder`, `subscription`, `subscribe`, `batch`: writing and reading samples
+//! - `tracker`: fencing and losses; `status_events`: deadlines and liveliness; `resolve`,
+//!   `evolution`: schemas
+//! - `bus_core`, `topic_core`, `writers`: shared by all handles; `backpressure`: blocked publishes;
+//!   `reactor`: wake-ups of tasks
+//! - [`transport`]: the interface of transports, `journal:`, `memory:`, `fault:` and the URL
+//!   registry
+//! - `event`, `receipts`, `error`, `schema_text`: values of the interface; `bell`, `pending_value`,
+//!   `clock`, `url`, `partitioner`: what it is built from
+//! - `thread_pool`, `parallel`: threads for blocking tasks; `interfaces`: folders of SAL interfaces
+//! - [`conformance`]: the suite for all transports
 
 mod backpressure;
 mod batch;

@@ -1,4 +1,4 @@
-//! What is published comes out: whole, in order, to everybody, at once.
+//! Delivery: published samples arrive whole, in order, at all subscriptions, without delay.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -151,7 +151,7 @@ fn to_everybody(harness: &dyn Harness) -> Outcome {
         readers.push(listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?);
     }
     for reader in &mut readers {
-        // What the others met with is no part of the check.
+        // Errors of the others are not checked.
         while reader.next_timeout(harness.quiet_period())?.is_some() {}
     }
     publish_numbers(&publisher, "k", 0..50)?;
@@ -286,7 +286,7 @@ fn wakes_tasks(harness: &dyn Harness) -> Outcome {
             let reading = async {
                 let mut expected = 0;
                 while expected < rounds {
-                    // A future that is dropped half-way must not lose anything.
+                    // A dropped future must not lose an event.
                     drop(samples.next());
                     let Some(sample) = samples.next().await?.into_sample() else { continue };
                     let got = number(&sample)?;

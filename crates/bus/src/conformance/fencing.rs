@@ -1,4 +1,4 @@
-//! Writers are fenced: no reader gets an older incarnation's sample after a newer one's.
+//! Fencing: no reader receives a sample of an older incarnation after one of a newer.
 
 use helio_core::qos::Ownership;
 use helio_core::{ProducerName, Qos};
@@ -103,7 +103,7 @@ fn exclusive(harness: &dyn Harness) -> Outcome {
     drop(first);
     let second = open(&two, &name, &qos)?.publisher()?;
     publish_numbers(&second, "k", 2..3)?;
-    // The connection's end frees it too.
+    // Closing the connection releases it, too.
     two.close();
     let third = open(&one, &name, &qos)?.publisher()?;
     publish_numbers(&third, "k", 3..4)?;
@@ -153,7 +153,7 @@ fn producers_of_a_bus(harness: &dyn Harness) -> Outcome {
         let writers = topic.writers_within(harness.timeout())?;
         let told: Vec<_> = writers.iter().map(|w| (w.producer.name.as_str(), w.alive)).collect();
         let (yes, no) = (Some(Alive::Yes), Some(Alive::No));
-        // An engine that cannot tell says so.
+        // An engine that cannot list writers reports that.
         let known = told.iter().all(|(_, alive)| alive.is_some());
         let expected = [("Dome", no), ("Mount:1", yes), ("host", yes)];
         ensure!(!known || told == expected, "the writers are {told:?}");

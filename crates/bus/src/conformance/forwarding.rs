@@ -1,4 +1,4 @@
-//! Samples of another bus keep their producers, incarnations and numbers.
+//! Forwarding: samples of another bus keep their producers, incarnations and sequences.
 
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ fn forward(
     }
 }
 
-/// What comes from now on: every transport has that.
+/// New samples only, which every transport supports.
 fn listen(topic: &Topic) -> Result<Subscription, Failure> {
     Ok(topic.subscribe(Subscribe::from(Start::Latest).lagging(Lagging::Lossless))?)
 }
@@ -104,7 +104,7 @@ fn as_it_is(harness: &dyn Harness) -> Outcome {
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
     let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
     let mut sent = Vec::new();
-    // Numbers begin where they do, and a hole is the source's.
+    // Sequences start at any number, and a hole is the source's.
     for (incarnation, sequence) in [
         (DISTANT_INCARNATION, 5),
         (DISTANT_INCARNATION, 6),
@@ -175,7 +175,7 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
         "incarnation {incarnation} is not newer than what came before"
     );
     publish_numbers(&own, "k", 100..110)?;
-    // What is left of it there may be refused, and is read by nobody.
+    // Later samples from there may be refused, and are delivered to no reader.
     let late = sample(&topic, (DISTANT_INCARNATION + 5, 2))?;
     let _ = far
         .forward(&late.as_ref(), HeadersRef::EMPTY)

@@ -1,4 +1,4 @@
-//! Groups: shared work, committed positions, take-over.
+//! Groups: shared partitions, committed positions, reassignment.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -54,7 +54,7 @@ fn spread(publisher: &Publisher, numbers: std::ops::Range<u64>) -> Outcome {
     Ok(())
 }
 
-/// Lets members read in turn until all numbers were seen by somebody.
+/// Reads with all members in turn until each number was received.
 fn until_seen(
     harness: &dyn Harness,
     members: &mut [&mut Subscription],
@@ -78,7 +78,7 @@ fn until_seen(
     Ok(by_member)
 }
 
-/// Lets members settle: each has been told its partitions, and together they have all.
+/// Waits until each member has its assignment, and together they have all partitions.
 fn settle(harness: &dyn Harness, members: &mut [&mut Subscription]) -> Outcome {
     let until = Instant::now() + harness.timeout();
     loop {
@@ -121,7 +121,7 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
     until_seen(harness, &mut [&mut one, &mut two], 0..40)?;
     one.commit()?;
     two.commit()?;
-    // The second reads on, commits nothing, and goes away; the first gets that again.
+    // The second reads without committing and leaves; the first receives those samples again.
     spread(&publisher, 40..80)?;
     let before = until_seen(harness, &mut [&mut one, &mut two], 40..80)?;
     drop(two);

@@ -1,4 +1,4 @@
-//! Headers come out as they went in, wherever their sample comes from.
+//! Headers arrive unchanged, from the log and from the history.
 
 use helio_core::headers::{HeadersError, MAX_HEADERS_BYTES};
 use helio_core::qos::History;

@@ -1,4 +1,4 @@
-//! What late joiners get, where subscriptions may start, and what retention leaves.
+//! History of late joiners, start positions, and retention.
 
 use std::time::{Duration, Instant};
 
@@ -211,7 +211,7 @@ fn outlives(harness: &dyn Harness) -> Outcome {
     Ok(())
 }
 
-/// The offset of the oldest sample that is there, or a later one.
+/// The offset of the oldest stored sample, or a later one.
 fn oldest(harness: &dyn Harness, topic: &Topic) -> Result<u64, Failure> {
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
     let found = gather_at_least(harness, &mut samples, 1)?;
@@ -235,13 +235,12 @@ fn retention(harness: &dyn Harness) -> Outcome {
         publisher.publish(Message::new(&payload)).wait()?;
     }
     gather(harness, &mut slow, first)?;
-    // Engines remove by the segment: publish many times what is to be kept.
+    // Engines remove whole segments: publish many times the retained size.
     let more = 100 * bytes / 1_000;
     for _ in 0..more {
         publisher.publish(Message::new(&payload)).wait()?;
     }
-    // They also do it when they get to it, and a reader may keep what it stands in: more than that
-    // has to be gone.
+    // They also remove them late, and a reader may retain its segment: more than that must be gone.
     let until = Instant::now() + harness.timeout();
     while oldest(harness, &topic)? < more / 2 {
         ensure!(Instant::now() < until, "nothing was removed: the check shows nothing");

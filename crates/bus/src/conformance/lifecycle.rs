@@ -1,4 +1,4 @@
-//! Opening, refusing, closing, and engines that stop and start.
+//! Opening, refusing, closing, and restarts of the engine.
 
 use std::time::{Duration, Instant};
 

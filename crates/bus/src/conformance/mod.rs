@@ -1,11 +1,10 @@
-//! The suite that every transport is held to.
+//! The conformance suite for all transports.
 //!
-//! A transport brings a [`Harness`]: how to connect to its real engine, and how to stop and start
-//! it. Each [`Check`] holds one promise of the bus against it. What a transport cannot do, it has
-//! to refuse by name: a check then counts as [`Verdict::Refused`], provided that the capabilities
-//! say the same.
+//! A transport provides a [`Harness`], which connects to its real engine, and stops and starts it.
+//! Each [`Check`] tests one promise of the bus. A transport must refuse unsupported policies by
+//! name: the check is then [`Verdict::Refused`], if the capabilities agree.
 //!
-//! That the checks can fail is proved by running them on the fault injector.
+//! Tests run the checks on the fault injector to show that they can fail.
 //!
 //! ```
 //! use helio_bus::conformance::{self, UrlHarness};
@@ -45,34 +44,34 @@ use crate::error::ConnectError;
 /// The default of [`Harness::jobs`].
 const DEFAULT_JOBS: usize = 4;
 
-/// Checks that stop the engine under all connections, so that no other check may run beside them.
+/// Checks that stop the engine under all connections, and thus must run alone.
 const RUN_ALONE: [&str; 1] = ["reconnect"];
 
-/// What the suite needs of a transport.
+/// The suite's interface to a transport.
 pub trait Harness: Sync {
-    /// Connects to the engine, as a process of its own would. All connections see the same topics.
+    /// Connects to the engine, as a separate process would. All connections share the topics.
     ///
     /// # Errors
     /// [`ConnectError`].
     fn connect(&self, builder: Builder) -> Result<Bus, ConnectError>;
-    /// The engine's switch, if the suite may stop it.
+    /// The engine, if the suite may stop it.
     fn engine(&self) -> Option<&dyn Engine> {
         None
     }
-    /// How long a check waits for what must come before it counts as lost.
+    /// How long a check waits for an expected event.
     fn timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
-    /// How long a check waits for what must not come, where the transport cannot be asked.
+    /// How long a check waits to show that no event arrives, if the transport cannot be queried.
     fn quiet_period(&self) -> Duration {
         Duration::from_millis(50)
     }
-    /// By how much the work is multiplied: 1 for every commit.
+    /// The factor of the amount of work; 1 for each commit.
     fn scale(&self) -> usize {
         1
     }
-    /// How many checks run at a time, at least 1. Most of a check is waiting. The one that stops
-    /// the engine always runs alone, after the others.
+    /// How many checks run concurrently, at least 1. Checks mostly wait. The one that stops the
+    /// engine always runs alone, after the others.
     fn jobs(&self) -> usize {
         DEFAULT_JOBS
     }
@@ -86,14 +85,14 @@ pub trait Engine: Sync {
     fn start(&self);
 }
 
-/// The harness of transports that need no more than a URL.
+/// The harness of transports that need only a URL.
 #[derive(Debug, Clone)]
 pub struct UrlHarness {
     url: String,
 }
 
 impl UrlHarness {
-    /// Every connection goes to this URL.
+    /// A harness whose connections use this URL.
     #[must_use]
     pub fn to(url: &str) -> Self {
         Self { url: url.to_owned() }
@@ -106,7 +105,7 @@ impl Harness for UrlHarness {
     }
 }
 
-/// One promise of the bus, and how to hold it against a transport.
+/// A test of one promise of the bus.
 pub struct Check {
     /// Its name, for filters and tables.
     pub name: &'static str,
@@ -115,26 +114,26 @@ pub struct Check {
     run: fn(&dyn Harness) -> Result<(), Failure>,
 }
 
-/// Why a check did not pass.
+/// The reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The transport has refused by name, as its capabilities say.
+    /// The transport refused it by name, as its capabilities declare.
     Refused(String),
-    /// The harness has no means for it.
+    /// The harness cannot test it.
     Skipped(&'static str),
     /// The promise was broken.
     Broken(String),
 }
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "why")]
 pub enum Verdict {
     /// The promise holds.
     Passed,
-    /// The transport refuses it by name, as its capabilities say.
+    /// The transport refuses it by name, as its capabilities declare.
     Refused(String),
-    /// The harness has no means to check it.
+    /// The harness cannot test it.
     Skipped(String),
     /// The promise is broken.
     Broken(String),
@@ -147,12 +146,12 @@ pub struct CheckResult {
     pub check: &'static str,
     /// Its promise.
     pub promise: &'static str,
-    /// What became of it.
+    /// The result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What a transport passes, refuses and breaks.
+/// The results of a transport.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// One line a check.
@@ -160,13 +159,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no promise is broken.
+    /// Whether all promises hold or are refused.
     #[must_use]
     pub fn is_conformant(&self) -> bool {
         self.broken().next().is_none()
     }
 
-    /// The names of the checks whose promise is broken.
+    /// The names of the checks that failed.
     pub fn broken(&self) -> impl Iterator<Item = &'static str> {
         let broken = |line: &&CheckResult| matches!(line.verdict, Verdict::Broken(_));
         self.lines.iter().filter(broken).map(|line| line.check)
@@ -210,7 +209,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// Runs the checks that are wanted, [`Harness::jobs`] at a time. The report has the order of the
+/// Runs the selected checks, [`Harness::jobs`] concurrently. The report is in the order of the
 /// documentation.
 pub fn run(harness: &dyn Harness, wanted: impl Fn(&Check) -> bool) -> Report {
     let wanted: Vec<&Check> = checks().filter(|check| wanted(check)).collect();

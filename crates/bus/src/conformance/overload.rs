@@ -1,4 +1,4 @@
-//! Overload is a decision: every policy keeps its accounts.
+//! Overload: each policy counts what it refuses or drops.
 
 use std::time::Instant;
 
@@ -112,7 +112,7 @@ fn conflate(harness: &dyn Harness) -> Outcome {
     for number in 0..300 {
         publish_numbers(&publisher, &format!("{}", number % 3), number..number + 1)?;
     }
-    // Whether the reader sees all at once or in parts, the last one of each key is the newest.
+    // However the reader's polls divide the samples, the last one of each key is the newest.
     let mut newest = std::collections::HashMap::new();
     let mut came = 0;
     let until = Instant::now() + harness.timeout();

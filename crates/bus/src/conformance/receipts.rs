@@ -1,4 +1,4 @@
-//! Receipts say what holds, and nothing more.
+//! Receipts: each reports exactly the guarantee that holds.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -65,7 +65,7 @@ fn each_guarantee(harness: &dyn Harness) -> Outcome {
             ensure!(receipt.guarantee >= guarantee, "asked {guarantee:?}, got {receipt:?}");
         }
         ensure!(awaited.sequence == waited.sequence + 1, "{waited:?}, then {awaited:?}");
-        // What was published with less may stay so: then it is refused, and not called more.
+        // Samples with a weaker guarantee may keep it; a stronger one is then refused.
         match publisher.flush(guarantee, harness.timeout()) {
             Ok(()) | Err(PublishError::Transport(TransportError::Unsupported { .. })) => {}
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! Results as data: what each transport passed when it was last held to the suite, a file each, and
-//! the tables of `docs/conformance.md` made of them.
+//! Stored results, one file a transport, and the tables of `docs/conformance.md` generated from
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,17 +8,17 @@ use std::{fs, io};
 
 use super::{CheckResult, Report, Verdict, checks};
 
-/// Set to anything, it has [`compare_with_stored`] write what it is given.
+/// If set, [`compare_with_stored`] writes the results.
 const KEEP_VARIABLE: &str = "HELIO_CONFORMANCE_KEEP";
 
-/// What became of each check.
+/// The results by check.
 type Verdicts = BTreeMap<String, Verdict>;
 
-/// Compares a report on all checks with the file `NAME.json` of a folder, which it replaces where
-/// `HELIO_CONFORMANCE_KEEP` is set. The words of a reason may differ.
+/// Compares a report on all checks with the file `NAME.json` of a folder, or replaces the file if
+/// `HELIO_CONFORMANCE_KEEP` is set. Reasons are not compared.
 ///
 /// # Errors
-/// What differs, or why the file cannot be read or written.
+/// The differences, or the error of the file.
 pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result<(), String> {
     let path = folder.join(format!("{name}.json"));
     let failed = |error: io::Error| format!("{}: {error}", path.display());
@@ -29,7 +29,7 @@ pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result
         return fs::write(&path, text).map_err(failed);
     }
     let before = read(&path).map_err(failed)?;
-    // Checks that are new count as not held until they are kept.
+    // New checks are ignored until their results are stored.
     let names = before.keys();
     let kind = |verdict: Option<&Verdict>| verdict.map(std::mem::discriminant);
     let changed = names.filter(|name| kind(before.get(*name)) != kind(now.get(*name)));
@@ -44,7 +44,7 @@ pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result
     Err(told)
 }
 
-/// The verdict without the names of this run's topics.
+/// The result without the names of this run's topics.
 fn lasting(verdict: &Verdict) -> Verdict {
     match verdict {
         Verdict::Refused(why) => {
@@ -62,10 +62,10 @@ fn read(path: &Path) -> io::Result<Verdicts> {
     serde_json::from_str(&fs::read_to_string(path)?).map_err(io::Error::other)
 }
 
-/// The tables of a folder of results, as Markdown: a column a transport.
+/// The tables of a folder of results, as Markdown with one column a transport.
 ///
 /// # Errors
-/// [`io::Error`] where the results cannot be read.
+/// [`io::Error`] if the results cannot be read.
 pub fn tables(folder: &Path) -> io::Result<String> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
@@ -96,7 +96,7 @@ pub fn tables(folder: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Why a transport refuses what it refuses, each reason once.
+/// A transport's reasons of refusals, each once.
 fn reasons(name: &str, verdicts: &Verdicts) -> String {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks() {
@@ -120,7 +120,7 @@ fn reasons(name: &str, verdicts: &Verdicts) -> String {
 mod tests {
     use super::*;
 
-    /// The files of `docs/conformance` and what `--json` of the example prints.
+    /// The files of `docs/conformance` and the example's `--json`.
     #[test]
     fn the_json_of_results_is_golden() {
         let verdicts = [

@@ -1,4 +1,4 @@
-//! Schemas travel with the stream: every type, evolution, damaged and unknown bytes.
+//! Schemas: all types, evolution, damaged and unknown bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -136,7 +136,7 @@ fn every_type(harness: &dyn Harness) -> Outcome {
     let writing = bus.typed::<Everything>(&name, plain())?;
     let reading = other.typed::<Everything>(&name, plain())?;
     let mut samples = reading.subscribe(Subscribe::from(Start::Latest))?;
-    // Only for engines that have to find each other first.
+    // Only for engines whose readers and writers must discover each other first.
     let publisher = writing.topic().publisher()?;
     drop(listening(harness, (reading.topic(), Subscribe::from(Start::Latest)), &publisher)?);
     for value in values() {
@@ -258,8 +258,8 @@ fn policies(harness: &dyn Harness) -> Outcome {
     let (bus, other) = (process(harness)?, process(harness)?);
     let (less, more) = (fields(&["speed"])?, fields(&["speed", "gust"])?);
     let renamed = fields(&["velocity"])?;
-    // What old and new are, and the policies that let the new one pass: who drops a field leaves
-    // its readers with a 0 that nobody wrote.
+    // Old and new schemas, and the policies that admit the new one. Readers of a removed field read
+    // a 0 that was not written.
     let cases: [(&Schema, &Schema, &[Evolution]); 3] = [
         (&less, &more, &Evolution::ALL),
         (&more, &less, &[Evolution::None, Evolution::Backward]),
@@ -298,7 +298,7 @@ fn told_once(harness: &dyn Harness) -> Outcome {
     let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
     let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
     let each = Subscribe::from(Start::Latest).each_undecodable();
-    // Open although the newest schema cannot be read.
+    // It opens although the newest schema cannot be read.
     let mut all = listening(harness, (&topic, each), &publisher)?;
     while samples.next_timeout(harness.quiet_period())?.is_some() {}
     let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
@@ -331,7 +331,7 @@ fn told_once(harness: &dyn Harness) -> Outcome {
 
 fn held(harness: &dyn Harness) -> Outcome {
     let (old, new) = (fields(&["speed", "gust"])?, fields(&["speed"])?);
-    // The new one resolves, with a gust of 0 that nobody measured.
+    // The new schema resolves, with a gust of 0 that was not measured.
     let cases = [
         (None, false),
         (Some(Evolution::None), false),
@@ -387,7 +387,7 @@ fn rolled_back(harness: &dyn Harness) -> Outcome {
     Ok(())
 }
 
-/// Publishers that start in the same moment, each with a schema of its own.
+/// How many publishers start concurrently, each with its own schema.
 const CONCURRENT_DECLARATIONS: usize = 4;
 
 fn at_once(harness: &dyn Harness) -> Outcome {
@@ -435,7 +435,7 @@ fn bad_bytes(harness: &dyn Harness) -> Outcome {
     let reading = opened(&bus, &name, &plain(), &new)?;
     let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
     let good = encoded(&old, serde_json::json!({"text": "fine"}))?;
-    // Longer than it is, empty, of a schema that nobody knows, of no schema at all.
+    // Too long, empty, of an unknown schema, without a schema.
     let unknown = SchemaId(0xdead_beef);
     let bad = [
         Message::new(b"\xfe\xff\xff\x0fx"),
@@ -481,7 +481,7 @@ mod tests {
 
     use super::*;
 
-    /// `has_schema!` makes field names on the wire of Rust's.
+    /// `has_schema!` takes the wire's field names from Rust's.
     #[test]
     fn the_schema_of_every_type_is_golden() {
         let text = r#"{"name":"conformance.Everything","type":"record","fields":[

@@ -1,4 +1,4 @@
-//! What the checks have in common: connecting, publishing, gathering, saying what is wrong.
+//! Helpers of the checks: connecting, publishing, gathering, reporting failures.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::subscribe::{Start, Subscribe};
 use crate::subscription::Subscription;
 use crate::topic::{Topic, TopicSpec};
 
-/// Says that a promise is broken unless a condition holds.
+/// Fails the check unless a condition holds.
 macro_rules! ensure {
     ($holds:expr, $($why:tt)+) => {
         if !$holds {
@@ -51,7 +51,7 @@ broken_by!(
 );
 
 impl From<TopicError> for Failure {
-    /// What is refused by name is no broken promise.
+    /// A refusal by name does not break a promise.
     fn from(error: TopicError) -> Self {
         match error {
             TopicError::Refused(refusal) => Self::Refused(refusal.to_string()),
@@ -69,7 +69,7 @@ pub(super) fn unique(base: &str) -> String {
     format!("conformance/{base}-{seconds:x}-{:x}-{run:x}", std::process::id())
 }
 
-/// A bus of its own, as another process would have it.
+/// A separate bus, as of another process.
 pub(super) fn process(harness: &dyn Harness) -> Result<Bus, Failure> {
     Ok(harness.connect(Bus::builder())?)
 }
@@ -83,7 +83,7 @@ pub(super) fn open(bus: &Bus, name: &str, qos: &Qos) -> Result<Topic, Failure> {
     Ok(bus.topic(TopicSpec::new(name)?.qos(qos.clone()))?)
 }
 
-/// A quality of service that every transport can be asked for: volatile, without history.
+/// A quality of service that every transport supports: volatile, without history.
 pub(super) fn plain() -> Qos {
     Qos {
         retention: helio_core::qos::Retention { last_value: false, ..Qos::stream().retention },
@@ -94,8 +94,8 @@ pub(super) fn plain() -> Qos {
     }
 }
 
-/// A subscription that is known to see what is published from now on: engines without a log match
-/// readers and writers in their own time.
+/// A subscription that receives all samples published from now on. Engines without a log match
+/// readers and writers with a delay.
 pub(super) fn listening(
     harness: &dyn Harness,
     (topic, options): (&Topic, Subscribe),
@@ -118,7 +118,8 @@ pub(super) fn listening(
                 if sample.payload == probe.as_bytes() {
                     return Ok(subscription);
                 }
-                // They have met, so the newest comes, however late: none is left for the check.
+                // They are matched, so the newest probe arrives, however late: none remains for the
+                // check.
                 left = harness.timeout();
             }
         }
@@ -129,14 +130,13 @@ pub(super) fn listening(
     Err(Failure::Broken("publisher and subscription never met".to_owned()))
 }
 
-/// Refused, where the transport refuses places: samples have no offsets then, and nothing can be
-/// said of them.
+/// Refused if the transport has no offsets, so that offsets cannot be tested.
 pub(super) fn has_places(topic: &Topic) -> Outcome {
     let start = Start::Offset { partition: 0, offset: 0 };
     topic.subscribe(Subscribe::from(start)).map(drop).map_err(Failure::from)
 }
 
-/// Whether samples have offsets, and so a subscription's start is exact.
+/// Whether samples have offsets, so that a subscription's start is exact.
 pub(super) fn topic_has_places(topic: &Topic) -> Result<bool, Failure> {
     Ok(!topic.partitions()?.is_empty())
 }
@@ -159,7 +159,7 @@ pub(super) fn number(sample: &Sample) -> Result<u64, Failure> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// What came out of a subscription.
+/// The events of a subscription.
 #[derive(Default)]
 pub(super) struct Gathered {
     pub(super) samples: Vec<Sample>,
@@ -187,7 +187,7 @@ impl Gathered {
     }
 }
 
-/// Waits for a number of samples, and then makes sure that there are no more.
+/// Waits for a number of samples, then checks that no more arrive.
 pub(super) fn gather(
     harness: &dyn Harness,
     subscription: &mut Subscription,
@@ -203,7 +203,7 @@ pub(super) fn gather(
     Ok(gathered)
 }
 
-/// Waits until at least so many samples have come.
+/// Waits for at least this number of samples.
 pub(super) fn gather_at_least(
     harness: &dyn Harness,
     subscription: &mut Subscription,
@@ -228,7 +228,7 @@ pub(super) fn gather_at_least(
     Ok(gathered)
 }
 
-/// Waits for an event that a predicate knows.
+/// Waits for an event that a predicate accepts.
 pub(super) fn await_event<T>(
     harness: &dyn Harness,
     subscription: &mut Subscription,
@@ -257,7 +257,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread for a time.
+/// Runs a future in this thread, with a timeout.
 pub(super) fn block_on<F: Future>(future: F, patience: Duration) -> Result<F::Output, Failure> {
     let until = Instant::now() + patience;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

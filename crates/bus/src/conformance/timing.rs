@@ -1,4 +1,4 @@
-//! Deadlines, lifespans, liveliness: by a clock that the check turns.
+//! Deadlines, lifespans and liveliness, on a simulated clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Buses with one clock, which starts now and is turned by hand.
+/// Buses with one simulated clock, which starts now.
 fn turned_by(clock: &TestClock, harness: &dyn Harness, name: &str) -> Result<Bus, Failure> {
     let builder = Bus::builder().producer(name).clock(Arc::new(clock.clone()));
     Ok(harness.connect(builder)?)
@@ -86,7 +86,8 @@ fn deadline(harness: &dyn Harness) -> Outcome {
     ensure!(early.others.is_empty(), "told before the deadline: {:?}", early.others);
     clock.advance(second * 3 / 4);
     let missed = |event: &Event| match event {
-        // Engines without places met by samples without a key: that one falls silent, too.
+        // Engines without offsets are matched by samples without a key, whose deadline is missed,
+        // too.
         Event::DeadlineMissed(missed) if !missed.key.is_empty() => Some(missed.clone()),
         _ => None,
     };
@@ -176,8 +177,8 @@ fn lease(harness: &dyn Harness) -> Outcome {
     Ok(())
 }
 
-/// Turns the clock on until a writer's silence is told. A word of it that was on its way when the
-/// clock was turned counts as said after that, so that once may not do.
+/// Advances the clock until a writer is reported gone. An assertion in flight when the clock is
+/// advanced counts as later, so that one step may not suffice.
 fn await_silence<T>(
     harness: &dyn Harness,
     (clock, step): (&TestClock, Duration),
@@ -203,7 +204,7 @@ fn leased() -> Qos {
     Qos { ownership: Ownership::Exclusive, liveliness, ..plain() }
 }
 
-/// A topic's writers, by name, where the engine can tell whether they live.
+/// A topic's writers by name, if the engine knows their liveliness.
 fn writers(harness: &dyn Harness, topic: &Topic) -> Result<Vec<(String, Option<Alive>)>, Failure> {
     let told = |w: WriterInfo| (w.producer.name.to_string(), w.alive);
     Ok(topic.writers_within(harness.timeout())?.into_iter().map(told).collect())
@@ -230,13 +231,13 @@ fn held(harness: &dyn Harness) -> Outcome {
         let told = writers(harness, &topics[1])?;
         ensure!(told == [("holder".to_owned(), Some(Alive::Yes))], "the writers are {told:?}");
     }
-    // A publish is an assertion too.
+    // A publish renews the lease, too.
     clock.advance(LEASE * 9 / 10);
     publish_numbers(&holder, "k", 0..1)?;
     clock.advance(LEASE * 9 / 10);
     let refused = topics[1].publisher();
     ensure!(refused_by(&refused, "holder"), "after a publish a second one got {refused:?}");
-    // Late, and nobody has taken it: it is its own still.
+    // Late, but not taken over: the writer still owns the topic.
     clock.advance(LEASE * 3);
     let told = writers(harness, &topics[1])?;
     ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");
@@ -290,7 +291,7 @@ fn change(event: &Event) -> Option<(Producer, Alive)> {
     }
 }
 
-/// Holds that a writer is told to have been fenced, whatever it does.
+/// Checks that all of a writer's operations report that it was fenced.
 fn zombie(old: &Publisher) -> Outcome {
     let asserted = old.assert_alive();
     let told = matches!(&asserted, Err(TransportError::Fenced { .. }));

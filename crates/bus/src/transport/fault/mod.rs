@@ -1,33 +1,32 @@
-//! `fault:URL`: any transport, with faults injected by a plan that a seed makes repeatable.
+//! `fault:URL`: any transport, with injected faults that a seed makes repeatable.
 //!
-//! For two uses: users see what their own program does when samples are lost, late or refused, and
-//! we see that the conformance suite notices a transport that breaks its promises. Nothing in here
-//! waits for time: a delay is a number of polls.
+//! Users test their programs with lost, late and refused samples. Our tests check that the
+//! conformance suite detects a faulty transport. Delays are counted in polls, not in time.
 //!
 //! The options are probabilities from 0 to 1, each applied on its own:
 //!
-//! | option | what happens |
+//! | option | fault |
 //! | --- | --- |
-//! | `drop` | a sample is not handed to the reader |
-//! | `duplicate` | a sample is handed out twice |
-//! | `reorder` | a sample is handed out after the one behind it |
-//! | `delay` | a sample, and all behind it, come a few polls later |
+//! | `drop` | a sample is not delivered |
+//! | `duplicate` | a sample is delivered twice |
+//! | `reorder` | a sample is delivered after its successor |
+//! | `delay` | a sample and its successors are delayed by a few polls |
 //! | `corrupt` | a bit of the payload is flipped |
 //! | `strip` | a sample loses its headers |
 //! | `disconnect` | an outage of a few polls begins |
 //! | `refuse` | a publish finds the queue full |
 //! | `lie` | a publish is acknowledged and not stored |
 //! | `doubt` | a publish is stored and reported as unknown |
-//! | `zombie` | after a newer incarnation's first sample comes one more of the older |
-//! | `amnesia` | a sample is shown as of incarnation 1, whoever wrote it |
+//! | `zombie` | a newer incarnation's first sample is followed by one of the older incarnation |
+//! | `amnesia` | a sample is delivered as of incarnation 1 |
 //!
-//! By hand, a [`Cable`] is pulled and put back (an engine that is gone), or the engine is frozen
-//! and thawed (one that is there and does not answer): publishes then queue up, `queue` of them a
-//! writer (1,000), and further ones find the queue full. One topic alone can be broken and mended:
-//! between these it can be neither read nor written, as where a disk fails.
+//! A program can also pull a [`Cable`] and put it back (an unreachable engine), or freeze and thaw
+//! the engine (one that does not answer). Publishes to a frozen engine are queued, up to `queue` of
+//! them a writer (1,000); further ones find the queue full. A single topic can be broken and
+//! mended: in between, it can be neither read nor written, as after a disk failure.
 //!
-//! `seed` chooses the sequence of random numbers, and `pending=1` has every receipt come by
-//! completion instead of at once. Options that are not in this table go to the transport behind.
+//! `seed` selects the sequence of random numbers. With `pending=1` every receipt is pending first.
+//! Options that are not in this table are passed to the inner transport.
 
 mod reader;
 mod writer;
@@ -49,7 +48,7 @@ use crate::url::BusUrl;
 use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
 
-/// The options that are this transport's own.
+/// This transport's own options.
 const OWN_OPTIONS: [&str; 15] = [
     "drop",
     "duplicate",
@@ -68,21 +67,21 @@ const OWN_OPTIONS: [&str; 15] = [
     "queue",
 ];
 
-/// How many publishes a writer queues while the engine is frozen, unless the plan says otherwise.
+/// How many publishes a writer queues while the engine is frozen, by default.
 const DEFAULT_QUEUE_PUBLISHES: usize = 1_000;
 
-/// What goes wrong, and how often: probabilities from 0 to 1, if nothing else is said.
+/// The faults, as probabilities from 0 to 1 unless noted.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FaultPlan {
     /// The seed of the random numbers.
     pub seed: u64,
-    /// A sample is not handed to the reader.
+    /// A sample is not delivered.
     pub drop: f64,
-    /// A sample is handed out twice.
+    /// A sample is delivered twice.
     pub duplicate: f64,
-    /// A sample is handed out after the one behind it.
+    /// A sample is delivered after its successor.
     pub reorder: f64,
-    /// A sample, and all behind it, come a few polls later.
+    /// A sample and its successors are delayed by a few polls.
     pub delay: f64,
     /// A bit of the payload is flipped.
     pub corrupt: f64,
@@ -96,11 +95,11 @@ pub struct FaultPlan {
     pub lie: f64,
     /// A publish is stored and reported as unknown.
     pub doubt: f64,
-    /// After a newer incarnation's first sample comes one more of the older.
+    /// A newer incarnation's first sample is followed by one of the older incarnation.
     pub zombie: f64,
-    /// A sample is shown as of incarnation 1, whoever wrote it.
+    /// A sample is delivered as of incarnation 1.
     pub amnesia: f64,
-    /// The share of receipts that come by completion instead of at once.
+    /// The share of receipts that are pending first.
     pub pending: f64,
     /// How many publishes a writer queues while the engine is frozen; 0 is 1,000.
     pub queue: usize,
@@ -150,7 +149,7 @@ impl Dice {
     }
 
     fn throws(&mut self, share: f64) -> bool {
-        // 53 bits, so that 1.0 is always and 0.0 never.
+        // 53 bits, so that 1.0 always occurs and 0.0 never.
         share > 0.0 && ((self.next() >> 11) as f64) < share * (1_u64 << 53) as f64
     }
 
@@ -160,7 +159,7 @@ impl Dice {
     }
 }
 
-/// The faults of one connection, as its readers and writers share them.
+/// The faults of one connection, shared by its readers and writers.
 #[derive(Debug)]
 struct Faults {
     plan: FaultPlan,
@@ -186,16 +185,16 @@ impl Faults {
         self.frozen.load(Ordering::Acquire)
     }
 
-    /// Whether a topic can be used.
+    /// Fails if the topic is broken.
     fn check(&self, topic: &TopicName) -> Result<(), TransportError> {
         if !locked(&self.broken).contains(topic) {
             return Ok(());
         }
-        // EIO, in the words of the system.
+        // EIO.
         Err(engine("fault", "use the topic's files", io::Error::from_raw_os_error(5)))
     }
 
-    /// Whether the engine answers for a topic.
+    /// Fails if the engine is unreachable or the topic is broken.
     fn reach(&self, topic: &TopicName) -> Result<(), TransportError> {
         if self.is_cut() {
             let cause = "the cable is pulled".to_owned();
@@ -209,30 +208,29 @@ impl Faults {
     }
 }
 
-/// Cuts the engine off and connects it again, freezes and thaws it, by hand.
+/// Disconnects, reconnects, freezes and thaws the engine.
 #[derive(Debug, Clone)]
 pub struct Cable(Arc<Faults>);
 
 impl Cable {
-    /// The engine cannot be reached any more: readers are told of an outage, publishes fail.
+    /// Makes the engine unreachable: readers receive an outage, publishes fail.
     pub fn pull(&self) {
         self.0.cut.store(true, Ordering::Release);
         self.ring();
     }
 
-    /// It can be reached again.
+    /// Makes the engine reachable again.
     pub fn put_back(&self) {
         self.0.cut.store(false, Ordering::Release);
         self.ring();
     }
 
-    /// The engine stops answering: publishes queue up, and readers get nothing, though nothing says
-    /// why.
+    /// Stops the engine: publishes are queued, and readers receive neither samples nor an outage.
     pub fn freeze(&self) {
         self.0.frozen.store(true, Ordering::Release);
     }
 
-    /// It answers again: what queued up is published, and readers go on.
+    /// Resumes the engine: queued samples are published, and readers continue.
     pub fn thaw(&self) {
         self.0.frozen.store(false, Ordering::Release);
         let backlogs = std::mem::take(&mut *locked(&self.0.backlogs));
@@ -247,13 +245,13 @@ impl Cable {
         self.ring();
     }
 
-    /// A topic can be neither read nor written from now on, nor be opened for either.
+    /// Breaks a topic: it can be neither read, written nor opened.
     pub fn break_topic(&self, topic: &TopicName) {
         locked(&self.0.broken).insert(topic.clone());
         self.ring();
     }
 
-    /// It can again.
+    /// Mends a topic.
     pub fn mend_topic(&self, topic: &TopicName) {
         locked(&self.0.broken).remove(topic);
         self.ring();
@@ -265,7 +263,7 @@ impl Cable {
     }
 }
 
-/// A transport that fails by plan.
+/// A transport that fails as planned.
 pub struct FaultTransport {
     inner: Arc<dyn Transport>,
     capabilities: Capabilities,
@@ -308,7 +306,7 @@ impl FaultTransport {
         Arc::new(Self { inner, capabilities, faults: Arc::new(faults) })
     }
 
-    /// Opens what a URL names, and wraps it.
+    /// Opens the transport of a URL and wraps it.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -317,7 +315,7 @@ impl FaultTransport {
         Self::open(&Opening { url: url.parse()?, clock }, plan)
     }
 
-    /// The same, by a clock of the caller's.
+    /// The same, with a clock.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -325,7 +323,7 @@ impl FaultTransport {
         Ok(Self::over(super::open(opening)?, plan))
     }
 
-    /// Its cable, to pull.
+    /// The cable, to disconnect the engine.
     #[must_use]
     pub fn cable(&self) -> Cable {
         Cable(Arc::clone(&self.faults))

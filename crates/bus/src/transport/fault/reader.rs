@@ -1,4 +1,4 @@
-//! A reader that loses, repeats, shuffles, delays and damages by plan.
+//! A reader that drops, duplicates, reorders, delays and corrupts samples as planned.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -22,11 +22,11 @@ pub(super) struct FaultyReader {
     dice: Dice,
     topic: TopicName,
     queue: VecDeque<QueuedItem>,
-    /// A sample that waits for the one behind it.
+    /// A sample to be delivered after its successor.
     overtaken: Option<Sample>,
-    /// The newest sample of each producer, to come back as a zombie's.
+    /// The newest sample of each producer, to be repeated as a zombie's.
     newest: HashMap<(u32, ProducerName), Sample>,
-    /// Polls that the outage or delay still lasts.
+    /// The remaining polls of an outage or delay.
     pause: u64,
     down: bool,
 }
@@ -48,7 +48,7 @@ impl FaultyReader {
         Self { inner, faults, dice, topic, queue, newest, overtaken: None, pause: 0, down: false }
     }
 
-    /// Tells that the cable was pulled or put back; true while it is out.
+    /// Reports that the cable was pulled or put back; true while it is pulled.
     fn outage(&mut self) -> bool {
         let cut = self.faults.is_cut();
         if cut != self.down {
@@ -62,7 +62,7 @@ impl FaultyReader {
         cut
     }
 
-    /// Fills the queue; a transport that has more is asked until something comes through.
+    /// Fills the queue; polls until an item is admitted or the transport has no more.
     fn fetch(&mut self, max: usize) -> Result<(), TransportError> {
         while self.queue.len() < max {
             let wanted = max - self.queue.len();
@@ -85,7 +85,7 @@ fn outage_lost() -> Outage {
     Outage::Lost { cause: "the cable is pulled".to_owned() }
 }
 
-/// What comes from the transport behind, on its way into the queue.
+/// Applies faults to the inner transport's items and queues them.
 struct FaultInjection<'a> {
     faults: &'a Faults,
     dice: &'a mut Dice,
@@ -143,7 +143,7 @@ impl FaultInjection<'_> {
         self.queue.extend(self.overtaken.take().map(QueuedItem::Sample));
     }
 
-    /// One more sample of the incarnation that this one replaces.
+    /// Another sample of the incarnation that this one replaces.
     fn zombie(&mut self, sample: &Sample) -> Option<Sample> {
         if self.faults.plan.zombie == 0.0 {
             return None;

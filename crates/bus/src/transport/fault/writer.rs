@@ -1,4 +1,4 @@
-//! A writer that refuses, lies, doubts and stalls by plan.
+//! A writer that refuses, acknowledges falsely, reports unknown outcomes and stalls as planned.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,14 +22,14 @@ pub(super) struct FaultyWriter {
     topic: TopicName,
     partition: u32,
     taken: u64,
-    /// What the next sample is to be, of one that was published on another bus.
+    /// The identity of a forwarder's next sample.
     identity: Option<SampleIdentity>,
 }
 
-/// Incarnation and number.
+/// Incarnation and sequence.
 type SampleIdentity = (u64, u64);
 
-/// The writer behind, and what queued up for it while the engine was frozen.
+/// The inner writer, and the publishes queued while the engine was frozen.
 pub(super) struct Backlog {
     inner: Box<dyn Writer>,
     queue: VecDeque<(OwnedRecord, Option<SampleIdentity>, Guarantee, ReceiptSender)>,
@@ -37,12 +37,12 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Publishes what queued up.
+    /// Publishes the queued samples.
     pub(super) fn catch_up(&mut self) {
         for (record, identity, guarantee, sender) in std::mem::take(&mut self.queue) {
             match self.publish(&record.as_ref(), identity, guarantee) {
                 Ok(Published::Done(receipt)) => sender.complete(Ok(receipt)),
-                // The queue stands still until the engine behind has answered, as an engine's own
+                // The queue blocks until the inner engine has answered, as an engine's own queue
                 // does.
                 Ok(Published::Pending(pending)) => {
                     let unknown = PublishError::Unknown { cause: "no answer".to_owned() };
@@ -67,7 +67,7 @@ impl Backlog {
         self.inner.publish(record, guarantee)
     }
 
-    /// Says of what queued up that nobody knows what became of it.
+    /// Completes the queued publishes with an unknown outcome.
     pub(super) fn give_up(&mut self) {
         self.queue.clear();
     }
@@ -94,7 +94,7 @@ impl FaultyWriter {
     fn check(&mut self) -> Result<(), PublishError> {
         self.faults.reach(&self.topic)?;
         if self.dice.throws(self.faults.plan.refuse) {
-            // There is room again at once: only this attempt was refused.
+            // Only this attempt was refused: report room at once.
             if let Some(notify) = &locked(&self.backlog).notify {
                 notify();
             }
@@ -114,7 +114,7 @@ impl FaultyWriter {
         Ok(Published::Pending(pending))
     }
 
-    /// What becomes of a sample that the writer behind does not get now.
+    /// The outcome of a sample that is withheld from the inner writer.
     fn instead(
         &mut self,
         record: &Record<'_>,
@@ -130,7 +130,7 @@ impl FaultyWriter {
         self.faults.is_frozen().then(|| self.queue(record, guarantee)).transpose()
     }
 
-    /// What is told of a sample that the writer behind has.
+    /// The reported outcome of a sample that the inner writer has accepted.
     fn after(&mut self, published: Published) -> Result<Published, PublishError> {
         self.taken += 1;
         if self.dice.throws(self.faults.plan.doubt) {

@@ -1,9 +1,9 @@
-//! The journal's doorbell, which says that something came, made into one that says for whom.
+//! A bell over the journal's doorbell, which adds the tokens of the readers that it rings for.
 //!
-//! A doorbell rings for all readers of a thread together, and a ring takes it off the partition
-//! that rang. It leaves a hint, which a few partitions share. So each armed reader leaves watches
-//! behind, found by their hints, and after a ring those that it may be for are armed again: those
-//! that find something are ready, the others are sure to ring next time.
+//! A doorbell rings for all readers of a thread together. A ring removes the doorbell from the
+//! partition and leaves a hint, which a few partitions share. Each armed reader therefore stores
+//! watches, indexed by hints. After a ring, the readers with its hints are armed again: those that
+//! find a record are ready, the others will ring next time.
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,7 +25,7 @@ struct ArmedReaders {
     readers: HashMap<u64, Vec<ReaderWatch>>,
     /// The tokens of `readers`, by their watches' hints.
     by_hint: BTreeSet<(Hint, u64)>,
-    /// Rung from this process.
+    /// Tokens rung from this process.
     local: HashSet<u64>,
 }
 
@@ -43,7 +43,7 @@ impl ArmedReaders {
         watches
     }
 
-    /// The readers that a ring may be for, each once.
+    /// The readers with a ring's hints, each once.
     fn rung_for(&self, rung_for: &WakeTargets) -> Vec<u64> {
         match rung_for {
             WakeTargets::All => self.readers.keys().copied().collect(),
@@ -64,13 +64,13 @@ impl JournalBell {
         Self { bell, armed: Mutex::default() }
     }
 
-    /// Arms the readers of a token; true where one of them has something.
+    /// Arms the readers of a token; true if one of them has a record.
     pub(super) fn arm<'a>(
         &self,
         token: u64,
         readers: impl Iterator<Item = &'a mut Reader>,
     ) -> bool {
-        // The lock is held over both, so that a ring in between finds the watches.
+        // The lock is held until the watches are stored, so that a ring in between finds them.
         let mut armed = locked(&self.armed);
         let mut watches = armed.remove(token);
         watches.clear();
@@ -88,8 +88,8 @@ impl JournalBell {
         locked(&self.armed).remove(token);
     }
 
-    /// Adds the tokens that were rung from this process, and after a ring of others those whose
-    /// readers find something.
+    /// Adds the tokens rung from this process and, after a ring of another, those whose readers
+    /// find a record.
     fn collect(&self, rung: bool, ready: &mut Vec<u64>) {
         let mut armed = locked(&self.armed);
         ready.extend(armed.local.drain());
@@ -101,7 +101,7 @@ impl JournalBell {
         for token in armed.rung_for(&rung_for) {
             let found =
                 |watch: &ReaderWatch| rung_for.includes(watch.hint()) && watch.arm(&self.bell);
-            // The usual case is a thread with one reader: it looks for itself.
+            // A thread with one reader, the usual case, polls it anyway.
             if alone || armed.readers[&token].iter().any(found) {
                 armed.remove(token);
                 ready.push(token);
@@ -136,7 +136,7 @@ impl Bell for JournalBell {
     }
 
     fn sleep(&self, timeout: Option<Duration>) {
-        // Its reader stays armed; arming it again is what it does next where it finds nothing.
+        // Its reader stays armed; without an item it is armed again next.
         self.bell.wait(timeout);
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// More topics than there are hints, so that many share one.
+    /// More topics than hints, so that many share one.
     const TOPICS: u64 = 500;
 
     fn append(topic: &Topic, partition: u32) {
@@ -189,13 +189,13 @@ mod tests {
         };
         let topics: Vec<_> = (0..TOPICS).map(open).collect();
         let append = |which: u64| append(&topics[which as usize].0, 0);
-        // One after the other: those that share a hint with one that was rung stay armed.
+        // One after the other: readers that share a rung hint stay armed.
         for which in 0..TOPICS / 2 {
             append(which);
             assert_eq!(ready(&bell), [which]);
             assert!(ready(&bell).is_empty());
         }
-        // Together, with one from here; those that are ready are not armed any more.
+        // Together, with one rung from here; ready readers are disarmed.
         (0..TOPICS).rev().for_each(append);
         bell.ring(Some(TOPICS));
         assert!(ready(&bell).into_iter().eq(TOPICS / 2..=TOPICS));

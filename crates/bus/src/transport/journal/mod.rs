@@ -1,13 +1,13 @@
-//! `journal:PATH`: the embedded journal, shared by all processes of a machine that open the folder.
+//! `journal:PATH`: the embedded journal in a folder, shared by the processes of a machine.
 //!
 //! | option | meaning |
 //! | --- | --- |
 //! | `sync_ms` | the longest that a record of a persistent topic stays unsynced (100) |
 //! | `access=read` | change nothing in the folder: topics can be read only |
 //!
-//! Each connection opens the journal for itself, so that its claims, group memberships and bells
-//! end with it. Topics below `_helio/` are the bus's own and not listed: `_helio/schemas` tells
-//! which schemas a topic has.
+//! Each connection opens the journal separately, so that its claims, group memberships and bells
+//! end with it. Topics below `_helio/` are internal and not listed: `_helio/schemas` stores the
+//! topics' declared schemas.
 
 mod bell;
 mod reader;
@@ -39,16 +39,16 @@ use schemas::Schemas;
 use topic::JournalTopic;
 
 const SCHEME: &str = "journal";
-/// What the bus keeps for itself.
+/// The prefix of internal topics.
 const INTERNAL_PREFIX: &str = "_helio/";
 
-/// What a topic's description holds: the quality of service as the bus has it.
+/// A topic's description: its quality of service.
 #[derive(Serialize, Deserialize)]
 struct Description {
     qos: Qos,
 }
 
-/// What everything of one connection shares.
+/// The state that all objects of one connection share.
 struct Shared {
     journal: Journal,
     schemas: Schemas,
@@ -116,7 +116,7 @@ fn capabilities() -> Capabilities {
         partitions: MAX_PARTITIONS,
         groups: Support::Yes,
         rewind: Support::Yes,
-        // The journal's limit counts key and payload together.
+        // The journal's limit includes key and payload.
         max_payload_bytes: MAX_RECORD_BYTES - MAX_KEY_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }
@@ -139,7 +139,7 @@ fn config(qos: &Qos) -> TopicConfig {
     }
 }
 
-/// What the journal says, in the bus's words.
+/// Converts a journal's error.
 fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
     move |error| engine(SCHEME, what, error)
 }
@@ -193,7 +193,7 @@ impl Transport for JournalTransport {
         }
         match self.shared.journal.create_topic(name, &config(qos)) {
             Ok(topic) => self.opened(topic),
-            // Another process was faster, with another quality of service.
+            // Another process created it first, with another quality of service.
             Err(JournalError::Mismatch { field, existing, asked, .. }) => {
                 let field = field.to_owned();
                 Err(TransportError::Differs { topic: name.clone(), field, existing, asked })
@@ -250,7 +250,7 @@ impl Transport for JournalTransport {
 mod tests {
     use super::*;
 
-    /// What stands in `topic.json`; a topic of any earlier version must open.
+    /// The content of `topic.json`; a topic of any earlier version must open.
     #[test]
     fn a_topic_s_configuration_is_golden() {
         let text = serde_json::to_string(&config(&Qos::event())).unwrap();

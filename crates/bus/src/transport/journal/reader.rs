@@ -1,4 +1,4 @@
-//! Reading a topic of the journal: a reader a partition, taken in turn.
+//! Reads a topic of the journal: one reader a partition, in turn.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ pub(super) struct JournalReader {
     shared: Arc<Shared>,
     armed: Option<(Arc<dyn Bell>, u64)>,
     group: Option<Membership>,
-    /// An error behind items that were handed out.
+    /// An error after delivered items; the next poll returns it.
     failed: Option<TransportError>,
 }
 
-/// Membership of a group: its partitions are this reader's.
+/// Membership of a group, which assigns partitions to this reader.
 struct Membership {
     group: Group,
     member: Member,
-    /// Where to begin in partitions of which nothing is committed.
+    /// The start position of partitions without a committed one.
     from: Begin,
-    /// The group as it was when it was last looked at, and when that was.
+    /// The group's generation at the last query, and the time of the query.
     seen: Option<(u64, Instant)>,
 }
 
-/// How often a member looks whether another one has died.
+/// How often a member checks whether another one has died.
 const MEMBERSHIP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Membership {
@@ -51,7 +51,7 @@ impl Membership {
         Ok(Self { group, member, from: from.clone(), seen: None })
     }
 
-    /// The partitions that are this member's, where it is time to look.
+    /// This member's partitions, if a query is due.
     fn poll(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let due = self.seen.is_none_or(|(generation, at)| {
             generation != self.group.generation() || at.elapsed() >= MEMBERSHIP_CHECK_INTERVAL
@@ -71,14 +71,14 @@ struct Cursor {
     mapping: ItemConversion,
 }
 
-/// What is needed to show the journal's items as the bus's.
+/// Converts the journal's items to the bus's.
 struct ItemConversion {
     partition: u32,
-    /// The last sample's producer, so that its name is not looked at again.
+    /// The last sample's producer, cached.
     producer: Option<Producer>,
-    /// Samples below this offset were asked for by key.
+    /// Samples below this offset belong to the history by key.
     history_below: u64,
-    /// The offset behind the last item: compaction leaves holes that are nobody's loss.
+    /// The offset after the last item. Holes that compaction left are not losses.
     expected: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Cursor {
         };
         let reader = topic.reader(partition, begin).map_err(failed("open a reader"))?;
         let history = matches!(from, Begin::LastPerKey(_));
-        // The journal's reader goes on at its offset when the history has been read.
+        // After the history, the journal's reader continues at its offset.
         let history_below = if history { reader.offset() } else { 0 };
         let expected = history.then_some(history_below);
         let mapping = ItemConversion { partition, producer: None, history_below, expected };
@@ -196,7 +196,7 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Takes over what the group has assigned; tells which partitions there are, if that changed.
+    /// Adopts the group's assignment; returns it if it changed.
     fn reassign(&mut self) -> Result<Option<Vec<u32>>, TransportError> {
         let Some(membership) = &mut self.group else { return Ok(None) };
         let Some(own) = membership.poll()? else { return Ok(None) };
@@ -231,7 +231,7 @@ impl Reader for JournalReader {
         visit: &mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Result<usize, TransportError> {
         if self.shared.closed.load(Ordering::Acquire) {
-            // A connection that is closed is no member any more, whoever still holds the reader.
+            // A closed connection is not a member, even while a reader of it exists.
             self.group = None;
             return Err(TransportError::Closed);
         }
@@ -260,7 +260,7 @@ impl Reader for JournalReader {
                 Ok(_) => {}
                 Err(error) if seen == 0 => return Err(error),
                 Err(error) => {
-                    // Those that came before it are handed out; the next look tells it.
+                    // Items before it were delivered; the next poll returns it.
                     self.failed = Some(error);
                     break;
                 }
@@ -284,7 +284,7 @@ impl Reader for JournalReader {
             self.armed = Some((Arc::clone(bell), token));
         }
         let ready = own.arm(token, self.cursors.iter_mut().map(|cursor| &mut cursor.reader));
-        // Closing rings those who are armed; look again in case it came between.
+        // Closing rings armed readers; check again in case it happened in between.
         let closed = self.shared.closed.load(Ordering::Acquire);
         Ok(match &self.group {
             _ if ready || closed => Armed::Ready,

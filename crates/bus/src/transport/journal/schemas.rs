@@ -1,4 +1,4 @@
-//! Which schemas a topic has: a log in an internal topic, read on as far as it has grown.
+//! The declared schemas of all topics: a log in an internal topic, read incrementally.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -18,17 +18,16 @@ use crate::transport::Declared;
 
 const SCHEMA_TOPIC: &str = "_helio/schemas";
 const SCHEMA_PRODUCER: &str = "_helio";
-/// What stands in the place of a schema that its topic has no longer.
+/// The payload that removes a schema from its topic's list.
 const FORGOTTEN_PAYLOAD: &[u8] = b"forgotten";
-/// How often an append is tried anew after another process has claimed the name meanwhile.
+/// How often an append is retried after another process has claimed the name.
 const MAX_APPEND_ATTEMPTS: usize = 100;
 
 pub(super) struct Schemas {
     journal: Journal,
     known: Mutex<SchemaLog>,
-    /// Of the last declaration: good for the next ones until another process opens one, so that
-    /// thousands of topics do not take a claim each, which waits for the disk. Locked while
-    /// something is declared.
+    /// The last declaration's writer. It is reused until another process opens one, because each
+    /// claim waits for the disk. It is locked during a declaration.
     writer: Mutex<Option<Writer>>,
 }
 
@@ -57,10 +56,10 @@ impl Schemas {
         Ok(known.by_topic.get(topic).cloned().unwrap_or_default())
     }
 
-    /// Adds one, if the topic still has `after` and it is none of them.
+    /// Adds a schema if the topic still has `after` and it is not among them.
     ///
-    /// The writer is opened before the list is looked at: whoever opens one later fences it, so
-    /// that nothing of another process can come between the look and the append.
+    /// The writer is opened before the list is read. A later writer of another process fences it,
+    /// so that no other declaration is appended between the two.
     pub(super) fn declare(
         &self,
         topic: &TopicName,
@@ -94,13 +93,13 @@ impl Schemas {
         })
     }
 
-    /// A topic that was removed has none any more.
+    /// Removes the schemas of a removed topic.
     pub(super) fn forget(&self, topic: &TopicName) -> Result<(), TransportError> {
         if self.of(topic)?.is_empty() {
             return Ok(());
         }
         let mut writer = locked(&self.writer);
-        // Whoever was in the middle of a declaration is fenced.
+        // A concurrent declaration is fenced.
         let open = writer.insert(self.open_writer()?);
         for id in self.of(topic)? {
             let (key, time) = (key(topic, id), SystemClock::new().now());
@@ -197,7 +196,7 @@ mod tests {
                 });
             }
         });
-        // Background syncs of the log are not among them.
+        // Background syncs of the log are not counted.
         assert!(claims.load(Ordering::Relaxed) <= 2, "{claims:?}");
         for number in 0..80 {
             assert_eq!(schemas.of(&topic(number)).unwrap(), [SchemaId(number)]);

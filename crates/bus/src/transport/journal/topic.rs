@@ -1,4 +1,4 @@
-//! A topic of the journal, as the bus sees it.
+//! A topic of the journal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,11 +21,11 @@ pub(super) struct JournalTopic {
     topic: Topic,
     qos: Qos,
     shared: Arc<Shared>,
-    /// The claims of this connection, one a producer for all partitions, and their open writers.
+    /// This connection's claims, one a producer for all partitions.
     claims: Arc<Mutex<Claims>>,
 }
 
-/// A producer's claim, and by how many writers it is used.
+/// A producer's claim, with the number of its open writers.
 pub(super) type Claims = HashMap<ProducerName, (ProducerClaim, usize)>;
 
 impl JournalTopic {
@@ -35,15 +35,15 @@ impl JournalTopic {
         Ok(Self { topic, qos, shared, claims: Arc::default() })
     }
 
-    /// Gives the claims back.
+    /// Releases the claims.
     pub(super) fn close(&self) {
         for (_, (claim, _)) in locked(&self.claims).drain() {
             claim.release();
         }
     }
 
-    /// The claim that this connection has, or a new one; `elsewhere` is the incarnation that the
-    /// producer has on the bus where its samples come from.
+    /// This connection's claim, or a new one. `elsewhere` is the producer's incarnation on the bus
+    /// from which its samples are forwarded.
     fn claim(
         &self,
         name: &ProducerName,
@@ -118,8 +118,8 @@ impl JournalTopic {
     }
 }
 
-/// What a topic's description says. One that a bus has written and that cannot be read is an error
-/// of its own: a newer version may have written it.
+/// Parses a topic's description. A bus's description that cannot be read has an error of its own: a
+/// newer version may have written it.
 fn described(topic: &Topic) -> Result<Description, TransportError> {
     let text = &topic.config().description;
     let json = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
@@ -137,7 +137,7 @@ fn described(topic: &Topic) -> Result<Description, TransportError> {
     })
 }
 
-/// One writer less uses a producer's claim; the last one gives it back.
+/// Removes a writer of a producer's claim; the last one releases it.
 pub(super) fn unclaim(claims: &Mutex<Claims>, name: &ProducerName) {
     let mut claims = locked(claims);
     if let Some((_, writers)) = claims.get_mut(name) {

@@ -1,4 +1,4 @@
-//! Appending to a partition of the journal.
+//! Appends to a partition of the journal.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::{SCHEME, Shared};
 use crate::error::{PublishError, TransportError, engine};
 use crate::receipts::{PendingReceipt, pending_receipt};
 
-/// The most records appended under one taking of a partition's lock.
+/// The most records appended under one lock of a partition.
 const MAX_BATCH_RECORDS: usize = 256;
 
-/// How long a thread that must not be held up waits for other writers: longer than their turns
-/// are, as long as they run.
+/// How long a thread that must not block waits for other writers: longer than a running writer
+/// holds the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub(super) struct JournalWriter {
@@ -34,10 +34,10 @@ pub(super) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Whoever looks at the lease hears that the writer is alive.
+    /// Renews the lease.
     fn alive(&self) -> Result<(), AppendError> {
         let clock = &self.shared.clock;
-        // The uptime first: whatever stops this thread in between makes it older, never newer.
+        // The uptime first: a pause of this thread in between makes it older, never newer.
         let now = clock.uptime();
         self.claim.assert_alive(clock.now(), now)
     }
@@ -50,7 +50,7 @@ impl JournalWriter {
     fn published(&mut self, offset: u64, guarantee: Guarantee) -> Result<Published, PublishError> {
         self.newest = Some(offset);
         if self.lease {
-            // The record is in the log; who has been fenced since hears of it with the next one.
+            // The record is in the log; the next publish reports fencing.
             let _ = self.alive();
         }
         let sequence = self.writer.sequence();
@@ -60,7 +60,7 @@ impl JournalWriter {
         Ok(Published::Pending(self.durable(offset, sequence)?))
     }
 
-    /// A receipt for when everything up to an offset is on the disk.
+    /// A receipt that is completed when all records up to an offset are on the disk.
     fn durable(&self, offset: u64, sequence: u64) -> Result<PendingReceipt, PublishError> {
         let (sender, pending) = pending_receipt();
         let receipt = self.receipt(offset, sequence, Guarantee::Durable);
@@ -73,7 +73,7 @@ impl JournalWriter {
         Ok(pending)
     }
 
-    /// Appends records in parts, so that other writers get their turn.
+    /// Appends records in parts, between which other writers can append.
     fn append(&mut self, records: &[Record<'_>]) -> Result<(), AppendError> {
         for part in records.chunks(MAX_BATCH_RECORDS) {
             let batch: Vec<_> = part.iter().map(record).collect();
@@ -99,7 +99,7 @@ impl JournalWriter {
     }
 }
 
-/// The record is in the log, but nobody knows whether it outlives the power.
+/// The record is in the log, but it may not survive power loss.
 fn not_synced(error: JournalError) -> PublishError {
     PublishError::Unknown { cause: error.to_string() }
 }
@@ -178,14 +178,15 @@ impl Writer for JournalWriter {
     ) -> Result<Option<Published>, Box<BatchError>> {
         let wrong = |cause| Box::new(BatchError { taken: 0, last: None, cause });
         self.shared.check_open().map_err(|error| wrong(error.into()))?;
-        // The journal takes none where one is too large; the bus's promise is those before it.
+        // The journal refuses a batch with a record that is too large; the bus accepts those before
+        // it.
         let fitting = records.iter().position(|record| check_size(record).is_err());
         let fitting = &records[..fitting.unwrap_or(records.len())];
         let before = self.writer.sequence();
         let appended = self.append(fitting);
         let taken = (self.writer.sequence() - before) as usize;
         if let Err(error) = appended {
-            // Of those before it only the number is known; a flush covers them all.
+            // Only their number is known; a flush covers them all.
             let end = self.topic.info(self.partition).map(|info| info.end_offset);
             if let (Ok(end), 1..) = (end, taken) {
                 self.newest = end.checked_sub(1).or(self.newest);

@@ -1,4 +1,4 @@
-//! Groups: partitions shared among live members, positions committed.
+//! Groups: assignment of partitions to members, and committed positions.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -44,13 +44,13 @@ impl Group {
         waiters.ring();
     }
 
-    /// Wakes all who wait, without a change.
+    /// Wakes all waiting members.
     pub(super) fn wake(&self) {
         let waiters = locked(&self.state).waiters.take();
         waiters.ring();
     }
 
-    /// Grows whenever members come or go.
+    /// Increases when a member joins or leaves.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -59,7 +59,7 @@ impl Group {
         arm(&mut locked(&self.state).waiters);
     }
 
-    /// A member's partitions out of `partitions`, and the generation that they belong to.
+    /// A member's partitions, out of `partitions`, and the generation of the assignment.
     pub(super) fn assigned(&self, member: u64, partitions: u32) -> (u64, Vec<u32>) {
         let state = locked(&self.state);
         let generation = self.generation();
@@ -82,7 +82,7 @@ impl Group {
         all
     }
 
-    /// Commits, unless the partition has gone to another member: `None` then.
+    /// Commits a position; `None` if the partition is another member's.
     pub(super) fn commit(
         &self,
         member: u64,

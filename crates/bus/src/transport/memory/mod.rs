@@ -1,14 +1,14 @@
-//! `memory:NAME`: the journal's semantics inside one process, without files.
+//! `memory:NAME`: the journal's semantics in one process, without files.
 //!
-//! Constraints. A named instance lives until the process ends or [`forget`] is called; `memory:`
-//! alone is a new private one. Each connection stands for a process of its own: what it leaves open
-//! dies with it. *Stored* and *durable* both mean that the process's memory has it: it outlives
-//! buses, not the process. `memory:NAME?strict=1` therefore refuses what only a disk can promise;
-//! without it the six profiles can be tested unchanged. A partition keeps at most
-//! [`MAX_PARTITION_BYTES`], whatever its retention says.
+//! Constraints. A named instance exists until the process ends or [`forget`] is called; `memory:`
+//! alone is a new private one. Each connection simulates a process: its open writers end with it.
+//! *Stored* and *durable* mean that a sample is in the process's memory: it survives buses, not the
+//! process. `memory:NAME?strict=1` therefore refuses policies that need a disk; without it, the six
+//! profiles can be tested unchanged. A partition stores at most [`MAX_PARTITION_BYTES`], whatever
+//! its retention.
 //!
-//! Operation. A partition is a deque of shared samples behind a mutex, with the newest ones of each
-//! key beside it. Readers copy out references and visit them outside the lock.
+//! Operation. A partition is a deque of shared samples behind a mutex, and the newest ones of each
+//! key. Readers copy references and visit the samples outside the lock.
 
 mod group;
 mod partition;
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::error::{ConnectError, TransportError};
 use topic::{MemoryTopic, TopicConnection};
 
-/// The most bytes (payloads and keys) that a partition keeps, so that no test fills a machine.
+/// The most bytes (payloads and keys) that a partition stores, so that no test exhausts memory.
 pub const MAX_PARTITION_BYTES: u64 = 256 << 20;
 /// The largest payload, as the journal's.
 pub const MAX_PAYLOAD_BYTES: usize = (64 << 20) - MAX_KEY_BYTES;
@@ -40,7 +40,7 @@ pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 const SCHEME: &str = "memory";
 
-/// What all connections of one name share.
+/// The state that all connections of one name share.
 #[derive(Default)]
 struct Engine {
     number: EngineNumber,
@@ -48,7 +48,7 @@ struct Engine {
     schemas: Mutex<HashMap<SchemaId, String>>,
 }
 
-/// Tells the process's engines apart.
+/// Distinguishes the process's engines.
 struct EngineNumber(u64);
 
 impl Default for EngineNumber {
@@ -63,7 +63,8 @@ fn engines() -> &'static Mutex<HashMap<String, Arc<Engine>>> {
     ENGINES.get_or_init(Mutex::default)
 }
 
-/// Forgets a named instance: the next connection finds it empty. Open connections keep theirs.
+/// Removes a named instance: the next connection creates an empty one. Open connections keep
+/// theirs.
 pub fn forget(name: &str) {
     locked(engines()).remove(name);
 }

@@ -1,4 +1,4 @@
-//! One partition: samples in order, the newest of each key, producers, and who waits.
+//! One partition: samples in order, the newest of each key, producers, and waiting readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::bell::Waiters;
 use crate::clock::Clock;
 use crate::error::{TransportError, holder};
 
-/// What a sample costs besides its key and payload, so that empty ones are bounded too.
+/// A sample's size besides its key and payload, so that empty samples are bounded, too.
 const SAMPLE_OVERHEAD_BYTES: u64 = 64;
 
-/// A sample as the partition keeps it.
+/// A stored sample.
 #[derive(Debug)]
 pub(super) struct StoredSample {
     pub(super) offset: u64,
@@ -63,9 +63,9 @@ struct WriterState {
     released: bool,
     /// Its samples were published on another bus.
     elsewhere: bool,
-    /// Its lease ran out, and another producer took the exclusive topic over.
+    /// Its lease expired, and another producer took the exclusive topic over.
     fenced: bool,
-    /// Its connection: a writer dies with it.
+    /// Its connection, with which the writer ends.
     closed: Arc<AtomicBool>,
     seen: ClockReading,
 }
@@ -81,7 +81,7 @@ impl ClockReading {
     pub(super) fn by(clock: &dyn Clock, qos: &Qos) -> Self {
         let uptime = match qos.liveliness {
             Liveliness::Lease(_) => clock.uptime(),
-            // Nobody looks at it, and a publish has better things to do.
+            // Unused, and reading the clock would slow publishes down.
             Liveliness::Automatic => Duration::ZERO,
         };
         Self { time: clock.now(), uptime }
@@ -99,7 +99,7 @@ impl WriterState {
     }
 }
 
-/// One partition's state, behind its lock.
+/// One partition's state, behind a lock.
 pub(super) struct Partition {
     log: VecDeque<Arc<StoredSample>>,
     first: u64,
@@ -121,7 +121,7 @@ impl Partition {
             bytes: 0,
             retain_bytes: qos.retention.bytes.unwrap_or(u64::MAX).min(MAX_PARTITION_BYTES),
             retain_age: qos.retention.age,
-            // One, as the journal keeps beyond its retention, whatever the history's depth.
+            // One, as in the journal, whatever the history's depth.
             keep_per_key: usize::from(qos.retention.last_value),
             lease: match qos.liveliness {
                 Liveliness::Lease(lease) => Some(lease),
@@ -149,8 +149,7 @@ impl Partition {
         self.log.back().map(|stored| stored.time)
     }
 
-    /// Registers a writer: the next incarnation of its name. The one before it is fenced from now
-    /// on.
+    /// Registers a writer with the next incarnation of its name, which fences the previous one.
     pub(super) fn claim(
         &mut self,
         topic: &TopicName,
@@ -165,7 +164,7 @@ impl Partition {
         Ok(self.begin(producer, false, now, closed))
     }
 
-    /// The same for samples of another bus, with the incarnation that they have there.
+    /// The same for a forwarder, with the producer's incarnation on the other bus.
     pub(super) fn adopt(
         &mut self,
         topic: &TopicName,
@@ -189,7 +188,7 @@ impl Partition {
         Ok(self.begin(producer, true, now, closed))
     }
 
-    /// Whose next sample has which incarnation and number.
+    /// Sets the incarnation and sequence of a forwarder's next sample.
     pub(super) fn identify(
         &mut self,
         producer: &mut Arc<Producer>,
@@ -211,7 +210,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Makes sure that an exclusive topic has no live writer, and fences those that run on.
+    /// Checks that an exclusive topic has no live writer, and fences writers whose leases have
+    /// expired.
     fn take_over(
         &mut self,
         topic: &TopicName,
@@ -226,7 +226,7 @@ impl Partition {
             let holder = holder(&live.producer.name, live.producer.incarnation);
             return Err(TransportError::Owned { topic: topic.clone(), holder });
         }
-        // Of those that run still the leases are over.
+        // The leases of all running writers have expired.
         self.producers.values_mut().filter(|w| w.runs()).for_each(|w| w.fenced = true);
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Ends a writer's claim; one that was replaced has none any more.
+    /// Releases a writer's claim, unless it was replaced.
     pub(super) fn release(&mut self, producer: &Producer) {
         if let Ok(writing) = self.writing(producer) {
             writing.released = true;
@@ -290,7 +290,7 @@ impl Partition {
         self.producers.values().map(info).collect()
     }
 
-    /// Appends a sample and applies the retention; gives its offset and sequence.
+    /// Appends a sample and applies the retention; returns its offset and sequence.
     pub(super) fn append(
         &mut self,
         producer: &Arc<Producer>,
@@ -339,7 +339,7 @@ impl Partition {
         }
     }
 
-    /// Removes what is over the limits; the newest sample always stays.
+    /// Removes samples beyond the limits, except the newest.
     fn retain(&mut self, now: Tai) {
         let oldest = self.retain_age.map(|age| {
             let ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
@@ -358,7 +358,7 @@ impl Partition {
         }
     }
 
-    /// Up to `max` samples from an offset on.
+    /// Copies up to `max` samples from an offset on.
     pub(super) fn read(&self, from: u64, max: usize, into: &mut Vec<Arc<StoredSample>>) {
         let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
         into.extend(self.log.iter().skip(skip).take(max).cloned());
@@ -366,7 +366,7 @@ impl Partition {
 
     /// The first offset published at or after a time.
     pub(super) fn at_time(&self, time: Tai) -> u64 {
-        // Stamps come from many publishers: not sorted, so the first match from the front is taken.
+        // Timestamps of several publishers are not sorted: the first match counts.
         let found = self.log.iter().position(|stored| stored.time >= time);
         found.map_or(self.end(), |n| self.first + n as u64)
     }
@@ -396,7 +396,7 @@ impl Partition {
         found
     }
 
-    /// The last values that retention has taken out of the log, in order.
+    /// The last values that retention has removed from the log, in order.
     pub(super) fn retained(&self) -> Vec<Arc<StoredSample>> {
         let kept = self.newest.values().filter_map(VecDeque::back);
         let mut kept: Vec<_> = kept.filter(|s| s.offset < self.first).cloned().collect();

@@ -1,4 +1,4 @@
-//! Reading a topic in memory: a cursor a partition, taken in turn.
+//! Reads a topic in memory: one cursor a partition, in turn.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use crate::bell::{Bell, locked};
 use crate::error::TransportError;
 use crate::event::Gap;
 
-/// Samples taken out of a partition under one lock.
+/// The most samples copied from a partition under one lock.
 const SAMPLES_PER_LOCK: usize = 64;
 
 pub(super) struct MemoryReader {
@@ -89,7 +89,7 @@ impl MemoryReader {
         Ok(reader)
     }
 
-    /// Takes over what the group has assigned, if that has changed.
+    /// Adopts the group's assignment, if it changed.
     fn reassign(&mut self, visit: &mut Visit<'_>) -> ControlFlow<()> {
         let Some(member) = &mut self.member else { return ControlFlow::Continue(()) };
         if member.generation == member.group.generation() {
@@ -108,7 +108,7 @@ impl MemoryReader {
             };
             let state = locked(&self.topic.partitions()[*partition as usize]);
             let mut cursor = Cursor::begin(*partition, &state, &from);
-            // Groups commit places in the log; values kept beyond it have none.
+            // Groups commit offsets in the log, which last values beyond the retention lack.
             cursor.history.clear();
             self.cursors.push(cursor);
         }
@@ -204,7 +204,7 @@ impl Reader for MemoryReader {
             }
             state.waiters.add(bell, token);
         }
-        // Closing wakes those who are armed; look again in case it came between.
+        // Closing wakes armed readers; check again in case it happened in between.
         if self.closed.load(Ordering::Acquire) { Ok(Armed::Ready) } else { Ok(Armed::Waiting) }
     }
 

@@ -1,4 +1,4 @@
-//! A topic in memory, as all connections share it, and as one connection sees it.
+//! A topic in memory, shared by all connections, and a connection's handle to it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ impl MemoryTopic {
     }
 }
 
-/// A topic as one connection sees it.
+/// A connection's handle to a topic.
 pub(super) struct TopicConnection {
     pub(super) topic: Arc<MemoryTopic>,
     pub(super) clock: Arc<dyn Clock>,
@@ -145,7 +145,7 @@ impl TransportTopic for TopicConnection {
 }
 
 impl TopicConnection {
-    /// A writer of what was claimed in its partition.
+    /// Opens a writer after its claim.
     fn opened(
         &self,
         partition: u32,
