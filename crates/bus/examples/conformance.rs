@@ -1,10 +1,10 @@
-//! Holds transports to the conformance suite and prints what they pass, refuse and break; or puts
-//! what was kept of it into a page.
+//! Runs the conformance suite on transports and prints the results, or updates a page with stored
+//! results.
 //!
 //! `cargo run -p helio-bus --example conformance -- URL… [--json] [--only PREFIX]`
 //! `cargo run -p helio-bus --example conformance -- --page FILE --results FOLDER [--check]`
 //!
-//! Exit code 1 where a promise is broken, or the page is not that of the results.
+//! Exit code 1 if a promise is broken, or if the page differs from the results.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use helio_bus::conformance::{self, Report, UrlHarness};
 
-/// What stands around the tables in the page.
+/// The marks around the page's tables.
 const MARKS: (&str, &str) = ("<!-- tables -->\n", "<!-- end -->");
 
 fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Puts the tables between the page's marks, or tells whether they stand there.
+/// Writes the tables between the page's marks, or checks that they are there.
 fn update(page: &Path, results: &Path, check: bool) -> std::io::Result<ExitCode> {
     let before = std::fs::read_to_string(page)?;
     let cut = before

@@ -1,4 +1,4 @@
-//! What the bus costs a message: CPU time of publishing and of reading, one after the other.
+//! Measures the CPU time of publishing and of reading a message.
 //!
 //! `cargo run --release -p helio-bus --example cost -- journal:/dev/shm/cost 256 1000000`
 
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use helio_bus::{Batch, Bus, EventRef, Lagging, Message, Qos, Start, Subscribe, TopicSpec};
 
-/// What this thread has computed so far, as Linux counts it.
+/// This thread's CPU time.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A thousand subscriptions: one waiting thread, every sample to its own, nothing left behind.
+//! A thousand subscriptions with one waiting thread: each receives its samples, and nothing leaks.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use helio_bus::{
 const MANY: usize = 1_000;
 const LONG: Duration = Duration::from_secs(60);
 
-/// The tasks that were woken, for an executor of one thread.
+/// The woken tasks, for an executor of one thread.
 #[derive(Default)]
 struct Woken {
     tasks: Mutex<BTreeSet<usize>>,
@@ -94,7 +94,7 @@ fn tasks_share_one_thread(url: &str) {
     }
     drop(reading);
     assert_eq!(bridges(), 1, "one thread waits for all tasks of a bus");
-    // Those who go away while they wait are forgotten, and the others still hear.
+    // Subscriptions dropped while waiting are removed, and the others are still woken.
     for (subscription, waker) in subscriptions.iter_mut().zip(&wakers) {
         let mut next = pin!(subscription.next());
         assert!(next.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
@@ -109,7 +109,7 @@ fn tasks_share_one_thread(url: &str) {
 fn a_thousand_tasks_share_one_waiting_thread() {
     tasks_share_one_thread("memory:thousand-tasks");
     while bridges() > 0 {
-        // The first bus is gone, and its thread ends.
+        // The first bus is dropped, and its thread ends.
         std::thread::yield_now();
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The bus, mostly on `memory:`: what applications see.
+//! The bus as applications use it, mostly on `memory:`.
 
 use std::fs::File;
 use std::future::Future;
@@ -24,8 +24,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future in this thread: an executor of ten lines, to show that none in particular is
-/// needed.
+/// Runs a future in this thread: an executor of ten lines, to show that any one suffices.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);

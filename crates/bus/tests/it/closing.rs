@@ -6,7 +6,7 @@ use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{Decorator, Transport, TransportTopic};
 use helio_bus::{Bus, Qos, TopicError, TopicName, TopicSpec, TransportError};
 
-/// Memory that takes its time to create a topic: until both barriers are met.
+/// A memory transport that blocks in creating a topic, until both barriers are met.
 struct Slow {
     inner: Arc<dyn Transport>,
     created: Arc<Barrier>,

@@ -1,4 +1,4 @@
-//! The conformance suite on the transports that live with the bus, and the proof that it can fail.
+//! The conformance suite on the bus's own transports, and tests that it can fail.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ fn a_transport_that_refuses_by_name_is_conformant() {
     assert!(report.to_string().contains("refused"), "{report}");
 }
 
-/// Faults that the bus heals or counts, so that every promise still holds.
+/// Faults that the bus compensates or counts, so that every promise still holds.
 fn is_healed(fault: &str) {
     let url = format!("fault:memory:healed-{}?seed=1&{fault}", fault.replace(['=', '.'], "-"));
-    // A transport that refuses at random has no policy that it keeps but to block.
+    // Blocking is the only policy that a transport with random refusals can keep.
     let wanted = |check: &conformance::Check| {
         !fault.starts_with("refuse")
             || ["delivery", "start_latest", "start_earliest", "fencing"]
@@ -59,7 +59,7 @@ fn disconnects_are_healed() {
     is_healed("disconnect=0.1");
 }
 
-/// The checks that notice each fault: a suite that cannot fail proves nothing.
+/// The checks that detect each fault: a suite that cannot fail proves nothing.
 fn broken_promises_are_noticed(broken: &str) {
     let faults: [(&str, &[&str]); 6] = [
         ("drop=0.05", &["delivery_order_per_key", "start_earliest", "group_shares"]),
@@ -88,7 +88,7 @@ fn broken_promises_are_noticed_on_the_journal() {
     broken_promises_are_noticed(&format!("journal:{}", folder.path().display()));
 }
 
-/// What is lost never comes: there is no use in waiting long.
+/// Lost samples never arrive: a long timeout is useless.
 struct Impatient(String);
 
 impl Harness for Impatient {
@@ -101,7 +101,7 @@ impl Harness for Impatient {
     }
 }
 
-/// An engine whose cable is pulled.
+/// An engine that a cable disconnects.
 struct Cabled {
     url: &'static str,
     cables: std::sync::Mutex<Vec<Cable>>,

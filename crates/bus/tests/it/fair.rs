@@ -1,4 +1,4 @@
-//! Under load everybody still gets their turn, and groups that change hands miss nothing.
+//! Fairness under load, and groups whose partitions are reassigned.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn publish(publisher: &Publisher, partition: u32, numbers: std::ops::Range<u64>)
     }
 }
 
-/// Everything there is now: the samples' numbers, and whether there was a gap.
+/// All pending events: the samples' numbers, and whether there was a gap.
 fn drain(samples: &mut Subscription) -> (Vec<u64>, bool) {
     let (mut numbers, mut gap) = (Vec::new(), false);
     while let Some(event) = samples.try_next().unwrap() {
@@ -45,7 +45,7 @@ fn regained(url: &str) {
     let (mut first, _) = drain(&mut one);
     first.sort_unstable();
     assert_eq!(first, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
-    // Nothing is committed. Another member takes a partition, and gives it back unread.
+    // Nothing is committed. Another member receives a partition and returns it unread.
     let joined = topic(&other, "work", Qos { partitions: 2, ..Qos::stream() });
     let mut two = joined.subscribe(options()).unwrap();
     while one.positions().len() != 1 || two.positions().len() != 1 {
@@ -59,7 +59,7 @@ fn regained(url: &str) {
             again.push(u64::from_le_bytes(s.payload[..].try_into().unwrap()));
         }
     }
-    // Redelivered from the committed position, and neither taken for repeats nor for losses.
+    // Redelivered from the committed position, neither as duplicates nor as losses.
     assert!(again == [0, 1, 2, 3, 4] || again == [10, 11, 12, 13, 14], "{again:?}");
     let stats = one.stats();
     assert_eq!((stats.duplicates, stats.lost), (0, 0), "{stats:?}");
@@ -151,8 +151,7 @@ fn conflation_of_a_long_backlog_is_bounded_and_counted() {
     assert_eq!((stats.received, stats.conflated, stats.lost), (3, 49_997, 0), "{stats:?}");
 }
 
-/// Engines that cannot refuse a zombie: its late samples come through, and are dropped by the
-/// reader.
+/// Engines that cannot refuse a zombie: the reader drops its late samples.
 #[test]
 fn a_zombie_that_the_engine_lets_through_is_dropped_at_the_reader() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! An engine that stops answering: bounded queues, waiting without a thread, nothing lost or
-//! reordered.
+//! An engine that stops answering: bounded queues, waiting without a thread, no loss, no
+//! reordering.
 
 use std::future::Future;
 use std::pin::pin;
@@ -78,12 +78,12 @@ fn those_who_block_keep_their_order_and_their_samples() {
     for publishing in &mut waiting {
         assert!(publishing.as_mut().poll(&mut context).is_pending());
     }
-    // One gives up: those behind it move up, and it is counted.
+    // One is abandoned and counted; the others keep their order.
     drop(waiting.remove(4));
     assert_eq!(publisher.stats().abandoned, 1);
     cable.thaw();
     assert!(woken.0.load(Ordering::SeqCst) > 0, "nobody was told that there is room");
-    // The line has moved on by itself: nobody has to look at the receipts.
+    // Blocked publishes were admitted although no receipt was polled.
     publisher.publish(Message::new(&[9])).wait().unwrap();
     for publishing in waiting {
         let mut publishing = pin!(publishing);

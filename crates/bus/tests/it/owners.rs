@@ -1,4 +1,4 @@
-//! Readers of exclusive topics, and engines that take their time to say who was replaced.
+//! Readers of exclusive topics, on engines that report replaced owners with a delay.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -14,10 +14,10 @@ use helio_bus::{
 use helio_core::qos::Ownership;
 use helio_core::{Producer, ProducerName};
 
-/// What the engine says, and how often it was asked of late.
+/// The engine's answer, and the number of recent queries.
 type Says = Arc<Mutex<(OwnerOrder, u64)>>;
 
-/// Memory that says of the owners of its topics what it is told to.
+/// A memory transport with a configurable answer about its topics' owners.
 struct Saying(Arc<FaultTransport>, Says);
 
 impl Decorator for Saying {
@@ -44,7 +44,7 @@ impl TopicDecorator for SayingTopic {
     }
 }
 
-/// An exclusive topic, who reads it, and what its engine says.
+/// An exclusive topic, its reader, and its engine's answer.
 struct Site {
     topic: Topic,
     samples: Subscription,
@@ -67,7 +67,7 @@ impl Site {
         site
     }
 
-    /// As a bridge publishes: with incarnation and number of another bus.
+    /// Publishes as a bridge does: with incarnation and sequence of another bus.
     fn publish(&self, name: &str, (incarnation, sequence): (u64, u64)) {
         let producer = Producer { name: ProducerName::new(name).unwrap(), incarnation };
         let mut forwarder = self.topic.forwarder(&producer, 0).unwrap();
@@ -96,7 +96,7 @@ impl Site {
         self.says.lock().unwrap().1
     }
 
-    /// Who published the next sample, and its number.
+    /// The next sample's producer and number.
     fn next(&mut self) -> (String, u64) {
         let event = self.samples.next_timeout(HANG_TIMEOUT).unwrap().expect("a sample");
         let Event::Sample(sample) = event else { panic!("{event:?}") };
@@ -123,7 +123,7 @@ fn what_is_yet_to_be_said_holds_up_what_lies_behind_it_and_nobody_else() {
     assert_eq!(site.next(), ("bridged".to_owned(), 1));
     later.join().unwrap();
     assert_eq!(site.next(), ("owner".to_owned(), 2));
-    // That is so for ever.
+    // That is final.
     site.say(OwnerOrder::Yes);
     site.publish("bridged", (3, 2));
     assert_eq!(site.next(), ("bridged".to_owned(), 2));
@@ -138,7 +138,7 @@ fn an_engine_that_could_not_say_it_has_nobody_dropped() {
         site.publish("bridged", (3, number));
         assert_eq!(site.next(), ("bridged".to_owned(), number));
     }
-    // It is asked again, and may say that they were replaced after all.
+    // It is queried again, and may report that they were replaced after all.
     site.say(OwnerOrder::Yes);
     site.publish("bridged", (3, 3));
     let event = site.samples.next_timeout(HANG_TIMEOUT).unwrap();
@@ -153,7 +153,7 @@ fn who_was_fenced_is_let_in_when_the_engine_says_otherwise() {
     site.publish("bridged", (3, 1));
     let event = site.samples.next_timeout(HANG_TIMEOUT).unwrap();
     assert!(matches!(event, Some(Event::Fenced(_))), "{event:?}");
-    // While it is asked again nobody waits, and it stays what it was.
+    // During the next query nothing blocks, and the last answer holds.
     site.say(OwnerOrder::Asked);
     site.publish("bridged", (3, 2));
     site.publish("owner", (1_000, 2));

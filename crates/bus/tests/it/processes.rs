@@ -1,4 +1,4 @@
-//! The bus between processes on a journal, some of which are killed without warning.
+//! The bus between processes on a journal, some of which are killed.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use helio_bus::{
 };
 use helio_core::qos::Ownership;
 
-/// Not a test by itself: what the other processes do.
+/// Not a test by itself: the program of the other processes.
 #[test]
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
@@ -42,7 +42,7 @@ fn child() {
     }
 }
 
-/// A process that is killed when it goes out of scope.
+/// A process that is killed when it is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -90,7 +90,7 @@ fn next(samples: &mut Subscription) -> Event {
     }
 }
 
-/// Reads until a number of samples have come; everything but samples goes to `other`.
+/// Reads a number of samples; other events are passed to `other`.
 fn read(samples: &mut Subscription, count: usize, mut other: impl FnMut(Event)) -> Vec<Sample> {
     let mut got = Vec::new();
     while got.len() < count {
@@ -115,7 +115,7 @@ fn a_killed_writer_is_told_and_its_successor_goes_on() {
             Event::Liveliness(told) => changes.push((told.producer.incarnation, told.alive)),
             other => panic!("{other:?}"),
         };
-        // What the one before had published comes first.
+        // The previous process's samples come first.
         loop {
             let sample = read(&mut samples, 1, &mut note).remove(0);
             if sample.header.producer.incarnation == incarnation {

@@ -1,4 +1,4 @@
-//! Leases between processes of a journal that are frozen, killed, and come back.
+//! Leases between processes of a journal that are frozen, killed and resumed.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -14,15 +14,15 @@ use helio_bus::{
 use helio_core::qos::{Liveliness, Ownership};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Far longer than any test: what comes sooner did not come by the lease.
+/// Far longer than any test: an earlier event is not due to the lease.
 const HOUR: Duration = Duration::from_secs(3600);
-/// How often a holder asserts.
+/// How often a holder renews its lease.
 const BEAT: Duration = Duration::from_millis(50);
-/// Long enough that a holder on a busy machine asserts in time.
+/// Long enough that a holder on a busy machine renews in time.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Not a test by itself: a process that claims when a line comes, and then asserts until it is
-/// fenced or its input ends. It says on its output what becomes of it.
+/// Not a test by itself: a process that claims after a line of input, then renews until it is
+/// fenced or its input ends. It prints its state.
 #[test]
 fn child() {
     let Ok(name) = std::env::var("HELIO_TEST_NAME") else { return };
@@ -39,7 +39,7 @@ fn child() {
     }
 }
 
-/// The harness of tests prints a line of its own without an end: ours begin with a mark.
+/// The test harness prints an unfinished line: ours begin with a mark.
 const MARK: &str = "@@";
 
 fn say(what: &str) {
@@ -85,7 +85,7 @@ fn connect(folder: &Path, name: &str) -> Bus {
     Bus::builder().producer(name).connect(&url(folder)).unwrap()
 }
 
-/// A process that is killed when it goes out of scope.
+/// A process that is killed when it is dropped.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -122,7 +122,7 @@ impl Process {
         self.input.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
 
-    /// The next line that it says.
+    /// The next line of its output.
     fn hears(&mut self) -> String {
         let mut lines = self.output.by_ref().map(Result::unwrap);
         let said = lines.find_map(|line| line.strip_prefix(MARK).map(ToOwned::to_owned));
@@ -148,7 +148,7 @@ fn alive(topic: &Topic, name: &str) -> bool {
     found.is_some_and(|writer| writer.alive == Some(Alive::Yes))
 }
 
-/// Looks until a condition holds.
+/// Polls until a condition holds.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let bound = Instant::now() + HANG_TIMEOUT;
     while !holds() {
@@ -239,7 +239,7 @@ fn a_frozen_holder_loses_it_and_is_fenced_when_it_comes_back() {
         let mut changes = watching(&topic);
         let mut holder = Process::holding(folder.path(), "holder", LEASE);
         told(&mut changes, ("holder", Alive::Yes));
-        // While it asserts it is refused, for longer than the lease.
+        // While the holder renews, others are refused, for longer than the lease.
         let begun = Instant::now();
         while begun.elapsed() < LEASE * 3 / 2 {
             assert!(owned(topic.publisher()).contains("holder"));

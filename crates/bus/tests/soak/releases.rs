@@ -1,5 +1,5 @@
 //! Two releases of the Rubin Observatory's interfaces on one bus: publishers and subscriptions of
-//! either, upgraded in any order. Needs the shared test data; skipped where it is absent.
+//! both, upgraded in any order. Needs the shared test data; skipped without it.
 
 #[path = "../../../core/tests/random/mod.rs"]
 mod random;
@@ -23,7 +23,7 @@ use random::{Random, any_value};
 const OLD: &str = "v26.0.0";
 const NEW: &str = "v27.1.1";
 
-/// A release's interfaces; where they are absent the test says that it is skipped.
+/// A release's interfaces; without them, the test reports that it is skipped.
 fn release(name: &str) -> Option<Interfaces> {
     let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
@@ -31,7 +31,7 @@ fn release(name: &str) -> Option<Interfaces> {
     );
     let path = root.join("sal-interfaces").join(name);
     if !path.exists() {
-        // Not by println!, which the test runner keeps to itself.
+        // Not by println!, which the test runner captures.
         let _ = writeln!(std::io::stderr(), "skipped: {} not found", path.display());
         return None;
     }
@@ -46,13 +46,13 @@ struct Both {
     new: Schema,
 }
 
-/// The topics that both releases have.
+/// The topics of both releases.
 fn both() -> Option<Vec<Both>> {
     let (old, new) = (release(OLD)?, release(NEW)?);
     let topics = old.topics().filter_map(|before| {
         let name = before.topic_name().as_str();
         let (old, new) = (before.schema().unwrap(), new.topic(name)?.schema().unwrap());
-        // Each topic keeps its last value here, so that history is held to its promise too.
+        // Each topic stores its last value here, so that history is tested, too.
         let qos = Qos { durability: Durability::Volatile, partitions: 1, ..Qos::event() };
         Some(Both { name: name.to_owned(), qos, old, new })
     });
@@ -67,7 +67,7 @@ impl Both {
     }
 }
 
-/// A value at random, encoded.
+/// A random value, encoded.
 fn publish(random: &mut Random, schema: &Schema, publisher: &Publisher) -> Value {
     let value = any_value(random, schema);
     let mut bytes = Vec::new();
@@ -76,7 +76,7 @@ fn publish(random: &mut Random, schema: &Schema, publisher: &Publisher) -> Value
     value
 }
 
-/// Whether two values are the same number, or the same list of numbers, or the same.
+/// Whether two values are equal as numbers, lists of numbers, or otherwise.
 fn same(written: &Value, read: &Value) -> bool {
     let numbers = |value: &Value| -> Option<Vec<f64>> {
         Some(match value {
@@ -94,7 +94,7 @@ fn same(written: &Value, read: &Value) -> bool {
     written == read || numbers(written).is_some_and(|all| Some(all) == numbers(read))
 }
 
-/// Every field that both schemas have came through as it was written.
+/// Checks that every common field of both schemas was received as written.
 fn survived(written: (&Schema, &Value), read: (&Schema, &Value)) {
     let fields = |(schema, value): (&Schema, &Value)| -> BTreeMap<String, Value> {
         let (Type::Record(record), Value::Record(values)) = (&schema.root().kind, value) else {
@@ -110,7 +110,7 @@ fn survived(written: (&Schema, &Value), read: (&Schema, &Value)) {
     }
 }
 
-/// The next sample's value in the reader's schema, or why there is none.
+/// The next sample's value in the reader's schema, or the reason why there is none.
 fn next(samples: &mut Subscription, schema: &Schema) -> Option<Result<Value, String>> {
     match samples.try_next().unwrap()? {
         Event::Sample(sample) => Some(Ok(Codec::new(schema).decode(&sample.payload).unwrap())),
@@ -119,7 +119,7 @@ fn next(samples: &mut Subscription, schema: &Schema) -> Option<Result<Value, Str
     }
 }
 
-/// A refusal names the topic and one of the fields that differ.
+/// Checks that a refusal names the topic and one of the differing fields.
 fn names_field(told: &str, name: &str, report: &evolution::Evolution) {
     assert!(told.contains(name), "the topic is not named: {told}");
     let field = |at: &str| at.split('.').next().unwrap().to_owned();
@@ -127,12 +127,12 @@ fn names_field(told: &str, name: &str, report: &evolution::Evolution) {
     assert!(named, "no field is named: {told}");
 }
 
-/// Whether a release's publisher is to be let in after another's, and its subscription.
+/// Whether a release's publisher is to be admitted after another's, and its subscription.
 fn expected(first: &Schema, second: &Schema, policy: Option<Evolution>) -> (bool, bool) {
     let report = compare(first, second);
     let backward = Resolution::new(first, second).is_ok();
     let forward = Resolution::new(second, first).is_ok();
-    // What the report calls readable can be resolved, whatever the policy.
+    // Readable according to the report means resolvable, whatever the policy.
     assert!(!report.level.is_backward() || backward, "{report:?}");
     assert!(!report.level.is_forward() || forward, "{report:?}");
     match policy {
@@ -141,7 +141,7 @@ fn expected(first: &Schema, second: &Schema, policy: Option<Evolution>) -> (bool
     }
 }
 
-/// One release's publisher and subscription run; then the other release comes. Returns whether its
+/// One release's publisher and subscription run; then the other release starts. Returns whether its
 /// publisher is refused.
 fn meet(
     bus: &Bus,
@@ -180,7 +180,7 @@ fn meet(
             assert!(writes, "{policy:?}: {report:?}");
             let values = [0; 3].map(|_| publish(random, second, &upgraded));
             reading(&mut running, (second, first), &values.each_ref());
-            // An old reader starts again, and is let in with the newest schema there.
+            // An old reader restarts, and is admitted although the newest schema is declared.
             let mut again = opened.subscribe(Subscribe::from(Start::Last(1))).unwrap();
             reading(&mut again, (second, first), &[&values[2]]);
         }
@@ -189,13 +189,14 @@ fn meet(
             refused(&error);
         }
     }
-    // Whatever became of the others, who was there goes on.
+    // The first release continues in any case.
     let value = publish(random, first, &publisher);
     reading(&mut running, (first, first), &[&value]);
     !writes
 }
 
-/// A subscription gets these values in its own schema, or tells once that it cannot.
+/// Checks that a subscription receives these values in its own schema, or reports once that it
+/// cannot.
 fn reading(samples: &mut Subscription, (writer, reader): (&Schema, &Schema), values: &[&Value]) {
     let before = samples.stats();
     let resolution = Resolution::new(writer, reader);
@@ -220,7 +221,7 @@ fn every_topic_of_two_releases_is_resolved_or_refused_as_the_report_says() {
     let Some(topics) = both() else { return };
     let random = &mut Random::new(26);
     assert_eq!(topics.len(), 3_166 - 116);
-    // Policies, and how many topics they refuse where v27.1.1 comes second, and where v26.0.0 does.
+    // Policies, and how many topics they refuse if v27.1.1 comes second, and if v26.0.0 does.
     let refused = [
         (Some(Evolution::None), [0, 0]),
         (Some(Evolution::Backward), [5, 5]),
@@ -229,7 +230,7 @@ fn every_topic_of_two_releases_is_resolved_or_refused_as_the_report_says() {
         (None, [4, 4]),
     ];
     for (policy, expected) in refused {
-        // What is the same in both releases needs no policy: once is enough.
+        // Topics equal in both releases need no policy: once is enough.
         let all = policy == Some(Evolution::Full);
         let some = || topics.iter().filter(|topic| all || topic.old.id() != topic.new.id());
         let up = Bus::connect("memory:").unwrap();
@@ -243,16 +244,15 @@ fn every_topic_of_two_releases_is_resolved_or_refused_as_the_report_says() {
     }
 }
 
-/// Who of the two ends of a topic is upgraded first.
+/// The end of a topic that is upgraded first.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum End {
     Publisher,
     Subscription,
 }
 
-/// A journal with history: events keep the last values that the old release wrote. Both ends are
-/// upgraded one after the other, each with a connection of its own, and later both again to the
-/// release that they came from.
+/// A journal with history: events keep the old release's last values. The ends are upgraded one
+/// after the other, each with a connection of its own, and later both return to the old release.
 #[test]
 fn a_rolling_upgrade_goes_on_whatever_comes_first() {
     let Some(topics) = both() else { return };
@@ -263,7 +263,7 @@ fn a_rolling_upgrade_goes_on_whatever_comes_first() {
     for order in [[End::Publisher, End::Subscription], [End::Subscription, End::Publisher]] {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("journal:{}", folder.path().display());
-        // Releases by number, of the publisher and of the subscription, step by step.
+        // Releases of the publisher and of the subscription at each step.
         let mut at = (0, 0);
         let mut written: BTreeMap<&str, (usize, Value)> = BTreeMap::new();
         for (step, end) in order.into_iter().chain(order).enumerate() {
@@ -280,7 +280,7 @@ fn a_rolling_upgrade_goes_on_whatever_comes_first() {
     }
 }
 
-/// Connects both ends anew; all topics that resolve go on, and the others tell it.
+/// Reconnects both ends; resolvable topics continue, and the others report it.
 fn stage<'a>(
     url: &str,
     topics: &'a [Both],
@@ -302,7 +302,7 @@ fn stage<'a>(
         let publisher = topic.open(&component, writer, policy).publisher().unwrap();
         let value = publish(random, writer, &publisher);
         match written.insert(&topic.name, (at.0, value.clone())) {
-            // It was told with the last value already.
+            // It was reported with the last value already.
             Some((release, _))
                 if releases[release].id() == writer.id()
                     && Resolution::new(writer, reader).is_err() =>
