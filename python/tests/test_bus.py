@@ -531,7 +531,7 @@ def test_quality_of_service_that_cannot_be_is_refused(bus: sync.Bus) -> None:
 
 
 def test_urls_that_cannot_be_are_refused() -> None:
-    with pytest.raises(helio.ConnectError, match='no transport is called "nowhere"'):
+    with pytest.raises(helio.ConnectError, match='unknown transport "nowhere"'):
         sync.connect("nowhere:x")
     with pytest.raises(helio.ConnectError):
         sync.connect("no url at all")

@@ -89,7 +89,7 @@ pub enum TransportError {
         remedy: String,
     },
     /// The engine is unreachable at present.
-    #[error("{transport} cannot reach its engine: {cause}; it is tried again until closed")]
+    #[error("{transport} cannot reach its engine: {cause}; it retries until closed")]
     Outage {
         /// The transport's scheme.
         transport: String,
@@ -117,7 +117,7 @@ pub enum TransportError {
 pub enum ConnectError {
     /// The text is not a bus URL.
     #[error(
-        "{url:?} is no bus URL ({reason}); write it like journal:/var/lib/helio or memory:test"
+        "invalid bus URL {url:?} ({reason}); examples are journal:/var/lib/helio and memory:test"
     )]
     Url {
         /// The text as given.
@@ -126,7 +126,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// No transport is registered for this scheme.
-    #[error("no transport is called {scheme:?}; this program has: {known}")]
+    #[error("unknown transport {scheme:?}; this program has: {known}")]
     UnknownScheme {
         /// The scheme as given.
         scheme: String,
@@ -228,7 +228,7 @@ impl From<Box<Refusal>> for TopicError {
 pub enum PublishError {
     /// The transport's bounded queue is full, and the topic's policy is to refuse.
     #[error(
-        "the queue towards {transport} is full ({queued} samples wait); slow down, or choose the \
+        "the queue of {transport} is full ({queued} samples pending); publish less, or choose the \
          overload policy `block`"
     )]
     Full {
@@ -244,7 +244,7 @@ pub enum PublishError {
         level: u8,
     },
     /// The outcome is unknown: the transport discarded the sample without reporting one.
-    #[error("nobody knows whether the sample arrived: {cause}; publish it again if it may repeat")]
+    #[error("the outcome of the publish is unknown: {cause}; publish it again if duplicates are acceptable")]
     Unknown {
         /// The cause.
         cause: String,

@@ -42,7 +42,7 @@ pub enum Evolution {
 
 /// An invalid name of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no evolution policy; use none, backward, forward or full")]
+#[error("invalid evolution policy {0:?}; use none, backward, forward or full")]
 pub struct EvolutionError(String);
 
 impl Evolution {
@@ -204,7 +204,7 @@ mod tests {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         let told = "both".parse::<Evolution>().unwrap_err().to_string();
-        assert_eq!(told, "\"both\" is no evolution policy; use none, backward, forward or full");
+        assert_eq!(told, "invalid evolution policy \"both\"; use none, backward, forward or full");
     }
 
     #[test]

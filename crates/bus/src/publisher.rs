@@ -409,7 +409,7 @@ impl std::fmt::Debug for Publisher {
 }
 
 /// A pending batch.
-#[must_use = "without the receipts nobody knows whether the samples were taken"]
+#[must_use = "without the receipts the outcome is unknown"]
 #[derive(Debug, Default)]
 pub struct PendingBatch {
     taken: usize,

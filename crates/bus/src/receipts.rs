@@ -134,7 +134,7 @@ impl std::fmt::Debug for BlockedPublish {
 /// Dropping it after the transport has accepted the sample only discards the receipt. If the queue
 /// is full and the policy is to block, the sample waits for room, and dropping this abandons the
 /// publish (counted as `abandoned`).
-#[must_use = "without the receipt nobody knows whether the sample was taken"]
+#[must_use = "without the receipt the outcome is unknown"]
 #[derive(Debug)]
 pub struct PendingPublish(Stage);
 

@@ -51,7 +51,7 @@ pub(crate) fn declare(
     }
     Err(TopicError::Transport(TransportError::Outage {
         transport: topic.bus.transport.capabilities().transport.clone(),
-        cause: format!("others declare schemas of {} all the time", topic.name),
+        cause: format!("too many concurrent declarations of schemas for {}", topic.name),
     }))
 }
 
@@ -79,7 +79,7 @@ fn stored(topic: &TopicCore, id: SchemaId) -> Result<Schema, TopicError> {
     let missing = || TopicError::Schema {
         topic: topic.name.clone(),
         schema: id,
-        reason: "the topic names it, and its text is not there".to_owned(),
+        reason: "the topic declares it, but its text is not stored".to_owned(),
     };
     let text = topic.bus.transport.schema(id)?.ok_or_else(missing)?;
     parse(topic, &SchemaText { id, text: text.into() })
@@ -224,7 +224,7 @@ impl Resolver {
                     return Err(Unreadable::Reported);
                 }
                 Err(Unreadable::Unreported(format!(
-                    "nobody has put the text of the schema {schema}"
+                    "the schema {schema} is unknown: its text is not stored"
                 )))
             }
             None => Err(Unreadable::Unreported("the schema has no plan".to_owned())),

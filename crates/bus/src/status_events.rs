@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(look(&mut watch, &[writer("a", 2, No)]), [(2, Yes), (2, No)]);
         assert_eq!(look(&mut watch, &[writer("a", 3, Yes)]), [(3, Yes)]);
         assert_eq!(look(&mut watch, &[writer("a", 4, Yes)]), [(3, No), (4, Yes)]);
-        // In several partitions the newest incarnation counts, and it lives if it lives in one.
+        // The newest incarnation counts, and is alive if it is alive in any partition.
         let several = [writer("a", 4, No), writer("a", 4, Yes), writer("a", 3, Yes)];
         assert_eq!(look(&mut watch, &several), []);
     }

@@ -476,12 +476,12 @@ fn consistent(topic: &TopicCore, options: &Subscribe) -> Result<(), TopicError> 
         (_, Start::Last(n)) if options.group.is_some() => invalid(
             "start",
             format!("last({n})"),
-            "a group commits places in the log, and last values have none: start elsewhere",
+            "a group commits offsets in the log, which last values lack: start elsewhere",
         ),
         _ if options.group.is_some() && !options.partitions.is_empty() => invalid(
             "partitions",
             format!("{:?}", options.partitions),
-            "a group shares out the partitions by itself: name partitions or a group",
+            "a group assigns the partitions itself: select partitions or a group",
         ),
         _ => Ok(()),
     }

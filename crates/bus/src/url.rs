@@ -68,7 +68,7 @@ impl BusUrl {
     /// [`ConnectError::Option`] if the value is not such a number.
     pub fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ConnectError> {
         let Some(value) = self.option(name) else { return Ok(None) };
-        let number = value.parse().map_err(|_| self.bad_option(name, value, "no such number"))?;
+        let number = value.parse().map_err(|_| self.bad_option(name, value, "not a valid number"))?;
         Ok(Some(number))
     }
 
@@ -109,7 +109,7 @@ impl FromStr for BusUrl {
         if url.len() > MAX_URL_BYTES {
             return Err(wrong("longer than 4,096 bytes"));
         }
-        let (scheme, tail) = url.split_once(':').ok_or_else(|| wrong("there is no colon"))?;
+        let (scheme, tail) = url.split_once(':').ok_or_else(|| wrong("the colon is missing"))?;
         let legal = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
         if scheme.is_empty() || !scheme.chars().all(legal) {
             return Err(wrong("the scheme is made of letters, digits, '+', '-' and '.'"));

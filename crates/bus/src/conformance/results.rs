@@ -37,7 +37,7 @@ pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result
     if changed.is_empty() {
         return Ok(());
     }
-    let mut told = format!("{} says otherwise; `make conformance` writes it anew", path.display());
+    let mut told = format!("{} differs; `make conformance` rewrites it", path.display());
     for check in changed {
         let _ = write!(told, "\n{check}: {:?}, was {:?}", now.get(check), before.get(check));
     }

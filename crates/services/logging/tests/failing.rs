@@ -403,8 +403,8 @@ fn what_no_waiting_mends_is_told_at_once() {
     let connect = |named, url| Logging::connect(named, url, LogOptions::default());
     let told = |named, url| connect(named, url).err().map(|error| error.to_string());
     for (url, why) in [
-        ("nothing", "no bus URL"),
-        ("nowhere:x", "no transport is called"),
+        ("nothing", "invalid bus URL"),
+        ("nowhere:x", "unknown transport"),
         ("memory:?bogus=1", "bogus"),
     ] {
         let told = told(Bus::builder(), url).unwrap();

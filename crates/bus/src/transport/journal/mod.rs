@@ -218,7 +218,7 @@ impl Transport for JournalTransport {
 
     fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
         self.shared.check_open()?;
-        self.shared.journal.put_schema(id, text).map_err(failed("keep a schema"))
+        self.shared.journal.put_schema(id, text).map_err(failed("store a schema"))
     }
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
@@ -227,7 +227,7 @@ impl Transport for JournalTransport {
 
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
         self.shared.check_open()?;
-        let bell = self.shared.journal.bell().map_err(failed("make a bell"))?;
+        let bell = self.shared.journal.bell().map_err(failed("create a bell"))?;
         let bell = Arc::new(JournalBell::new(bell));
         let mut bells = locked(&self.shared.bells);
         bells.retain(|bell| bell.strong_count() > 0);

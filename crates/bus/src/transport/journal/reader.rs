@@ -59,7 +59,7 @@ impl Membership {
         if !due {
             return Ok(None);
         }
-        let own = self.member.assigned().map_err(failed("look at the group"))?;
+        let own = self.member.assigned().map_err(failed("query the group"))?;
         self.seen = Some((self.group.generation(), Instant::now()));
         Ok(Some(own))
     }

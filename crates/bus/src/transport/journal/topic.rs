@@ -189,7 +189,7 @@ impl TransportTopic for JournalTopic {
 
     fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
         let info = |partition| {
-            let info = self.topic.info(partition).map_err(failed("look at a partition"))?;
+            let info = self.topic.info(partition).map_err(failed("query a partition"))?;
             Ok(PartitionInfo {
                 partition,
                 first: info.first_offset,

@@ -512,7 +512,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     };
     let named = error.contains("durability service cannot keep storm");
     assert!(named && error.contains("no room on the disk"), "{error}");
-    assert!(error.contains("nobody knows whether the sample arrived"), "it is kept later: {error}");
+    assert!(error.contains("the outcome of the publish is unknown"), "it is kept later: {error}");
     assert!(held > 0);
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options);
