@@ -244,7 +244,9 @@ pub enum PublishError {
         level: u8,
     },
     /// The outcome is unknown: the transport discarded the sample without reporting one.
-    #[error("the outcome of the publish is unknown: {cause}; publish it again if duplicates are acceptable")]
+    #[error(
+        "the outcome of the publish is unknown: {cause}; publish it again if duplicates are acceptable"
+    )]
     Unknown {
         /// The cause.
         cause: String,

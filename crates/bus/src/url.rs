@@ -68,7 +68,8 @@ impl BusUrl {
     /// [`ConnectError::Option`] if the value is not such a number.
     pub fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ConnectError> {
         let Some(value) = self.option(name) else { return Ok(None) };
-        let number = value.parse().map_err(|_| self.bad_option(name, value, "not a valid number"))?;
+        let number =
+            value.parse().map_err(|_| self.bad_option(name, value, "not a valid number"))?;
         Ok(Some(number))
     }
 

@@ -19,48 +19,48 @@ use crate::subscribe::{Start, Subscribe};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "delivery_whole",
-        promise: "payload, key, time, level, trace and producer come out as they went in",
+        promise: "payload, key, time, level, trace and producer are received unchanged",
         run: whole,
     },
     Check {
         name: "delivery_order_per_key",
-        promise: "samples of a key come in the order of their publishes, whatever its partition",
+        promise: "samples of a key are received in publishing order, whatever the partition",
         run: order_per_key,
     },
     Check {
         name: "delivery_to_everybody",
-        promise: "each subscription has a cursor of its own and gets everything",
+        promise: "each subscription has its own cursor and receives all samples",
         run: to_everybody,
     },
     Check {
         name: "delivery_by_key",
-        promise: "a key filter lets through its keys only, and counts the others",
+        promise: "a key filter admits only its keys and counts the others",
         run: by_key,
     },
     Check {
         name: "delivery_batches",
-        promise: "batches keep the order, and reading in batches gives the same as one by one",
+        promise: "batches keep the order, and reading in batches equals reading one by one",
         run: batches,
     },
     Check {
         name: "delivery_large",
-        promise: "payloads up to the limit come whole, larger ones are refused with the limit \
-             named",
+        promise: "payloads up to the limit are received whole; larger ones are refused, naming the \
+                  limit",
         run: large,
     },
     Check {
         name: "delivery_wakes",
-        promise: "a blocked reader is woken by every publish: no wake-up is lost",
+        promise: "each publish wakes a blocked reader: no wake-up is lost",
         run: wakes,
     },
     Check {
         name: "delivery_wakes_tasks",
-        promise: "an awaiting task is woken by every publish, under any executor",
+        promise: "each publish wakes an awaiting task, under any executor",
         run: wakes_tasks,
     },
     Check {
         name: "delivery_many_topics",
-        promise: "one thread waits for hundreds of topics at once, and sees each sample",
+        promise: "one thread waits for hundreds of topics and receives each sample",
         run: many_topics,
     },
 ];
@@ -133,9 +133,9 @@ fn order_per_key(harness: &dyn Harness) -> Outcome {
     });
     outcomes.into_iter().collect::<Result<(), Failure>>()?;
     let keys = gather(harness, &mut samples, 2 * each as usize)?.by_key()?;
-    ensure!(keys.len() == 20, "{} keys of 20 came", keys.len());
+    ensure!(keys.len() == 20, "received {} keys of 20", keys.len());
     for (key, numbers) in keys {
-        ensure!(numbers.is_sorted(), "key {key:?} came as {numbers:?}");
+        ensure!(numbers.is_sorted(), "received {numbers:?} of key {key:?}");
     }
     ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
     Ok(())
@@ -212,9 +212,9 @@ fn batches(harness: &dyn Harness) -> Outcome {
             count += 1;
         }
     }
-    ensure!(count == 1_000, "{count} of 1000 samples came in batches");
+    ensure!(count == 1_000, "received {count} of 1000 samples in batches");
     let numbers = one_by_one.numbers()?;
-    ensure!(numbers.iter().copied().eq(0..1_000), "the batches came out of order");
+    ensure!(numbers.iter().copied().eq(0..1_000), "the batches are out of order");
     Ok(())
 }
 
@@ -228,7 +228,7 @@ fn large(harness: &dyn Harness) -> Outcome {
         let payload = payload(length);
         publisher.publish(Message::new(&payload)).wait()?;
         let got = gather(harness, &mut samples, 1)?;
-        ensure!(got.samples[0].payload == payload, "{length} bytes came out damaged");
+        ensure!(got.samples[0].payload == payload, "received {length} bytes damaged");
     }
     let refused = publisher.publish(Message::new(&vec![0; limit + 1])).wait();
     let named = matches!(
@@ -290,7 +290,7 @@ fn wakes_tasks(harness: &dyn Harness) -> Outcome {
                     drop(samples.next());
                     let Some(sample) = samples.next().await?.into_sample() else { continue };
                     let got = number(&sample)?;
-                    ensure!(got == expected, "{expected} was to come, {got} came");
+                    ensure!(got == expected, "received {got} instead of {expected}");
                     expected += 1;
                 }
                 Ok(())
@@ -325,17 +325,17 @@ fn many_topics(harness: &dyn Harness) -> Outcome {
     }
     let listed = bus.topics()?.iter().filter(|name| name.as_str().starts_with(&base)).count();
     ensure!(listed == count, "{listed} of {count} topics are listed");
-    ensure!(set.try_next()?.is_none(), "something came before anything was published");
+    ensure!(set.try_next()?.is_none(), "received an event before the first publish");
     for publisher in publishers.iter().rev() {
         publish_numbers(publisher, "", 0..1)?;
     }
     while !waiting.is_empty() {
         match set.next_timeout(harness.timeout())? {
             Some((member, Event::Sample(_))) => {
-                ensure!(waiting.remove(&member), "a topic's sample came twice");
+                ensure!(waiting.remove(&member), "received a topic's sample twice");
             }
             Some(_) => {}
-            None => ensure!(false, "{} topics of {count} never rang", waiting.len()),
+            None => ensure!(false, "{} topics of {count} did not ring", waiting.len()),
         }
     }
     Ok(())

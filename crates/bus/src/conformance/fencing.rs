@@ -17,29 +17,31 @@ use crate::transport::{Alive, Fencing};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "fencing_takes_over",
-        promise: "a restarted producer has a newer incarnation, and its zombie is never read again",
+        promise: "a restarted producer has a newer incarnation, and samples of the older are not \
+                  received any more",
         run: takes_over,
     },
     Check {
         name: "fencing_exclusive",
-        promise: "the second live writer of an exclusive topic is refused, and let in when it is \
-             free",
+        promise: "the second live writer of an exclusive topic is refused, and admitted once the \
+                  topic is free",
         run: exclusive,
     },
     Check {
         name: "fencing_own_publishers",
-        promise: "publishers of one bus on one topic share an incarnation: none fences the other",
+        promise: "publishers of one bus on one topic share an incarnation and do not fence each \
+                  other",
         run: own_publishers,
     },
     Check {
         name: "fencing_producers_of_a_bus",
-        promise: "producers that share a bus have incarnations and sequences of their own, and \
-                  are listed with whether they live",
+        promise: "producers that share a bus have their own incarnations and sequences, and are \
+                  listed with their liveliness",
         run: producers_of_a_bus,
     },
     Check {
         name: "fencing_others",
-        promise: "producers of other names go on untouched",
+        promise: "producers of other names are not affected",
         run: others,
     },
 ];
@@ -73,9 +75,9 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
     publish_numbers(&successor, "k", 20..30)?;
     let gathered = gather(harness, &mut samples, 20)?;
     let numbers = gathered.numbers()?;
-    ensure!(numbers.iter().copied().eq(10..30), "{numbers:?} came");
+    ensure!(numbers.iter().copied().eq(10..30), "received {numbers:?}");
     let newest = gathered.samples.iter().all(|s| s.header.producer.incarnation == after);
-    ensure!(newest, "samples of the zombie came after its successor's");
+    ensure!(newest, "samples of the zombie were received after its successor's");
     ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
     Ok(())
 }
@@ -121,7 +123,7 @@ fn own_publishers(harness: &dyn Harness) -> Outcome {
         publish_numbers(publisher, "k", number..number + 1)?;
     }
     let numbers = gather(harness, &mut samples, 10)?.numbers()?;
-    ensure!(numbers.iter().copied().eq(0..10), "{numbers:?} came");
+    ensure!(numbers.iter().copied().eq(0..10), "received {numbers:?}");
     Ok(())
 }
 
@@ -179,7 +181,7 @@ fn others(harness: &dyn Harness) -> Outcome {
     publish_numbers(&second, "k", 2..3)?;
     publish_numbers(&steady, "k", 3..4)?;
     let gathered = gather_at_least(harness, &mut samples, 4)?;
-    ensure!(gathered.numbers()? == [0, 1, 2, 3], "{:?} came", gathered.numbers());
+    ensure!(gathered.numbers()? == [0, 1, 2, 3], "received {:?}", gathered.numbers());
     ensure!(samples.stats().fenced == 0, "{:?}", samples.stats());
     Ok(())
 }

@@ -22,20 +22,20 @@ use crate::transport::Origin;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "forwarding_as_it_is",
-        promise: "what is forwarded from another bus keeps its producer, incarnation, number, \
+        promise: "a sample forwarded from another bus keeps its producer, incarnation, sequence, \
                   time, key, level, trace and headers",
         run: as_it_is,
     },
     Check {
         name: "forwarding_goes_on",
-        promise: "who forwards a producer goes on with its incarnation, and what comes twice is \
-                  read once",
+        promise: "a restarted forwarder resumes with the producer's incarnation; repeated samples \
+                  are received once",
         run: goes_on,
     },
     Check {
         name: "forwarding_is_fenced",
-        promise: "a producer that moves to the bus is newer than what was forwarded of it, and \
-                  replaces it",
+        promise: "a producer that moves to the bus has a newer incarnation than its forwarded \
+                  samples, and replaces their writer",
         run: is_fenced,
     },
 ];
@@ -121,10 +121,10 @@ fn as_it_is(harness: &dyn Harness) -> Outcome {
         let same = came.header == sent.header
             && (&came.key, &came.payload, &came.headers)
                 == (&sent.key, &sent.payload, &sent.headers);
-        ensure!(same, "{came:?} came, {sent:?} was forwarded");
+        ensure!(same, "received {came:?}, forwarded {sent:?}");
     }
     let lost = samples.stats().lost;
-    ensure!(lost == 1, "{lost} were told to be lost, number 7 of the source is");
+    ensure!(lost == 1, "{lost} samples were reported lost instead of number 7 of the source");
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn goes_on(harness: &dyn Harness) -> Outcome {
     }
     let came = gather(harness, &mut samples, 9)?;
     let numbers: Vec<_> = came.samples.iter().map(|sample| sample.header.sequence).collect();
-    ensure!(numbers.iter().copied().eq(1..=9), "{numbers:?} came");
+    ensure!(numbers.iter().copied().eq(1..=9), "received {numbers:?}");
     let stats = samples.stats();
     ensure!(stats.duplicates >= 2 && stats.lost == 0, "{stats:?}");
     Ok(())
@@ -172,7 +172,7 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let incarnation = own.producer().incarnation;
     ensure!(
         incarnation > DISTANT_INCARNATION + 5,
-        "incarnation {incarnation} is not newer than what came before"
+        "incarnation {incarnation} is not newer than the previous ones"
     );
     publish_numbers(&own, "k", 100..110)?;
     // Later samples from there may be refused, and are delivered to no reader.
@@ -187,6 +187,6 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     ensure!(told, "an incarnation that is older than the producer's own got {opened:?}");
     let came = gather(harness, &mut samples, 22)?;
     let numbers: Vec<_> = came.samples[2..].iter().map(number).collect::<Result<_, _>>()?;
-    ensure!(numbers.iter().copied().eq(100..120), "{numbers:?} came");
+    ensure!(numbers.iter().copied().eq(100..120), "received {numbers:?}");
     Ok(())
 }

@@ -16,23 +16,24 @@ use crate::subscription::Subscription;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "group_shares",
-        promise: "the members of a group share its partitions: each sample goes to one of them",
+        promise: "the members of a group share its partitions: each sample is received by one of \
+                  them",
         run: shares,
     },
     Check {
         name: "group_takes_over",
-        promise: "what a member that went away had not committed goes to the others: nothing is \
-             lost",
+        promise: "samples that a departed member has not committed are received by the others: \
+                  none is lost",
         run: takes_over,
     },
     Check {
         name: "group_resumes",
-        promise: "a group goes on where it has committed, also back where it was set back to",
+        promise: "a group resumes at its committed position, also at one set back",
         run: resumes,
     },
     Check {
         name: "group_apart",
-        promise: "two groups, and readers without a group, do not notice each other",
+        promise: "groups, and readers without a group, do not affect each other",
         run: apart,
     },
 ];
@@ -65,7 +66,7 @@ fn until_seen(
     let mut by_member = vec![Vec::new(); members.len()];
     while !wanted.clone().all(|number| seen.contains(&number)) {
         let missing = wanted.clone().filter(|number| !seen.contains(number)).count();
-        ensure!(Instant::now() < until, "{missing} samples never reached a member");
+        ensure!(Instant::now() < until, "{missing} samples were not received by a member");
         for (member, samples) in members.iter_mut().zip(&mut by_member) {
             while let Some(event) = member.next_timeout(harness.quiet_period())? {
                 if let Event::Sample(sample) = event {
@@ -134,7 +135,10 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
     let until = Instant::now() + harness.timeout();
     let mut again = HashSet::new();
     while !uncommitted.is_subset(&again) || !(80..100).all(|number| again.contains(&number)) {
-        ensure!(Instant::now() < until, "what the lost member had did not come again: {again:?}");
+        ensure!(
+            Instant::now() < until,
+            "the lost member's samples were not received again: {again:?}"
+        );
         while let Some(event) = one.next_timeout(harness.quiet_period())? {
             if let Event::Sample(sample) = event {
                 again.insert(number(&sample)?);
@@ -142,7 +146,7 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
         }
     }
     let old = again.iter().filter(|number| **number < 40).count();
-    ensure!(old == 0, "{old} committed samples came again");
+    ensure!(old == 0, "{old} committed samples were received again");
     Ok(())
 }
 

@@ -13,8 +13,8 @@ use crate::subscribe::{Start, Subscribe};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "headers_whole",
-        promise: "none, one, many and the most headers come out as they went in, with keys and \
-             without",
+        promise: "headers are received unchanged: none, one, many and the most, with keys and \
+                  without",
         run: whole,
     },
     Check {
@@ -24,12 +24,12 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "headers_of_last_values",
-        promise: "a late joiner gets the last values' headers",
+        promise: "a late joiner receives the headers of last values",
         run: last_values,
     },
     Check {
         name: "headers_limit",
-        promise: "more headers than the limit are refused with the limit named",
+        promise: "more headers than the limit are refused, naming the limit",
         run: limit,
     },
 ];
@@ -97,7 +97,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
             count += 1;
         }
     }
-    ensure!(count == 200, "{count} of 200 samples came in batches");
+    ensure!(count == 200, "received {count} of 200 samples in batches");
     Ok(())
 }
 

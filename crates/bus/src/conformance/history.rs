@@ -19,44 +19,44 @@ use crate::transport::Origin;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "start_latest",
-        promise: "a subscription that starts at the latest gets nothing of the past",
+        promise: "a subscription that starts at the latest receives no older sample",
         run: latest,
     },
     Check {
         name: "start_last",
-        promise: "a late joiner gets the newest n of every key, in order, and then what comes",
+        promise: "a late joiner receives the newest n samples of each key, in order, then new ones",
         run: last,
     },
     Check {
         name: "start_last_quiet_keys",
-        promise: "the last value of a key stays, however much others publish and whatever is \
-             removed",
+        promise: "the last value of a key is stored, however many samples of others are published \
+                  and removed",
         run: quiet_keys,
     },
     Check {
         name: "start_earliest",
-        promise: "keep all: a late joiner gets everything, once, in order",
+        promise: "with keep all, a late joiner receives all samples, once and in order",
         run: earliest,
     },
     Check {
         name: "start_offset",
-        promise: "a subscription starts at an offset, and may go back to one",
+        promise: "a subscription starts at an offset, and can seek back to one",
         run: offset,
     },
     Check {
         name: "start_time",
-        promise: "a subscription starts with the first sample of a time",
+        promise: "a subscription starts with the first sample at or after a time",
         run: time,
     },
     Check {
         name: "history_outlives_writers",
-        promise: "history outlives the writers' connections",
+        promise: "history survives the writers' connections",
         run: outlives,
     },
     Check {
         name: "retention_is_a_gap",
-        promise: "what is removed under a slow reader is an explicit gap: received + lost = \
-             published",
+        promise: "samples removed before a slow reader received them are an explicit gap: received \
+                  + lost = published",
         run: retention,
     },
 ];
@@ -70,7 +70,7 @@ fn latest(harness: &dyn Harness) -> Outcome {
     let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
     publish_numbers(&publisher, "k", 10..12)?;
     let numbers = gather(harness, &mut samples, 2)?.numbers()?;
-    ensure!(numbers == [10, 11], "{numbers:?} came");
+    ensure!(numbers == [10, 11], "received {numbers:?}");
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn last(harness: &dyn Harness) -> Outcome {
     publish_numbers(&publisher, "0", 40..45)?;
     let gathered = gather(harness, &mut samples, 9)?;
     let live: Vec<u64> = gathered.numbers()?[4..].to_vec();
-    ensure!(live == [40, 41, 42, 43, 44], "after the history came {live:?}");
+    ensure!(live == [40, 41, 42, 43, 44], "received {live:?} after the history");
     ensure!(samples.stats().lost == 0, "{:?}", samples.stats());
     Ok(())
 }
@@ -125,7 +125,7 @@ fn quiet_keys(harness: &dyn Harness) -> Outcome {
     for sample in history.samples.iter().filter(|sample| sample.key.starts_with(b"quiet")) {
         quiet.push(super::support::number(sample)?);
     }
-    ensure!(quiet.iter().copied().eq(0..50), "of the quiet keys {quiet:?} came");
+    ensure!(quiet.iter().copied().eq(0..50), "received {quiet:?} of the quiet keys");
     let newest = history.samples.iter().find(|sample| &sample.key[..] == b"noisy");
     let whole = newest.is_some_and(|sample| sample.payload[..] == noise);
     ensure!(whole, "the noisy key's newest sample is missing or damaged");
@@ -166,7 +166,7 @@ fn offset(harness: &dyn Harness) -> Outcome {
     ensure!(gathered.samples[0].offset == at[12], "the offset is not the receipt's");
     samples.seek(0, at[5])?;
     let numbers = gather(harness, &mut samples, 15)?.numbers()?;
-    ensure!(numbers.iter().copied().eq(5..20), "after going back came {numbers:?}");
+    ensure!(numbers.iter().copied().eq(5..20), "received {numbers:?} after seeking back");
     let stats = samples.stats();
     ensure!((stats.lost, stats.lag) == (0, 0), "{stats:?}");
     Ok(())
@@ -207,7 +207,7 @@ fn outlives(harness: &dyn Harness) -> Outcome {
     let topic = open(&later, &name, &Qos::event())?;
     let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
     let numbers = gather(harness, &mut samples, 2)?.numbers()?;
-    ensure!(numbers == [2, 3], "after the writer had gone, {numbers:?} came");
+    ensure!(numbers == [2, 3], "received {numbers:?} after the writer had closed");
     Ok(())
 }
 
@@ -243,7 +243,7 @@ fn retention(harness: &dyn Harness) -> Outcome {
     // They also remove them late, and a reader may retain its segment: more than that must be gone.
     let until = Instant::now() + harness.timeout();
     while oldest(harness, &topic)? < more / 2 {
-        ensure!(Instant::now() < until, "nothing was removed: the check shows nothing");
+        ensure!(Instant::now() < until, "no sample was removed");
         publisher.publish(Message::new(&payload)).wait()?;
     }
     let end = slow.positions().first().map_or(0, |position| position.end);
@@ -260,9 +260,9 @@ fn retention(harness: &dyn Harness) -> Outcome {
         }
     }
     let stats = slow.stats();
-    ensure!(told > 0, "the slow reader was told of no gap");
-    ensure!(stats.lost == told, "{told} were told, {stats:?}");
+    ensure!(told > 0, "no gap was reported to the slow reader");
+    ensure!(stats.lost == told, "{told} were reported, {stats:?}");
     ensure!(stats.received == received && received + told == end, "{received} + {told}, {stats:?}");
-    ensure!(slow.next_timeout(Duration::ZERO)?.is_none(), "more came than was published");
+    ensure!(slow.next_timeout(Duration::ZERO)?.is_none(), "received more than was published");
     Ok(())
 }

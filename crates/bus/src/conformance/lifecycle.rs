@@ -19,33 +19,33 @@ use crate::topic::TopicSpec;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "open_refuses_by_name",
-        promise: "what the transport cannot do is refused when the topic is opened, policy named",
+        promise: "opening a topic refuses an unsupported policy by name",
         run: refuses,
     },
     Check {
         name: "open_checks",
-        promise: "a topic opened again with another quality of service is an error naming the \
-             field",
+        promise: "opening a topic with another quality of service is an error that names the field",
         run: checks,
     },
     Check {
         name: "open_unknown",
-        promise: "a topic that does not exist is an error where no quality of service is named",
+        promise: "opening an unknown topic without a quality of service is an error",
         run: unknown,
     },
     Check {
         name: "close_ends_waits",
-        promise: "closing a bus ends what waits on it, at once and with an error that says so",
+        promise: "closing a bus ends its waits at once, with an error",
         run: close,
     },
     Check {
         name: "close_leaves_others",
-        promise: "closing one connection does not touch another",
+        promise: "closing one connection does not affect another",
         run: others,
     },
     Check {
         name: "reconnect",
-        promise: "an engine that stops and starts: told, survived, nothing acknowledged is lost",
+        promise: "a restart of the engine is reported and survived, and no acknowledged sample is \
+                  lost",
         run: reconnect,
     },
 ];
@@ -159,7 +159,7 @@ fn reconnect(harness: &dyn Harness) -> Outcome {
     let while_down = down.wait_timeout(harness.timeout());
     let until = Instant::now() + harness.timeout();
     while let Err(error) = publish_numbers(&publisher, "k", 10..11) {
-        ensure!(Instant::now() < until, "the publisher did not come back: {error:?}");
+        ensure!(Instant::now() < until, "the publisher did not recover: {error:?}");
         std::thread::yield_now();
     }
     while !got.contains(&10) {
@@ -170,6 +170,6 @@ fn reconnect(harness: &dyn Harness) -> Outcome {
     let kept = while_down.is_err() || got.contains(&99);
     ensure!(kept, "a publish was acknowledged during the outage and is lost: {got:?}");
     let before: Vec<u64> = got.iter().copied().filter(|number| *number < 10).collect();
-    ensure!(before.iter().copied().eq(0..10), "{got:?} came");
+    ensure!(before.iter().copied().eq(0..10), "received {got:?}");
     Ok(())
 }

@@ -17,27 +17,29 @@ use crate::subscribe::{Lagging, Start, Subscribe};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "overload_publisher",
-        promise: "taken + refused + dropped = tried, and what was taken comes out",
+        promise: "accepted + refused + dropped = published, and accepted samples are received",
         run: publisher_accounts,
     },
     Check {
         name: "overload_drop_oldest",
-        promise: "a slow reader that drops gets the newest, and a gap that counts the rest",
+        promise: "a slow reader that drops receives the newest samples, and a gap that counts the \
+                  others",
         run: drop_oldest,
     },
     Check {
         name: "overload_conflate",
-        promise: "a slow reader that conflates gets the newest of each key, the rest is counted",
+        promise: "a slow reader that conflates receives the newest sample of each key; the others \
+                  are counted",
         run: conflate,
     },
     Check {
         name: "overload_shed",
-        promise: "a slow reader that sheds loses the lowest levels, counted",
+        promise: "a slow reader that sheds drops and counts the lowest levels",
         run: shed,
     },
     Check {
         name: "overload_nobody_else",
-        promise: "stalled readers change nothing for the writer and for other readers",
+        promise: "stalled readers do not affect the writer or other readers",
         run: nobody_else,
     },
 ];
@@ -87,7 +89,7 @@ fn drop_oldest(harness: &dyn Harness) -> Outcome {
     publish_numbers(&publisher, "k", 0..100)?;
     let gathered = gather(harness, &mut slow, 10)?;
     let numbers = gathered.numbers()?;
-    ensure!(numbers.iter().copied().eq(90..100), "{numbers:?} came");
+    ensure!(numbers.iter().copied().eq(90..100), "received {numbers:?}");
     let gaps = gathered.others.iter().filter_map(|e| match e {
         Event::Gap(gap) => Some((gap.lost, matches!(gap.cause, GapCause::Overload { .. }))),
         _ => None,
@@ -97,7 +99,7 @@ fn drop_oldest(harness: &dyn Harness) -> Outcome {
     ensure!(slow.stats().lost == 90, "{:?}", slow.stats());
     publish_numbers(&publisher, "k", 100..105)?;
     let numbers = gather(harness, &mut slow, 5)?.numbers()?;
-    ensure!(numbers.iter().copied().eq(100..105), "then {numbers:?} came");
+    ensure!(numbers.iter().copied().eq(100..105), "then received {numbers:?}");
     Ok(())
 }
 
@@ -133,7 +135,7 @@ fn conflate(harness: &dyn Harness) -> Outcome {
     ensure!(newest == [297, 298, 299], "the newest of the keys are {newest:?}");
     let stats = slow.stats();
     let conflated = stats.conflated - before.conflated;
-    ensure!(came + conflated == 300, "{came} came of 300, {stats:?}");
+    ensure!(came + conflated == 300, "received {came} of 300, {stats:?}");
     ensure!(stats.lost == 0, "{stats:?}");
     Ok(())
 }
@@ -164,7 +166,7 @@ fn shed(harness: &dyn Harness) -> Outcome {
         }
     }
     let stats = slow.stats();
-    ensure!(high == 250, "{high} of 250 samples of high level came");
+    ensure!(high == 250, "received {high} of 250 samples of high level");
     ensure!(stats.shed > 0 && low + stats.shed == 250, "{low} of low level, {stats:?}");
     Ok(())
 }

@@ -19,23 +19,23 @@ use crate::transport::Receipt;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "receipt_each_guarantee",
-        promise: "each guarantee that the transport offers is given, awaited and waited for",
+        promise: "each offered guarantee is confirmed, by awaiting and by blocking",
         run: each_guarantee,
     },
     Check {
         name: "receipt_beyond",
-        promise: "a stronger guarantee than the transport has is refused",
+        promise: "a stronger guarantee than the transport's is refused",
         run: beyond,
     },
     Check {
         name: "receipt_names_the_sample",
-        promise: "a receipt's partition, offset (where samples have such) and sequence are the \
-                  sample's",
+        promise: "a receipt has the sample's partition, offset (if samples have offsets) and \
+                  sequence",
         run: names_the_sample,
     },
     Check {
         name: "receipt_is_true",
-        promise: "what has a receipt is there for a late joiner",
+        promise: "a late joiner receives each sample that has a receipt",
         run: is_true,
     },
     Check {
@@ -45,7 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         name: "receipt_wrong_partition",
-        promise: "a partition that does not exist is an error and not another partition",
+        promise: "publishing to an unknown partition is an error",
         run: wrong_partition,
     },
 ];
@@ -62,7 +62,10 @@ fn each_guarantee(harness: &dyn Harness) -> Outcome {
         let waited = publisher.publish(message).wait_timeout(harness.timeout())?;
         let awaited = block_on(publisher.publish(message), harness.timeout())??;
         for receipt in [waited, awaited] {
-            ensure!(receipt.guarantee >= guarantee, "asked {guarantee:?}, got {receipt:?}");
+            ensure!(
+                receipt.guarantee >= guarantee,
+                "requested {guarantee:?}, received {receipt:?}"
+            );
         }
         ensure!(awaited.sequence == waited.sequence + 1, "{waited:?}, then {awaited:?}");
         // Samples with a weaker guarantee may keep it; a stronger one is then refused.

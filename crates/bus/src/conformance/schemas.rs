@@ -22,52 +22,54 @@ use crate::typed::TypedEvent;
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "schema_every_type",
-        promise: "values of every type come out as they went in, extremes included",
+        promise: "values of every type are received unchanged, extremes included",
         run: every_type,
     },
     Check {
         name: "schema_evolves",
-        promise: "readers get what older and newer writers wrote in their own schema",
+        promise: "readers receive the samples of older and newer writers in their own schema",
         run: evolves,
     },
     Check {
         name: "schema_incompatible",
-        promise: "a schema that readers could not read is refused at the writer, field named",
+        promise: "a schema that readers cannot read is refused at the writer, naming the field",
         run: incompatible,
     },
     Check {
         name: "schema_policies",
-        promise: "each policy of evolution refuses, field named, what it says and nothing else",
+        promise: "each evolution policy refuses exactly the changes that it forbids, naming the \
+                  field",
         run: policies,
     },
     Check {
         name: "schema_told_once",
-        promise: "a schema that cannot be read is told once, its samples counted, the rest goes on",
+        promise: "an unreadable schema is reported once and its samples are counted; the others \
+                  are received",
         run: told_once,
     },
     Check {
         name: "schema_held",
-        promise: "a subscription holds what comes to its own policy, whatever its writer's is",
+        promise: "a subscription applies its own policy, whatever the writer's",
         run: held,
     },
     Check {
         name: "schema_rolled_back",
-        promise: "who has a schema that a topic has reads on, whatever came after it",
+        promise: "a reader with one of the topic's schemas continues, whatever is declared later",
         run: rolled_back,
     },
     Check {
         name: "schema_at_once",
-        promise: "of schemas that exclude each other, declared at once, one is kept, not two",
+        promise: "of incompatible schemas declared concurrently, one is accepted",
         run: at_once,
     },
     Check {
         name: "schema_bad_bytes",
-        promise: "bytes that cannot be read are told, counted and passed over",
+        promise: "unreadable bytes are reported and counted, and do not stop the stream",
         run: bad_bytes,
     },
     Check {
         name: "schema_is_kept",
-        promise: "the text of every schema in use can be had by everybody",
+        promise: "the text of each schema in use is available to all connections",
         run: is_kept,
     },
 ];
@@ -146,11 +148,11 @@ fn every_type(harness: &dyn Harness) -> Outcome {
         loop {
             match samples.next_timeout(harness.timeout())? {
                 Some(TypedEvent::Value(got)) => {
-                    ensure!(got.value == expected, "{:?} came for {expected:?}", got.value);
+                    ensure!(got.value == expected, "received {:?} for {expected:?}", got.value);
                     break;
                 }
                 Some(TypedEvent::Other(_)) => {}
-                None => ensure!(false, "a value never came"),
+                None => ensure!(false, "a value was not received"),
             }
         }
     }
@@ -158,7 +160,7 @@ fn every_type(harness: &dyn Harness) -> Outcome {
     loop {
         match samples.next_timeout(harness.timeout())? {
             Some(TypedEvent::Other(Event::Undecodable(told))) => {
-                ensure!(!told.reason.is_empty(), "no reason is told");
+                ensure!(!told.reason.is_empty(), "the reason is empty");
                 return Ok(());
             }
             Some(TypedEvent::Other(_)) => {}
@@ -220,8 +222,8 @@ fn evolves(harness: &dyn Harness) -> Outcome {
     }
     let got = gather(harness, &mut raw, 2)?.samples;
     let same = got[0].payload == by_old && got[1].payload == by_new;
-    ensure!(same, "as written, other bytes came");
-    ensure!(got[0].header.schema == old.id(), "as written, another schema came");
+    ensure!(same, "as written: received other bytes");
+    ensure!(got[0].header.schema == old.id(), "as written: received another schema");
     Ok(())
 }
 
@@ -316,14 +318,14 @@ fn told_once(harness: &dyn Harness) -> Outcome {
                     ensure!(named, "neither field nor difference is named: {}", of.reason);
                 }
                 Some(Event::Sample(sample)) => {
-                    ensure!(sample.payload == value[..], "another sample came");
+                    ensure!(sample.payload == value[..], "received another sample");
                     break;
                 }
                 Some(_) => {}
                 None => ensure!(false, "what can be read did not go on"),
             }
         }
-        ensure!(told == expected, "{told} of 3 were told");
+        ensure!(told == expected, "{told} of 3 were reported");
         ensure!(subscription.stats().undecodable == 3, "{:?}", subscription.stats());
     }
     Ok(())
@@ -451,7 +453,7 @@ fn bad_bytes(harness: &dyn Harness) -> Outcome {
             Event::Undecodable(told) => Some(told.reason.clone()),
             _ => None,
         })?;
-        ensure!(!reason.is_empty(), "no reason is told");
+        ensure!(!reason.is_empty(), "the reason is empty");
     }
     publisher.publish(Message::new(&good)).wait()?;
     gather(harness, &mut samples, 1)?;
@@ -467,11 +469,11 @@ fn is_kept(harness: &dyn Harness) -> Outcome {
     let name = unique("kept");
     opened(&bus, &name, &plain(), &schema)?.publisher()?;
     let text = other.schema(schema.id())?;
-    let text = text.ok_or(Failure::Broken("its text is not there".to_owned()))?;
+    let text = text.ok_or(Failure::Broken("its text is missing".to_owned()))?;
     ensure!(Schema::parse(&text)? == schema, "another schema's text is there: {text}");
     ensure!(SchemaText::from(&schema).id == schema.id(), "the identity differs");
     let none = other.schema(SchemaId(1))?;
-    ensure!(none.is_none(), "a schema that nobody put is there: {none:?}");
+    ensure!(none.is_none(), "an unknown schema has a text: {none:?}");
     Ok(())
 }
 

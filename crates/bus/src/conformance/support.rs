@@ -127,7 +127,7 @@ pub(super) fn listening(
             return Ok(subscription);
         }
     }
-    Err(Failure::Broken("publisher and subscription never met".to_owned()))
+    Err(Failure::Broken("publisher and subscription were not matched".to_owned()))
 }
 
 /// Refused if the transport has no offsets, so that offsets cannot be tested.
@@ -199,7 +199,7 @@ pub(super) fn gather(
         gathered.add(event);
     }
     let came = gathered.samples.len();
-    ensure!(came == expected, "{came} samples came, {expected} were to come");
+    ensure!(came == expected, "received {came} samples instead of {expected}");
     Ok(gathered)
 }
 
@@ -219,7 +219,7 @@ pub(super) fn gather_at_least(
                 let (came, stats) = (gathered.samples.len(), subscription.stats());
                 let (stands, others) = (subscription.positions(), &gathered.others);
                 let why = format!(
-                    "{came} samples of {expected} came in time; {stats:?} at {stands:?}, {others:?}"
+                    "received {came} of {expected} samples in time; {stats:?} at {stands:?}, {others:?}"
                 );
                 return Err(Failure::Broken(why));
             }
@@ -244,7 +244,7 @@ pub(super) fn await_event<T>(
                     return Ok(found);
                 }
             }
-            None => return Err(Failure::Broken(format!("{what} was never told"))),
+            None => return Err(Failure::Broken(format!("{what} was not reported"))),
         }
     }
 }
@@ -268,7 +268,7 @@ pub(super) fn block_on<F: Future>(future: F, patience: Duration) -> Result<F::Ou
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure::Broken("a task was never woken".to_owned()));
+            return Err(Failure::Broken("a task was not woken".to_owned()));
         }
         std::thread::park_timeout(left);
     }

@@ -23,34 +23,34 @@ use crate::transport::{Alive, WriterInfo};
 pub(super) const CHECKS: &[Check] = &[
     Check {
         name: "deadline_missed",
-        promise: "a key that falls silent is told, once a deadline, and only that key",
+        promise: "a key without samples is reported once a deadline, and only that key",
         run: deadline,
     },
     Check {
         name: "lifespan_expired",
-        promise: "samples older than their lifespan are dropped at the reader, counted",
+        promise: "samples older than their lifespan are dropped at the reader and counted",
         run: lifespan,
     },
     Check {
         name: "liveliness_automatic",
-        promise: "a writer's coming and going is told, whatever way it goes",
+        promise: "a writer's start and end are reported, however it ends",
         run: automatic,
     },
     Check {
         name: "liveliness_lease",
-        promise: "a writer that neither publishes nor asserts within its lease counts as gone",
+        promise: "a writer that neither publishes nor renews within its lease is reported gone",
         run: lease,
     },
     Check {
         name: "lease_held",
-        promise: "an exclusive topic is its writer's while that asserts within the lease, however \
-                  idle it is",
+        promise: "an exclusive topic stays its writer's while that renews within the lease, even \
+                  without publishing",
         run: held,
     },
     Check {
         name: "lease_taken_over",
-        promise: "an exclusive topic whose writer let its lease run out is another's for the \
-                  asking, and the first is fenced",
+        promise: "an exclusive topic whose writer's lease has expired can be taken over, and the \
+                  first writer is fenced",
         run: taken_over,
     },
 ];
@@ -83,7 +83,7 @@ fn deadline(harness: &dyn Harness) -> Outcome {
     clock.advance(second / 2);
     publish_numbers(&publisher, "steady", 2..3)?;
     let early = gather(harness, &mut samples, 1)?;
-    ensure!(early.others.is_empty(), "told before the deadline: {:?}", early.others);
+    ensure!(early.others.is_empty(), "reported before the deadline: {:?}", early.others);
     clock.advance(second * 3 / 4);
     let missed = |event: &Event| match event {
         // Engines without offsets are matched by samples without a key, whose deadline is missed,
@@ -94,7 +94,7 @@ fn deadline(harness: &dyn Harness) -> Outcome {
     let told = await_event(harness, &mut samples, "the missed deadline", missed)?;
     ensure!(&told.key[..] == b"silent" && told.in_a_row == 1, "{told:?}");
     while let Some(event) = samples.try_next()? {
-        ensure!(missed(&event).is_none(), "the steady key was told too");
+        ensure!(missed(&event).is_none(), "the steady key was reported, too");
     }
     clock.advance(second * 2);
     let told = await_event(harness, &mut samples, "the next missed deadline", missed)?;
@@ -117,7 +117,7 @@ fn lifespan(harness: &dyn Harness) -> Outcome {
         publisher.publish(Message::new(&bytes).time(time)).wait()?;
     }
     let numbers = gather(harness, &mut samples, 3)?.numbers()?;
-    ensure!(numbers == [0, 1, 3], "{numbers:?} came");
+    ensure!(numbers == [0, 1, 3], "received {numbers:?}");
     let stats = samples.stats();
     ensure!(stats.expired == 2 && stats.lost == 0, "{stats:?}");
     Ok(())
@@ -166,7 +166,7 @@ fn lease(harness: &dyn Harness) -> Outcome {
     publisher.assert_alive()?;
     clock.advance(lease * 3 / 4);
     while let Some(event) = watching.try_next()? {
-        ensure!(change(&event).is_none(), "told within the lease: {event:?}");
+        ensure!(change(&event).is_none(), "reported within the lease: {event:?}");
     }
     let told = await_silence(harness, (&clock, lease), &mut watching, change)?;
     ensure!(told == Alive::No, "{told:?}");
@@ -194,7 +194,7 @@ fn await_silence<T>(
             }
         }
     }
-    Err(Failure::Broken("the writer's silence was never told".to_owned()))
+    Err(Failure::Broken("the writer's silence was not reported".to_owned()))
 }
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -272,13 +272,13 @@ fn taken_over(harness: &dyn Harness) -> Outcome {
         let lives: Vec<_> = writers(harness, &topics[0])?;
         let lives = lives.iter().filter(|(_, alive)| *alive == Some(Alive::Yes));
         let lives: Vec<_> = lives.map(|(name, _)| name.as_str()).collect();
-        ensure!(lives == [successor], "of the writers {lives:?} live");
+        ensure!(lives == [successor], "live writers: {lives:?}");
         drop(old);
         clock.advance(LEASE / 5);
         let refused = topics[0].publisher();
         ensure!(refused_by(&refused, successor), "the first one then got {refused:?}");
         while let Some(event) = watching.next_timeout(harness.quiet_period())? {
-            ensure!(change(&event).is_none(), "told of nobody: {event:?}");
+            ensure!(change(&event).is_none(), "unexpected liveliness: {event:?}");
         }
     }
     Ok(())
