@@ -8,15 +8,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
+use helio_core::Producer;
 use helio_core::qos::{Guarantee, Overload};
-use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
 
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
 use crate::pending_value::PendingValue;
 use crate::receipts::{Admission, BlockedPublish, BlockedQueue, PendingPublish, PendingReceipt};
-use crate::transport::{BatchError, Published, Record, TransportTopic, Writer, WriterRequest};
+use crate::transport::{
+    BatchError, OwnedRecord, Published, Record, TransportTopic, Writer, WriterRequest,
+};
 
 /// The most blocked publishes of one writer; more are refused as full.
 pub(crate) const MAX_BLOCKED_PUBLISHES: usize = 65_536;
@@ -311,42 +313,4 @@ impl BlockedQueue for WriterSlot {
 
 fn bytes(record: &Record<'_>) -> usize {
     record.payload.len() + record.key.len() + record.headers.as_bytes().len()
-}
-
-/// A record that owns its bytes.
-#[derive(Debug)]
-pub(crate) struct OwnedRecord {
-    key: Vec<u8>,
-    payload: Vec<u8>,
-    time: Tai,
-    schema: SchemaId,
-    level: u8,
-    trace: Option<TraceId>,
-    headers: Headers,
-}
-
-impl OwnedRecord {
-    pub(crate) fn of(record: &Record<'_>) -> Self {
-        Self {
-            key: record.key.to_vec(),
-            payload: record.payload.to_vec(),
-            time: record.time,
-            schema: record.schema,
-            level: record.level,
-            trace: record.trace,
-            headers: record.headers.into(),
-        }
-    }
-
-    pub(crate) fn as_ref(&self) -> Record<'_> {
-        Record {
-            key: &self.key,
-            payload: &self.payload,
-            time: self.time,
-            schema: self.schema,
-            level: self.level,
-            trace: self.trace,
-            headers: self.headers.as_ref(),
-        }
-    }
 }

@@ -83,7 +83,7 @@ pub enum TransportError {
     Unsupported {
         /// The transport's scheme.
         transport: String,
-        /// The requested value.
+        /// The operation.
         what: String,
         /// The alternative.
         remedy: String,

@@ -219,7 +219,7 @@ pub(super) fn gather_at_least(
                 let (came, stats) = (gathered.samples.len(), subscription.stats());
                 let (stands, others) = (subscription.positions(), &gathered.others);
                 let why = format!(
-                    "received {came} of {expected} samples in time; {stats:?} at {stands:?}, {others:?}"
+                    "received {came} of {expected} in time; {stats:?} at {stands:?}, {others:?}"
                 );
                 return Err(Failure::Broken(why));
             }

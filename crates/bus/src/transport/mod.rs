@@ -13,6 +13,7 @@ mod decorator;
 pub mod fault;
 mod journal;
 pub mod memory;
+mod owned_record;
 mod producers;
 mod registry;
 
@@ -27,6 +28,7 @@ use thiserror::Error;
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
 pub use decorator::{Decorator, TopicDecorator};
+pub(crate) use owned_record::OwnedRecord;
 pub use producers::{Producers, order_by_producer};
 pub(crate) use registry::open;
 pub use registry::{Connect, Opening, register, schemes};

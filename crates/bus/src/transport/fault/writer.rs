@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use helio_core::qos::Guarantee;
 use helio_core::{Producer, TopicName};
 
-use super::super::{Published, Receipt, Record, Writer};
+use super::super::{OwnedRecord, Published, Receipt, Record, Writer};
 use super::{Dice, Faults};
-use crate::backpressure::OwnedRecord;
 use crate::bell::locked;
 use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
