@@ -76,7 +76,7 @@ fn whole(harness: &dyn Harness) -> Outcome {
     let publisher = topic.publisher()?;
     let reading = open(&other, &name, &plain())?;
     let options = Subscribe::from(Start::Latest);
-    let mut samples = listening(harness, (&reading, options), &publisher)?;
+    let mut samples = listening(harness, &reading, options, &publisher)?;
     let lengths = [0, 1, 7, 8, 255, 256, 3_333, 65_536, 140_000];
     for (n, length) in lengths.into_iter().enumerate() {
         let payload = payload(length);
@@ -112,7 +112,7 @@ fn order_per_key(harness: &dyn Harness) -> Outcome {
     let publisher = open(&buses[0], &name, &qos)?.publisher()?;
     let reading = open(&reader, &name, &qos)?;
     let options = Subscribe::from(Start::Latest);
-    let mut samples = listening(harness, (&reading, options), &publisher)?;
+    let mut samples = listening(harness, &reading, options, &publisher)?;
     let each = 100 * harness.scale() as u64;
     let start = Barrier::new(2);
     let outcomes = std::thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn to_everybody(harness: &dyn Harness) -> Outcome {
     let mut readers = Vec::new();
     for bus in [&bus, &other, &other] {
         let topic = open(bus, &name, &plain())?;
-        readers.push(listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?);
+        readers.push(listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?);
     }
     for reader in &mut readers {
         // Errors of the others are not checked.
@@ -170,7 +170,7 @@ fn by_key(harness: &dyn Harness) -> Outcome {
     let prefix = Subscribe::from(Start::Latest).key_prefix(b"camera/");
     let mut exactly = topic.subscribe(exactly)?;
     let mut prefix = topic.subscribe(prefix)?;
-    let mut all = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut all = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     while exactly.next_timeout(harness.quiet_period())?.is_some() {}
     for (n, key) in ["a", "b", "camera/1", "camera/2", ""].into_iter().enumerate() {
         publish_numbers(&publisher, key, n as u64..n as u64 + 1)?;
@@ -192,7 +192,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
     let reading = open(&other, &name, &plain())?;
     let latest = || Subscribe::from(Start::Latest);
     let mut batched = reading.subscribe(latest())?;
-    let mut single = listening(harness, (&reading, latest()), &publisher)?;
+    let mut single = listening(harness, &reading, latest(), &publisher)?;
     while batched.next_timeout(harness.quiet_period())?.is_some() {}
     let payloads: Vec<[u8; 8]> = (0..1_000_u64).map(u64::to_le_bytes).collect();
     for part in payloads.chunks(128) {
@@ -222,7 +222,7 @@ fn large(harness: &dyn Harness) -> Outcome {
     let bus = process(harness)?;
     let topic = open(&bus, &unique("large"), &plain())?;
     let publisher = topic.publisher()?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     let limit = bus.capabilities().max_payload_bytes;
     for length in [1 << 20, limit] {
         let payload = payload(length);
@@ -254,8 +254,8 @@ fn wakes(harness: &dyn Harness) -> Outcome {
     let back = open(&there, &pong, &plain())?.publisher()?;
     let at_there = open(&there, &ping, &plain())?;
     let at_here = open(&here, &pong, &plain())?;
-    let mut hears = listening(harness, (&at_there, Subscribe::from(Start::Latest)), &to)?;
-    let mut answers = listening(harness, (&at_here, Subscribe::from(Start::Latest)), &back)?;
+    let mut hears = listening(harness, &at_there, Subscribe::from(Start::Latest), &to)?;
+    let mut answers = listening(harness, &at_here, Subscribe::from(Start::Latest), &back)?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(move || -> Outcome {
             for _ in 0..rounds {
@@ -278,7 +278,7 @@ fn wakes_tasks(harness: &dyn Harness) -> Outcome {
     let name = unique("tasks");
     let publisher = open(&here, &name, &plain())?.publisher()?;
     let reading = open(&there, &name, &plain())?;
-    let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &reading, Subscribe::from(Start::Latest), &publisher)?;
     let rounds = 200_u64;
     let patience = harness.timeout();
     std::thread::scope(|scope| {
@@ -320,7 +320,7 @@ fn many_topics(harness: &dyn Harness) -> Outcome {
         let publisher = open(&bus, &name, &plain())?.publisher()?;
         let topic = open(&other, &name, &plain())?;
         let options = Subscribe::from(Start::Latest);
-        waiting.insert(set.add(listening(harness, (&topic, options), &publisher)?));
+        waiting.insert(set.add(listening(harness, &topic, options, &publisher)?));
         publishers.push(publisher);
     }
     let listed = bus.topics()?.iter().filter(|name| name.as_str().starts_with(&base)).count();

@@ -53,7 +53,7 @@ fn takes_over(harness: &dyn Harness) -> Outcome {
     let zombie = open(&old, &name, &plain())?.publisher()?;
     let reading = open(&reader, &name, &plain())?;
     let options = Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
-    let mut samples = listening(harness, (&reading, options), &zombie)?;
+    let mut samples = listening(harness, &reading, options, &zombie)?;
     publish_numbers(&zombie, "k", 0..10)?;
     gather(harness, &mut samples, 10)?;
     let successor = open(&new, &name, &plain())?.publisher()?;
@@ -117,7 +117,7 @@ fn own_publishers(harness: &dyn Harness) -> Outcome {
     let name = unique("own");
     let topic = open(&bus, &name, &plain())?;
     let (one, two) = (topic.publisher()?, open(&bus, &name, &plain())?.publisher()?);
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &one)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &one)?;
     for number in 0..10 {
         let publisher = if number % 2 == 0 { &one } else { &two };
         publish_numbers(publisher, "k", number..number + 1)?;
@@ -142,7 +142,7 @@ fn producers_of_a_bus(harness: &dyn Harness) -> Outcome {
     ensure!(one.producer() == again.producer(), "handles of a producer do not share a writer");
     let reading = open(&other, &name, &plain())?;
     let options = Subscribe::from(Start::Latest);
-    let mut samples = listening(harness, (&reading, options), &own)?;
+    let mut samples = listening(harness, &reading, options, &own)?;
     for (number, publisher) in (0..).zip([&one, &two, &own, &again, &two]) {
         publish_numbers(publisher, "k", number..number + 1)?;
     }
@@ -174,7 +174,7 @@ fn others(harness: &dyn Harness) -> Outcome {
     };
     let (first, steady) = (of(&a)?, of(&b)?);
     let topic = open(&b, &name, &plain())?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &steady)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &steady)?;
     publish_numbers(&first, "k", 0..1)?;
     publish_numbers(&steady, "k", 1..2)?;
     let second = of(&again)?;

@@ -41,9 +41,9 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// An incarnation that no transport allocates by counting: engines count in different ways.
-const DISTANT_INCARNATION: u64 = 1_790_000_000_000_000_000;
+const INCARNATION: u64 = 1_790_000_000_000_000_000;
 
-fn sample(topic: &Topic, (incarnation, sequence): (u64, u64)) -> Result<Sample, Failure> {
+fn sample(topic: &Topic, incarnation: u64, sequence: u64) -> Result<Sample, Failure> {
     let time = Tai::from_nanos(1_000_000_000_000_000_007);
     Ok(Sample {
         topic: topic.name().clone(),
@@ -69,7 +69,7 @@ fn stream() -> Qos {
 }
 
 fn forwarder(topic: &Topic, incarnation: u64) -> Result<Forwarder, Failure> {
-    let producer = sample(topic, (incarnation, 1))?.header.producer;
+    let producer = sample(topic, incarnation, 1)?.header.producer;
     match topic.forwarder(&producer, 0) {
         Err(TopicError::Transport(error @ TransportError::Unsupported { .. })) => {
             Err(Failure::Refused(error.to_string()))
@@ -102,17 +102,17 @@ fn as_it_is(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
+    let mut far = forwarder(&topic, INCARNATION)?;
     let mut sent = Vec::new();
     // Sequences start at any number, and a hole is the source's.
     for (incarnation, sequence) in [
-        (DISTANT_INCARNATION, 5),
-        (DISTANT_INCARNATION, 6),
-        (DISTANT_INCARNATION, 8),
-        (DISTANT_INCARNATION + 10, 1),
-        (DISTANT_INCARNATION + 10, 2),
+        (INCARNATION, 5),
+        (INCARNATION, 6),
+        (INCARNATION, 8),
+        (INCARNATION + 10, 1),
+        (INCARNATION + 10, 2),
     ] {
-        let sample = sample(&topic, (incarnation, sequence))?;
+        let sample = sample(&topic, incarnation, sequence)?;
         forward(harness, &mut far, &sample)?;
         sent.push(sample);
     }
@@ -133,16 +133,16 @@ fn goes_on(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&first, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
+    let mut far = forwarder(&topic, INCARNATION)?;
     for sequence in 1..=5 {
-        forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, sequence))?)?;
+        forward(harness, &mut far, &sample(&topic, INCARNATION, sequence)?)?;
     }
     drop(far);
     first.close();
     let topic = open(&second, &name, &stream())?;
-    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
+    let mut far = forwarder(&topic, INCARNATION)?;
     for sequence in 4..=9 {
-        forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, sequence))?)?;
+        forward(harness, &mut far, &sample(&topic, INCARNATION, sequence)?)?;
     }
     let came = gather(harness, &mut samples, 9)?;
     let numbers: Vec<_> = came.samples.iter().map(|sample| sample.header.sequence).collect();
@@ -157,13 +157,12 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let name = unique("forwarding");
     let topic = open(&bridge, &name, &stream())?;
     let mut samples = listen(&open(&reader, &name, &stream())?)?;
-    let mut far = forwarder(&topic, DISTANT_INCARNATION)?;
-    forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION, 1))?)?;
-    forward(harness, &mut far, &sample(&topic, (DISTANT_INCARNATION + 5, 1))?)?;
+    let mut far = forwarder(&topic, INCARNATION)?;
+    forward(harness, &mut far, &sample(&topic, INCARNATION, 1)?)?;
+    forward(harness, &mut far, &sample(&topic, INCARNATION + 5, 1)?)?;
     let writers = topic.writers_within(harness.timeout())?;
     let listed = writers.iter().any(|writer| {
-        writer.producer.name.as_str() == "Far"
-            && writer.producer.incarnation == DISTANT_INCARNATION + 5
+        writer.producer.name.as_str() == "Far" && writer.producer.incarnation == INCARNATION + 5
     });
     ensure!(listed, "it is not among the topic's writers: {writers:?}");
     // The producer moves.
@@ -171,12 +170,12 @@ fn is_fenced(harness: &dyn Harness) -> Outcome {
     let own = open(&moved, &name, &stream())?.publisher()?;
     let incarnation = own.producer().incarnation;
     ensure!(
-        incarnation > DISTANT_INCARNATION + 5,
+        incarnation > INCARNATION + 5,
         "incarnation {incarnation} is not newer than the previous ones"
     );
     publish_numbers(&own, "k", 100..110)?;
     // Later samples from there may be refused, and are delivered to no reader.
-    let late = sample(&topic, (DISTANT_INCARNATION + 5, 2))?;
+    let late = sample(&topic, INCARNATION + 5, 2)?;
     let _ = far
         .forward(&late.as_ref(), HeadersRef::EMPTY)
         .map(|late| late.wait_timeout(harness.timeout()));

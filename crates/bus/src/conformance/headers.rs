@@ -68,7 +68,7 @@ fn whole(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &plain())?.publisher()?;
     let reading = open(&other, &name, &plain())?;
     let options = Subscribe::from(Start::Latest);
-    let mut samples = listening(harness, (&reading, options), &publisher)?;
+    let mut samples = listening(harness, &reading, options, &publisher)?;
     publish(&publisher, 0..50)?;
     let gathered = gather(harness, &mut samples, 50)?;
     for (n, sample) in gathered.samples.iter().enumerate() {
@@ -85,7 +85,7 @@ fn batches(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &plain())?.publisher()?;
     let reading = open(&other, &name, &plain())?;
     let options = Subscribe::from(Start::Latest);
-    let mut samples = listening(harness, (&reading, options), &publisher)?;
+    let mut samples = listening(harness, &reading, options, &publisher)?;
     let headers = (0..200).map(headers).collect::<Result<Vec<_>, _>>()?;
     let messages: Vec<_> = headers.iter().map(|h| Message::new(b"x").headers(h.as_ref())).collect();
     publisher.publish_batch(&messages).wait()?;

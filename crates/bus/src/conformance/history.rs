@@ -67,7 +67,7 @@ fn latest(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &plain())?.publisher()?;
     publish_numbers(&publisher, "k", 0..10)?;
     let topic = open(&other, &name, &plain())?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     publish_numbers(&publisher, "k", 10..12)?;
     let numbers = gather(harness, &mut samples, 2)?.numbers()?;
     ensure!(numbers == [10, 11], "received {numbers:?}");

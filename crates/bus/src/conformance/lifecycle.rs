@@ -110,7 +110,7 @@ fn close(harness: &dyn Harness) -> Outcome {
     let bus = process(harness)?;
     let topic = open(&bus, &unique("close"), &plain())?;
     let publisher = topic.publisher()?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     let patience = harness.timeout();
     let closed = std::thread::scope(|scope| {
         let waiting = scope.spawn(move || samples.next_timeout(patience));
@@ -130,7 +130,7 @@ fn others(harness: &dyn Harness) -> Outcome {
     let name = unique("leaves");
     let publisher = open(&bus, &name, &plain())?.publisher()?;
     let topic = open(&bus, &name, &plain())?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     let _open = open(&other, &name, &plain())?.subscribe(Subscribe::from(Start::Latest))?;
     other.close();
     publish_numbers(&publisher, "k", 0..3)?;
@@ -146,7 +146,7 @@ fn reconnect(harness: &dyn Harness) -> Outcome {
     let name = unique("reconnect");
     let publisher = open(&bus, &name, &Qos::stream())?.publisher()?;
     let reading = open(&other, &name, &Qos::stream())?;
-    let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &reading, Subscribe::from(Start::Latest), &publisher)?;
     publish_numbers(&publisher, "k", 0..10)?;
     let mut got = gather_at_least(harness, &mut samples, 10)?.numbers()?;
     engine.stop();

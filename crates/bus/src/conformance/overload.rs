@@ -53,7 +53,7 @@ fn publisher_accounts(harness: &dyn Harness) -> Outcome {
         let publisher = open(&bus, &name, &qos)?.publisher()?;
         let reading = open(&other, &name, &qos)?;
         let options = Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
-        let mut samples = listening(harness, (&reading, options), &publisher)?;
+        let mut samples = listening(harness, &reading, options, &publisher)?;
         let met = publisher.stats().taken;
         let tried = 2_000 * harness.scale();
         let payload = [3; 1_000];
@@ -85,7 +85,7 @@ fn drop_oldest(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &qos)?.publisher()?;
     let options = Subscribe::from(Start::Latest).lagging(Lagging::DropOldest { depth: 10 });
     let topic = open(&other, &name, &qos)?;
-    let mut slow = listening(harness, (&topic, options), &publisher)?;
+    let mut slow = listening(harness, &topic, options, &publisher)?;
     publish_numbers(&publisher, "k", 0..100)?;
     let gathered = gather(harness, &mut slow, 10)?;
     let numbers = gathered.numbers()?;
@@ -109,7 +109,7 @@ fn conflate(harness: &dyn Harness) -> Outcome {
     let publisher = open(&bus, &name, &plain())?.publisher()?;
     let topic = open(&other, &name, &plain())?;
     let options = Subscribe::from(Start::Latest).lagging(Lagging::Conflate);
-    let mut slow = listening(harness, (&topic, options), &publisher)?;
+    let mut slow = listening(harness, &topic, options, &publisher)?;
     let before = slow.stats();
     for number in 0..300 {
         publish_numbers(&publisher, &format!("{}", number % 3), number..number + 1)?;
@@ -145,7 +145,7 @@ fn shed(harness: &dyn Harness) -> Outcome {
     let topic = open(&bus, &unique("shed"), &Qos::stream())?;
     let publisher = topic.publisher()?;
     let options = Subscribe::from(Start::Latest).lagging(Lagging::ShedByLevel { depth: 50 });
-    let mut slow = listening(harness, (&topic, options), &publisher)?;
+    let mut slow = listening(harness, &topic, options, &publisher)?;
     for number in 0..500_u64 {
         let bytes = number.to_le_bytes();
         let message = Message::new(&bytes)
@@ -181,7 +181,7 @@ fn nobody_else(harness: &dyn Harness) -> Outcome {
     for _ in 0..10 {
         stalled.push(topic.subscribe(options())?);
     }
-    let mut reader = listening(harness, (&topic, options()), &publisher)?;
+    let mut reader = listening(harness, &topic, options(), &publisher)?;
     publish_numbers(&publisher, "k", 0..1_000)?;
     let numbers = gather(harness, &mut reader, 1_000)?.numbers()?;
     ensure!(numbers.iter().copied().eq(0..1_000), "the reader that keeps up lost samples");

@@ -140,7 +140,7 @@ fn every_type(harness: &dyn Harness) -> Outcome {
     let mut samples = reading.subscribe(Subscribe::from(Start::Latest))?;
     // Only for engines whose readers and writers must discover each other first.
     let publisher = writing.topic().publisher()?;
-    drop(listening(harness, (reading.topic(), Subscribe::from(Start::Latest)), &publisher)?);
+    drop(listening(harness, reading.topic(), Subscribe::from(Start::Latest), &publisher)?);
     for value in values() {
         writing.publish(&value).wait()?;
     }
@@ -200,10 +200,10 @@ fn evolves(harness: &dyn Harness) -> Outcome {
     let old_topic = opened(&first, &name, &plain(), &old)?;
     let old_writer = old_topic.publisher()?;
     let latest = || Subscribe::from(Start::Latest);
-    let mut old_reader = listening(harness, (&old_topic, latest()), &old_writer)?;
+    let mut old_reader = listening(harness, &old_topic, latest(), &old_writer)?;
     let new_topic = opened(&second, &name, &plain(), &new)?;
     let new_writer = new_topic.publisher()?;
-    let mut new_reader = listening(harness, (&new_topic, latest()), &new_writer)?;
+    let mut new_reader = listening(harness, &new_topic, latest(), &new_writer)?;
     let mut raw = new_topic.subscribe(latest().as_written())?;
     while old_reader.next_timeout(harness.quiet_period())?.is_some() {}
     let by_old = encoded(&old, serde_json::json!({"speed": 7}))?;
@@ -297,11 +297,11 @@ fn told_once(harness: &dyn Harness) -> Outcome {
     let spec = |schema| Ok::<_, Failure>(TopicSpec::new(&name)?.qos(plain()).schema(schema));
     let topic = bus.topic(spec(&old)?.evolution(Evolution::None))?;
     let publisher = topic.publisher()?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
     let each = Subscribe::from(Start::Latest).each_undecodable();
     // It opens although the newest schema cannot be read.
-    let mut all = listening(harness, (&topic, each), &publisher)?;
+    let mut all = listening(harness, &topic, each, &publisher)?;
     while samples.next_timeout(harness.quiet_period())?.is_some() {}
     let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
     for _ in 0..3 {
@@ -349,7 +349,7 @@ fn held(harness: &dyn Harness) -> Outcome {
         topic.declare()?;
         let anybody = bus.topic(TopicSpec::new(&name)?)?.publisher()?;
         let latest = Subscribe::from(Start::Latest);
-        let mut samples = listening(harness, (&topic, latest), &anybody)?;
+        let mut samples = listening(harness, &topic, latest, &anybody)?;
         while samples.next_timeout(harness.quiet_period())?.is_some() {}
         let newer = other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?;
         let value = encoded(&new, serde_json::json!({"speed": 7}))?;
@@ -381,7 +381,7 @@ fn rolled_back(harness: &dyn Harness) -> Outcome {
         drop(other.topic(spec(&new)?.evolution(Evolution::None))?.publisher()?);
         let publisher = opened()?.publisher()?;
         let latest = Subscribe::from(Start::Latest);
-        let mut samples = listening(harness, (&opened()?, latest), &publisher)?;
+        let mut samples = listening(harness, &opened()?, latest, &publisher)?;
         let value = encoded(&old, serde_json::json!({"speed": 7.5}))?;
         publisher.publish(Message::new(&value)).wait()?;
         gather(harness, &mut samples, 1)?;
@@ -435,7 +435,7 @@ fn bad_bytes(harness: &dyn Harness) -> Outcome {
     let topic = opened(&bus, &name, &plain(), &old)?;
     let publisher = topic.publisher()?;
     let reading = opened(&bus, &name, &plain(), &new)?;
-    let mut samples = listening(harness, (&reading, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &reading, Subscribe::from(Start::Latest), &publisher)?;
     let good = encoded(&old, serde_json::json!({"text": "fine"}))?;
     // Too long, empty, of an unknown schema, without a schema.
     let unknown = SchemaId(0xdead_beef);

@@ -98,7 +98,8 @@ pub(super) fn plain() -> Qos {
 /// readers and writers with a delay.
 pub(super) fn listening(
     harness: &dyn Harness,
-    (topic, options): (&Topic, Subscribe),
+    topic: &Topic,
+    options: Subscribe,
     publisher: &Publisher,
 ) -> Result<Subscription, Failure> {
     let mut subscription = topic.subscribe(options)?;

@@ -76,7 +76,7 @@ fn deadline(harness: &dyn Harness) -> Outcome {
     let (bus, clock) = turned(harness)?;
     let topic = open(&bus, &unique("deadline"), &qos)?;
     let publisher = topic.publisher()?;
-    let mut samples = listening(harness, (&topic, Subscribe::from(Start::Latest)), &publisher)?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
     publish_numbers(&publisher, "steady", 0..1)?;
     publish_numbers(&publisher, "silent", 1..2)?;
     gather(harness, &mut samples, 2)?;
@@ -108,7 +108,7 @@ fn lifespan(harness: &dyn Harness) -> Outcome {
     let topic = open(&bus, &unique("lifespan"), &plain())?;
     let publisher = topic.publisher()?;
     let options = Subscribe::from(Start::Latest).lifespan(Duration::from_secs(1));
-    let mut samples = listening(harness, (&topic, options), &publisher)?;
+    let mut samples = listening(harness, &topic, options, &publisher)?;
     let now = crate::clock::Clock::now(&clock).nanos();
     let ages = [0_i64, 500, 1_500, 999, 3_600_000];
     for (number, age_ms) in ages.iter().enumerate() {
@@ -168,7 +168,7 @@ fn lease(harness: &dyn Harness) -> Outcome {
     while let Some(event) = watching.try_next()? {
         ensure!(change(&event).is_none(), "reported within the lease: {event:?}");
     }
-    let told = await_silence(harness, (&clock, lease), &mut watching, change)?;
+    let told = await_silence(harness, &clock, lease, &mut watching, change)?;
     ensure!(told == Alive::No, "{told:?}");
     publish_numbers(&publisher, "k", 1..2)?;
     clock.advance(lease / 2);
@@ -181,7 +181,8 @@ fn lease(harness: &dyn Harness) -> Outcome {
 /// advanced counts as later, so that one step may not suffice.
 fn await_silence<T>(
     harness: &dyn Harness,
-    (clock, step): (&TestClock, Duration),
+    clock: &TestClock,
+    step: Duration,
     watching: &mut Subscription,
     mut change: impl FnMut(&Event) -> Option<T>,
 ) -> Result<T, Failure> {
@@ -258,7 +259,7 @@ fn taken_over(harness: &dyn Harness) -> Outcome {
         publish_numbers(&old, "k", 0..1)?;
         let told = await_event(harness, &mut watching, "the writer's coming", change)?;
         ensure!(told == (old.producer(), Alive::Yes), "{told:?}");
-        let told = await_silence(harness, (&clock, LEASE * 11 / 10), &mut watching, change)?;
+        let told = await_silence(harness, &clock, LEASE * 11 / 10, &mut watching, change)?;
         ensure!(told == (old.producer(), Alive::No), "{told:?}");
         let told = writers(harness, &topics[0])?;
         ensure!(told == [("holder".to_owned(), Some(Alive::No))], "the writers are {told:?}");

@@ -61,14 +61,14 @@ impl Site {
         let topic = bus.topic(TopicSpec::new("wind").unwrap().qos(qos)).unwrap();
         let samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
         let mut site = Self { topic, samples, says };
-        site.publish("owner", (1_000, 1));
+        site.publish("owner", 1_000, 1);
         assert_eq!(site.next(), ("owner".to_owned(), 1));
         assert_eq!(site.asked(), 0);
         site
     }
 
     /// Publishes as a bridge does: with incarnation and sequence of another bus.
-    fn publish(&self, name: &str, (incarnation, sequence): (u64, u64)) {
+    fn publish(&self, name: &str, incarnation: u64, sequence: u64) {
         let producer = Producer { name: ProducerName::new(name).unwrap(), incarnation };
         let mut forwarder = self.topic.forwarder(&producer, 0).unwrap();
         let sample = SampleRef {
@@ -111,8 +111,8 @@ impl Site {
 #[test]
 fn what_is_yet_to_be_said_holds_up_what_lies_behind_it_and_nobody_else() {
     let mut site = Site::new();
-    site.publish("bridged", (3, 1));
-    site.publish("owner", (1_000, 2));
+    site.publish("bridged", 3, 1);
+    site.publish("owner", 1_000, 2);
     assert!(site.is_quiet() && site.is_quiet());
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(site.samples.poll_event(&mut context), Poll::Pending));
@@ -125,7 +125,7 @@ fn what_is_yet_to_be_said_holds_up_what_lies_behind_it_and_nobody_else() {
     assert_eq!(site.next(), ("owner".to_owned(), 2));
     // That is final.
     site.say(OwnerOrder::Yes);
-    site.publish("bridged", (3, 2));
+    site.publish("bridged", 3, 2);
     assert_eq!(site.next(), ("bridged".to_owned(), 2));
     assert_eq!(site.asked(), 0);
 }
@@ -135,12 +135,12 @@ fn an_engine_that_could_not_say_it_has_nobody_dropped() {
     let mut site = Site::new();
     site.say(OwnerOrder::Unknown);
     for number in 1..=2 {
-        site.publish("bridged", (3, number));
+        site.publish("bridged", 3, number);
         assert_eq!(site.next(), ("bridged".to_owned(), number));
     }
     // It is queried again, and may report that they were replaced after all.
     site.say(OwnerOrder::Yes);
-    site.publish("bridged", (3, 3));
+    site.publish("bridged", 3, 3);
     let event = site.samples.next_timeout(HANG_TIMEOUT).unwrap();
     assert!(matches!(event, Some(Event::Fenced(_))), "{event:?}");
     assert_eq!(site.samples.stats().received, 3);
@@ -150,17 +150,17 @@ fn an_engine_that_could_not_say_it_has_nobody_dropped() {
 fn who_was_fenced_is_let_in_when_the_engine_says_otherwise() {
     let mut site = Site::new();
     site.say(OwnerOrder::Yes);
-    site.publish("bridged", (3, 1));
+    site.publish("bridged", 3, 1);
     let event = site.samples.next_timeout(HANG_TIMEOUT).unwrap();
     assert!(matches!(event, Some(Event::Fenced(_))), "{event:?}");
     // During the next query nothing blocks, and the last answer holds.
     site.say(OwnerOrder::Asked);
-    site.publish("bridged", (3, 2));
-    site.publish("owner", (1_000, 2));
+    site.publish("bridged", 3, 2);
+    site.publish("owner", 1_000, 2);
     assert_eq!(site.next(), ("owner".to_owned(), 2));
     assert_eq!(site.samples.stats().fenced, 2);
     site.say(OwnerOrder::No);
-    site.publish("bridged", (3, 3));
+    site.publish("bridged", 3, 3);
     let event = site.samples.next_timeout(HANG_TIMEOUT).unwrap();
     assert!(matches!(event, Some(Event::Gap(_) | Event::Sample(_))), "{event:?}");
 }
@@ -176,9 +176,9 @@ fn a_sample_that_is_undecided_is_not_committed() {
         samples
     };
     site.samples = group(&site);
-    site.publish("owner", (1_000, 2));
+    site.publish("owner", 1_000, 2);
     assert_eq!(site.next(), ("owner".to_owned(), 2));
-    site.publish("bridged", (3, 1));
+    site.publish("bridged", 3, 1);
     assert!(site.is_quiet());
     site.samples.commit().unwrap();
     site.samples = site.topic.subscribe(Subscribe::from(Start::Latest)).unwrap();

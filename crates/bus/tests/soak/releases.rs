@@ -146,7 +146,8 @@ fn expected(first: &Schema, second: &Schema, policy: Option<Evolution>) -> (bool
 fn meet(
     bus: &Bus,
     topic: &Both,
-    (first, second): (&Schema, &Schema),
+    first: &Schema,
+    second: &Schema,
     policy: Option<Evolution>,
     random: &mut Random,
 ) -> bool {
@@ -166,23 +167,23 @@ fn meet(
         Ok(mut samples) => {
             assert!(reads, "{policy:?}: {report:?}");
             let live = publish(random, first, &publisher);
-            reading(&mut samples, (first, second), &[&last, &live]);
-            reading(&mut running, (first, first), &[&last, &live]);
+            reading(&mut samples, first, second, &[&last, &live]);
+            reading(&mut running, first, first, &[&last, &live]);
         }
         Err(error) => {
             assert!(!reads, "{policy:?}: {error}");
             refused(&error);
-            reading(&mut running, (first, first), &[&last]);
+            reading(&mut running, first, first, &[&last]);
         }
     }
     match coming.publisher() {
         Ok(upgraded) => {
             assert!(writes, "{policy:?}: {report:?}");
             let values = [0; 3].map(|_| publish(random, second, &upgraded));
-            reading(&mut running, (second, first), &values.each_ref());
+            reading(&mut running, second, first, &values.each_ref());
             // An old reader restarts, and is admitted although the newest schema is declared.
             let mut again = opened.subscribe(Subscribe::from(Start::Last(1))).unwrap();
-            reading(&mut again, (second, first), &[&values[2]]);
+            reading(&mut again, second, first, &[&values[2]]);
         }
         Err(error) => {
             assert!(!writes, "{policy:?}: {error}");
@@ -191,13 +192,13 @@ fn meet(
     }
     // The first release continues in any case.
     let value = publish(random, first, &publisher);
-    reading(&mut running, (first, first), &[&value]);
+    reading(&mut running, first, first, &[&value]);
     !writes
 }
 
 /// Checks that a subscription receives these values in its own schema, or reports once that it
 /// cannot.
-fn reading(samples: &mut Subscription, (writer, reader): (&Schema, &Schema), values: &[&Value]) {
+fn reading(samples: &mut Subscription, writer: &Schema, reader: &Schema, values: &[&Value]) {
     let before = samples.stats();
     let resolution = Resolution::new(writer, reader);
     if resolution.is_ok() {
@@ -234,11 +235,11 @@ fn every_topic_of_two_releases_is_resolved_or_refused_as_the_report_says() {
         let all = policy == Some(Evolution::Full);
         let some = || topics.iter().filter(|topic| all || topic.old.id() != topic.new.id());
         let up = Bus::connect("memory:").unwrap();
-        let up = some().filter(|topic| meet(&up, topic, (&topic.old, &topic.new), policy, random));
+        let up = some().filter(|topic| meet(&up, topic, &topic.old, &topic.new, policy, random));
         let up = up.count();
         let down = Bus::connect("memory:").unwrap();
         let down = some()
-            .filter(|topic| meet(&down, topic, (&topic.new, &topic.old), policy, random))
+            .filter(|topic| meet(&down, topic, &topic.new, &topic.old, policy, random))
             .count();
         assert_eq!([up, down], expected, "{policy:?}");
     }
@@ -297,7 +298,7 @@ fn stage<'a>(
         let opened = topic.open(&remote, reader, policy);
         let mut samples = opened.subscribe(Subscribe::from(Start::Last(1))).unwrap();
         if let Some((release, last)) = written.get(topic.name.as_str()) {
-            reading(&mut samples, (releases[*release], reader), &[last]);
+            reading(&mut samples, releases[*release], reader, &[last]);
         }
         let publisher = topic.open(&component, writer, policy).publisher().unwrap();
         let value = publish(random, writer, &publisher);
@@ -309,7 +310,7 @@ fn stage<'a>(
             {
                 assert_eq!(next(&mut samples, reader), None);
             }
-            _ => reading(&mut samples, (writer, reader), &[&value]),
+            _ => reading(&mut samples, writer, reader, &[&value]),
         }
     }
 }
