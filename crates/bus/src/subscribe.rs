@@ -55,7 +55,7 @@ pub enum Lagging {
     /// It receives only the newest unread sample of each key; the others are counted.
     Conflate,
     /// It skips and counts the lowest levels: level 0 beyond `depth` samples behind, level 1 beyond
-    /// twice that, level 2 beyond four times, and so on.
+    /// twice that, level 2 beyond four times.
     ShedByLevel {
         /// Samples over all partitions.
         depth: u64,

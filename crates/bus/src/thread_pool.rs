@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::bell::locked;
 
-/// How long a thread waits for work before it ends: longer than the pauses between a script's
-/// commands, short enough to release the threads of a busy minute.
+/// How long an idle thread waits for work before it ends. This is longer than the pauses between a
+/// script's commands, and releases the threads of a busy minute soon.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;

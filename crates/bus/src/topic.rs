@@ -156,8 +156,8 @@ impl Topic {
         self.schema.as_ref()
     }
 
-    /// Opens a publisher. All publishers of one producer of one bus on one topic share one
-    /// incarnation, which ends with the last of them: keep one instead of opening one for each
+    /// Opens a publisher. The publishers of one producer on one topic of a bus share an
+    /// incarnation, which ends with the last of them. Keep one instead of opening one for each
     /// sample.
     ///
     /// # Errors
