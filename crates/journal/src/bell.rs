@@ -19,25 +19,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
+use crate::doorbells::{AWAKE, ON_FUTEX, ON_PIPE, SLOTS};
+use crate::env::Env;
 use crate::futex;
-use crate::journal::Shared;
 use crate::partition::Partition;
 use crate::pipes;
-use crate::process::Token;
 use crate::waiters::SharedWord;
 use crate::wake_hints::{self, Hint, WakeTargets};
 
-/// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
-pub(crate) const SLOTS: usize = 4096;
 /// How soon a reader is woken whose writer was killed before it could ring.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// Where the slots start in the journal's file.
-pub(crate) const SLOTS_AT: usize = 4096;
-const SLOT: usize = 64;
-/// Where a slot's owner sleeps.
-const AWAKE: u32 = 0;
-const ON_FUTEX: u32 = 1;
-const ON_PIPE: u32 = 2;
 /// How often a reader without write access looks, at the soonest and at the latest.
 const READ_ONLY_POLL_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(200), Duration::from_millis(5));
@@ -54,11 +45,11 @@ pub enum Wake {
 /// A waiting thread's doorbell. Readers are armed with it; any thread may ring it.
 #[derive(Clone)]
 pub struct Bell {
-    inner: Arc<BellInner>,
+    pub(crate) inner: Arc<BellInner>,
 }
 
 pub(crate) struct BellInner {
-    shared: Arc<Shared>,
+    env: Arc<Env>,
     /// The slot in the journal's file; `None` where that may not be written.
     slot: Option<usize>,
     /// The count up to which rings were answered.
@@ -104,11 +95,11 @@ impl fmt::Debug for Bell {
 }
 
 impl Bell {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self, JournalError> {
-        let slot = if shared.writable() { Some(claim(shared)?) } else { None };
-        let answered = AtomicU32::new(slot.map_or(0, |s| shared.bell_word(s).load(SeqCst)));
+    pub(crate) fn new(env: &Arc<Env>) -> Result<Self, JournalError> {
+        let slot = if env.writable() { Some(claim(env)?) } else { None };
+        let answered = AtomicU32::new(slot.map_or(0, |s| env.doorbells.word(s).load(SeqCst)));
         let inner = Arc::new(BellInner {
-            shared: Arc::clone(shared),
+            env: Arc::clone(env),
             slot,
             answered,
             own: AtomicU32::new(0),
@@ -117,7 +108,6 @@ impl Bell {
             pipe: OnceLock::new(),
             watched: Mutex::default(),
         });
-        shared.bells().push(Arc::downgrade(&inner));
         Ok(Self { inner })
     }
 
@@ -155,12 +145,18 @@ impl Bell {
         self.inner.listen()
     }
 
-    pub(crate) fn slot(&self) -> Option<usize> {
-        self.inner.slot
+    /// Has this bell rung for a reader at the partition's next commit. True where the tail is past
+    /// `pos`.
+    pub(crate) fn arm(&self, partition: &Arc<Partition>, reader: &Arc<u64>, pos: u64) -> bool {
+        if let Some(slot) = self.inner.slot {
+            partition.arm(slot);
+        }
+        self.watch(reader, partition, pos);
+        partition.log_end().0 > pos
     }
 
     /// Remembers which tail a reader saw, for the sweep.
-    pub(crate) fn watch(&self, reader: &Arc<u64>, partition: &Arc<Partition>, tail: u64) {
+    fn watch(&self, reader: &Arc<u64>, partition: &Arc<Partition>, tail: u64) {
         let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let (reader, partition) = (Arc::downgrade(reader), Arc::downgrade(partition));
@@ -172,12 +168,12 @@ impl Bell {
 
 impl BellInner {
     fn word(&self) -> &AtomicU32 {
-        self.slot.map_or(&self.own, |slot| self.shared.bell_word(slot))
+        self.slot.map_or(&self.own, |slot| self.env.doorbells.word(slot))
     }
 
     fn ring(&self) {
         wake_hints::poke(&&self.poked, |rung| match self.slot {
-            Some(slot) => count(&self.shared, slot, rung),
+            Some(slot) => self.env.doorbells.count(slot, rung),
             None => {
                 self.own.fetch_add(rung, SeqCst);
                 futex::wake(&self.own);
@@ -196,7 +192,7 @@ impl BellInner {
 
     fn rung_for(&self) -> WakeTargets {
         let Some(slot) = self.slot else { return WakeTargets::All };
-        let hints = wake_hints::take(|word| self.shared.bell_hints(slot, word));
+        let hints = wake_hints::take(|word| self.env.doorbells.hints(slot, word));
         let unhinted = self.unhinted.swap(false, SeqCst);
         if unhinted { WakeTargets::All } else { WakeTargets::Hinted(hints) }
     }
@@ -227,7 +223,7 @@ impl BellInner {
     }
 
     fn pipe(&self) -> Option<&OwnedFd> {
-        let make = || pipes::make(&self.shared.dir, self.slot?);
+        let make = || self.env.doorbells.pipes.make(self.slot?);
         self.pipe.get_or_init(make).as_ref()
     }
 
@@ -236,13 +232,13 @@ impl BellInner {
     fn listen(&self) -> bool {
         if let (Some(slot), Some(pipe)) = (self.slot, self.pipe()) {
             pipes::drain(pipe);
-            self.shared.bell_sleeping(slot).store(ON_PIPE, SeqCst);
+            self.env.doorbells.sleeping(slot).store(ON_PIPE, SeqCst);
         }
         self.rung()
     }
 
     fn sleep(&self, slot: usize, left: Option<Duration>) {
-        let sleeping = self.shared.bell_sleeping(slot);
+        let sleeping = self.env.doorbells.sleeping(slot);
         sleeping.store(ON_FUTEX, SeqCst);
         let seen = self.answered.load(Relaxed);
         if self.word().load(SeqCst) == seen {
@@ -275,7 +271,7 @@ impl BellInner {
         let counted = self.word().load(SeqCst) != self.answered.load(SeqCst);
         let overlooked = self.overlooked();
         if !overlooked.is_empty() {
-            ring(&self.shared, slot, overlooked);
+            self.env.doorbells.ring(slot, overlooked);
         }
         if counted {
             // Whatever the word says where it sleeps: the killed writer may have taken that back.
@@ -287,49 +283,18 @@ impl BellInner {
     }
 }
 
+fn claim(env: &Env) -> Result<usize, JournalError> {
+    let too_many =
+        || JournalError::TooMany { path: env.file_path(), what: "waiting threads", limit: SLOTS };
+    env.doorbells.claim(env.boot).ok_or_else(too_many)
+}
+
 impl Drop for BellInner {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.shared.bell_sleeping(slot).store(AWAKE, SeqCst);
-            self.shared.bell_owner(slot).store(0, SeqCst);
+            self.env.doorbells.release(slot);
         }
     }
-}
-
-/// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
-pub(crate) fn ring(shared: &Shared, slot: usize, hints: impl IntoIterator<Item = Hint>) {
-    wake_hints::ring(|word| shared.bell_hints(slot, word), hints, |rung| count(shared, slot, rung));
-}
-
-fn count(shared: &Shared, slot: usize, rung: u32) {
-    shared.bell_word(slot).fetch_add(rung, SeqCst);
-    match shared.bell_sleeping(slot).swap(AWAKE, SeqCst) {
-        AWAKE => {}
-        ON_PIPE => shared.pipes.wake(&shared.dir, slot),
-        _ => futex::wake(shared.bell_word(slot)),
-    }
-}
-
-/// Takes a slot that nobody, or a dead process, has.
-fn claim(shared: &Shared) -> Result<usize, JournalError> {
-    let own = Token::own(shared.boot);
-    for dead_too in [false, true] {
-        for slot in 0..SLOTS {
-            let owner = shared.bell_owner(slot);
-            let old = Token(owner.load(SeqCst));
-            let free = old == Token::NOBODY || dead_too && !old.alive(shared.boot);
-            if free && owner.compare_exchange(old.0, own.0, SeqCst, SeqCst).is_ok() {
-                shared.bell_sleeping(slot).store(AWAKE, SeqCst);
-                return Ok(slot);
-            }
-        }
-    }
-    let path = shared.file_path();
-    Err(JournalError::TooMany { path, what: "waiting threads", limit: SLOTS })
-}
-
-pub(crate) const fn slot_at(slot: usize) -> usize {
-    SLOTS_AT + slot * SLOT
 }
 
 #[cfg(test)]
@@ -339,6 +304,7 @@ mod tests {
     use helio_core::{ProducerName, TopicName};
 
     use super::*;
+    use crate::doorbells::Doorbells;
     use crate::{
         From, Journal, JournalOptions, Maintenance, Ownership, Reader, Record, TopicConfig, Writer,
         WriterOptions,
@@ -357,24 +323,24 @@ mod tests {
     }
 
     /// A writer's ring that ends somewhere, and what the sweep must make of it.
-    fn half_a_ring(half: impl FnOnce(&Shared, usize)) {
+    fn half_a_ring(half: impl FnOnce(&Doorbells, usize)) {
         let dir = tempfile::tempdir().unwrap();
         let options =
             JournalOptions { maintenance: Maintenance::Manual, ..JournalOptions::default() };
         let journal = Journal::open(dir.path(), options).unwrap();
         let bell = journal.bell().unwrap();
-        let (inner, slot) = (Arc::clone(&bell.inner), bell.slot().unwrap());
+        let (inner, slot) = (Arc::clone(&bell.inner), bell.inner.slot.unwrap());
         let (told, hear) = mpsc::channel();
         let sleeper = std::thread::spawn(move || {
             told.send(Err(std::fs::read_link("/proc/thread-self").unwrap())).unwrap();
             told.send(Ok(bell.wait(None))).unwrap();
         });
         let thread = hear.recv().unwrap().unwrap_err();
-        while inner.shared.bell_sleeping(slot).load(SeqCst) == 0 {
+        while inner.env.doorbells.sleeping(slot).load(SeqCst) == 0 {
             std::thread::yield_now();
         }
         until_asleep(&thread);
-        half(&inner.shared, slot);
+        half(&inner.env.doorbells, slot);
         journal.maintain();
         assert_eq!(hear.recv_timeout(HANG_TIMEOUT).unwrap(), Ok(Wake::Rung));
         sleeper.join().unwrap();
@@ -391,9 +357,9 @@ mod tests {
         let open = || Journal::open(dir.path(), JournalOptions::default()).unwrap();
         let (journal, other) = (open(), open());
         let bell = journal.bell().unwrap();
-        let far = Bell::new(other.shared()).unwrap();
-        let slot = bell.slot().unwrap();
-        let ring = || ring(&far.inner.shared, slot, None);
+        let far = other.bell().unwrap();
+        let slot = bell.inner.slot.unwrap();
+        let ring = || far.inner.env.doorbells.ring(slot, None);
         ring();
         assert!(bell.listen() && !bell.listen() && !readable(&bell));
         for _ in 0..2 {
@@ -404,7 +370,7 @@ mod tests {
         }
         drop(bell);
         let bell = journal.bell().unwrap();
-        assert_eq!(bell.slot(), Some(slot));
+        assert_eq!(bell.inner.slot, Some(slot));
         ring();
         assert!(!readable(&bell), "its new owner does not listen yet");
     }
@@ -417,9 +383,9 @@ mod tests {
         let journal = Journal::open(dir.path(), options).unwrap();
         let bell = journal.bell().unwrap();
         assert!(!bell.listen() && !readable(&bell));
-        let (shared, slot) = (&bell.inner.shared, bell.slot().unwrap());
-        shared.bell_word(slot).fetch_add(1, SeqCst);
-        shared.bell_sleeping(slot).swap(AWAKE, SeqCst);
+        let (doorbells, slot) = (&bell.inner.env.doorbells, bell.inner.slot.unwrap());
+        doorbells.word(slot).fetch_add(1, SeqCst);
+        doorbells.sleeping(slot).swap(AWAKE, SeqCst);
         journal.maintain();
         assert!(readable(&bell) && bell.listen());
     }
@@ -437,8 +403,8 @@ mod tests {
 
     #[test]
     fn the_sweep_wakes_whom_a_writer_counted_for_and_did_not_wake() {
-        half_a_ring(|shared, slot| {
-            shared.bell_word(slot).fetch_add(1, SeqCst);
+        half_a_ring(|doorbells, slot| {
+            doorbells.word(slot).fetch_add(1, SeqCst);
         });
     }
 
@@ -508,8 +474,8 @@ mod tests {
     #[test]
     fn a_ring_of_an_earlier_version_is_for_all() {
         let mut two = Two::new();
-        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.slot().unwrap());
-        let earlier = |rings| inner.shared.bell_word(slot).fetch_add(rings, SeqCst);
+        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.inner.slot.unwrap());
+        let earlier = |rings| inner.env.doorbells.word(slot).fetch_add(rings, SeqCst);
         for rings in [1, 2, 65_535] {
             two.bell.ring();
             earlier(rings);
@@ -563,9 +529,9 @@ mod tests {
     fn the_sweep_rings_for_a_hint_that_was_left_and_not_counted() {
         let mut two = Two::new();
         two.append_and_die(1);
-        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.slot().unwrap());
+        let (inner, slot) = (Arc::clone(&two.bell.inner), two.bell.inner.slot.unwrap());
         let hint = two.readers[1].watch().hint();
-        wake_hints::ring(|word| inner.shared.bell_hints(slot, word), [hint], |_| {});
+        wake_hints::ring(|word| inner.env.doorbells.hints(slot, word), [hint], |_| {});
         assert_eq!(two.rung_for(), None);
         two.journal.maintain();
         assert_eq!(two.rung_for(), Some([false, true]));
@@ -573,9 +539,9 @@ mod tests {
 
     #[test]
     fn the_sweep_wakes_whom_a_writer_took_for_woken() {
-        half_a_ring(|shared, slot| {
-            shared.bell_word(slot).fetch_add(1, SeqCst);
-            shared.bell_sleeping(slot).swap(0, SeqCst);
+        half_a_ring(|doorbells, slot| {
+            doorbells.word(slot).fetch_add(1, SeqCst);
+            doorbells.sleeping(slot).swap(0, SeqCst);
         });
     }
 }

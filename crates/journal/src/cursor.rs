@@ -10,10 +10,31 @@ use crate::error::JournalError;
 use crate::frame::FrameHeader;
 use crate::partition::Partition;
 use crate::segment::{FrameFault, Segment};
-use crate::{Gap, GapCause};
 
 /// How far ahead of a sleeping reader pages are made present.
 const PREFAULT_BYTES: u64 = 64 << 10;
+
+/// Why a reader did not get records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GapCause {
+    /// They were older, or more, than the topic keeps.
+    Retention,
+    /// Their bytes are damaged.
+    Damaged,
+    /// They were lost with the power, before they were durable.
+    Cut,
+}
+
+/// Offsets that a reader does not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first missing offset.
+    pub from: u64,
+    /// The first offset behind the gap.
+    pub to: u64,
+    /// Why.
+    pub cause: GapCause,
+}
 
 /// What a step found.
 pub(crate) enum CursorStep {

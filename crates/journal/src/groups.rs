@@ -24,9 +24,9 @@ use helio_core::ProducerName;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
+use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::mix;
-use crate::journal::Shared;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
@@ -52,11 +52,11 @@ const OWNER: usize = 48;
 /// A group of a topic. Clones share everything.
 #[derive(Clone)]
 pub struct Group {
-    inner: Arc<GroupInner>,
+    pub(crate) inner: Arc<GroupInner>,
 }
 
 pub(crate) struct GroupInner {
-    shared: Arc<Shared>,
+    env: Arc<Env>,
     path: PathBuf,
     name: String,
     partitions: u32,
@@ -98,10 +98,10 @@ fn file_bytes(partitions: u32) -> usize {
     HEADER + MEMBERS * MEMBER + partitions as usize * PARTITION
 }
 
-fn make(shared: &Shared, path: &Path, partitions: u32) -> Result<(), JournalError> {
+fn make(env: &Env, path: &Path, partitions: u32) -> Result<(), JournalError> {
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder).at("create", folder)?;
-    let temporary = shared.temporary(folder);
+    let temporary = env.temporary(folder);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(&temporary);
     let file = file.at("create", &temporary)?;
@@ -121,23 +121,23 @@ fn make(shared: &Shared, path: &Path, partitions: u32) -> Result<(), JournalErro
 
 impl Group {
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        env: &Arc<Env>,
         path: PathBuf,
         name: &str,
         partitions: u32,
     ) -> Result<Self, JournalError> {
         if !path.exists() {
-            if !shared.writable() {
+            if !env.writable() {
                 return Err(JournalError::ReadOnly);
             }
-            make(shared, &path, partitions)?;
+            make(env, &path, partitions)?;
         }
-        let file = OpenOptions::new().read(true).write(shared.writable()).open(&path);
+        let file = OpenOptions::new().read(true).write(env.writable()).open(&path);
         let file = file.at("open", &path)?;
         if file.metadata().at("look at", &path)?.len() != file_bytes(partitions) as u64 {
             return Err(JournalError::damaged(&path, "group file's size"));
         }
-        let map = Map::of(&file, file_bytes(partitions), shared.mode()).at("map", &path)?;
+        let map = Map::of(&file, file_bytes(partitions), env.mode()).at("map", &path)?;
         let version = map.u32(8).load(Relaxed);
         if &map.array::<8>(0) != MAGIC || version == 0 {
             return Err(JournalError::damaged(&path, "group file"));
@@ -145,10 +145,10 @@ impl Group {
         if version > VERSION {
             return Err(JournalError::Version { path, found: version, known: VERSION });
         }
-        let mark = (shared.boot, file.metadata().at("look at", &path)?.ino());
+        let mark = (env.boot, file.metadata().at("look at", &path)?.ino());
         let current =
             || map.array::<16>(MARK) == mark.0.0 && map.u64(MARK + 16).load(Acquire) == mark.1;
-        if shared.writable() && !current() {
+        if env.writable() && !current() {
             // Nobody holds the lock, or is a member, after a boot. Released when `file` is closed.
             flock(&file, FlockOperation::LockExclusive).at("lock", &path)?;
             if !current() {
@@ -158,9 +158,8 @@ impl Group {
                 map.u64(MARK + 16).store(mark.1, Release);
             }
         }
-        let (shared, name, synced) = (Arc::clone(shared), name.to_owned(), AtomicU64::new(0));
-        let inner = Arc::new(GroupInner { shared, path, name, partitions, map, synced });
-        inner.shared.enlist_group(&inner);
+        let (env, name, synced) = (Arc::clone(env), name.to_owned(), AtomicU64::new(0));
+        let inner = Arc::new(GroupInner { env, path, name, partitions, map, synced });
         Ok(Self { inner })
     }
 
@@ -189,7 +188,7 @@ impl Group {
             text[..len].copy_from_slice(&name.as_str().as_bytes()[..len]);
             inner.map.write(at + NAME, &text);
             inner.map.u64(at + 16).store(len as u64, Relaxed);
-            inner.map.u64(at + 8).store(Token::own(inner.shared.boot).0, Relaxed);
+            inner.map.u64(at + 8).store(Token::own(inner.env.boot).0, Relaxed);
             let number = inner.map.u64(JOINED).fetch_add(1, Relaxed) + 1;
             inner.number(slot).store(number, Release);
             inner.change();
@@ -257,8 +256,8 @@ impl GroupInner {
     }
 
     fn locked<T>(&self, work: impl FnOnce() -> Result<T, JournalError>) -> Result<T, JournalError> {
-        let waited = self.shared.options.lock_timeout;
-        if !self.shared.writable() {
+        let waited = self.env.options.lock_timeout;
+        if !self.env.writable() {
             return Err(JournalError::ReadOnly);
         }
         match lock::lock(&self.map, LOCK, waited) {
@@ -270,7 +269,7 @@ impl GroupInner {
             }
             Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
         }
-        self.map.u64(HOLDER).store(self.shared.token.0, Relaxed);
+        self.map.u64(HOLDER).store(self.env.token.0, Relaxed);
         let result = work();
         lock::unlock(&self.map, LOCK);
         result
@@ -281,7 +280,7 @@ impl GroupInner {
         let entry = |slot: usize| {
             let number = self.number(slot).load(Acquire);
             let token = Token(self.map.u64(HEADER + slot * MEMBER + 8).load(Relaxed));
-            (number != 0 && token.alive(self.shared.boot)).then_some((number, slot))
+            (number != 0 && token.alive(self.env.boot)).then_some((number, slot))
         };
         (0..MEMBERS).filter_map(entry).collect()
     }
@@ -309,11 +308,11 @@ impl GroupInner {
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         let changes = self.map.u64(CHANGES).load(Acquire);
         if changes != self.synced.load(Relaxed) {
-            self.shared.sync_file(&self.path)?;
+            self.env.sync_file(&self.path)?;
             if self.synced.load(Relaxed) == 0 {
                 // The file may be new: its folder, and the folder's own name.
                 let above = self.path.ancestors().skip(1).take(2);
-                above.into_iter().try_for_each(|dir| self.shared.sync_dir(dir))?;
+                above.into_iter().try_for_each(|dir| self.env.sync_dir(dir))?;
             }
             self.synced.store(changes, Relaxed);
         }
@@ -349,12 +348,7 @@ fn store(map: &Map, partition: u32, offset: u64) {
 
 /// Takes back what groups have committed behind the end of a log that power loss has cut: the
 /// records that get those offsets next are new ones, and nobody has seen them.
-pub(crate) fn cut(
-    shared: &Shared,
-    folder: &Path,
-    partition: u32,
-    end: u64,
-) -> Result<(), JournalError> {
+pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<(), JournalError> {
     let entries = match std::fs::read_dir(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         other => other.at("list", folder)?,
@@ -370,7 +364,7 @@ pub(crate) fn cut(
         let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
         if slots(&map, partition).is_some_and(|(_, offset)| offset > end) {
             store(&map, partition, end);
-            shared.sync_file(&path)?;
+            env.sync_file(&path)?;
         }
     }
     Ok(())

@@ -1,200 +1,33 @@
-//! The journal: a folder, its topics, and what this process shares between them.
+//! The journal: a folder and its topics.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use helio_core::{SchemaId, TopicName};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::bell::{self, Bell, BellInner, SLOTS};
+use crate::bell::Bell;
+use crate::doorbells::{Doorbells, FILE_BYTES};
+use crate::env::{Env, TEMPORARY_PREFIX};
 use crate::error::IoContext;
-use crate::groups::GroupInner;
 use crate::hash::{mix, random};
-use crate::maintenance::{self, Signal};
-use crate::map::{Bits, Map, Mode};
-use crate::partition::Partition;
+use crate::maintenance::Housekeeper;
+use crate::map::{Map, Mode};
 use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
-use crate::syncers::Syncers;
 use crate::topic::{self, Topic, TopicInner};
 use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
-/// How the names of files begin that are not in place yet.
-pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
 pub const FORMAT_VERSION: u32 = 1;
 const FIXED: usize = 60;
-const FILE_BYTES: usize = bell::slot_at(SLOTS);
 /// The most bytes of a schema's text.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
-
-/// What all topics of an open journal share.
-pub(crate) struct Shared {
-    pub(crate) dir: PathBuf,
-    pub(crate) options: JournalOptions,
-    pub(crate) boot: BootId,
-    pub(crate) token: Token,
-    doorbells: Map,
-    bells: Mutex<Vec<Weak<BellInner>>>,
-    pub(crate) pipes: Pipes,
-    partitions: Mutex<Vec<Weak<Partition>>>,
-    groups: Mutex<Vec<Weak<GroupInner>>>,
-    pub(crate) syncer: Arc<Signal>,
-    pub(crate) syncers: Arc<Syncers>,
-    pub(crate) keeper: Arc<Signal>,
-    number: AtomicU64,
-    /// How many journals this process had opened before.
-    opened: u64,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.syncer.end();
-        self.syncers.end();
-        self.keeper.end();
-    }
-}
-
-impl Shared {
-    pub(crate) fn writable(&self) -> bool {
-        self.options.access == Access::ReadWrite
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        if self.writable() { Mode::Write } else { Mode::Read }
-    }
-
-    pub(crate) fn file_path(&self) -> PathBuf {
-        self.dir.join("journal.hj")
-    }
-
-    pub(crate) fn bells(&self) -> MutexGuard<'_, Vec<Weak<BellInner>>> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn bell_word(&self, slot: usize) -> &AtomicU32 {
-        self.doorbells.u32(bell::slot_at(slot))
-    }
-
-    pub(crate) fn bell_sleeping(&self, slot: usize) -> &AtomicU32 {
-        self.doorbells.u32(bell::slot_at(slot) + 4)
-    }
-
-    pub(crate) fn bell_owner(&self, slot: usize) -> &AtomicU64 {
-        self.doorbells.u64(bell::slot_at(slot) + 8)
-    }
-
-    /// A word of the hints that were left with a bell's rings.
-    pub(crate) fn bell_hints(&self, slot: usize, word: usize) -> Bits<'_> {
-        Bits(&self.doorbells, bell::slot_at(slot) + 16 + word * 8)
-    }
-
-    /// Has the partition looked after from now on.
-    pub(crate) fn enlist(&self, partition: &Arc<Partition>) {
-        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Arc::downgrade(partition));
-    }
-
-    /// The partitions that this process has open.
-    pub(crate) fn partitions(&self) -> Vec<Arc<Partition>> {
-        let mut all = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|p| p.strong_count() > 0);
-        all.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Has the group's commits synced from now on.
-    pub(crate) fn enlist_group(&self, group: &Arc<GroupInner>) {
-        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Arc::downgrade(group));
-    }
-
-    /// The groups that this process has open.
-    pub(crate) fn groups(&self) -> Vec<Arc<GroupInner>> {
-        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|g| g.strong_count() > 0);
-        all.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Wakes those whom a writer that was killed has not woken.
-    pub(crate) fn sweep_bells(&self) {
-        let bells: Vec<_> = {
-            let mut all = self.bells();
-            all.retain(|b| b.strong_count() > 0);
-            all.iter().filter_map(Weak::upgrade).collect()
-        };
-        bells.iter().for_each(|bell| bell.sweep());
-    }
-
-    /// A number that this process has not used yet, for temporary names.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.number.fetch_add(1, Relaxed)
-    }
-
-    /// A random word; a sequence that is always the same where the options ask for that.
-    pub(crate) fn random(&self) -> u64 {
-        self.options.seed.map_or_else(random, |seed| mix(seed ^ self.next_number()))
-    }
-
-    /// Tells of a file that is about to be synced.
-    pub(crate) fn about_to_sync(&self, path: &Path) -> Result<(), JournalError> {
-        self.options.sync_hook.as_ref().map_or(Ok(()), |hook| hook(path)).at("sync", path)
-    }
-
-    /// Writes a file's contents back to the disk.
-    pub(crate) fn sync_file(&self, path: &Path) -> Result<(), JournalError> {
-        let file = File::open(path).at("open", path)?;
-        self.about_to_sync(path)?;
-        file.sync_data().at("sync", path)
-    }
-
-    /// Writes a folder's names back to the disk.
-    pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), JournalError> {
-        let folder = File::open(path).at("open", path)?;
-        self.about_to_sync(path)?;
-        folder.sync_all().at("sync", path)
-    }
-
-    /// Puts a file with these contents in place, whole or not at all, and on the disk.
-    pub(crate) fn publish(&self, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
-        let temporary = self.temporary(path.parent().unwrap_or(path));
-        let mut file = File::create_new(&temporary).at("create", &temporary)?;
-        file.write_all(contents).at("write", &temporary)?;
-        file.sync_data().at("sync", &temporary)?;
-        fs::rename(&temporary, path).at("name", path)?;
-        self.about_to_sync(path)?;
-        path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
-    }
-
-    /// A file name in a folder that nobody else uses, for what is not in place yet.
-    pub(crate) fn temporary(&self, folder: &Path) -> PathBuf {
-        let (token, number) = (self.token.0, self.next_number());
-        folder.join(format!("{TEMPORARY_PREFIX}{token:016x}-{}-{number}", self.opened))
-    }
-
-    /// Removes from a folder what is not in place yet, and never will be: its maker is dead.
-    pub(crate) fn remove_orphans(&self, folder: &Path) -> Result<(), JournalError> {
-        for entry in fs::read_dir(folder).at("list", folder)? {
-            let path = entry.at("list", folder)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let maker = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.split_once('-'));
-            let token = maker.and_then(|(token, _)| u64::from_str_radix(token, 16).ok());
-            if token.is_some_and(|token| !Token(token).alive(self.boot)) {
-                let removed = match path.is_dir() {
-                    true => fs::remove_dir_all(&path),
-                    false => fs::remove_file(&path),
-                };
-                removed.at("remove", &path)?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// An open journal. Clones share everything.
 #[derive(Clone)]
@@ -203,13 +36,14 @@ pub struct Journal {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
+    env: Arc<Env>,
+    housekeeper: Arc<Housekeeper>,
     topics: Mutex<HashMap<TopicName, Arc<TopicInner>>>,
 }
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("dir", &self.inner.shared.dir).finish_non_exhaustive()
+        f.debug_struct("Journal").field("dir", &self.inner.env.dir).finish_non_exhaustive()
     }
 }
 
@@ -238,44 +72,27 @@ impl Journal {
         if options.access == Access::ReadWrite {
             prepare(path, &file, options.seed, boot)?;
         }
-        let doorbells = attach(&file, options.access)?;
+        let map = attach(&file, options.access)?;
         let dir = fs::canonicalize(path).at("find", path)?;
-        // A process may have a journal open several times.
-        static OPENED: AtomicU64 = AtomicU64::new(0);
-        let syncers = Syncers::new(options.maintenance);
-        let shared = Shared {
-            opened: OPENED.fetch_add(1, Relaxed),
-            dir,
-            options,
-            boot,
-            token: Token::own(boot),
-            doorbells,
-            bells: Mutex::default(),
-            pipes: Pipes::default(),
-            partitions: Mutex::default(),
-            groups: Mutex::default(),
-            syncer: Arc::default(),
-            syncers,
-            keeper: Arc::default(),
-            number: AtomicU64::new(0),
-        };
-        let shared = Arc::new(shared);
-        if shared.writable() && shared.options.maintenance == Maintenance::Background {
-            maintenance::start(&shared).at("start threads for", path)?;
+        let doorbells = Doorbells { map, pipes: Pipes::new(dir.clone()) };
+        let env = Arc::new(Env::new(dir, options, boot, doorbells));
+        let housekeeper = Arc::new(Housekeeper::new(&env));
+        if env.writable() && env.options.maintenance == Maintenance::Background {
+            housekeeper.start(&env).at("start threads for", path)?;
         }
-        let inner = Inner { shared, topics: Mutex::default() };
+        let inner = Inner { env, housekeeper, topics: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.inner.shared.dir
+        &self.inner.env.dir
     }
 
     /// One round of housekeeping, for journals opened with [`Maintenance::Manual`].
     pub fn maintain(&self) {
-        maintenance::once(&self.inner.shared);
+        self.inner.housekeeper.once();
     }
 
     /// A doorbell for one waiting thread.
@@ -283,12 +100,9 @@ impl Journal {
     /// # Errors
     /// [`JournalError::TooMany`] where 4,096 threads wait on this journal already.
     pub fn bell(&self) -> Result<Bell, JournalError> {
-        Bell::new(&self.inner.shared)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        let bell = Bell::new(&self.inner.env)?;
+        self.inner.housekeeper.enlist_bell(&bell);
+        Ok(bell)
     }
 
     fn open_topics(&self) -> MutexGuard<'_, HashMap<TopicName, Arc<TopicInner>>> {
@@ -311,12 +125,12 @@ impl Journal {
                 return Ok(topic);
             }
             Err(e) if !matches!(e, JournalError::Damaged { .. }) => return Err(e),
-            _ if !self.inner.shared.writable() => return Err(JournalError::ReadOnly),
+            _ if !self.inner.env.writable() => return Err(JournalError::ReadOnly),
             _ => {}
         }
         self.make_topic(name, config)?;
         let made = self.topic(name)?.ok_or_else(|| {
-            JournalError::damaged(&topic::dir(&self.inner.shared, name), "topic vanished")
+            JournalError::damaged(&topic::dir(&self.inner.env, name), "topic vanished")
         })?;
         // Another process may have been faster, with another configuration.
         made.config().same_as(config, name.as_str())?;
@@ -325,27 +139,27 @@ impl Journal {
 
     /// Makes a topic, one process at a time.
     fn make_topic(&self, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
-        let shared = &self.inner.shared;
-        let folder = shared.dir.join("topics");
+        let env = &self.inner.env;
+        let folder = env.dir.join("topics");
         let lock = File::open(&folder).at("open", &folder)?;
         // Released when `lock` is closed.
         flock(&lock, FlockOperation::LockExclusive).at("lock", &folder)?;
-        match TopicInner::open(shared, name) {
+        match TopicInner::open(env, &self.inner.housekeeper, name) {
             Ok(Some(_)) => return Ok(()),
-            Ok(None) if !topic::dir(shared, name).exists() => {}
-            Ok(None) => topic::remove_unborn(shared, name)?,
+            Ok(None) if !topic::dir(env, name).exists() => {}
+            Ok(None) => topic::remove_unborn(env, name)?,
             Err(JournalError::Damaged { path, what }) => {
-                let dir = topic::dir(shared, name);
+                let dir = topic::dir(env, name);
                 let config = topic::read_config(&dir).ok().flatten();
                 if topic::blank_file(&dir, config.as_ref()).is_none() {
                     return Err(JournalError::Damaged { path, what });
                 }
                 // Made shortly before power was lost, and never whole on the disk: begun anew.
-                topic::remove_unborn(shared, name)?;
+                topic::remove_unborn(env, name)?;
             }
             Err(e) => return Err(e),
         }
-        topic::create(shared, name, config)
+        topic::create(env, name, config)
     }
 
     /// Opens a topic if there is one of that name.
@@ -357,7 +171,9 @@ impl Journal {
         if let Some(inner) = topics.get(name) {
             return Ok(Some(Topic::new(Arc::clone(inner))));
         }
-        let Some(inner) = TopicInner::open(&self.inner.shared, name)? else { return Ok(None) };
+        let Some(inner) = TopicInner::open(&self.inner.env, &self.inner.housekeeper, name)? else {
+            return Ok(None);
+        };
         let inner = Arc::new(inner);
         topics.insert(name.clone(), Arc::clone(&inner));
         Ok(Some(Topic::new(inner)))
@@ -369,17 +185,17 @@ impl Journal {
     /// # Errors
     /// [`JournalError`] where its files cannot be removed.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
-        let shared = &self.inner.shared;
-        if !shared.writable() {
+        let env = &self.inner.env;
+        if !env.writable() {
             return Err(JournalError::ReadOnly);
         }
         self.open_topics().remove(name);
-        let dir = topic::dir(shared, name);
+        let dir = topic::dir(env, name);
         if !dir.exists() {
             return Ok(false);
         }
         // At once for others: what is left of it by a crash is an orphan.
-        let aside = shared.temporary(&shared.dir.join("topics"));
+        let aside = env.temporary(&env.dir.join("topics"));
         fs::rename(&dir, &aside).at("put aside", &dir)?;
         fs::remove_dir_all(&aside).at("remove", &aside)?;
         Ok(true)
@@ -390,7 +206,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`] where a topic's description cannot be read.
     pub fn topics(&self) -> Result<Vec<TopicInfo>, JournalError> {
-        let folder = self.inner.shared.dir.join("topics");
+        let folder = self.inner.env.dir.join("topics");
         let mut found = Vec::new();
         for entry in fs::read_dir(&folder).at("list", &folder)? {
             let entry = entry.at("list", &folder)?;
@@ -406,11 +222,11 @@ impl Journal {
     /// The journal's own random number, which it keeps wherever its folder is moved.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.inner.shared.doorbells.u64(16).load(Relaxed)
+        self.inner.env.doorbells.map.u64(16).load(Relaxed)
     }
 
     fn schema_path(&self, id: SchemaId) -> PathBuf {
-        self.inner.shared.dir.join("schemas").join(format!("{id}.avsc"))
+        self.inner.env.dir.join("schemas").join(format!("{id}.avsc"))
     }
 
     /// Keeps a schema's text under its id. The text of an id never changes: it stays as it was
@@ -427,10 +243,10 @@ impl Journal {
         if self.schema(id)?.is_some() {
             return Ok(());
         }
-        if !self.inner.shared.writable() {
+        if !self.inner.env.writable() {
             return Err(JournalError::ReadOnly);
         }
-        self.inner.shared.publish(&self.schema_path(id), text.as_bytes())
+        self.inner.env.publish(&self.schema_path(id), text.as_bytes())
     }
 
     /// The schema's text, if it was put.
@@ -450,7 +266,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`] where the folder cannot be read.
     pub fn schemas(&self) -> Result<Vec<SchemaId>, JournalError> {
-        let folder = self.inner.shared.dir.join("schemas");
+        let folder = self.inner.env.dir.join("schemas");
         let mut found = Vec::new();
         for entry in fs::read_dir(&folder).at("list", &folder)? {
             let name = entry.at("list", &folder)?.file_name();

@@ -267,7 +267,7 @@ impl Partition {
         }
         // What the snapshot names must be on the disk before the snapshot is.
         self.sync_present()?;
-        self.shared.publish(&snapshot_path(&self.dir), &encode(upto, &entries))?;
+        self.env.publish(&snapshot_path(&self.dir), &encode(upto, &entries))?;
         self.control.snap_pos().store(upto, Release);
         Ok(())
     }
@@ -325,7 +325,7 @@ impl Partition {
                 if generation == 0 {
                     break;
                 }
-                let table = Keys::open(&self.dir, generation, self.shared.mode());
+                let table = Keys::open(&self.dir, generation, self.env.mode());
                 let Ok(keys) = table else {
                     if self.control.keys_gen().load(Acquire) == generation {
                         break;
@@ -370,7 +370,7 @@ impl Partition {
         if generation == 0 || !self.keeps_last() {
             return Ok(None);
         }
-        Ok(Keys::open(&self.dir, generation, self.shared.mode())?.get(hash))
+        Ok(Keys::open(&self.dir, generation, self.env.mode())?.get(hash))
     }
 }
 

@@ -8,12 +8,12 @@
 
 use std::collections::VecDeque;
 
+use crate::cursor::{Gap, GapCause};
 use crate::error::JournalError;
 use crate::frame::{self, FrameHeader};
 use crate::hash::KeyHash;
 use crate::partition::Partition;
 use crate::segment::{FrameFault, Segment};
-use crate::{Gap, GapCause};
 
 /// Places yet to be read.
 pub(crate) struct LatestByKey {

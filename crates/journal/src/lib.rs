@@ -14,6 +14,8 @@
 mod bell;
 mod control;
 mod cursor;
+mod doorbells;
+mod env;
 mod error;
 mod frame;
 mod futex;
@@ -34,6 +36,7 @@ mod reader;
 mod recovery;
 mod retention;
 mod segment;
+mod signal;
 mod sync;
 mod syncers;
 mod topic;
@@ -43,6 +46,7 @@ mod writer;
 
 pub use bell::{Bell, Wake};
 pub use control::RecoveryReport;
+pub use cursor::{Gap, GapCause};
 pub use error::{AppendError, JournalError};
 pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use groups::{Group, MAX_MEMBERS, Member, MemberInfo};
@@ -51,10 +55,9 @@ pub use options::{
     Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
     Maintenance, SyncHook, SyncPolicy, TopicConfig,
 };
-pub use reader::{From, Gap, GapCause, Item, Reader, ReaderWatch, SampleRef};
-pub use sync::OnDurable;
-pub use topic::{
-    Lease, Ownership, PartitionInfo, ProducerClaim, ProducerInfo, Topic, WriterOptions,
-};
+pub use partition::OnDurable;
+pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};
+pub use reader::{From, Item, Reader, ReaderWatch, SampleRef};
+pub use topic::{PartitionInfo, ProducerClaim, Topic};
 pub use wake_hints::{Hint, Hints, WakeTargets};
 pub use writer::{Record, Writer};

@@ -4,117 +4,154 @@
 //! The *keeper* wakes whom a killed writer did not, and sees to segments, snapshots and retention.
 //! Both end with the journal.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::bell::SWEEP_INTERVAL;
-use crate::journal::Shared;
+use crate::bell::{Bell, BellInner, SWEEP_INTERVAL};
+use crate::env::Env;
+use crate::groups::{Group, GroupInner};
 use crate::options::SyncPolicy;
 use crate::partition::Partition;
+use crate::signal::Signal;
+use crate::syncers::Syncers;
 
 /// How often retention is looked at.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells a thread that there is work, or that it is over.
-#[derive(Default)]
-pub(crate) struct Signal {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+/// What of a kind this process has open; it is held weakly.
+struct Open<T>(Mutex<Vec<Weak<T>>>);
 
-#[derive(Default)]
-struct State {
-    wanted: bool,
-    over: bool,
-}
-
-impl Signal {
-    pub(crate) fn want(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).wanted = true;
-        self.changed.notify_one();
-    }
-
-    pub(crate) fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).over = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for work, at most `limit`. `None` when it is over, else whether there is work.
-    fn wait(&self, limit: Duration) -> Option<bool> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, limit, |s| !s.wanted && !s.over);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let wanted = std::mem::take(&mut state.wanted);
-        (!state.over).then_some(wanted)
+impl<T> Default for Open<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
     }
 }
 
-/// Starts a journal's threads. They hold it weakly.
-pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
-    let (weak, signal) = (Arc::downgrade(shared), Arc::clone(&shared.syncer));
-    let interval = shared.options.sync_interval;
-    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    thread("helio-sync").spawn(move || run_syncer(&weak, &signal, interval))?;
-    let (weak, signal) = (Arc::downgrade(shared), Arc::clone(&shared.keeper));
-    thread("helio-keep").spawn(move || run_keeper(&weak, &signal))?;
-    Ok(())
-}
+impl<T> Open<T> {
+    fn push(&self, one: &Arc<T>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(one));
+    }
 
-fn run_syncer(weak: &Weak<Shared>, signal: &Signal, interval: Duration) {
-    while signal.wait(interval).is_some() {
-        let Some(shared) = weak.upgrade() else { return };
-        background(&shared);
+    fn all(&self) -> Vec<Arc<T>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// Has synced what has not been synced, unless that is still being done.
-fn background(shared: &Shared) {
-    let all = shared.partitions();
-    let done = shared.syncers.have_done();
-    let is_due = |partition: &&Arc<Partition>| {
-        done && partition.config.sync == SyncPolicy::Background && partition.is_our_turn()
-    };
-    shared.syncers.take_turns(all.iter().filter(is_due).map(Arc::clone));
-    all.iter().for_each(|partition| partition.rewarm());
-    for group in shared.groups() {
-        // Tried again at the next turn; nobody was promised anything yet.
-        let _ = group.sync();
+/// What of a journal this process has open, and the work that is due for it.
+///
+/// The threads hold it, but hold the journal's [`Env`] weakly: they end with the last user of that.
+pub(crate) struct Housekeeper {
+    partitions: Open<Partition>,
+    groups: Open<GroupInner>,
+    bells: Open<BellInner>,
+    pub(crate) syncers: Arc<Syncers>,
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        self.syncers.end();
     }
 }
 
-fn run_keeper(weak: &Weak<Shared>, signal: &Signal) {
-    let mut last = Instant::now();
-    if let Some(shared) = weak.upgrade() {
-        let folders = ["", "topics", "schemas"].map(|name| shared.dir.join(name));
-        // Left-overs only take room; the next process tries again.
-        folders.iter().for_each(|folder| drop(shared.remove_orphans(folder)));
-    }
-    while let Some(wanted) = signal.wait(SWEEP_INTERVAL) {
-        let Some(shared) = weak.upgrade() else { return };
-        shared.sweep_bells();
-        if wanted {
-            each(&shared, Partition::prepare);
-        }
-        if last.elapsed() >= RETENTION_INTERVAL {
-            each(&shared, Partition::keep);
-            last = Instant::now();
+impl Housekeeper {
+    pub(crate) fn new(env: &Env) -> Self {
+        Self {
+            partitions: Open::default(),
+            groups: Open::default(),
+            bells: Open::default(),
+            syncers: Syncers::new(env.options.maintenance),
         }
     }
-}
 
-/// Does a piece of work for each partition; what cannot be done now is tried again later.
-fn each(shared: &Shared, work: impl Fn(&Partition) -> Result<(), crate::JournalError>) {
-    for partition in shared.partitions() {
-        // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers
-        // themselves.
-        let _ = work(&partition);
+    /// Has the partition looked after from now on.
+    pub(crate) fn enlist(&self, partition: &Arc<Partition>) {
+        self.partitions.push(partition);
     }
-}
 
-/// One round of everything, by the caller.
-pub(crate) fn once(shared: &Shared) {
-    shared.sweep_bells();
-    background(shared);
-    each(shared, Partition::prepare);
-    each(shared, Partition::keep);
+    /// Has the group's commits synced from now on.
+    pub(crate) fn enlist_group(&self, group: &Group) {
+        self.groups.push(&group.inner);
+    }
+
+    /// Has the bell rung where a writer that was killed has not rung it.
+    pub(crate) fn enlist_bell(&self, bell: &Bell) {
+        self.bells.push(&bell.inner);
+    }
+
+    /// Starts a journal's threads.
+    pub(crate) fn start(self: &Arc<Self>, env: &Arc<Env>) -> std::io::Result<()> {
+        let (this, weak, signal) = (Arc::clone(self), Arc::downgrade(env), Arc::clone(&env.syncer));
+        let interval = env.options.sync_interval;
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        thread("helio-sync").spawn(move || this.run_syncer(&weak, &signal, interval))?;
+        let (this, weak, signal) = (Arc::clone(self), Arc::downgrade(env), Arc::clone(&env.keeper));
+        thread("helio-keep").spawn(move || this.run_keeper(&weak, &signal))?;
+        Ok(())
+    }
+
+    fn run_syncer(&self, weak: &Weak<Env>, signal: &Signal, interval: Duration) {
+        while signal.wait(interval).is_some() {
+            let Some(_env) = weak.upgrade() else { return };
+            self.sync();
+        }
+    }
+
+    /// Has synced what has not been synced, unless that is still being done.
+    fn sync(&self) {
+        let all = self.partitions.all();
+        let done = self.syncers.have_done();
+        let is_due = |partition: &&Arc<Partition>| {
+            done && partition.config.sync == SyncPolicy::Background && partition.is_our_turn()
+        };
+        self.syncers.take_turns(all.iter().filter(is_due).map(Arc::clone));
+        all.iter().for_each(|partition| partition.rewarm());
+        for group in self.groups.all() {
+            // Tried again at the next turn; nobody was promised anything yet.
+            let _ = group.sync();
+        }
+    }
+
+    fn run_keeper(&self, weak: &Weak<Env>, signal: &Signal) {
+        let mut last = Instant::now();
+        if let Some(env) = weak.upgrade() {
+            let folders = ["", "topics", "schemas"].map(|name| env.dir.join(name));
+            // Left-overs only take room; the next process tries again.
+            folders.iter().for_each(|folder| drop(env.remove_orphans(folder)));
+        }
+        while let Some(wanted) = signal.wait(SWEEP_INTERVAL) {
+            let Some(_env) = weak.upgrade() else { return };
+            self.sweep_bells();
+            if wanted {
+                self.each(Partition::prepare);
+            }
+            if last.elapsed() >= RETENTION_INTERVAL {
+                self.each(Partition::keep);
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Wakes those whom a writer that was killed has not woken.
+    fn sweep_bells(&self) {
+        self.bells.all().iter().for_each(|bell| bell.sweep());
+    }
+
+    /// Does a piece of work for each partition; what cannot be done now is tried again later.
+    fn each(&self, work: impl Fn(&Partition) -> Result<(), crate::JournalError>) {
+        for partition in self.partitions.all() {
+            // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers
+            // themselves.
+            let _ = work(&partition);
+        }
+    }
+
+    /// One round of everything, by the caller.
+    pub(crate) fn once(&self) {
+        self.sweep_bells();
+        self.sync();
+        self.each(Partition::prepare);
+        self.each(Partition::keep);
+    }
 }

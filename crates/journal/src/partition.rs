@@ -17,17 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::bell::{self, Bell};
 use crate::control::{self, CONTROL_BYTES, Control, LOCK};
+use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::{KeyHash, mix};
-use crate::journal::Shared;
 use crate::lock::{self, Acquired, LockFailure};
 use crate::map::{Bits, Map, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
-use crate::sync::DurabilityWaiters;
 use crate::waiters;
 use crate::wake_hints::Hint;
 use crate::{JournalError, Maintenance, TopicConfig};
@@ -47,9 +45,20 @@ pub(crate) struct FrameDemand {
     pub(crate) headers: bool,
 }
 
+/// Called when a record is durable, or will not become so.
+pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
+
+/// Those of a partition who wait to be called back.
+#[derive(Default)]
+pub(crate) struct DurabilityWaiters {
+    pub(crate) calls: Vec<(u64, OnDurable)>,
+    /// Whether a thread is at it, or will be.
+    pub(crate) served: bool,
+}
+
 /// A partition as one process has it open.
 pub(crate) struct Partition {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) env: Arc<Env>,
     pub(crate) dir: PathBuf,
     pub(crate) config: Arc<TopicConfig>,
     pub(crate) control: Control,
@@ -102,38 +111,38 @@ fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), Journal
 }
 
 /// Makes a partition's folder in a topic that nobody sees yet.
-pub(crate) fn create(shared: &Shared, dir: &Path) -> Result<(), JournalError> {
+pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     fs::create_dir(dir).at("create", dir)?;
     let path = control_path(dir);
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(&path).at("create", &path)?;
     reserve(&file, CONTROL_BYTES as u64).at("allocate", &path)?;
     let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", &path)?;
-    let mark = mark(shared.boot, &file, &path)?;
-    Control::create(map, shared.random(), mark).at("prepare", &path)?;
+    let mark = mark(env.boot, &file, &path)?;
+    Control::create(map, env.random(), mark).at("prepare", &path)?;
     Ok(())
 }
 
 impl Partition {
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        env: &Arc<Env>,
         dir: PathBuf,
         config: &Arc<TopicConfig>,
     ) -> Result<Self, JournalError> {
         let path = control_path(&dir);
-        let file = OpenOptions::new().read(true).write(shared.writable()).open(&path);
+        let file = OpenOptions::new().read(true).write(env.writable()).open(&path);
         let file = file.at("open", &path)?;
-        let map = match Map::of(&file, CONTROL_BYTES, shared.mode()) {
+        let map = match Map::of(&file, CONTROL_BYTES, env.mode()) {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(JournalError::damaged(&path, "control page is short"));
             }
             map => map.at("map", &path)?,
         };
         let control = Control::attach(map, &path)?;
-        let (shared, config) = (Arc::clone(shared), Arc::clone(config));
-        let mark = mark(shared.boot, &file, &path)?;
+        let (env, config) = (Arc::clone(env), Arc::clone(config));
+        let mark = mark(env.boot, &file, &path)?;
         let mut partition = Self {
-            shared,
+            env,
             dir,
             config,
             unkeyed: KeyHash::of(&[], control.seed()),
@@ -178,7 +187,7 @@ impl Partition {
     }
 
     fn lock_at(&self, at: usize) -> Result<Guard<'_>, JournalError> {
-        self.lock_within(at, self.shared.options.lock_timeout)
+        self.lock_within(at, self.env.options.lock_timeout)
     }
 
     /// Takes one of the partition's locks, waiting for it at most this long.
@@ -199,7 +208,7 @@ impl Partition {
             }
         };
         let guard = Guard { partition: self, at, _not_send: std::marker::PhantomData };
-        self.control.holder(at).store(self.shared.token.0, Relaxed);
+        self.control.holder(at).store(self.env.token.0, Relaxed);
         if at == LOCK {
             if acquired == Acquired::OwnerDied {
                 self.control.dirty().store(1, Release);
@@ -381,14 +390,14 @@ impl Partition {
 
     fn want_keeper(&self) {
         self.wants_keeper.store(true, Relaxed);
-        if self.shared.options.maintenance == Maintenance::Background {
-            self.shared.keeper.want();
+        if self.env.options.maintenance == Maintenance::Background {
+            self.env.keeper.want();
         }
     }
 
     /// A file name of this process's own, for what is not in place yet.
     pub(crate) fn temporary(&self) -> PathBuf {
-        self.shared.temporary(&self.dir)
+        self.env.temporary(&self.dir)
     }
 
     /// Tail and end offset as one.
@@ -404,7 +413,7 @@ impl Partition {
 
     /// Opens a segment for reading. `None` where it is not there, or not to be believed.
     pub(crate) fn segment(&self, seq: u64) -> Result<Option<Segment>, JournalError> {
-        match Segment::open(&self.dir, seq, self.shared.mode(), SegmentHold::Pinned) {
+        match Segment::open(&self.dir, seq, self.env.mode(), SegmentHold::Pinned) {
             Err(JournalError::Damaged { .. }) => Ok(None),
             other => other,
         }
@@ -453,9 +462,9 @@ impl Partition {
         let map = &self.control.map;
         let words = |word: usize| Bits(map, control::BITMAP + word * 8);
         let full = || fence(SeqCst);
-        let shared = &*self.shared;
+        let doorbells = &self.env.doorbells;
         waiters::collect(words, &Bits(map, control::SUMMARY), full, |slot| {
-            bell::ring(shared, slot, [self.hint()]);
+            doorbells.ring(slot, [self.hint()]);
         });
     }
 
@@ -464,15 +473,13 @@ impl Partition {
         self.hint
     }
 
-    /// Has the bell rung for a reader at the next commit. True where the tail is past `pos`.
-    pub(crate) fn arm(self: &Arc<Self>, bell: &Bell, reader: &Arc<u64>, pos: u64) -> bool {
-        if let Some(slot) = bell.slot().filter(|_| self.control.map.mode() == Mode::Write) {
-            let map = &self.control.map;
+    /// Has a doorbell rung at the next commit, where the control page may be written.
+    pub(crate) fn arm(&self, slot: usize) {
+        let map = &self.control.map;
+        if map.mode() == Mode::Write {
             let words = |word: usize| Bits(map, control::BITMAP + word * 8);
             waiters::arm(words, &Bits(map, control::SUMMARY), slot, || fence(SeqCst));
         }
-        bell.watch(reader, self, pos);
-        self.log_end().0 > pos
     }
 
     /// Makes the pages of the next appends writable again after a sync, where this process has
@@ -509,7 +516,7 @@ impl Partition {
 impl Drop for Partition {
     fn drop(&mut self) {
         let background = self.config.sync == SyncPolicy::Background;
-        if self.shared.writable() && background && self.is_unsynced() {
+        if self.env.writable() && background && self.is_unsynced() {
             // Nobody is left to be told; another process's, or the next, background sync tries
             // again.
             let _ = self.sync_present();

@@ -19,9 +19,11 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mknodat, open};
 /// The most pipes that a process keeps open to wake others; beyond it, one is opened for each ring.
 const MAX_CACHED_PIPES: usize = 64;
 
-/// The pipes that this process has open to wake others.
-#[derive(Default)]
-pub(crate) struct Pipes(Mutex<HashMap<usize, OwnedFd>>);
+/// The pipes of a journal's doorbells, with those that this process has open to wake others.
+pub(crate) struct Pipes {
+    dir: PathBuf,
+    opened: Mutex<HashMap<usize, OwnedFd>>,
+}
 
 fn path(dir: &Path, slot: usize) -> PathBuf {
     dir.join("bells").join(slot.to_string())
@@ -36,17 +38,6 @@ fn attach(dir: &Path, slot: usize) -> Option<OwnedFd> {
     is_pipe.then_some(pipe)
 }
 
-/// The pipe for the owner of a doorbell; `None` where the folder cannot have it.
-pub(crate) fn make(dir: &Path, slot: usize) -> Option<OwnedFd> {
-    if let Some(pipe) = attach(dir, slot) {
-        return Some(pipe);
-    }
-    fs::create_dir_all(dir.join("bells")).ok()?;
-    // Where it cannot be made, or is something else, opening it says so.
-    let _ = mknodat(CWD, path(dir, slot), FileType::Fifo, Mode::from_raw_mode(0o666), 0);
-    attach(dir, slot)
-}
-
 /// Makes a pipe readable. It is full only where it is readable already.
 pub(crate) fn poke(pipe: impl AsFd) {
     let _ = rustix::io::write(pipe, &[1]);
@@ -58,15 +49,31 @@ pub(crate) fn drain(pipe: impl AsFd) {
 }
 
 impl Pipes {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir, opened: Mutex::default() }
+    }
+
+    /// The pipe for the owner of a doorbell; `None` where the folder cannot have it.
+    pub(crate) fn make(&self, slot: usize) -> Option<OwnedFd> {
+        let dir = &self.dir;
+        if let Some(pipe) = attach(dir, slot) {
+            return Some(pipe);
+        }
+        fs::create_dir_all(dir.join("bells")).ok()?;
+        // Where it cannot be made, or is something else, opening it says so.
+        let _ = mknodat(CWD, path(dir, slot), FileType::Fifo, Mode::from_raw_mode(0o666), 0);
+        attach(dir, slot)
+    }
+
     /// Wakes the owner of a doorbell.
-    pub(crate) fn wake(&self, dir: &Path, slot: usize) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pipe) = kept.get(&slot) {
+    pub(crate) fn wake(&self, slot: usize) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipe) = opened.get(&slot) {
             poke(pipe);
-        } else if let Some(pipe) = attach(dir, slot) {
+        } else if let Some(pipe) = attach(&self.dir, slot) {
             poke(&pipe);
-            if kept.len() < MAX_CACHED_PIPES {
-                kept.insert(slot, pipe);
+            if opened.len() < MAX_CACHED_PIPES {
+                opened.insert(slot, pipe);
             }
         }
     }

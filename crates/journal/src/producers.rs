@@ -24,12 +24,12 @@ use std::time::Duration;
 use helio_core::{Producer, ProducerName, Tai};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::env::Env;
 use crate::error::IoContext;
-use crate::journal::Shared;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
-use crate::{AppendError, JournalError, Lease, Ownership, ProducerInfo, WriterOptions};
+use crate::{AppendError, JournalError};
 
 /// Bytes of the header and of each entry.
 const ENTRY: usize = 256;
@@ -61,9 +61,53 @@ const EXCLUSIVE_CLAIM: u64 = 1;
 /// In the word of [`EXCLUSIVE`]: the newest incarnation was given elsewhere.
 const FORWARDED_CLAIM: u64 = 2;
 
+/// How many writers a claim tolerates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// Others may write under other names; a new claim of the same name fences the former one.
+    Shared,
+    /// Nobody else may have a live claim.
+    Exclusive,
+}
+
+/// How to write to a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// The producer's name, stable over its restarts.
+    pub producer: ProducerName,
+    /// How many writers are tolerated beside it.
+    pub ownership: Ownership,
+}
+
+/// A producer of a topic, as [`Topic::producers`](crate::Topic::producers) lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProducerInfo {
+    /// Its name.
+    pub name: ProducerName,
+    /// Its newest incarnation.
+    pub incarnation: u64,
+    /// The process that has the claim, where it is alive.
+    pub pid: Option<u32>,
+    /// Whether that process lives and, where the claim is for a lease, has asserted itself within
+    /// it.
+    pub in_lease: bool,
+    /// When its holder last asserted itself, where the claim is for a lease.
+    pub seen: Option<Tai>,
+}
+
+/// For how long a claim is good without an assertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lease {
+    /// That long, to the next millisecond.
+    pub time: Duration,
+    /// Now, by a clock that is the same for all processes of the machine and goes on while it
+    /// sleeps (`CLOCK_BOOTTIME`).
+    pub now: Duration,
+}
+
 /// The file of a topic's producers.
 pub(crate) struct Producers {
-    shared: Arc<Shared>,
+    env: Arc<Env>,
     path: PathBuf,
     topic: String,
     map: RwLock<Arc<Map>>,
@@ -103,18 +147,17 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
 
 /// Makes the lock anew in a file that was last used under another boot, or is a copy: nobody holds
 /// it.
-fn refresh_lock(shared: &Shared, path: &Path) -> Result<(), JournalError> {
+fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
     let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
     let map = Map::of(&file, ENTRY, Mode::Write).at("map", path)?;
     let ino = file.metadata().at("look at", path)?.ino();
-    let current =
-        || map.array::<16>(MARK) == shared.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
+    let current = || map.array::<16>(MARK) == env.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
     if !current() {
         // Released when `file` is closed; whoever waited then finds the mark.
         flock(&file, FlockOperation::LockExclusive).at("lock", path)?;
         if !current() {
             lock::init(&map, LOCK).at("prepare", path)?;
-            map.write(MARK, &shared.boot.0);
+            map.write(MARK, &env.boot.0);
             map.u64(MARK + 16).store(ino, Release);
         }
     }
@@ -122,17 +165,13 @@ fn refresh_lock(shared: &Shared, path: &Path) -> Result<(), JournalError> {
 }
 
 impl Producers {
-    pub(crate) fn open(
-        shared: &Arc<Shared>,
-        path: PathBuf,
-        topic: &str,
-    ) -> Result<Self, JournalError> {
-        let map = RwLock::new(Arc::new(open_map(shared, &path)?));
-        if shared.writable() {
-            refresh_lock(shared, &path)?;
+    pub(crate) fn open(env: &Arc<Env>, path: PathBuf, topic: &str) -> Result<Self, JournalError> {
+        let map = RwLock::new(Arc::new(open_map(env, &path)?));
+        if env.writable() {
+            refresh_lock(env, &path)?;
         }
-        let (shared, topic) = (Arc::clone(shared), topic.to_owned());
-        Ok(Self { shared, path, topic, map, names: Mutex::default() })
+        let (env, topic) = (Arc::clone(env), topic.to_owned());
+        Ok(Self { env, path, topic, map, names: Mutex::default() })
     }
 
     fn map(&self) -> Arc<Map> {
@@ -140,7 +179,7 @@ impl Producers {
     }
 
     fn remap(&self) -> Result<Arc<Map>, JournalError> {
-        let map = Arc::new(open_map(&self.shared, &self.path)?);
+        let map = Arc::new(open_map(&self.env, &self.path)?);
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&map);
         Ok(map)
     }
@@ -189,7 +228,7 @@ impl Producers {
     fn holder(&self, map: &Map, id: u32) -> Option<u32> {
         let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
         // Of itself a process knows it without asking.
-        let alive = claim == self.shared.token || claim.alive(self.shared.boot);
+        let alive = claim == self.env.token || claim.alive(self.env.boot);
         alive.then(|| claim.pid())
     }
 
@@ -198,7 +237,7 @@ impl Producers {
         work: impl FnOnce(Arc<Map>) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
         let map = self.remap()?;
-        let waited = self.shared.options.lock_timeout;
+        let waited = self.env.options.lock_timeout;
         match lock::lock(&map, LOCK, waited) {
             // A claim is one store of the incarnation: there is nothing half done to repair.
             Ok(_) => {}
@@ -208,7 +247,7 @@ impl Producers {
             }
             Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
         }
-        map.u64(HOLDER).store(Token::own(self.shared.boot).0, Relaxed);
+        map.u64(HOLDER).store(Token::own(self.env.boot).0, Relaxed);
         let result = self.remap().and_then(work);
         lock::unlock(&map, LOCK);
         result
@@ -222,7 +261,7 @@ impl Producers {
         elsewhere: Option<u64>,
     ) -> Result<Claim, JournalError> {
         let ownership = *ownership;
-        if !self.shared.writable() {
+        if !self.env.writable() {
             return Err(JournalError::ReadOnly);
         }
         self.locked(|map| {
@@ -238,7 +277,7 @@ impl Producers {
                 None => incarnation(&map, id) + 1,
                 Some(wanted) => self.adopt(&map, id, (wanted, lease))?,
             };
-            let token = Token::own(self.shared.boot);
+            let token = Token::own(self.env.boot);
             for id in expired {
                 map.u64(entry(id) + CLAIM).store(0, Release);
             }
@@ -249,7 +288,7 @@ impl Producers {
             map.u64(at + EXCLUSIVE).store(alone | elsewhere, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
-            if let Err(e) = self.shared.sync_file(&self.path) {
+            if let Err(e) = self.env.sync_file(&self.path) {
                 // Nobody has it: the next try meets no live claim.
                 map.u64(at + CLAIM).store(0, Release);
                 return Err(e);
@@ -361,14 +400,13 @@ impl Producers {
     }
 }
 
-fn open_map(shared: &Shared, path: &Path) -> Result<Map, JournalError> {
-    let file =
-        OpenOptions::new().read(true).write(shared.writable()).open(path).at("open", path)?;
+fn open_map(env: &Env, path: &Path) -> Result<Map, JournalError> {
+    let file = OpenOptions::new().read(true).write(env.writable()).open(path).at("open", path)?;
     let len = file.metadata().at("look at", path)?.len() as usize;
     if len < ENTRY {
         return Err(JournalError::damaged(path, "producers file shorter than its header"));
     }
-    let map = Map::of(&file, len, shared.mode()).at("map", path)?;
+    let map = Map::of(&file, len, env.mode()).at("map", path)?;
     let version = map.u32(8).load(Relaxed);
     if &map.array::<8>(0) != MAGIC || version == 0 {
         return Err(JournalError::damaged(path, "producers file"));
@@ -514,7 +552,7 @@ impl Claim {
                 .store((incarnation & LOWER_HALF) << 32 | word & LOWER_HALF, Release);
             self.newest.store(incarnation, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
-            self.producers.shared.sync_file(&self.producers.path).map(Ok)
+            self.producers.env.sync_file(&self.producers.path).map(Ok)
         };
         self.producers.locked(raise)?
     }

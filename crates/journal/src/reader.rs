@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use helio_core::{Header, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 
 use crate::bell::Bell;
-use crate::cursor::{Cursor, CursorStep};
+use crate::cursor::{Cursor, CursorStep, Gap};
 use crate::error::JournalError;
 use crate::frame::{self, Body, FrameHeader};
 use crate::latest_by_key::{LatestByKey, LatestStep};
@@ -37,28 +37,6 @@ pub enum From {
     /// With the newest `n` records of each key, in the order of their offsets, then all that
     /// follows.
     LastPerKey(usize),
-}
-
-/// Why a reader did not get records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GapCause {
-    /// They were older, or more, than the topic keeps.
-    Retention,
-    /// Their bytes are damaged.
-    Damaged,
-    /// They were lost with the power, before they were durable.
-    Cut,
-}
-
-/// Offsets that a reader does not get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
-    /// The first missing offset.
-    pub from: u64,
-    /// The first offset behind the gap.
-    pub to: u64,
-    /// Why.
-    pub cause: GapCause,
 }
 
 /// What a reader gives.
@@ -132,7 +110,7 @@ impl ReaderWatch {
     /// As [`Reader::arm`], for the place where the reader was.
     #[must_use]
     pub fn arm(&self, bell: &Bell) -> bool {
-        self.partition.arm(bell, &self.reader, self.pos)
+        bell.arm(&self.partition, &self.reader, self.pos)
     }
 
     /// By what a ring for its partition is known, see [`Bell::rung_for`].
@@ -235,7 +213,7 @@ impl Reader {
             return true;
         }
         self.cursor.warm();
-        self.partition.arm(bell, &self.id, self.cursor.pos)
+        bell.arm(&self.partition, &self.id, self.cursor.pos)
     }
 
     /// What this reader waits for, to be looked at by whoever holds its bell. Good where

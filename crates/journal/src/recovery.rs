@@ -18,9 +18,9 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
 use crate::control::{Checkpoint, FIRST_POS, RecoveryReport};
+use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::groups;
-use crate::journal::TEMPORARY_PREFIX;
 use crate::partition::{Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
@@ -53,7 +53,7 @@ impl Partition {
         if self.control.marked(mark) && self.is_consistent()? {
             return Ok(());
         }
-        if !self.shared.writable() {
+        if !self.env.writable() {
             // Without the lock, more looks tell damage from a writer that was just rolling.
             for _ in 0..READ_ONLY_MAX_ATTEMPTS {
                 if self.control.marked(mark) && self.is_consistent()? {
@@ -118,7 +118,7 @@ impl Partition {
         }
         if found.seq != 0
             && let Some(last) =
-                Segment::open(&self.dir, found.seq, self.shared.mode(), SegmentHold::Loose)?
+                Segment::open(&self.dir, found.seq, self.env.mode(), SegmentHold::Loose)?
         {
             last.forget_index(found.pos);
             last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
@@ -137,20 +137,20 @@ impl Partition {
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
             // In a copy of a journal nothing may be on the disk yet; after a boot this costs
             // nothing.
-            self.shared.sync_file(&segment::path(&self.dir, seq))?;
+            self.env.sync_file(&segment::path(&self.dir, seq))?;
         }
         control.set_durable(found.pos, found.end, found.seq);
         let (seq, pos, end) = (found.seq, found.pos, found.end);
         if seq != 0 {
             control.reset_checkpoints(Checkpoint { seq, pos, end, time: found.time.nanos() });
         }
-        self.shared.sync_dir(&self.dir)
+        self.env.sync_dir(&self.dir)
     }
 
     fn cut_groups(&self, end: u64) -> Result<(), JournalError> {
         let number = self.dir.file_name().and_then(|n| n.to_str()?.parse().ok());
         match (self.dir.parent(), number) {
-            (Some(topic), Some(n)) => groups::cut(&self.shared, &topic.join("groups"), n, end),
+            (Some(topic), Some(n)) => groups::cut(&self.env, &topic.join("groups"), n, end),
             _ => Ok(()),
         }
     }

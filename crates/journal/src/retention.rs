@@ -64,7 +64,7 @@ impl Partition {
     /// Removes the files that processes have left behind which died at housekeeping.
     fn sweep(&self) -> Result<(), JournalError> {
         let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
-        self.shared.remove_orphans(&self.dir)?;
+        self.env.remove_orphans(&self.dir)?;
         let first = self.control.first_seq();
         for seq in self.files()?.into_iter().filter(|seq| *seq < first) {
             let path = segment::path(&self.dir, seq);
@@ -110,7 +110,7 @@ impl Partition {
         if self.control.spare().0 != 0 {
             return fs::remove_file(file).at("remove", file);
         }
-        let number = self.shared.random() | 1;
+        let number = self.env.random() | 1;
         let spare = self.spare_path(number);
         fs::rename(file, &spare).at("name", &spare)?;
         self.control.set_spare(number, capacity);
@@ -131,7 +131,7 @@ impl Partition {
         let tail = self.tail();
         let oldest = config.retention_age_ns.map(|age| {
             let age = i64::try_from(age).unwrap_or(i64::MAX);
-            Tai::from_nanos((self.shared.options.clock)().nanos().saturating_sub(age))
+            Tai::from_nanos((self.env.options.clock)().nanos().saturating_sub(age))
         });
         let stays = |seal: &Seal| {
             let too_many = config.retention_bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
@@ -170,7 +170,7 @@ impl Partition {
     fn roll_old(&self) -> Result<(), JournalError> {
         let Some(age) = self.config.retention_age_ns else { return Ok(()) };
         let age = i64::try_from(age).unwrap_or(i64::MAX);
-        let oldest = (self.shared.options.clock)().nanos().saturating_sub(age);
+        let oldest = (self.env.options.clock)().nanos().saturating_sub(age);
         let old = || self.control.max_time().nanos() < oldest;
         if self.control.seq() == 0 || !old() {
             return Ok(());
@@ -290,7 +290,7 @@ impl Partition {
     ) -> Result<(), JournalError> {
         let Some(old) = self.segment(last)? else { return Ok(()) };
         let head = Head {
-            id: self.shared.random() | 1,
+            id: self.env.random() | 1,
             base_pos: end.end - kept.bytes,
             base_offset: kept.offset,
             capacity: kept.bytes.div_ceil(4096) * 4096,
@@ -305,7 +305,7 @@ impl Partition {
             return fs::remove_file(&temporary).at("remove", &temporary);
         }
         segment.seal(end);
-        self.shared.sync_file(&temporary)?;
+        self.env.sync_file(&temporary)?;
         let guard = self.lock()?;
         self.control.compacting().store(last, Release);
         let target = segment::path(&self.dir, last);
@@ -315,8 +315,8 @@ impl Partition {
         }
         self.finish_compaction(&guard)?;
         drop(guard);
-        self.shared.about_to_sync(&target)?;
-        self.shared.sync_dir(&self.dir)?;
+        self.env.about_to_sync(&target)?;
+        self.env.sync_dir(&self.dir)?;
         drop(old);
         self.dispose(first..=last - 1)
     }
@@ -370,7 +370,7 @@ impl Partition {
     fn dispose(&self, retired: std::ops::RangeInclusive<u64>) -> Result<(), JournalError> {
         for seq in retired {
             let path = segment::path(&self.dir, seq);
-            let mode = self.shared.mode();
+            let mode = self.env.mode();
             let opened = Segment::open(&self.dir, seq, mode, SegmentHold::Loose).ok().flatten();
             let free = opened.as_ref().filter(|s| s.retire()).map(|s| s.head.capacity);
             let fits = free.filter(|c| {

@@ -9,28 +9,16 @@
 //! Who gets it syncs up to the tail of that moment; those who waited meanwhile find their records
 //! durable. Each sync leaves a checkpoint from which recovery starts.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
 use crate::control::{self, Checkpoint, SYNC_LOCK};
-use crate::partition::{Partition, control_path};
+use crate::partition::{OnDurable, Partition, control_path};
 use crate::segment;
 
 /// How much log may lie behind the newest checkpoint that is itself on the disk.
 const CHECKPOINT_INTERVAL_BYTES: u64 = 32 << 20;
-
-/// Called when a record is durable, or will not become so.
-pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
-
-/// Those of a partition who wait to be called back.
-#[derive(Default)]
-pub(crate) struct DurabilityWaiters {
-    pub(crate) calls: Vec<(u64, OnDurable)>,
-    /// Whether a thread is at it, or will be.
-    served: bool,
-}
 
 impl Partition {
     /// The offset below which everything is on the disk.
@@ -40,7 +28,7 @@ impl Partition {
 
     /// Brings everything up to the present tail to the disk, unless that includes `offset` already.
     pub(crate) fn sync(&self, offset: u64) -> Result<(), JournalError> {
-        self.sync_within(offset, self.shared.options.lock_timeout)
+        self.sync_within(offset, self.env.options.lock_timeout)
     }
 
     /// The same, where another process that is at it is waited for no longer than this.
@@ -49,7 +37,7 @@ impl Partition {
         if self.durable() > offset {
             return Ok(());
         }
-        if !self.shared.writable() {
+        if !self.env.writable() {
             return Err(JournalError::ReadOnly);
         }
         let _guard = self.lock_within(SYNC_LOCK, longest)?;
@@ -80,14 +68,14 @@ impl Partition {
             self.sync_topic()?;
         }
         for seq in synced.max(first)..=last {
-            match self.shared.sync_file(&segment::path(&self.dir, seq)) {
+            match self.env.sync_file(&segment::path(&self.dir, seq)) {
                 // Retired meanwhile: nobody will ask for it again.
                 Err(_) if control.first_seq() > seq => {}
                 other => other?,
             }
         }
         if last > synced {
-            self.shared.sync_dir(&self.dir)?;
+            self.env.sync_dir(&self.dir)?;
         }
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
         if synced == 0 {
@@ -113,7 +101,7 @@ impl Partition {
     /// have to begin at a place that is gone, nor to tell a retired segment from a lost one.
     pub(crate) fn secure_behind(&self, seq: u64) -> Result<(), JournalError> {
         self.sync_failure()?;
-        let _guard = self.lock_within(SYNC_LOCK, self.shared.options.lock_timeout)?;
+        let _guard = self.lock_within(SYNC_LOCK, self.env.options.lock_timeout)?;
         self.sync_all().map_err(|e| self.remember(e))?;
         debug_assert!(self.control.checkpoint().is_some_and(|c| c.seq > seq));
         self.sync_control()
@@ -130,12 +118,12 @@ impl Partition {
             return Ok(());
         }
         for dir in &others {
-            self.shared.sync_file(&control_path(dir))?;
-            self.shared.sync_dir(dir)?;
+            self.env.sync_file(&control_path(dir))?;
+            self.env.sync_dir(dir)?;
         }
-        self.shared.sync_file(&topic.join("topic.json"))?;
-        self.shared.sync_dir(topic)?;
-        topic.parent().map_or(Ok(()), |topics| self.shared.sync_dir(topics))
+        self.env.sync_file(&topic.join("topic.json"))?;
+        self.env.sync_dir(topic)?;
+        topic.parent().map_or(Ok(()), |topics| self.env.sync_dir(topics))
     }
 
     /// Brings the control page itself to the disk where recovery would otherwise have far to go.
@@ -145,7 +133,7 @@ impl Partition {
         if durable < saved.saturating_add(CHECKPOINT_INTERVAL_BYTES) {
             return Ok(());
         }
-        self.shared.sync_file(&self.dir.join("control"))?;
+        self.env.sync_file(&self.dir.join("control"))?;
         self.checkpoint_saved.store(durable, Relaxed);
         Ok(())
     }
@@ -180,7 +168,7 @@ impl Partition {
         timeout: Option<Duration>,
     ) -> Result<(), JournalError> {
         let start = Instant::now();
-        let longest = self.shared.options.lock_timeout;
+        let longest = self.env.options.lock_timeout;
         loop {
             let left = timeout.map(|t| t.saturating_sub(start.elapsed()));
             match self.sync_within(offset, left.map_or(longest, |left| left.min(longest))) {
@@ -202,18 +190,17 @@ impl Partition {
         }
     }
 
-    /// Calls back when the record at an offset is durable: at once, or from the journal's syncer.
-    pub(crate) fn on_durable(self: &Arc<Self>, offset: u64, call: OnDurable) {
+    /// Calls back when the record at an offset is durable: at once, or from
+    /// [`serve_durable`](Self::serve_durable). True where the caller must have that called.
+    #[must_use]
+    pub(crate) fn on_durable(&self, offset: u64, call: OnDurable) -> bool {
         if self.durable() > offset {
-            return call(Ok(()));
+            call(Ok(()));
+            return false;
         }
         let mut waiting = self.waiting_durable();
         waiting.calls.push((offset, call));
-        let served = std::mem::replace(&mut waiting.served, true);
-        drop(waiting);
-        if !served {
-            self.shared.syncers.ask(Arc::clone(self));
-        }
+        !std::mem::replace(&mut waiting.served, true)
     }
 
     /// Whether somebody has asked to be called back, and is not answered yet.
@@ -261,6 +248,6 @@ impl Partition {
 
     /// Syncs the control page's file (after recovery).
     pub(crate) fn sync_control(&self) -> Result<(), JournalError> {
-        self.shared.sync_file(&self.dir.join("control"))
+        self.env.sync_file(&self.dir.join("control"))
     }
 }

@@ -9,33 +9,15 @@ use std::time::Duration;
 use helio_core::{ProducerName, Tai, TopicName};
 
 use crate::control::RecoveryReport;
+use crate::env::Env;
 use crate::error::IoContext;
 use crate::groups::Group;
-use crate::journal::Shared;
-use crate::partition::{self, Partition};
-use crate::producers::{self, Claim, Producers};
+use crate::maintenance::Housekeeper;
+use crate::partition::{self, OnDurable, Partition};
+use crate::producers::{self, Claim, Lease, ProducerInfo, Producers, WriterOptions};
 use crate::reader::{From, Reader};
-use crate::sync::OnDurable;
 use crate::writer::Writer;
 use crate::{AppendError, JournalError, TopicConfig};
-
-/// How many writers a claim tolerates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ownership {
-    /// Others may write under other names; a new claim of the same name fences the former one.
-    Shared,
-    /// Nobody else may have a live claim.
-    Exclusive,
-}
-
-/// How to write to a topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WriterOptions {
-    /// The producer's name, stable over its restarts.
-    pub producer: ProducerName,
-    /// How many writers are tolerated beside it.
-    pub ownership: Ownership,
-}
 
 /// An open topic. Clones share everything.
 #[derive(Clone)]
@@ -44,7 +26,8 @@ pub struct Topic {
 }
 
 pub(crate) struct TopicInner {
-    shared: Arc<Shared>,
+    env: Arc<Env>,
+    housekeeper: Arc<Housekeeper>,
     name: TopicName,
     dir: PathBuf,
     config: Arc<TopicConfig>,
@@ -56,32 +39,6 @@ pub(crate) struct TopicInner {
 #[derive(Clone)]
 pub struct ProducerClaim {
     inner: Arc<Claim>,
-}
-
-/// A producer of a topic, as [`Topic::producers`] lists them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProducerInfo {
-    /// Its name.
-    pub name: ProducerName,
-    /// Its newest incarnation.
-    pub incarnation: u64,
-    /// The process that has the claim, where it is alive.
-    pub pid: Option<u32>,
-    /// Whether that process lives and, where the claim is for a lease, has asserted itself within
-    /// it.
-    pub in_lease: bool,
-    /// When its holder last asserted itself, where the claim is for a lease.
-    pub seen: Option<Tai>,
-}
-
-/// For how long a claim is good without an assertion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Lease {
-    /// That long, to the next millisecond.
-    pub time: Duration,
-    /// Now, by a clock that is the same for all processes of the machine and goes on while it
-    /// sleeps (`CLOCK_BOOTTIME`).
-    pub now: Duration,
 }
 
 /// What a partition holds, as [`Topic::info`] tells it.
@@ -102,8 +59,8 @@ pub struct PartitionInfo {
 }
 
 /// The folder of a topic: `/` is not allowed in file names, `+` not in topic names.
-pub(crate) fn dir(shared: &Shared, name: &TopicName) -> PathBuf {
-    shared.dir.join("topics").join(name.as_str().replace('/', "+"))
+pub(crate) fn dir(env: &Env, name: &TopicName) -> PathBuf {
+    env.dir.join("topics").join(name.as_str().replace('/', "+"))
 }
 
 pub(crate) fn unescape(file_name: &str) -> Option<TopicName> {
@@ -128,10 +85,10 @@ pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalErro
 /// Takes away the folder of a topic that cannot be opened: its description is on the disk before
 /// any of its records is durable, so it was made shortly before power was lost. Where it has a
 /// valid segment all the same, it is put aside under another name, so that it can be looked at.
-pub(crate) fn remove_unborn(shared: &Shared, name: &TopicName) -> Result<(), JournalError> {
-    let dir = dir(shared, name);
+pub(crate) fn remove_unborn(env: &Env, name: &TopicName) -> Result<(), JournalError> {
+    let dir = dir(env, name);
     if has_segment(&dir)? {
-        let aside = dir.with_file_name(format!(".lost-{:016x}", shared.random()));
+        let aside = dir.with_file_name(format!(".lost-{:016x}", env.random()));
         return fs::rename(&dir, &aside).at("put aside", &dir);
     }
     fs::remove_dir_all(&dir).at("remove", &dir)
@@ -168,14 +125,14 @@ fn is_blank(path: &Path) -> bool {
 
 /// Makes a topic's folder, whole or not at all. Losing a race against another process is no error.
 pub(crate) fn create(
-    shared: &Shared,
+    env: &Env,
     name: &TopicName,
     config: &TopicConfig,
 ) -> Result<(), JournalError> {
-    let target = dir(shared, name);
-    let temporary = shared.temporary(&shared.dir.join("topics"));
+    let target = dir(env, name);
+    let temporary = env.temporary(&env.dir.join("topics"));
     fs::create_dir(&temporary).at("create", &temporary)?;
-    let filled = fill(shared, &temporary, config);
+    let filled = fill(env, &temporary, config);
     let named = filled.and_then(|()| match fs::rename(&temporary, &target) {
         Err(_) if target.join("topic.json").exists() => Ok(()),
         other => other.at("name", &target),
@@ -187,29 +144,30 @@ pub(crate) fn create(
     named
 }
 
-fn fill(shared: &Shared, dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
+fn fill(env: &Env, dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
     let path = dir.join("topic.json");
     let text = serde_json::to_string_pretty(config)
         .map_err(|e| JournalError::io("describe", &path, e.into()))?;
     fs::write(&path, text).at("write", &path)?;
     producers::create(&dir.join("producers"))?;
-    (0..config.partitions).try_for_each(|p| partition::create(shared, &dir.join(p.to_string())))
+    (0..config.partitions).try_for_each(|p| partition::create(env, &dir.join(p.to_string())))
 }
 
 impl TopicInner {
     pub(crate) fn open(
-        shared: &Arc<Shared>,
+        env: &Arc<Env>,
+        housekeeper: &Arc<Housekeeper>,
         name: &TopicName,
     ) -> Result<Option<Self>, JournalError> {
-        let dir = dir(shared, name);
+        let dir = dir(env, name);
         let Some(config) = read_config(&dir)? else { return Ok(None) };
         if let Some(path) = blank_file(&dir, Some(&config)) {
             return Err(JournalError::damaged(&path, "missing or empty"));
         }
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
-        let (shared, name, config) = (Arc::clone(shared), name.clone(), Arc::new(config));
-        let producers = OnceLock::new();
-        Ok(Some(Self { shared, name, dir, config, producers, partitions }))
+        let (env, name, config) = (Arc::clone(env), name.clone(), Arc::new(config));
+        let (housekeeper, producers) = (Arc::clone(housekeeper), OnceLock::new());
+        Ok(Some(Self { env, housekeeper, name, dir, config, producers, partitions }))
     }
 
     pub(crate) fn partition(&self, number: u32) -> Result<Arc<Partition>, JournalError> {
@@ -224,14 +182,14 @@ impl TopicInner {
             return Ok(Arc::clone(partition));
         }
         let dir = self.dir.join(number.to_string());
-        let opened = Arc::new(Partition::open(&self.shared, dir, &self.config)?);
+        let opened = Arc::new(Partition::open(&self.env, dir, &self.config)?);
         let mut fresh = false;
         let kept = slot.get_or_init(|| {
             fresh = true;
             opened
         });
         if fresh {
-            self.shared.enlist(kept);
+            self.housekeeper.enlist(kept);
         }
         Ok(Arc::clone(kept))
     }
@@ -241,7 +199,7 @@ impl TopicInner {
             return Ok(Arc::clone(producers));
         }
         let path = self.dir.join("producers");
-        let opened = Arc::new(Producers::open(&self.shared, path, self.name.as_str())?);
+        let opened = Arc::new(Producers::open(&self.env, path, self.name.as_str())?);
         Ok(Arc::clone(self.producers.get_or_init(|| opened)))
     }
 }
@@ -379,7 +337,10 @@ impl Topic {
     pub fn group(&self, name: &ProducerName) -> Result<Group, JournalError> {
         let file = name.as_str().replace('/', "+");
         let path = self.inner.dir.join("groups").join(file);
-        Group::open(&self.inner.shared, path, name.as_str(), self.inner.config.partitions)
+        let partitions = self.inner.config.partitions;
+        let group = Group::open(&self.inner.env, path, name.as_str(), partitions)?;
+        self.inner.housekeeper.enlist_group(&group);
+        Ok(group)
     }
 
     /// All producers that ever claimed a name here, as they are at an uptime (see [`Lease`]).
@@ -433,7 +394,10 @@ impl Topic {
         offset: u64,
         call: OnDurable,
     ) -> Result<(), JournalError> {
-        self.inner.partition(partition)?.on_durable(offset, call);
+        let partition = self.inner.partition(partition)?;
+        if partition.on_durable(offset, call) {
+            self.inner.housekeeper.syncers.ask(partition);
+        }
         Ok(())
     }
 

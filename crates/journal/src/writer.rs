@@ -150,7 +150,7 @@ impl Writer {
     /// [`AppendError`]; nothing of the record is in the log then.
     #[inline]
     pub fn append(&mut self, record: &Record<'_>) -> Result<u64, AppendError> {
-        self.append_within(record, self.partition.shared.options.lock_timeout)
+        self.append_within(record, self.partition.env.options.lock_timeout)
     }
 
     /// The same, waiting for other writers at most that long: for threads that must not be held

@@ -1,0 +1,92 @@
+//! The doorbells of a journal: slots in its own file, and how a writer rings one.
+//!
+//! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
+//! counts rings, a word that says where the owner sleeps (on the futex, or on the slot's pipe in an
+//! event loop: see `pipes`), the owner, and hints of whom it was rung for (see `wake_hints`).
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::futex;
+use crate::map::{Bits, Map};
+use crate::pipes::Pipes;
+use crate::process::{BootId, Token};
+use crate::wake_hints::{self, Hint};
+
+/// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
+pub(crate) const SLOTS: usize = 4096;
+/// Where the slots start in the journal's file.
+const SLOTS_AT: usize = 4096;
+const SLOT_BYTES: usize = 64;
+/// Bytes of the journal's file.
+pub(crate) const FILE_BYTES: usize = slot_at(SLOTS);
+
+/// Where a slot's owner sleeps.
+pub(crate) const AWAKE: u32 = 0;
+pub(crate) const ON_FUTEX: u32 = 1;
+pub(crate) const ON_PIPE: u32 = 2;
+
+const fn slot_at(slot: usize) -> usize {
+    SLOTS_AT + slot * SLOT_BYTES
+}
+
+/// The journal's own file, mapped, and the pipes of its doorbells.
+pub(crate) struct Doorbells {
+    pub(crate) map: Map,
+    pub(crate) pipes: Pipes,
+}
+
+impl Doorbells {
+    pub(crate) fn word(&self, slot: usize) -> &AtomicU32 {
+        self.map.u32(slot_at(slot))
+    }
+
+    pub(crate) fn sleeping(&self, slot: usize) -> &AtomicU32 {
+        self.map.u32(slot_at(slot) + 4)
+    }
+
+    pub(crate) fn owner(&self, slot: usize) -> &AtomicU64 {
+        self.map.u64(slot_at(slot) + 8)
+    }
+
+    /// A word of the hints that were left with a bell's rings.
+    pub(crate) fn hints(&self, slot: usize, word: usize) -> Bits<'_> {
+        Bits(&self.map, slot_at(slot) + 16 + word * 8)
+    }
+
+    /// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
+    pub(crate) fn ring(&self, slot: usize, hints: impl IntoIterator<Item = Hint>) {
+        wake_hints::ring(|word| self.hints(slot, word), hints, |rung| self.count(slot, rung));
+    }
+
+    pub(crate) fn count(&self, slot: usize, rung: u32) {
+        self.word(slot).fetch_add(rung, SeqCst);
+        match self.sleeping(slot).swap(AWAKE, SeqCst) {
+            AWAKE => {}
+            ON_PIPE => self.pipes.wake(slot),
+            _ => futex::wake(self.word(slot)),
+        }
+    }
+
+    /// Takes a slot that nobody, or a dead process, has.
+    pub(crate) fn claim(&self, boot: BootId) -> Option<usize> {
+        let own = Token::own(boot);
+        for dead_too in [false, true] {
+            for slot in 0..SLOTS {
+                let owner = self.owner(slot);
+                let old = Token(owner.load(SeqCst));
+                let free = old == Token::NOBODY || dead_too && !old.alive(boot);
+                if free && owner.compare_exchange(old.0, own.0, SeqCst, SeqCst).is_ok() {
+                    self.sleeping(slot).store(AWAKE, SeqCst);
+                    return Some(slot);
+                }
+            }
+        }
+        None
+    }
+
+    pub(crate) fn release(&self, slot: usize) {
+        self.sleeping(slot).store(AWAKE, SeqCst);
+        self.owner(slot).store(0, SeqCst);
+    }
+}

@@ -1,0 +1,141 @@
+//! What everything of an open journal refers to: its folder, its options, this process's identity.
+//!
+//! It knows nothing of topics and partitions, so every other module may hold it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::doorbells::Doorbells;
+use crate::error::IoContext;
+use crate::hash::{mix, random};
+use crate::map::Mode;
+use crate::process::{BootId, Token};
+use crate::signal::Signal;
+use crate::{Access, JournalError, JournalOptions};
+
+/// How the names of files begin that are not in place yet.
+pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
+
+/// An open journal's environment. The housekeeping threads end when it is dropped.
+pub(crate) struct Env {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: JournalOptions,
+    pub(crate) boot: BootId,
+    pub(crate) token: Token,
+    pub(crate) doorbells: Doorbells,
+    pub(crate) syncer: Arc<Signal>,
+    pub(crate) keeper: Arc<Signal>,
+    number: AtomicU64,
+    /// How many journals this process had opened before.
+    opened: u64,
+}
+
+impl Drop for Env {
+    fn drop(&mut self) {
+        self.syncer.end();
+        self.keeper.end();
+    }
+}
+
+impl Env {
+    pub(crate) fn new(
+        dir: PathBuf,
+        options: JournalOptions,
+        boot: BootId,
+        doorbells: Doorbells,
+    ) -> Self {
+        // A process may have a journal open several times.
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        Self {
+            dir,
+            options,
+            boot,
+            token: Token::own(boot),
+            doorbells,
+            syncer: Arc::default(),
+            keeper: Arc::default(),
+            number: AtomicU64::new(0),
+            opened: OPENED.fetch_add(1, Relaxed),
+        }
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.options.access == Access::ReadWrite
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        if self.writable() { Mode::Write } else { Mode::Read }
+    }
+
+    pub(crate) fn file_path(&self) -> PathBuf {
+        self.dir.join("journal.hj")
+    }
+
+    /// A number that this process has not used yet, for temporary names.
+    fn next_number(&self) -> u64 {
+        self.number.fetch_add(1, Relaxed)
+    }
+
+    /// A random word; a sequence that is always the same where the options ask for that.
+    pub(crate) fn random(&self) -> u64 {
+        self.options.seed.map_or_else(random, |seed| mix(seed ^ self.next_number()))
+    }
+
+    /// Tells of a file that is about to be synced.
+    pub(crate) fn about_to_sync(&self, path: &Path) -> Result<(), JournalError> {
+        self.options.sync_hook.as_ref().map_or(Ok(()), |hook| hook(path)).at("sync", path)
+    }
+
+    /// Writes a file's contents back to the disk.
+    pub(crate) fn sync_file(&self, path: &Path) -> Result<(), JournalError> {
+        let file = File::open(path).at("open", path)?;
+        self.about_to_sync(path)?;
+        file.sync_data().at("sync", path)
+    }
+
+    /// Writes a folder's names back to the disk.
+    pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), JournalError> {
+        let folder = File::open(path).at("open", path)?;
+        self.about_to_sync(path)?;
+        folder.sync_all().at("sync", path)
+    }
+
+    /// Puts a file with these contents in place, whole or not at all, and on the disk.
+    pub(crate) fn publish(&self, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
+        let temporary = self.temporary(path.parent().unwrap_or(path));
+        let mut file = File::create_new(&temporary).at("create", &temporary)?;
+        file.write_all(contents).at("write", &temporary)?;
+        file.sync_data().at("sync", &temporary)?;
+        fs::rename(&temporary, path).at("name", path)?;
+        self.about_to_sync(path)?;
+        path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
+    }
+
+    /// A file name in a folder that nobody else uses, for what is not in place yet.
+    pub(crate) fn temporary(&self, folder: &Path) -> PathBuf {
+        let (token, number) = (self.token.0, self.next_number());
+        folder.join(format!("{TEMPORARY_PREFIX}{token:016x}-{}-{number}", self.opened))
+    }
+
+    /// Removes from a folder what is not in place yet, and never will be: its maker is dead.
+    pub(crate) fn remove_orphans(&self, folder: &Path) -> Result<(), JournalError> {
+        for entry in fs::read_dir(folder).at("list", folder)? {
+            let path = entry.at("list", folder)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let maker = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.split_once('-'));
+            let token = maker.and_then(|(token, _)| u64::from_str_radix(token, 16).ok());
+            if token.is_some_and(|token| !Token(token).alive(self.boot)) {
+                let removed = match path.is_dir() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                removed.at("remove", &path)?;
+            }
+        }
+        Ok(())
+    }
+}
