@@ -26,7 +26,7 @@ pub(crate) const CONTROL_BYTES: usize = 4096;
 pub(crate) const FIRST_POS: u64 = 4096;
 const MAGIC: &[u8; 8] = b"HELIOPAR";
 const VERSION: u32 = 1;
-const FIXED: usize = 60;
+const FIXED_BYTES: usize = 60;
 const SEED: usize = 16;
 
 const MARK: usize = 64;
@@ -57,7 +57,7 @@ const KEYS_GEN: usize = 1152;
 const KEYS_UPTO: usize = 1160;
 const SNAP_POS: usize = 1168;
 const CHECKPOINTS: usize = 1216;
-const CHECKPOINT: usize = 48;
+const CHECKPOINT_BYTES: usize = 48;
 const RECOVERED: usize = 1344;
 
 /// A place in the log up to which everything is on the disk.
@@ -111,13 +111,13 @@ pub(crate) struct Control {
 impl Control {
     /// Fills a new control page that nobody else has mapped.
     pub(crate) fn create(map: Map, seed: u64, mark: (BootId, u64)) -> std::io::Result<Self> {
-        let mut fixed = [0; FIXED + 4];
+        let mut fixed = [0; FIXED_BYTES + 4];
         fixed[..8].copy_from_slice(MAGIC);
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
         fixed[12..16].copy_from_slice(&(CONTROL_BYTES as u32).to_le_bytes());
         fixed[SEED..SEED + 8].copy_from_slice(&seed.to_le_bytes());
-        let crc = crc32c::crc32c(&fixed[..FIXED]);
-        fixed[FIXED..].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(&fixed[..FIXED_BYTES]);
+        fixed[FIXED_BYTES..].copy_from_slice(&crc.to_le_bytes());
         map.write(0, &fixed);
         let control = Self { map };
         control.reset_locks()?;
@@ -131,7 +131,7 @@ impl Control {
 
     /// Looks at a control page's fixed part.
     pub(crate) fn attach(map: Map, path: &Path) -> Result<Self, JournalError> {
-        let fixed: [u8; FIXED + 4] = map.array(0);
+        let fixed: [u8; FIXED_BYTES + 4] = map.array(0);
         let half = |at: usize| {
             u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
         };
@@ -142,7 +142,7 @@ impl Control {
             let path = path.to_owned();
             return Err(JournalError::Version { path, found: half(8), known: VERSION });
         }
-        if half(FIXED) != crc32c::crc32c(&fixed[..FIXED]) {
+        if half(FIXED_BYTES) != crc32c::crc32c(&fixed[..FIXED_BYTES]) {
             return Err(JournalError::damaged(path, "partition's control page"));
         }
         Ok(Self { map })
@@ -360,7 +360,7 @@ impl Control {
     }
 
     fn read_checkpoint(&self, i: usize) -> Option<Checkpoint> {
-        let bytes: [u8; CHECKPOINT] = self.map.array(CHECKPOINTS + i * CHECKPOINT);
+        let bytes: [u8; CHECKPOINT_BYTES] = self.map.array(CHECKPOINTS + i * CHECKPOINT_BYTES);
         let word = |n: usize| {
             let mut out = [0; 8];
             out.copy_from_slice(&bytes[n * 8..n * 8 + 8]);
@@ -384,13 +384,13 @@ impl Control {
     }
 
     fn write_checkpoint(&self, i: usize, c: Checkpoint) {
-        let mut bytes = [0; CHECKPOINT];
+        let mut bytes = [0; CHECKPOINT_BYTES];
         for (i, word) in [c.seq, c.pos, c.end, c.time as u64].into_iter().enumerate() {
             bytes[i * 8..i * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
         let crc = u64::from(crc32c::crc32c(&bytes[..32]));
         bytes[32..40].copy_from_slice(&crc.to_le_bytes());
-        self.map.write(CHECKPOINTS + i * CHECKPOINT, &bytes);
+        self.map.write(CHECKPOINTS + i * CHECKPOINT_BYTES, &bytes);
     }
 
     /// What the last recovery did.

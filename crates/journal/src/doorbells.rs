@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::futex;
-use crate::map::{Bits, Map};
+use crate::map::{Map, MapWord};
 use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
 use crate::wake_hints::{self, Hint};
@@ -50,8 +50,8 @@ impl Doorbells {
     }
 
     /// A word of the hints that were left with a bell's rings.
-    pub(crate) fn hints(&self, slot: usize, word: usize) -> Bits<'_> {
-        Bits(&self.map, slot_at(slot) + 16 + word * 8)
+    pub(crate) fn hints(&self, slot: usize, word: usize) -> MapWord<'_> {
+        MapWord(&self.map, slot_at(slot) + 16 + word * 8)
     }
 
     /// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.

@@ -1,6 +1,6 @@
 //! Frames: one sample as it lies in a segment. Pure: bytes in, bytes out.
 //!
-//! A frame is 8-aligned and starts with a header of [`HEADER`] bytes, then trace (16 bytes, if
+//! A frame is 8-aligned and starts with a header of [`FRAME_HEADER_BYTES`] bytes, then trace (16 bytes, if
 //! flagged), headers (their length in 2 bytes before them, if flagged), key, payload, and zero to
 //! seven bytes that do not count. The checksum (CRC-32C) runs
 //! over the body first and the header last, because the body is known before the lock is taken and
@@ -11,19 +11,20 @@ use helio_core::headers::MAX_HEADERS_BYTES;
 use helio_core::{HeadersRef, SchemaId, Tai, TraceId};
 
 /// Bytes of a frame before its body.
-pub(crate) const HEADER: usize = 64;
+pub(crate) const FRAME_HEADER_BYTES: usize = 64;
 /// The most bytes of key and payload together: a frame must fit a segment, and a segment a map.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
 /// The most bytes of a key: its length has 16 bits.
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
-const TRACE: usize = 16;
+const TRACE_BYTES: usize = 16;
 /// Bytes of the headers' length.
-const LENGTH: usize = 2;
+const HEADERS_LENGTH_BYTES: usize = 2;
 const FLAG_TRACE: u8 = 1;
 const FLAG_HEADERS: u8 = 2;
 /// The longest frame that is believed.
-const MAX_LEN: usize = HEADER + TRACE + LENGTH + MAX_HEADERS_BYTES + MAX_RECORD_BYTES;
+const MAX_FRAME_BYTES: usize =
+    FRAME_HEADER_BYTES + TRACE_BYTES + HEADERS_LENGTH_BYTES + MAX_HEADERS_BYTES + MAX_RECORD_BYTES;
 
 /// A frame's header, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,13 +45,13 @@ pub(crate) struct FrameHeader {
     pub flags: u8,
 }
 
-fn word(bytes: &[u8; HEADER], at: usize) -> u64 {
+fn word(bytes: &[u8; FRAME_HEADER_BYTES], at: usize) -> u64 {
     let mut out = [0; 8];
     out.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(out)
 }
 
-fn half(bytes: &[u8; HEADER], at: usize) -> u32 {
+fn half(bytes: &[u8; FRAME_HEADER_BYTES], at: usize) -> u32 {
     let mut out = [0; 4];
     out.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(out)
@@ -59,7 +60,7 @@ fn half(bytes: &[u8; HEADER], at: usize) -> u32 {
 impl FrameHeader {
     /// Takes a header apart; `None` where its lengths cannot be true.
     #[inline]
-    pub(crate) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Option<Self> {
         let header = Self {
             len: half(bytes, 0),
             crc: half(bytes, 4),
@@ -77,15 +78,15 @@ impl FrameHeader {
         let len = header.len as usize;
         let fits = header.flags & !(FLAG_TRACE | FLAG_HEADERS) == 0
             && header.offset < u64::MAX
-            && len <= MAX_LEN
-            && len >= HEADER + header.fixed_len() + usize::from(header.key_len);
+            && len <= MAX_FRAME_BYTES
+            && len >= FRAME_HEADER_BYTES + header.fixed_len() + usize::from(header.key_len);
         fits.then_some(header)
     }
 
     /// The header as bytes, with the checksum that belongs to a body's and a segment's id.
     #[inline]
-    pub(crate) fn seal(&self, body_crc: u32, segment: u64) -> [u8; HEADER] {
-        let mut out = [0; HEADER];
+    pub(crate) fn seal(&self, body_crc: u32, segment: u64) -> [u8; FRAME_HEADER_BYTES] {
+        let mut out = [0; FRAME_HEADER_BYTES];
         out[0..4].copy_from_slice(&self.len.to_le_bytes());
         out[8..16].copy_from_slice(&self.offset.to_le_bytes());
         out[16..24].copy_from_slice(&self.time.nanos().to_le_bytes());
@@ -103,7 +104,7 @@ impl FrameHeader {
     }
 
     fn trace_len(&self) -> usize {
-        usize::from(self.flags & FLAG_TRACE) * TRACE
+        usize::from(self.flags & FLAG_TRACE) * TRACE_BYTES
     }
 
     fn has_headers(&self) -> bool {
@@ -112,7 +113,7 @@ impl FrameHeader {
 
     /// The least that a body has before its key.
     fn fixed_len(&self) -> usize {
-        self.trace_len() + usize::from(self.has_headers()) * LENGTH
+        self.trace_len() + usize::from(self.has_headers()) * HEADERS_LENGTH_BYTES
     }
 
     /// Bytes from this frame's start to the next one's.
@@ -142,7 +143,7 @@ impl<'a> Body<'a> {
         self.trace.as_ref().map_or(&[], |trace| &trace.0)
     }
 
-    fn headers_length(&self) -> [u8; LENGTH] {
+    fn headers_length(&self) -> [u8; HEADERS_LENGTH_BYTES] {
         // They are checked to be shorter than that.
         (self.headers.as_bytes().len() as u16).to_le_bytes()
     }
@@ -180,10 +181,10 @@ impl<'a> Body<'a> {
         let record = key.checked_add(payload).filter(|n| *n <= MAX_RECORD_BYTES)?;
         let (headers, flag) = match self.headers.as_bytes().len() {
             0 => (0, 0),
-            length => (LENGTH + length, FLAG_HEADERS),
+            length => (HEADERS_LENGTH_BYTES + length, FLAG_HEADERS),
         };
         let flags = flag | if self.trace.is_some() { FLAG_TRACE } else { 0 };
-        let len = HEADER + self.trace().len() + headers + record;
+        let len = FRAME_HEADER_BYTES + self.trace().len() + headers + record;
         Some((u32::try_from(len).ok()?, flags))
     }
 
@@ -193,7 +194,7 @@ impl<'a> Body<'a> {
         let (trace, mut rest) = body.split_at_checked(header.trace_len())?;
         let mut headers = HeadersRef::EMPTY;
         if header.has_headers() {
-            let (length, behind) = rest.split_first_chunk::<LENGTH>()?;
+            let (length, behind) = rest.split_first_chunk::<HEADERS_LENGTH_BYTES>()?;
             let length = usize::from(u16::from_le_bytes(*length));
             let (bytes, behind) = behind.split_at_checked(length)?;
             headers = HeadersRef::parse(bytes).ok()?;
@@ -205,7 +206,7 @@ impl<'a> Body<'a> {
 }
 
 #[inline]
-fn header_crc(header: &[u8; HEADER], body_crc: u32, segment: u64) -> u32 {
+fn header_crc(header: &[u8; FRAME_HEADER_BYTES], body_crc: u32, segment: u64) -> u32 {
     let mut tail = [0; 72];
     tail[..4].copy_from_slice(&header[..4]);
     tail[8..64].copy_from_slice(&header[8..]);
@@ -216,7 +217,7 @@ fn header_crc(header: &[u8; HEADER], body_crc: u32, segment: u64) -> u32 {
 /// Whether a frame's bytes are those that were written to that segment, and make sense.
 #[inline]
 pub(crate) fn verify(
-    header: &[u8; HEADER],
+    header: &[u8; FRAME_HEADER_BYTES],
     parsed: &FrameHeader,
     body: &[u8],
     segment: u64,
@@ -271,7 +272,7 @@ mod tests {
             let header = header(&body);
             let head = header.seal(body.crc(), segment);
             let bytes = bytes(&body);
-            prop_assert_eq!(header.len as usize, HEADER + bytes.len());
+            prop_assert_eq!(header.len as usize, FRAME_HEADER_BYTES + bytes.len());
             let back = FrameHeader::parse(&head).unwrap();
             prop_assert_eq!(FrameHeader { crc: 0, ..back }, header);
             prop_assert!(verify(&head, &back, &bytes, segment));
@@ -281,13 +282,13 @@ mod tests {
 
         #[test]
         fn any_bytes_parse_or_do_not(bytes: [u8; 32], flags: u8, key_len in 0_u16..40) {
-            let mut header = [0; HEADER];
+            let mut header = [0; FRAME_HEADER_BYTES];
             header[..32].copy_from_slice(&bytes);
-            header[..4].copy_from_slice(&(HEADER as u32 + 32).to_le_bytes());
+            header[..4].copy_from_slice(&(FRAME_HEADER_BYTES as u32 + 32).to_le_bytes());
             header[60..62].copy_from_slice(&key_len.to_le_bytes());
             header[63] = flags;
             if let Some(h) = FrameHeader::parse(&header) {
-                prop_assert!(h.len as usize >= HEADER);
+                prop_assert!(h.len as usize >= FRAME_HEADER_BYTES);
                 // A checksum that is right says nothing about the lengths.
                 let head = h.seal(crc32c::crc32c(&bytes), 77);
                 let whole = verify(&head, &h, &bytes, 77);
@@ -308,7 +309,7 @@ mod tests {
             frame.extend(bytes(&body));
             for bit in 0..frame.len() * 8 {
                 frame[bit / 8] ^= 1 << (bit % 8);
-                let (head, body) = frame.split_at(HEADER);
+                let (head, body) = frame.split_at(FRAME_HEADER_BYTES);
                 assert!(!verify(head.try_into().unwrap(), &header, body, 77), "bit {bit}");
                 frame[bit / 8] ^= 1 << (bit % 8);
             }
@@ -334,6 +335,6 @@ mod tests {
         let headers = Headers::new().with("n", vec![0; MAX_HEADERS_BYTES - 4]).unwrap();
         let (trace, headers, payload) = (Some(TraceId([1; 16])), headers.as_ref(), &payload[1..]);
         let (len, _) = Body { trace, headers, key: &[], payload }.plan().unwrap();
-        assert_eq!(len as usize, MAX_LEN);
+        assert_eq!(len as usize, MAX_FRAME_BYTES);
     }
 }

@@ -4,7 +4,7 @@
 //! gave it back, left, or died; it goes on at the committed position. So records are processed at
 //! least once, and only those behind the last commit may come again.
 //!
-//! Format: one file a group: a header of [`HEADER`] bytes, [`MEMBERS`] entries of 128 bytes, and 64
+//! Format: one file a group: a header of [`HEADER_BYTES`] bytes, [`MAX_MEMBERS`] entries of 128 bytes, and 64
 //! bytes a partition: its owner and two slots {number, offset, check}, of which the valid one with
 //! the higher number counts.
 //!
@@ -33,7 +33,7 @@ use crate::process::Token;
 
 const MAGIC: &[u8; 8] = b"HELIOGRP";
 const VERSION: u32 = 1;
-const HEADER: usize = 256;
+const HEADER_BYTES: usize = 256;
 const PARTITIONS: usize = 16;
 const JOINED: usize = 24;
 const GENERATION: usize = 32;
@@ -43,10 +43,9 @@ const HOLDER: usize = 128;
 const MARK: usize = 136;
 /// The most members of a group at one time.
 pub const MAX_MEMBERS: usize = 256;
-const MEMBERS: usize = MAX_MEMBERS;
-const MEMBER: usize = 128;
+const MEMBER_BYTES: usize = 128;
 const NAME: usize = 24;
-const PARTITION: usize = 64;
+const PARTITION_BYTES: usize = 64;
 const OWNER: usize = 48;
 
 /// A group of a topic. Clones share everything.
@@ -95,7 +94,7 @@ pub struct MemberInfo {
 }
 
 fn file_bytes(partitions: u32) -> usize {
-    HEADER + MEMBERS * MEMBER + partitions as usize * PARTITION
+    HEADER_BYTES + MAX_MEMBERS * MEMBER_BYTES + partitions as usize * PARTITION_BYTES
 }
 
 fn make(env: &Env, path: &Path, partitions: u32) -> Result<(), JournalError> {
@@ -153,7 +152,7 @@ impl Group {
             flock(&file, FlockOperation::LockExclusive).at("lock", &path)?;
             if !current() {
                 lock::init(&map, LOCK).at("prepare", &path)?;
-                map.write(HEADER, &[0; MEMBERS * MEMBER]);
+                map.write(HEADER_BYTES, &[0; MAX_MEMBERS * MEMBER_BYTES]);
                 map.write(MARK, &mark.0.0);
                 map.u64(MARK + 16).store(mark.1, Release);
             }
@@ -177,13 +176,13 @@ impl Group {
         let inner = &self.inner;
         inner.locked(|| {
             inner.remove_dead();
-            let free = (0..MEMBERS).find(|s| inner.number(*s).load(Acquire) == 0);
+            let free = (0..MAX_MEMBERS).find(|s| inner.number(*s).load(Acquire) == 0);
             let Some(slot) = free else {
                 let (path, what, limit) = (inner.path.clone(), "members", MAX_MEMBERS);
                 return Err(JournalError::TooMany { path, what, limit });
             };
-            let at = HEADER + slot * MEMBER;
-            let mut text = [0; MEMBER - NAME];
+            let at = HEADER_BYTES + slot * MEMBER_BYTES;
+            let mut text = [0; MEMBER_BYTES - NAME];
             let len = name.as_str().len().min(text.len());
             text[..len].copy_from_slice(&name.as_str().as_bytes()[..len]);
             inner.map.write(at + NAME, &text);
@@ -212,8 +211,8 @@ impl Group {
         let mut live = inner.live();
         live.sort_unstable();
         let info = live.into_iter().map(|(number, slot)| {
-            let at = HEADER + slot * MEMBER;
-            let len = (inner.map.u64(at + 16).load(Relaxed) as usize).min(MEMBER - NAME);
+            let at = HEADER_BYTES + slot * MEMBER_BYTES;
+            let len = (inner.map.u64(at + 16).load(Relaxed) as usize).min(MEMBER_BYTES - NAME);
             let mut text = vec![0; len];
             inner.map.read(at + NAME, &mut text);
             let owned = (0..inner.partitions).filter(|p| inner.owner(*p).load(Acquire) == number);
@@ -235,7 +234,7 @@ impl Group {
 
 impl GroupInner {
     fn number(&self, slot: usize) -> &AtomicU64 {
-        self.map.u64(HEADER + slot * MEMBER)
+        self.map.u64(HEADER_BYTES + slot * MEMBER_BYTES)
     }
 
     fn owner(&self, partition: u32) -> &AtomicU64 {
@@ -279,16 +278,16 @@ impl GroupInner {
     fn live(&self) -> Vec<(u64, usize)> {
         let entry = |slot: usize| {
             let number = self.number(slot).load(Acquire);
-            let token = Token(self.map.u64(HEADER + slot * MEMBER + 8).load(Relaxed));
+            let token = Token(self.map.u64(HEADER_BYTES + slot * MEMBER_BYTES + 8).load(Relaxed));
             (number != 0 && token.alive(self.env.boot)).then_some((number, slot))
         };
-        (0..MEMBERS).filter_map(entry).collect()
+        (0..MAX_MEMBERS).filter_map(entry).collect()
     }
 
     /// Removes members whose process has died, and gives their partitions back.
     fn remove_dead(&self) {
         let live = self.live();
-        for slot in 0..MEMBERS {
+        for slot in 0..MAX_MEMBERS {
             let number = self.number(slot).load(Acquire);
             if number != 0 && !live.contains(&(number, slot)) {
                 self.number(slot).store(0, Release);
@@ -321,7 +320,7 @@ impl GroupInner {
 }
 
 fn place(partition: u32) -> usize {
-    HEADER + MEMBERS * MEMBER + partition as usize * PARTITION
+    HEADER_BYTES + MAX_MEMBERS * MEMBER_BYTES + partition as usize * PARTITION_BYTES
 }
 
 /// A partition's newest valid commit: number and offset.
@@ -357,7 +356,7 @@ pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<
         let path = entry.at("list", folder)?.path();
         let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
         let len = file.metadata().at("look at", &path)?.len() as usize;
-        if len < place(partition) + PARTITION {
+        if len < place(partition) + PARTITION_BYTES {
             // Not whole on the disk: whoever opens it is told.
             continue;
         }

@@ -25,7 +25,7 @@ use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
 pub const FORMAT_VERSION: u32 = 1;
-const FIXED: usize = 60;
+const FIXED_BYTES: usize = 60;
 /// The most bytes of a schema's text.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
 
@@ -313,13 +313,13 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
 }
 
 fn write_head(path: &Path, id: u64) -> io::Result<()> {
-    let mut head = [0; FIXED + 4];
+    let mut head = [0; FIXED_BYTES + 4];
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     head[12..16].copy_from_slice(&(FILE_BYTES as u32).to_le_bytes());
     head[16..24].copy_from_slice(&id.to_le_bytes());
-    let crc = crc32c::crc32c(&head[..FIXED]);
-    head[FIXED..].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&head[..FIXED_BYTES]);
+    head[FIXED_BYTES..].copy_from_slice(&crc.to_le_bytes());
     let mut file = File::create_new(path)?;
     crate::map::reserve(&file, FILE_BYTES as u64)?;
     file.write_all(&head)?;
@@ -335,7 +335,7 @@ fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
         }
         other => other.at("open", path)?,
     };
-    let mut head = [0; FIXED + 4];
+    let mut head = [0; FIXED_BYTES + 4];
     let read = io::Read::read_exact(&mut &file, &mut head);
     if read.is_err() || &head[..8] != MAGIC {
         return Err(JournalError::Foreign { path: path.to_owned() });
@@ -345,7 +345,7 @@ fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
         let (path, known) = (path.to_owned(), FORMAT_VERSION);
         return Err(JournalError::Version { path, found: half(8), known });
     }
-    if half(FIXED) != crc32c::crc32c(&head[..FIXED]) {
+    if half(FIXED_BYTES) != crc32c::crc32c(&head[..FIXED_BYTES]) {
         return Err(JournalError::damaged(path, "head"));
     }
     if file.metadata().at("look at", path)?.len() < FILE_BYTES as u64 {

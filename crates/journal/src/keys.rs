@@ -25,10 +25,10 @@ use crate::partition::{Guard, Partition};
 const MAGIC: &[u8; 8] = b"HELIOKEY";
 const SNAP_MAGIC: &[u8; 8] = b"HELIOKSN";
 const VERSION: u32 = 1;
-const HEADER: usize = 64;
-const SLOTS: usize = 16;
-const USED: usize = 24;
-const SLOT: usize = 32;
+const HEADER_BYTES: usize = 64;
+const SLOTS_AT: usize = 16;
+const USED_AT: usize = 24;
+const SLOT_BYTES: usize = 32;
 /// Slots of a partition's first table: one page.
 const FIRST_SLOTS: u64 = 126;
 /// The most keys of a partition: 16 million keys are a table of a gigabyte.
@@ -52,13 +52,13 @@ fn snapshot_path(dir: &Path) -> PathBuf {
 
 impl Keys {
     fn create(path: &Path, slots: u64, generation: u64) -> Result<Self, JournalError> {
-        let len = HEADER + slots as usize * SLOT;
+        let len = HEADER_BYTES + slots as usize * SLOT_BYTES;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
         reserve(&file, len as u64).at("allocate", path)?;
         let map = Map::of(&file, len, Mode::Write).at("map", path)?;
         map.write(8, &VERSION.to_le_bytes());
-        map.u64(SLOTS).store(slots, Relaxed);
+        map.u64(SLOTS_AT).store(slots, Relaxed);
         map.write(0, MAGIC);
         Ok(Self { map, slots, generation })
     }
@@ -68,9 +68,10 @@ impl Keys {
         let file = OpenOptions::new().read(true).write(mode == Mode::Write).open(&path);
         let file = file.at("open", &path)?;
         let len = file.metadata().at("look at", &path)?.len() as usize;
-        let map = Map::of(&file, len.max(HEADER), mode).at("map", &path)?;
-        let slots = map.u64(SLOTS).load(Relaxed);
-        let fits = slots > 0 && slots <= MAX_SLOTS && len == HEADER + slots as usize * SLOT;
+        let map = Map::of(&file, len.max(HEADER_BYTES), mode).at("map", &path)?;
+        let slots = map.u64(SLOTS_AT).load(Relaxed);
+        let fits =
+            slots > 0 && slots <= MAX_SLOTS && len == HEADER_BYTES + slots as usize * SLOT_BYTES;
         if &map.array::<8>(0) != MAGIC || !fits {
             return Err(JournalError::damaged(&path, "keys index"));
         }
@@ -78,7 +79,7 @@ impl Keys {
     }
 
     fn used(&self) -> u64 {
-        self.map.u64(USED).load(Acquire)
+        self.map.u64(USED_AT).load(Acquire)
     }
 
     fn is_full(&self) -> bool {
@@ -95,7 +96,7 @@ impl Keys {
     fn find(&self, hash: KeyHash) -> Option<(usize, u64)> {
         let start = hash.high % self.slots;
         for i in 0..self.slots {
-            let at = HEADER + ((start + i) % self.slots) as usize * SLOT;
+            let at = HEADER_BYTES + ((start + i) % self.slots) as usize * SLOT_BYTES;
             let (found, pos) = self.slot(at);
             if pos == 0 || found == hash {
                 return Some((at, pos));
@@ -119,13 +120,13 @@ impl Keys {
         self.map.u64(at + 16).store(pos, Release);
         if old == 0 {
             // Last: a table with fewer entries than it counts would never be believed again.
-            self.map.u64(USED).store(self.used() + 1, Release);
+            self.map.u64(USED_AT).store(self.used() + 1, Release);
         }
     }
 
     /// All keys' hashes and positions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyHash, u64)> {
-        let slots = (0..self.slots as usize).map(|i| self.slot(HEADER + i * SLOT));
+        let slots = (0..self.slots as usize).map(|i| self.slot(HEADER_BYTES + i * SLOT_BYTES));
         slots.filter(|(_, pos)| *pos != 0)
     }
 }

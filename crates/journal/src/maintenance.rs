@@ -19,15 +19,15 @@ use crate::syncers::Syncers;
 const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What of a kind this process has open; it is held weakly.
-struct Open<T>(Mutex<Vec<Weak<T>>>);
+struct OpenList<T>(Mutex<Vec<Weak<T>>>);
 
-impl<T> Default for Open<T> {
+impl<T> Default for OpenList<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Open<T> {
+impl<T> OpenList<T> {
     fn push(&self, one: &Arc<T>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(one));
     }
@@ -43,9 +43,9 @@ impl<T> Open<T> {
 ///
 /// The threads hold it, but hold the journal's [`Env`] weakly: they end with the last user of that.
 pub(crate) struct Housekeeper {
-    partitions: Open<Partition>,
-    groups: Open<GroupInner>,
-    bells: Open<BellInner>,
+    partitions: OpenList<Partition>,
+    groups: OpenList<GroupInner>,
+    bells: OpenList<BellInner>,
     pub(crate) syncers: Arc<Syncers>,
 }
 
@@ -58,9 +58,9 @@ impl Drop for Housekeeper {
 impl Housekeeper {
     pub(crate) fn new(env: &Env) -> Self {
         Self {
-            partitions: Open::default(),
-            groups: Open::default(),
-            bells: Open::default(),
+            partitions: OpenList::default(),
+            groups: OpenList::default(),
+            bells: OpenList::default(),
             syncers: Syncers::new(env.options.maintenance),
         }
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::waiters::SharedWord;
 
 /// Bytes of a page of memory; populating and writing back work in these.
-pub(crate) const PAGE: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// Whether a map may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Map {
     }
 
     fn advise(&self, at: usize, len: usize, advice: libc::c_int) {
-        let from = at / PAGE * PAGE;
+        let from = at / PAGE_BYTES * PAGE_BYTES;
         let end = at.saturating_add(len).min(self.len);
         if from >= end {
             return;
@@ -187,9 +187,9 @@ pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
 }
 
 /// A shared word by its place, for the protocols of waiters and rings.
-pub(crate) struct Bits<'a>(pub(crate) &'a Map, pub(crate) usize);
+pub(crate) struct MapWord<'a>(pub(crate) &'a Map, pub(crate) usize);
 
-impl SharedWord for Bits<'_> {
+impl SharedWord for MapWord<'_> {
     fn load(&self) -> u64 {
         self.0.u64(self.1).load(SeqCst)
     }

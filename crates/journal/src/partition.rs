@@ -22,7 +22,7 @@ use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::{KeyHash, mix};
 use crate::lock::{self, Acquired, LockFailure};
-use crate::map::{Bits, Map, Mode, reserve};
+use crate::map::{Map, MapWord, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
@@ -460,10 +460,10 @@ impl Partition {
     #[inline]
     pub(crate) fn ring(&self) {
         let map = &self.control.map;
-        let words = |word: usize| Bits(map, control::BITMAP + word * 8);
+        let words = |word: usize| MapWord(map, control::BITMAP + word * 8);
         let full = || fence(SeqCst);
         let doorbells = &self.env.doorbells;
-        waiters::collect(words, &Bits(map, control::SUMMARY), full, |slot| {
+        waiters::collect(words, &MapWord(map, control::SUMMARY), full, |slot| {
             doorbells.ring(slot, [self.hint()]);
         });
     }
@@ -477,8 +477,8 @@ impl Partition {
     pub(crate) fn arm(&self, slot: usize) {
         let map = &self.control.map;
         if map.mode() == Mode::Write {
-            let words = |word: usize| Bits(map, control::BITMAP + word * 8);
-            waiters::arm(words, &Bits(map, control::SUMMARY), slot, || fence(SeqCst));
+            let words = |word: usize| MapWord(map, control::BITMAP + word * 8);
+            waiters::arm(words, &MapWord(map, control::SUMMARY), slot, || fence(SeqCst));
         }
     }
 

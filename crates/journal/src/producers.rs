@@ -8,7 +8,7 @@
 //! whatever name, fences that one. Incarnations may also come from elsewhere, with the samples of a
 //! producer that publishes to another log: those given here afterwards are newer.
 //!
-//! Format: a file with one header of [`ENTRY`] bytes (magic, version, lock, count) and one entry of
+//! Format: a file with one header of [`ENTRY_BYTES`] bytes (magic, version, lock, count) and one entry of
 //! the same size for each name: name, incarnation, claim, checksum over the name. A producer's id
 //! is its place. The file grows by doubling; entries never move.
 
@@ -32,7 +32,7 @@ use crate::process::Token;
 use crate::{AppendError, JournalError};
 
 /// Bytes of the header and of each entry.
-const ENTRY: usize = 256;
+const ENTRY_BYTES: usize = 256;
 /// The most producer names of a topic: a claim looks through them all.
 pub(crate) const MAX_PRODUCERS: usize = 65_535;
 const MAGIC: &[u8; 8] = b"HELIOPRO";
@@ -131,7 +131,7 @@ pub(crate) struct Claim {
 }
 
 fn entry(id: u32) -> usize {
-    (id as usize + 1) * ENTRY
+    (id as usize + 1) * ENTRY_BYTES
 }
 
 /// Makes the file of a topic that nobody sees yet.
@@ -149,7 +149,7 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
 /// it.
 fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
     let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
-    let map = Map::of(&file, ENTRY, Mode::Write).at("map", path)?;
+    let map = Map::of(&file, ENTRY_BYTES, Mode::Write).at("map", path)?;
     let ino = file.metadata().at("look at", path)?.ino();
     let current = || map.array::<16>(MARK) == env.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
     if !current() {
@@ -198,7 +198,7 @@ impl Producers {
             return Some(name.clone());
         }
         let mut map = self.map();
-        if entry(id) + ENTRY > map.len() {
+        if entry(id) + ENTRY_BYTES > map.len() {
             map = self.remap().ok()?;
         }
         let name = read_name(&map, id)?;
@@ -381,9 +381,9 @@ impl Producers {
             let (path, limit) = (self.path.clone(), MAX_PRODUCERS);
             return Err(JournalError::TooMany { path, what: "producers", limit });
         }
-        let map = if entry(id) + ENTRY > map.len() { self.grow(map.len() * 2)? } else { map };
+        let map = if entry(id) + ENTRY_BYTES > map.len() { self.grow(map.len() * 2)? } else { map };
         let (at, bytes) = (entry(id), name.as_str().as_bytes());
-        map.write(at, &[0; ENTRY]);
+        map.write(at, &[0; ENTRY_BYTES]);
         map.write(at + NAME, bytes);
         map.u32(at + NAME_LEN).store(bytes.len() as u32, Relaxed);
         map.u32(at + NAME_CRC).store(crc32c::crc32c(bytes), Relaxed);
@@ -403,7 +403,7 @@ impl Producers {
 fn open_map(env: &Env, path: &Path) -> Result<Map, JournalError> {
     let file = OpenOptions::new().read(true).write(env.writable()).open(path).at("open", path)?;
     let len = file.metadata().at("look at", path)?.len() as usize;
-    if len < ENTRY {
+    if len < ENTRY_BYTES {
         return Err(JournalError::damaged(path, "producers file shorter than its header"));
     }
     let map = Map::of(&file, len, env.mode()).at("map", path)?;
@@ -419,7 +419,7 @@ fn open_map(env: &Env, path: &Path) -> Result<Map, JournalError> {
 }
 
 fn count(map: &Map) -> u32 {
-    let room = (map.len() / ENTRY - 1) as u32;
+    let room = (map.len() / ENTRY_BYTES - 1) as u32;
     map.u32(COUNT).load(Acquire).min(room)
 }
 
@@ -460,7 +460,7 @@ fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
     }
     let at = entry(id);
     let len = map.u32(at + NAME_LEN).load(Relaxed) as usize;
-    let mut bytes = vec![0; len.min(ENTRY - NAME)];
+    let mut bytes = vec![0; len.min(ENTRY_BYTES - NAME)];
     map.read(at + NAME, &mut bytes);
     let whole = crc32c::crc32c(&bytes) == map.u32(at + NAME_CRC).load(Relaxed);
     std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(|s| ProducerName::new(s).ok())

@@ -93,7 +93,7 @@ pub struct Reader {
     partition: Arc<Partition>,
     names: ProducerNames,
     cursor: Cursor,
-    picks: Option<LatestByKey>,
+    latest: Option<LatestByKey>,
     /// Which of this process's readers, for the bells that it is armed with.
     id: Arc<u64>,
 }
@@ -162,7 +162,7 @@ impl Reader {
         let unknown = ProducerName::new("unknown").map_err(|_| JournalError::ReadOnly)?;
         let names = ProducerNames { producers, known: HashMap::new(), last: None, unknown };
         let mut cursor = Cursor::at_end(&partition);
-        let mut picks = None;
+        let mut latest = None;
         match from {
             From::Latest => {}
             From::Earliest => cursor.rewind(&partition)?,
@@ -171,12 +171,12 @@ impl Reader {
             From::LastPerKey(n) => {
                 let found = LatestByKey::collect(&partition, n)?;
                 cursor = Cursor::at_frame(&partition, found.upto())?;
-                picks = Some(found);
+                latest = Some(found);
             }
         }
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = Arc::new(IDS.fetch_add(1, Relaxed));
-        Ok(Self { partition, names, cursor, picks, id })
+        Ok(Self { partition, names, cursor, latest, id })
     }
 
     /// The offset of the next record.
@@ -194,8 +194,8 @@ impl Reader {
     /// How many records are there to be read.
     #[must_use]
     pub fn lag(&self) -> u64 {
-        let picks = self.picks.as_ref().map_or(0, |picks| picks.len() as u64);
-        self.end_offset().saturating_sub(self.cursor.next) + picks
+        let latest = self.latest.as_ref().map_or(0, |latest| latest.len() as u64);
+        self.end_offset().saturating_sub(self.cursor.next) + latest
     }
 
     /// The name of a producer, by the number that samples carry.
@@ -208,7 +208,7 @@ impl Reader {
     /// not sleep.
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
-        let picked = self.picks.as_ref().is_some_and(|picks| picks.len() > 0);
+        let picked = self.latest.as_ref().is_some_and(|latest| latest.len() > 0);
         if picked || self.cursor.has_more() {
             return true;
         }
@@ -232,8 +232,8 @@ impl Reader {
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
-        if self.picks.is_some() {
-            return self.next_pick();
+        if self.latest.is_some() {
+            return self.next_latest();
         }
         self.next_live()
     }
@@ -251,18 +251,18 @@ impl Reader {
     }
 
     #[cold]
-    fn next_pick(&mut self) -> Result<Option<Item<'_>>, JournalError> {
-        let found = match &mut self.picks {
-            Some(picks) => picks.next(&self.partition)?,
+    fn next_latest(&mut self) -> Result<Option<Item<'_>>, JournalError> {
+        let found = match &mut self.latest {
+            Some(latest) => latest.next(&self.partition)?,
             None => None,
         };
         let Some(found) = found else {
-            self.picks = None;
+            self.latest = None;
             return self.next_live();
         };
-        Ok(Some(match (found, &self.picks) {
-            (LatestStep::Frame(pos, header), Some(picks)) => {
-                let body = picks.body(pos, &header);
+        Ok(Some(match (found, &self.latest) {
+            (LatestStep::Frame(pos, header), Some(latest)) => {
+                let body = latest.body(pos, &header);
                 Item::Sample(sample(&mut self.names, &header, body))
             }
             (LatestStep::Gap(gap), _) => Item::Gap(gap),

@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 use helio_core::Tai;
 
 use crate::error::IoContext;
-use crate::frame::{self, Body, HEADER};
+use crate::frame::{self, Body, FRAME_HEADER_BYTES};
 use crate::partition::{FrameDemand, Guard, Partition};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::{JournalError, SyncPolicy};
@@ -330,7 +330,7 @@ impl Partition {
         self.walk(first, end, |pos, header, body| {
             let stride = header.stride() as u64;
             if left.next_if_eq(&&pos).is_some() && at + stride <= limit {
-                let raw: [u8; HEADER] = header.seal(crc32c::crc32c(body), into.head.id);
+                let raw: [u8; FRAME_HEADER_BYTES] = header.seal(crc32c::crc32c(body), into.head.id);
                 into.write(at, &raw, &Body { payload: body, ..Body::default() });
                 into.note(header.offset, at, header.time);
                 at += stride;

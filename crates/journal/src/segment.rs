@@ -23,7 +23,7 @@ use helio_core::Tai;
 
 use crate::JournalError;
 use crate::error::IoContext;
-use crate::frame::{self, Body, FrameHeader, HEADER};
+use crate::frame::{self, Body, FRAME_HEADER_BYTES, FrameHeader};
 use crate::map::{Map, Mode, reserve};
 
 /// Bytes before the frames.
@@ -31,10 +31,10 @@ pub(crate) const HEADER_BYTES: u64 = 4096;
 pub(crate) const INDEX_ENTRIES: u32 = 160;
 const MAGIC: &[u8; 8] = b"HELIOSEG";
 /// Of segments whose frames have no headers, which are as they always were.
-const PLAIN: u32 = 1;
+const VERSION_WITHOUT_HEADERS: u32 = 1;
 /// Of segments whose frames may have headers: older programs leave them alone.
 const VERSION: u32 = 2;
-const FIXED: usize = 96;
+const FIXED_BYTES: usize = 96;
 const CRC_AT: usize = 96;
 const SEAL_END: usize = 128;
 const SEAL_OFFSET: usize = 136;
@@ -44,7 +44,7 @@ const PINS: usize = 160;
 const INDEX_COUNT: usize = 164;
 const LIVE: usize = 168;
 const INDEX: usize = 256;
-const INDEX_ENTRY: usize = 24;
+const INDEX_ENTRY_BYTES: usize = 24;
 const FLAG_COMPACTED: u64 = 1;
 
 /// The fixed part of a segment's header.
@@ -71,10 +71,10 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    fn bytes(&self) -> [u8; FIXED + 4] {
-        let mut out = [0; FIXED + 4];
+    fn bytes(&self) -> [u8; FIXED_BYTES + 4] {
+        let mut out = [0; FIXED_BYTES + 4];
         out[..8].copy_from_slice(MAGIC);
-        let version = if self.headers { VERSION } else { PLAIN };
+        let version = if self.headers { VERSION } else { VERSION_WITHOUT_HEADERS };
         out[8..12].copy_from_slice(&version.to_le_bytes());
         out[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
         let time = self.base_time.nanos() as u64;
@@ -92,13 +92,13 @@ impl Head {
         for (i, word) in words.iter().enumerate() {
             out[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&out[..FIXED]);
+        let crc = crc32c::crc32c(&out[..FIXED_BYTES]);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
     /// Takes a header apart; a newer version is told from damage.
-    fn parse(bytes: &[u8; FIXED + 4], path: &Path) -> Result<Self, JournalError> {
+    fn parse(bytes: &[u8; FIXED_BYTES + 4], path: &Path) -> Result<Self, JournalError> {
         let word = |i: usize| {
             let mut out = [0; 8];
             out.copy_from_slice(&bytes[16 + i * 8..24 + i * 8]);
@@ -107,7 +107,7 @@ impl Head {
         let half = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        if &bytes[..8] != MAGIC || half(CRC_AT) != crc32c::crc32c(&bytes[..FIXED]) {
+        if &bytes[..8] != MAGIC || half(CRC_AT) != crc32c::crc32c(&bytes[..FIXED_BYTES]) {
             return Err(JournalError::damaged(path, "segment header"));
         }
         if half(8) > VERSION {
@@ -123,7 +123,7 @@ impl Head {
             capacity: word(5),
             prev_id: word(6),
             compacted: word(7) & FLAG_COMPACTED != 0,
-            headers: half(8) > PLAIN,
+            headers: half(8) > VERSION_WITHOUT_HEADERS,
         })
     }
 
@@ -177,7 +177,7 @@ pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
 
 /// The head of a file that begins like a segment.
 pub(crate) fn peek(path: &Path) -> Option<Head> {
-    let mut bytes = [0; FIXED + 4];
+    let mut bytes = [0; FIXED_BYTES + 4];
     let read = File::open(path).and_then(|mut f| io::Read::read_exact(&mut f, &mut bytes));
     read.ok().and_then(|()| Head::parse(&bytes, path).ok())
 }
@@ -289,9 +289,9 @@ impl Segment {
     /// Writes a frame at a position. The caller holds the partition's lock and has checked the
     /// room.
     #[inline]
-    pub(crate) fn write(&self, pos: u64, header: &[u8; HEADER], body: &Body<'_>) {
+    pub(crate) fn write(&self, pos: u64, header: &[u8; FRAME_HEADER_BYTES], body: &Body<'_>) {
         self.map.write(self.place(pos), header);
-        let mut at = self.place(pos) + HEADER;
+        let mut at = self.place(pos) + FRAME_HEADER_BYTES;
         body.write(|part| {
             self.map.write(at, part);
             at += part.len();
@@ -330,14 +330,15 @@ impl Segment {
     ) -> Result<FrameHeader, FrameFault> {
         let limit = limit.min(self.head.end());
         let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
-        let room = room.filter(|room| *room >= HEADER as u64).ok_or(FrameFault::Damaged)?;
+        let room =
+            room.filter(|room| *room >= FRAME_HEADER_BYTES as u64).ok_or(FrameFault::Damaged)?;
         let at = self.place(pos);
-        let raw: [u8; HEADER] = self.map.array(at);
+        let raw: [u8; FRAME_HEADER_BYTES] = self.map.array(at);
         let header = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room);
         let Some(header) = header else { return Err(self.fault()) };
         if self.hold == SegmentHold::Loose {
-            scratch.resize(header.len as usize - HEADER, 0);
-            self.map.read(at + HEADER, scratch);
+            scratch.resize(header.len as usize - FRAME_HEADER_BYTES, 0);
+            self.map.read(at + FRAME_HEADER_BYTES, scratch);
         }
         if !frame::verify(&raw, &header, self.body(pos, &header, scratch), self.head.id) {
             return Err(self.fault());
@@ -353,10 +354,12 @@ impl Segment {
         header: &FrameHeader,
         scratch: &'a [u8],
     ) -> &'a [u8] {
-        let len = header.len as usize - HEADER;
+        let len = header.len as usize - FRAME_HEADER_BYTES;
         match self.hold {
             // SAFETY: pinned, and below the committed tail.
-            SegmentHold::Pinned => unsafe { self.map.stable(self.place(pos) + HEADER, len) },
+            SegmentHold::Pinned => unsafe {
+                self.map.stable(self.place(pos) + FRAME_HEADER_BYTES, len)
+            },
             SegmentHold::Loose => scratch.get(..len).unwrap_or_default(),
         }
     }
@@ -398,7 +401,7 @@ impl Segment {
         let count = self.map.u32(INDEX_COUNT).load(Relaxed);
         let due = u64::from(count) * self.stride();
         if count < INDEX_ENTRIES && pos - self.head.base_pos >= due {
-            let at = INDEX + count as usize * INDEX_ENTRY;
+            let at = INDEX + count as usize * INDEX_ENTRY_BYTES;
             self.map.u64(at).store(offset, Relaxed);
             self.map.u64(at + 8).store(pos, Relaxed);
             self.map.u64(at + 16).store(time.nanos() as u64, Relaxed);
@@ -414,7 +417,7 @@ impl Segment {
     fn entries(&self) -> impl DoubleEndedIterator<Item = (u64, u64, Tai)> {
         let count = self.map.u32(INDEX_COUNT).load(Acquire).min(INDEX_ENTRIES) as usize;
         (0..count).map(|i| {
-            let at = INDEX + i * INDEX_ENTRY;
+            let at = INDEX + i * INDEX_ENTRY_BYTES;
             let word = |n: usize| self.map.u64(at + n * 8).load(Relaxed);
             (word(0), word(1), Tai::from_nanos(word(2) as i64))
         })

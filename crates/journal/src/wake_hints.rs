@@ -6,8 +6,8 @@
 //! atomics is used, so that the protocol is also run under a model checker (`tests/it/wakeups.rs`
 //! includes this file).
 //!
-//! Format: each partition has one of [`HINTS`] hints, drawn by its random seed; several may share
-//! one. A doorbell's slot has a bit for each. A ring that leaves hints counts [`HINTED`] up, one of
+//! Format: each partition has one of [`HINT_COUNT`] hints, drawn by its random seed; several may share
+//! one. A doorbell's slot has a bit for each. A ring that leaves hints counts [`HINTED_RING`] up, one of
 //! an earlier version 1, so the lower half of the difference between two counts tells whether all
 //! were hinted. A partition rings a bell once for each time that it was armed, and who arms reads
 //! the count next, so the halves wrap around behind nobody's back while a bell is armed with less
@@ -26,10 +26,10 @@
 use crate::waiters::SharedWord;
 
 /// How many hints there are: the bytes that are left of a doorbell's slot of 64.
-const HINTS: u64 = 64 * WORDS as u64;
-const WORDS: usize = 6;
+const HINT_COUNT: u64 = 64 * HINT_WORDS as u64;
+const HINT_WORDS: usize = 6;
 /// What a ring adds to a doorbell's count.
-pub(crate) const HINTED: u32 = 1 << 16;
+pub(crate) const HINTED_RING: u32 = 1 << 16;
 
 /// Which partitions of those that a thread waits for: one in 384 on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,7 @@ pub struct Hint(u16);
 impl Hint {
     /// That of a partition, by the seed that all processes see.
     pub(crate) fn of(seed: u64) -> Self {
-        Self((seed % HINTS) as u16)
+        Self((seed % HINT_COUNT) as u16)
     }
 
     fn place(self) -> (usize, u64) {
@@ -48,7 +48,7 @@ impl Hint {
 
 /// Some of the hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hints([u64; WORDS]);
+pub struct Hints([u64; HINT_WORDS]);
 
 impl Hints {
     /// Whether it is among them.
@@ -102,13 +102,13 @@ pub(crate) fn ring<W: SharedWord>(
         let (word, bit) = hint.place();
         words(word).fetch_or(bit);
     }
-    count(HINTED);
+    count(HINTED_RING);
 }
 
 /// Counts, unless this process has since the count was last read: that one is answered with it.
 pub(crate) fn poke<W: SharedWord>(poked: &W, count: impl FnOnce(u32)) {
     if poked.fetch_or(1) == 0 {
-        count(HINTED);
+        count(HINTED_RING);
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn answer<W: SharedWord>(poked: &W, count: impl FnOnce() -> u32) -> u
 
 /// Whether all rings between two counts have left their hints.
 pub(crate) fn all_hinted(before: u32, now: u32) -> bool {
-    now.wrapping_sub(before).is_multiple_of(HINTED)
+    now.wrapping_sub(before).is_multiple_of(HINTED_RING)
 }
 
 /// Takes the hints that were left, after the count was read.

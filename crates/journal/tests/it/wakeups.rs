@@ -6,7 +6,7 @@ use loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use loom::sync::atomic::{AtomicU64, fence};
 
 use crate::waiters;
-use crate::wake_hints::{self, HINTED, Hint};
+use crate::wake_hints::{self, HINTED_RING, Hint};
 
 /// A shared word of the model.
 #[derive(Clone)]
@@ -152,7 +152,10 @@ fn two_writers(hinted: [bool; 2]) {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         shared.answer(&mut answered, &mut seen);
         assert_eq!(seen, [true; 2], "a sleeper was left asleep");
-        assert!(answered < u64::from(3 * HINTED), "each rings once for each time it was armed");
+        assert!(
+            answered < u64::from(3 * HINTED_RING),
+            "each rings once for each time it was armed"
+        );
     });
 }
 
