@@ -1,14 +1,12 @@
-//! Doorbells: one kernel wait for all that a thread reads, whatever the number of partitions.
+//! Bells: one kernel wait for all partitions that a thread reads.
 //!
-//! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
-//! counts rings, a word that says where the owner sleeps (on the futex, or on the slot's pipe in an
-//! event loop: see `pipes`), the owner, and hints of whom it was rung for (see `rings`).
+//! Format: a bell owns one of the slots of `doorbells`.
 //!
 //! Operation: a reader arms a partition with its thread's bell (see `waiters`). A writer rings by
-//! counting the word up, and calls the kernel only where someone sleeps. A bell remembers
-//! the count up to which it has answered, so a ring between two waits is never lost. A writer that
-//! was killed between its commit and its ring, or in the middle of its ring, leaves sleepers
-//! behind: the journal's maintenance looks after them within [`SWEEP_INTERVAL`].
+//! incrementing the slot's count, and calls the kernel only if the owner sleeps. A bell stores the
+//! last count that it has answered, so a ring between two waits is never lost. A writer that is
+//! killed between its commit and the end of its ring leaves sleepers behind. The journal's
+//! maintenance wakes them within [`SWEEP_INTERVAL`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,22 +25,22 @@ use crate::pipes;
 use crate::waiters::SharedWord;
 use crate::wake_hints::{self, Hint, WakeTargets};
 
-/// How soon a reader is woken whose writer was killed before it could ring.
+/// The longest time until a reader wakes whose writer was killed before it rang.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-/// How often a reader without write access looks, at the soonest and at the latest.
+/// Poll intervals of a reader without write access: the first and the longest.
 const READ_ONLY_POLL_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(200), Duration::from_millis(5));
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
-    /// Someone rang since the last wait: look at the readers.
+    /// The bell was rung since the last wait: poll the readers.
     Rung,
-    /// The time is over.
+    /// The timeout passed.
     TimedOut,
 }
 
-/// A waiting thread's doorbell. Readers are armed with it; any thread may ring it.
+/// A wake-up primitive, one per waiting thread. Readers are armed with it; any thread may ring it.
 #[derive(Clone)]
 pub struct Bell {
     pub(crate) inner: Arc<BellInner>,
@@ -50,29 +48,29 @@ pub struct Bell {
 
 pub(crate) struct BellInner {
     env: Arc<Env>,
-    /// The slot in the journal's file; `None` where that may not be written.
+    /// The slot in the journal's file; `None` without write access.
     slot: Option<usize>,
-    /// The count up to which rings were answered.
+    /// The last count of rings that was answered.
     answered: AtomicU32,
-    /// In place of the slot's word where there is none.
+    /// Replaces the slot's word if there is no slot.
     own: AtomicU32,
-    /// Whether this process has rung since the count was last read: once is enough.
+    /// Whether this process has rung since the count was last read; further rings are not counted.
     poked: Flag,
-    /// Whether somebody rang without a hint since [`Bell::rung_for`] was asked.
+    /// Whether a ring without a hint came since the last [`Bell::rung_for`].
     unhinted: AtomicBool,
-    /// The slot's pipe, where it was asked for and could be had.
+    /// The slot's pipe, opened on first use; `None` inside if that failed.
     pipe: OnceLock<Option<OwnedFd>>,
     watched: Mutex<HashMap<u64, ArmedTail>>,
 }
 
-/// The tail that a reader saw; others of the partition may have seen another.
+/// The tail that a reader saw when it armed its bell.
 struct ArmedTail {
     reader: Weak<u64>,
     partition: Weak<Partition>,
     tail: u64,
 }
 
-/// A word of this process alone.
+/// A word of this process's own memory.
 #[derive(Default)]
 struct Flag(AtomicU64);
 
@@ -111,42 +109,42 @@ impl Bell {
         Ok(Self { inner })
     }
 
-    /// Wakes the thread that waits on this bell, or the next wait where none does. Any thread may
-    /// call it.
+    /// Wakes the thread that waits on this bell; if none waits, the next wait returns at once. Any
+    /// thread may call it.
     pub fn ring(&self) {
         self.inner.ring();
     }
 
-    /// Sleeps until someone rings, at most `timeout` (`None`: as long as it takes). Returns at once
-    /// where someone rang since the last wait. One thread waits at a time.
+    /// Blocks until the bell is rung, at most `timeout` (`None`: without limit). Returns at once if
+    /// it was rung since the last wait. One thread may wait at a time.
     pub fn wait(&self, timeout: Option<Duration>) -> Wake {
         self.inner.wait(timeout)
     }
 
-    /// For which partitions it was rung since this was last asked: to be asked when a wait has told
-    /// of a ring, by who does not look at all its readers. Rings by [`Bell::ring`] are for none.
+    /// Returns the partitions that rang since the last call. Call it after [`Wake::Rung`], to poll
+    /// only those partitions' readers. Rings by [`Bell::ring`] belong to no partition.
     #[must_use]
     pub fn rung_for(&self) -> WakeTargets {
         self.inner.rung_for()
     }
 
     /// For event loops: a descriptor that becomes readable with the first ring after each
-    /// [`Bell::listen`]. `None` where the journal may not be written or its folder cannot hold
-    /// named pipes: then a thread has to [`wait`](Bell::wait).
+    /// [`Bell::listen`]. `None` without write access, or if the folder cannot hold named pipes:
+    /// then a thread has to [`wait`](Bell::wait).
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.pipe().map(AsFd::as_fd)
     }
 
-    /// Whether someone rang since the last wait. From now on the next ring makes the descriptor
-    /// readable; call it again then.
+    /// Returns whether the bell was rung since the last wait. The next ring makes the descriptor
+    /// readable; then call this again.
     #[must_use]
     pub fn listen(&self) -> bool {
         self.inner.listen()
     }
 
-    /// Has this bell rung for a reader at the partition's next commit. True where the tail is past
-    /// `pos`.
+    /// Arms this bell for a reader: the partition's next commit rings it. Returns true if the tail
+    /// is past `pos`.
     pub(crate) fn arm(&self, partition: &Arc<Partition>, reader: &Arc<u64>, pos: u64) -> bool {
         if let Some(slot) = self.inner.slot {
             partition.arm(slot);
@@ -155,7 +153,7 @@ impl Bell {
         partition.log_end().0 > pos
     }
 
-    /// Remembers which tail a reader saw, for the sweep.
+    /// Stores the tail that a reader saw, for the sweep.
     fn watch(&self, reader: &Arc<u64>, partition: &Arc<Partition>, tail: u64) {
         let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
@@ -227,8 +225,8 @@ impl BellInner {
         self.pipe.get_or_init(make).as_ref()
     }
 
-    /// The order is what counts: a ring before the flag is seen in the count, and one after it
-    /// writes to the pipe, which nobody empties until the next time.
+    /// The order matters: a ring before the store is seen in the count; a later one writes to the
+    /// pipe, which is not emptied until the next call.
     fn listen(&self) -> bool {
         if let (Some(slot), Some(pipe)) = (self.slot, self.pipe()) {
             pipes::drain(pipe);
@@ -247,7 +245,7 @@ impl BellInner {
         sleeping.store(AWAKE, SeqCst);
     }
 
-    /// The watched partitions that have moved on; forgets those, and who is closed.
+    /// Removes and returns the watched partitions whose tail has moved; removes closed ones, too.
     fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moved = Vec::new();
@@ -263,9 +261,9 @@ impl BellInner {
         moved
     }
 
-    /// Does what a killed writer has left undone: the whole ring where a watched partition has
-    /// moved on, for whatever was counted may have been for others, and the waking alone where
-    /// someone counted and no more.
+    /// Completes the ring of a killed writer. If a watched partition's tail has moved, it rings
+    /// fully, because earlier counts may belong to other partitions. If only the count has moved,
+    /// it wakes.
     pub(crate) fn sweep(&self) {
         let Some(slot) = self.slot else { return };
         let counted = self.word().load(SeqCst) != self.answered.load(SeqCst);
@@ -274,7 +272,7 @@ impl BellInner {
             self.env.doorbells.ring(slot, overlooked);
         }
         if counted {
-            // Whatever the word says where it sleeps: the killed writer may have taken that back.
+            // Regardless of the owner's state: the killed writer may have reset it.
             futex::wake(self.word());
             if let Some(Some(pipe)) = self.pipe.get() {
                 pipes::poke(pipe);
@@ -310,7 +308,7 @@ mod tests {
         WriterOptions,
     };
 
-    /// The longest that a test waits before it fails.
+    /// The limit after which a test fails instead of hanging.
     const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Waits until a thread sleeps in the kernel.
@@ -322,7 +320,7 @@ mod tests {
         }
     }
 
-    /// A writer's ring that ends somewhere, and what the sweep must make of it.
+    /// Rings partly, as a killed writer does; the sweep must wake the sleeper.
     fn half_a_ring(half: impl FnOnce(&Doorbells, usize)) {
         let dir = tempfile::tempdir().unwrap();
         let options =
@@ -442,14 +440,15 @@ mod tests {
             self.writers[which].append(&Record::default()).unwrap();
         }
 
-        /// For whom the bell was rung.
+        /// Which of the two readers the bell was rung for.
         fn rung_for(&self) -> Option<[bool; 2]> {
             let rung = self.bell.wait(Some(Duration::ZERO)) == Wake::Rung;
             let rung_for = rung.then(|| self.bell.rung_for())?;
             Some(self.readers.each_ref().map(|reader| rung_for.includes(reader.watch().hint())))
         }
 
-        /// What a writer leaves that is killed between its commit and its hint.
+        /// Appends, and removes the ring, as if the writer was killed between its commit and its
+        /// hint.
         fn append_and_die(&mut self, which: usize) {
             self.append(which);
             assert!(self.rung_for().is_some(), "this ring is taken for one that never was");
@@ -481,7 +480,7 @@ mod tests {
             earlier(rings);
             assert_eq!(two.rung_for(), Some([true, true]));
         }
-        // Who did not ask for whom is told of all when it asks.
+        // Without a call of `rung_for` in between, the answer is all.
         earlier(1);
         assert_eq!(two.bell.wait(None), Wake::Rung);
         two.append(0);

@@ -1,8 +1,9 @@
-//! The doorbells of a journal: slots in its own file, and how a writer rings one.
+//! The doorbells of a journal: slots in its own file, and ringing one.
 //!
 //! Format: the journal's own file (`journal.hj`) has [`SLOTS`] slots of 64 bytes: a futex word that
-//! counts rings, a word that says where the owner sleeps (on the futex, or on the slot's pipe in an
-//! event loop: see `pipes`), the owner, and hints of whom it was rung for (see `wake_hints`).
+//! counts rings, the owner's state (awake, asleep on the futex, or asleep on the slot's pipe in an
+//! event loop: see `pipes`), the owner, and the hints of the partitions that rang (see
+//! `wake_hints`).
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -13,15 +14,15 @@ use crate::pipes::Pipes;
 use crate::process::{BootId, Token};
 use crate::wake_hints::{self, Hint};
 
-/// Doorbells of a journal: the most threads that wait on it at one time, in all processes.
+/// Doorbells of a journal: the limit of threads that wait on it at one time, in all processes.
 pub(crate) const SLOTS: usize = 4096;
-/// Where the slots start in the journal's file.
+/// Position of the slots in the journal's file.
 const SLOTS_AT: usize = 4096;
 const SLOT_BYTES: usize = 64;
 /// Bytes of the journal's file.
 pub(crate) const FILE_BYTES: usize = slot_at(SLOTS);
 
-/// Where a slot's owner sleeps.
+/// States of a slot's owner.
 pub(crate) const AWAKE: u32 = 0;
 pub(crate) const ON_FUTEX: u32 = 1;
 pub(crate) const ON_PIPE: u32 = 2;
@@ -49,12 +50,12 @@ impl Doorbells {
         self.map.u64(slot_at(slot) + 8)
     }
 
-    /// A word of the hints that were left with a bell's rings.
+    /// A word of the hints that a slot's rings left.
     pub(crate) fn hints(&self, slot: usize, word: usize) -> MapWord<'_> {
         MapWord(&self.map, slot_at(slot) + 16 + word * 8)
     }
 
-    /// Rings a slot's bell: says for whom, counts, and wakes only who sleeps.
+    /// Rings a slot's bell: leaves the hints, counts, and wakes the owner if it sleeps.
     pub(crate) fn ring(&self, slot: usize, hints: impl IntoIterator<Item = Hint>) {
         wake_hints::ring(|word| self.hints(slot, word), hints, |rung| self.count(slot, rung));
     }
@@ -68,7 +69,7 @@ impl Doorbells {
         }
     }
 
-    /// Takes a slot that nobody, or a dead process, has.
+    /// Takes a free slot, or one of a dead process.
     pub(crate) fn claim(&self, boot: BootId) -> Option<usize> {
         let own = Token::own(boot);
         for dead_too in [false, true] {

@@ -1,6 +1,6 @@
-//! What everything of an open journal refers to: its folder, its options, this process's identity.
+//! The environment of an open journal: its folder, its options, this process's identity.
 //!
-//! It knows nothing of topics and partitions, so every other module may hold it.
+//! It knows neither topics nor partitions, so every other module may hold it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::process::{BootId, Token};
 use crate::signal::Signal;
 use crate::{Access, JournalError, JournalOptions};
 
-/// How the names of files begin that are not in place yet.
+/// Prefix of the names of unfinished files.
 pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 
 /// An open journal's environment. The housekeeping threads end when it is dropped.
@@ -30,7 +30,7 @@ pub(crate) struct Env {
     pub(crate) syncer: Arc<Signal>,
     pub(crate) keeper: Arc<Signal>,
     number: AtomicU64,
-    /// How many journals this process had opened before.
+    /// The number of journals that this process had opened before.
     opened: u64,
 }
 
@@ -75,36 +75,36 @@ impl Env {
         self.dir.join("journal.hj")
     }
 
-    /// A number that this process has not used yet, for temporary names.
+    /// Returns a number that this process has not used yet, for temporary names.
     fn next_number(&self) -> u64 {
         self.number.fetch_add(1, Relaxed)
     }
 
-    /// A random word; a sequence that is always the same where the options ask for that.
+    /// Returns a random word; with a seed in the options, the next word of a reproducible sequence.
     pub(crate) fn random(&self) -> u64 {
         self.options.seed.map_or_else(random, |seed| mix(seed ^ self.next_number()))
     }
 
-    /// Tells of a file that is about to be synced.
+    /// Calls the sync hook for a file that is about to be synced.
     pub(crate) fn about_to_sync(&self, path: &Path) -> Result<(), JournalError> {
         self.options.sync_hook.as_ref().map_or(Ok(()), |hook| hook(path)).at("sync", path)
     }
 
-    /// Writes a file's contents back to the disk.
+    /// Writes a file's contents to the disk.
     pub(crate) fn sync_file(&self, path: &Path) -> Result<(), JournalError> {
         let file = File::open(path).at("open", path)?;
         self.about_to_sync(path)?;
         file.sync_data().at("sync", path)
     }
 
-    /// Writes a folder's names back to the disk.
+    /// Writes a folder's entries to the disk.
     pub(crate) fn sync_dir(&self, path: &Path) -> Result<(), JournalError> {
         let folder = File::open(path).at("open", path)?;
         self.about_to_sync(path)?;
         folder.sync_all().at("sync", path)
     }
 
-    /// Puts a file with these contents in place, whole or not at all, and on the disk.
+    /// Writes a file atomically: temporary file, sync, rename, sync of the folder.
     pub(crate) fn publish(&self, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
         let temporary = self.temporary(path.parent().unwrap_or(path));
         let mut file = File::create_new(&temporary).at("create", &temporary)?;
@@ -115,13 +115,13 @@ impl Env {
         path.parent().map_or(Ok(()), |parent| self.sync_dir(parent))
     }
 
-    /// A file name in a folder that nobody else uses, for what is not in place yet.
+    /// Returns a unique name in a folder for an unfinished file.
     pub(crate) fn temporary(&self, folder: &Path) -> PathBuf {
         let (token, number) = (self.token.0, self.next_number());
         folder.join(format!("{TEMPORARY_PREFIX}{token:016x}-{}-{number}", self.opened))
     }
 
-    /// Removes from a folder what is not in place yet, and never will be: its maker is dead.
+    /// Removes the unfinished files of dead processes from a folder.
     pub(crate) fn remove_orphans(&self, folder: &Path) -> Result<(), JournalError> {
         for entry in fs::read_dir(folder).at("list", folder)? {
             let path = entry.at("list", folder)?.path();

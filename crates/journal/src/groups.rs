@@ -1,17 +1,17 @@
-//! Groups: members share a topic's partitions; each partition is one member's at a time.
+//! Groups: members share a topic's partitions; each partition has at most one owner at a time.
 //!
-//! Constraints: a partition has at most one owner. A new one takes it only after the former one
-//! gave it back, left, or died; it goes on at the committed position. So records are processed at
-//! least once, and only those behind the last commit may come again.
+//! Constraints: a new owner takes a partition only after the former one released it, left, or died.
+//! It resumes at the committed position. So each record is processed at least once, and only
+//! records behind the last commit may be repeated.
 //!
-//! Format: one file a group: a header of [`HEADER_BYTES`] bytes, [`MAX_MEMBERS`] entries of 128 bytes, and 64
-//! bytes a partition: its owner and two slots {number, offset, check}, of which the valid one with
-//! the higher number counts.
+//! Format: one file per group: a header of [`HEADER_BYTES`] bytes, [`MAX_MEMBERS`] entries of 128
+//! bytes, and 64 bytes per partition: its owner and two slots {number, offset, check}. The valid
+//! slot with the higher number counts.
 //!
-//! Operation: live members, in the order in which they joined, get partitions in turn: partition
-//! *p* is for member *p mod n*. Each member finds out when it asks ([`Member::assigned`]), which
-//! also removes dead members; what it loses is given back at that moment, so it commits before it
-//! asks.
+//! Operation: live members, in the order of joining, get partitions in turn: partition *p* belongs
+//! to member *p mod n*. Each member learns its partitions from [`Member::assigned`], which also
+//! removes dead members. A lost partition is released by that call, so the member commits before
+//! it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
@@ -41,7 +41,7 @@ const CHANGES: usize = 40;
 const LOCK: usize = 64;
 const HOLDER: usize = 128;
 const MARK: usize = 136;
-/// The most members of a group at one time.
+/// The limit of members of a group at one time.
 pub const MAX_MEMBERS: usize = 256;
 const MEMBER_BYTES: usize = 128;
 const NAME: usize = 24;
@@ -63,7 +63,7 @@ pub(crate) struct GroupInner {
     synced: AtomicU64,
 }
 
-/// A member of a group; leaves it when dropped.
+/// A member of a group. Dropping it leaves the group.
 pub struct Member {
     group: Arc<GroupInner>,
     slot: usize,
@@ -85,11 +85,11 @@ impl std::fmt::Debug for Member {
 /// A group's member, as [`Group::members`] lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// The name that it gave.
+    /// The name with which it joined.
     pub name: String,
     /// Its process.
     pub pid: u32,
-    /// The partitions that it has now.
+    /// The partitions that it owns now.
     pub partitions: Vec<u32>,
 }
 
@@ -110,7 +110,7 @@ fn make(env: &Env, path: &Path, partitions: u32) -> Result<(), JournalError> {
     map.write(8, &VERSION.to_le_bytes());
     map.u64(PARTITIONS).store(partitions.into(), Relaxed);
     let linked = std::fs::hard_link(&temporary, path);
-    // Left over, it would only take room.
+    // A left-over would only take space.
     let _ = std::fs::remove_file(&temporary);
     match linked {
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -148,7 +148,8 @@ impl Group {
         let current =
             || map.array::<16>(MARK) == mark.0.0 && map.u64(MARK + 16).load(Acquire) == mark.1;
         if env.writable() && !current() {
-            // Nobody holds the lock, or is a member, after a boot. Released when `file` is closed.
+            // After a boot there are neither lock holders nor members. Released when `file` is
+            // closed.
             flock(&file, FlockOperation::LockExclusive).at("lock", &path)?;
             if !current() {
                 lock::init(&map, LOCK).at("prepare", &path)?;
@@ -171,7 +172,7 @@ impl Group {
     /// Joins the group.
     ///
     /// # Errors
-    /// [`JournalError::TooMany`] where it has [`MAX_MEMBERS`] already.
+    /// [`JournalError::TooMany`] if it has [`MAX_MEMBERS`] already.
     pub fn join(&self, name: &ProducerName) -> Result<Member, JournalError> {
         let inner = &self.inner;
         inner.locked(|| {
@@ -195,7 +196,7 @@ impl Group {
         })
     }
 
-    /// The offset that a member of the group goes on with; `None` before the first commit.
+    /// Returns the offset at which a partition's owner resumes; `None` before the first commit.
     ///
     /// # Errors
     /// [`JournalError::NoPartition`].
@@ -204,7 +205,7 @@ impl Group {
         Ok(slots(&self.inner.map, partition).map(|s| s.1))
     }
 
-    /// The members that are alive, in the order in which they joined.
+    /// Returns the live members, in the order of joining.
     #[must_use]
     pub fn members(&self) -> Vec<MemberInfo> {
         let inner = &self.inner;
@@ -225,7 +226,8 @@ impl Group {
         info.collect()
     }
 
-    /// Grows whenever members join, leave or die, and partitions change hands: cheap to look at.
+    /// Returns a number that grows whenever a member joins, leaves or dies, or a partition changes
+    /// its owner. Cheap to poll.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.inner.map.u64(GENERATION).load(Acquire)
@@ -260,7 +262,7 @@ impl GroupInner {
             return Err(JournalError::ReadOnly);
         }
         match lock::lock(&self.map, LOCK, waited) {
-            // Every change is one store, so a holder that died leaves nothing half done.
+            // Every change is one store, so a dead holder leaves nothing to repair.
             Ok(_) => {}
             Err(LockFailure::TimedOut) => {
                 let holder = Token(self.map.u64(HOLDER).load(Relaxed)).pid();
@@ -274,7 +276,7 @@ impl GroupInner {
         result
     }
 
-    /// Live members: number and slot.
+    /// Returns the number and slot of each live member.
     fn live(&self) -> Vec<(u64, usize)> {
         let entry = |slot: usize| {
             let number = self.number(slot).load(Acquire);
@@ -284,7 +286,7 @@ impl GroupInner {
         (0..MAX_MEMBERS).filter_map(entry).collect()
     }
 
-    /// Removes members whose process has died, and gives their partitions back.
+    /// Removes members of dead processes, and releases their partitions.
     fn remove_dead(&self) {
         let live = self.live();
         for slot in 0..MAX_MEMBERS {
@@ -303,13 +305,13 @@ impl GroupInner {
         }
     }
 
-    /// Brings commits to the disk; done in the background.
+    /// Syncs the commits; called in the background.
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         let changes = self.map.u64(CHANGES).load(Acquire);
         if changes != self.synced.load(Relaxed) {
             self.env.sync_file(&self.path)?;
             if self.synced.load(Relaxed) == 0 {
-                // The file may be new: its folder, and the folder's own name.
+                // The file may be new: sync its folder, and the folder's own name.
                 let above = self.path.ancestors().skip(1).take(2);
                 above.into_iter().try_for_each(|dir| self.env.sync_dir(dir))?;
             }
@@ -323,7 +325,7 @@ fn place(partition: u32) -> usize {
     HEADER_BYTES + MAX_MEMBERS * MEMBER_BYTES + partition as usize * PARTITION_BYTES
 }
 
-/// A partition's newest valid commit: number and offset.
+/// Returns the number and offset of a partition's newest valid commit.
 fn slots(map: &Map, partition: u32) -> Option<(u64, u64)> {
     let read = |i: usize| {
         let at = place(partition) + i * 24;
@@ -345,8 +347,8 @@ fn store(map: &Map, partition: u32, offset: u64) {
     map.u64(CHANGES).fetch_add(1, Release);
 }
 
-/// Takes back what groups have committed behind the end of a log that power loss has cut: the
-/// records that get those offsets next are new ones, and nobody has seen them.
+/// Moves commits behind the end of a log that power loss has cut back to that end. The records that
+/// get those offsets next are new.
 pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<(), JournalError> {
     let entries = match std::fs::read_dir(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -357,7 +359,7 @@ pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<
         let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
         let len = file.metadata().at("look at", &path)?.len() as usize;
         if len < place(partition) + PARTITION_BYTES {
-            // Not whole on the disk: whoever opens it is told.
+            // Incomplete on the disk; opening the group reports it.
             continue;
         }
         let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
@@ -374,11 +376,11 @@ fn check(number: u64, offset: u64) -> u64 {
 }
 
 impl Member {
-    /// The partitions that are this member's now. Gives back those that have become another's:
-    /// commit before asking. Ask again now and then, or when [`Group::generation`] has grown.
+    /// Returns this member's partitions. Releases those that are another member's now, so commit
+    /// first. Call it periodically, or when [`Group::generation`] has grown.
     ///
     /// # Errors
-    /// [`JournalError`] where the group's file cannot be locked.
+    /// [`JournalError`] if the group's file cannot be locked.
     pub fn assigned(&self) -> Result<Vec<u32>, JournalError> {
         let group = &self.group;
         group.locked(|| {
@@ -405,11 +407,11 @@ impl Member {
         })
     }
 
-    /// Commits that everything before an offset is done. Survives the death of any process at once,
-    /// and power loss after the next background sync.
+    /// Commits an offset: all records before it are processed. The commit survives the death of any
+    /// process at once, and power loss after the next background sync.
     ///
     /// # Errors
-    /// [`JournalError::NotAssigned`] where the partition is not this member's.
+    /// [`JournalError::NotAssigned`] if this member does not own the partition.
     pub fn commit(&self, partition: u32, offset: u64) -> Result<(), JournalError> {
         self.group.check(partition)?;
         self.group.locked(|| {
@@ -424,10 +426,10 @@ impl Member {
         })
     }
 
-    /// Has all commits so far on the disk.
+    /// Syncs all commits so far to the disk.
     ///
     /// # Errors
-    /// [`JournalError`] where the disk fails.
+    /// [`JournalError`] if the disk fails.
     pub fn sync(&self) -> Result<(), JournalError> {
         self.group.sync()
     }
@@ -446,7 +448,7 @@ impl Drop for Member {
             self.group.change();
             Ok(())
         };
-        // Without the lock the others notice when this process ends.
+        // Without the lock, other members detect the end of this process.
         let _ = self.group.locked(leave);
     }
 }

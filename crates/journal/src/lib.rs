@@ -1,15 +1,22 @@
 //! The embedded engine: a crash-safe, memory-mapped, multi-process log in a folder.
 //!
-//! It knows files, locks and clocks; it knows nothing of quality of service, of schemas' contents,
-//! or of any transport. Many processes open one folder; there is no server.
-//! `docs/formats/journal.md` is the format byte by byte, `docs/adr/0004-journal.md` says why it is
-//! so.
+//! It knows files, locks and clocks. It knows neither quality of service nor the contents of
+//! schemas, nor any transport. Many processes share one folder; there is no server.
+//! `docs/formats/journal.md` describes the format byte by byte; `docs/adr/0004-journal.md` gives
+//! the reasons.
 //!
 //! - A [`Journal`] has topics, a [`Topic`] has partitions, a partition is a log of records.
-//! - A [`Writer`] appends under a producer's claim; when it returns, the record is *stored*: it
-//!   survives the death of any process.
-//! - A [`Reader`] gives records, in place, or tells what it could not give as a [`Gap`].
-//! - A [`Bell`] makes a thread sleep until any of its readers has something.
+//! - A [`Writer`] appends under a producer's claim. When `append` returns, the record is *stored*:
+//!   it survives the death of any process.
+//! - A [`Reader`] returns records in place, and reports missing ones as a [`Gap`].
+//! - A [`Bell`] blocks a thread until any of its readers has a new record.
+//!
+//! Modules, from the ground up: `map`, `lock` and `futex` are the only ones with `unsafe`, besides
+//!   `segment`. `env` holds what everything refers to: folder, options, process identity,
+//!   `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`, `recovery` and
+//!   `keys` are its operations. `bell`, `groups` and `producers` stand beside it. `maintenance`
+//!   lists the open partitions, groups and bells, and runs the background work. `topic` and
+//!   `journal` are the public entry points.
 
 mod bell;
 mod control;

@@ -1,8 +1,7 @@
-//! Keeping house: two threads a journal, or the caller's where it prefers so.
+//! Background work: two threads per journal, or the caller's thread under manual maintenance.
 //!
-//! The *syncer* sees what is to be synced in the background, which is done by [`crate::syncers`].
-//! The *keeper* wakes whom a killed writer did not, and sees to segments, snapshots and retention.
-//! Both end with the journal.
+//! The *syncer* queues the partitions that are due for a sync; [`crate::syncers`] syncs them. The
+//! *keeper* completes the rings of killed writers, prepares segments, and applies retention.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -15,10 +14,10 @@ use crate::partition::Partition;
 use crate::signal::Signal;
 use crate::syncers::Syncers;
 
-/// How often retention is looked at.
+/// The interval at which retention is applied.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What of a kind this process has open; it is held weakly.
+/// The open objects of one kind, held weakly.
 struct OpenList<T>(Mutex<Vec<Weak<T>>>);
 
 impl<T> Default for OpenList<T> {
@@ -39,9 +38,10 @@ impl<T> OpenList<T> {
     }
 }
 
-/// What of a journal this process has open, and the work that is due for it.
+/// The partitions, groups and bells of a journal that this process has open, and their upkeep.
 ///
-/// The threads hold it, but hold the journal's [`Env`] weakly: they end with the last user of that.
+/// Its threads hold the journal's [`Env`] weakly, and end once no partition, group or bell refers
+/// to that.
 pub(crate) struct Housekeeper {
     partitions: OpenList<Partition>,
     groups: OpenList<GroupInner>,
@@ -65,22 +65,22 @@ impl Housekeeper {
         }
     }
 
-    /// Has the partition looked after from now on.
+    /// Adds a partition: it is synced, swept and retired in the background.
     pub(crate) fn enlist(&self, partition: &Arc<Partition>) {
         self.partitions.push(partition);
     }
 
-    /// Has the group's commits synced from now on.
+    /// Adds a group: its commits are synced in the background.
     pub(crate) fn enlist_group(&self, group: &Group) {
         self.groups.push(&group.inner);
     }
 
-    /// Has the bell rung where a writer that was killed has not rung it.
+    /// Adds a bell: it is rung if a killed writer has not rung it.
     pub(crate) fn enlist_bell(&self, bell: &Bell) {
         self.bells.push(&bell.inner);
     }
 
-    /// Starts a journal's threads.
+    /// Starts the threads.
     pub(crate) fn start(self: &Arc<Self>, env: &Arc<Env>) -> std::io::Result<()> {
         let (this, weak, signal) = (Arc::clone(self), Arc::downgrade(env), Arc::clone(&env.syncer));
         let interval = env.options.sync_interval;
@@ -98,7 +98,7 @@ impl Housekeeper {
         }
     }
 
-    /// Has synced what has not been synced, unless that is still being done.
+    /// Queues unsynced partitions for a sync, unless earlier ones are still queued; syncs groups.
     fn sync(&self) {
         let all = self.partitions.all();
         let done = self.syncers.have_done();
@@ -108,7 +108,7 @@ impl Housekeeper {
         self.syncers.take_turns(all.iter().filter(is_due).map(Arc::clone));
         all.iter().for_each(|partition| partition.rewarm());
         for group in self.groups.all() {
-            // Tried again at the next turn; nobody was promised anything yet.
+            // Tried again at the next turn; no commit was promised to be durable.
             let _ = group.sync();
         }
     }
@@ -117,7 +117,7 @@ impl Housekeeper {
         let mut last = Instant::now();
         if let Some(env) = weak.upgrade() {
             let folders = ["", "topics", "schemas"].map(|name| env.dir.join(name));
-            // Left-overs only take room; the next process tries again.
+            // Left-overs only take space; the next process tries again.
             folders.iter().for_each(|folder| drop(env.remove_orphans(folder)));
         }
         while let Some(wanted) = signal.wait(SWEEP_INTERVAL) {
@@ -133,21 +133,21 @@ impl Housekeeper {
         }
     }
 
-    /// Wakes those whom a writer that was killed has not woken.
+    /// Completes the rings of killed writers.
     fn sweep_bells(&self) {
         self.bells.all().iter().for_each(|bell| bell.sweep());
     }
 
-    /// Does a piece of work for each partition; what cannot be done now is tried again later.
+    /// Runs a task for each partition. A failed task is tried again later.
     fn each(&self, work: impl Fn(&Partition) -> Result<(), crate::JournalError>) {
         for partition in self.partitions.all() {
-            // Housekeeping has nobody to tell: a full disk or a stuck lock meets the writers
+            // No caller is there for the error; the writers meet a full disk or a stuck lock
             // themselves.
             let _ = work(&partition);
         }
     }
 
-    /// One round of everything, by the caller.
+    /// Runs every task once, on the caller's thread.
     pub(crate) fn once(&self) {
         self.sweep_bells();
         self.sync();

@@ -1,12 +1,12 @@
 //! A partition: its control page, its segments, and the lock under which it grows.
 //!
-//! Constraints: everything that changes a partition happens under its lock, by whoever holds it;
-//! any holder may die at any instruction. So each step leaves either the old or the new state, or
-//! something that [`Partition::repair`] recognises.
+//! Constraints: a partition changes only under its lock, and any holder may die at any instruction.
+//! So each step leaves either the old or the new state, or one that [`Partition::repair`]
+//! recognises.
 //!
-//! Operation: to append is to write frames behind the tail and then to store the tail. To roll is
-//! to put the next segment's file in place, then to seal the present segment, then to name the next
-//! one in the control page; who finds a sealed current segment finishes the roll.
+//! Operation: an append writes frames behind the tail, then stores the tail. A roll puts the next
+//! segment's file in place, seals the current segment, then stores the next one's number in the
+//! control page. A process that finds a sealed current segment completes the roll.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -30,61 +30,60 @@ use crate::waiters;
 use crate::wake_hints::Hint;
 use crate::{JournalError, Maintenance, TopicConfig};
 
-/// Made writable ahead of the tail at one go: some dozens of pages a call into the kernel.
+/// Bytes that one call to the kernel makes writable ahead of the tail: some dozens of pages.
 pub(crate) const POPULATE_BYTES: u64 = 256 << 10;
 
-/// Made writable again after a sync.
+/// Bytes that are made writable again after a sync.
 const REPOPULATE_BYTES: u64 = 32 << 10;
 
-/// What the next frame needs of the segment that it goes to.
+/// The requirements of a frame on its segment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FrameDemand {
-    /// Its bytes, padding included.
+    /// Bytes of the frame, with padding.
     pub(crate) bytes: u64,
-    /// Whether it has headers, which older programs do not know.
+    /// Whether the frame has headers, which older programs do not know.
     pub(crate) headers: bool,
 }
 
-/// Called when a record is durable, or will not become so.
+/// Called once a record is durable, or cannot become durable.
 pub type OnDurable = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
-/// Those of a partition who wait to be called back.
+/// The callbacks that wait for a partition's records to become durable.
 #[derive(Default)]
 pub(crate) struct DurabilityWaiters {
     pub(crate) calls: Vec<(u64, OnDurable)>,
-    /// Whether a thread is at it, or will be.
+    /// Whether a thread serves them, or will.
     pub(crate) served: bool,
 }
 
-/// A partition as one process has it open.
+/// A partition that this process has open.
 pub(crate) struct Partition {
     pub(crate) env: Arc<Env>,
     pub(crate) dir: PathBuf,
     pub(crate) config: Arc<TopicConfig>,
     pub(crate) control: Control,
-    /// The hash of no key, which is most topics' only one.
+    /// The hash of the empty key, the only one of most topics.
     pub(crate) unkeyed: KeyHash,
     hint: Hint,
     current: Mutex<Option<Arc<Segment>>>,
     waiting: Mutex<DurabilityWaiters>,
-    /// The durable position that was last brought to the disk itself.
+    /// The last durable position that is itself on the disk.
     pub(crate) checkpoint_saved: AtomicU64,
-    /// The log's end as found by looking, in a journal that may not be recovered for want of
-    /// access.
+    /// The log's end as a scan found it, if recovery is needed and write access is missing.
     pub(crate) recovered_view: Option<(u64, u64)>,
     pub(crate) opened_at_recovery: u64,
-    /// Whether a writer has asked the keeper to prepare the next segment.
+    /// Whether a writer has requested the next segment from the keeper.
     pub(crate) wants_keeper: AtomicBool,
-    /// The durable position after which pages were last made writable again.
+    /// The durable position at the last rewarming of pages.
     warmed_for: AtomicU64,
-    /// The durable position at the last turn of the background sync; all ones where nothing was to
-    /// do.
+    /// The durable position at the last turn of the background sync; all ones if nothing was
+    /// unsynced.
     pub(crate) last_turn: AtomicU64,
-    /// Whether its turn has come and is not over.
+    /// Whether a background sync of this partition is queued or running.
     pub(crate) in_turn: AtomicBool,
-    /// The first segment's number and seal: retention looks at it every second.
+    /// The first segment's number and seal, cached because retention checks it every second.
     pub(crate) oldest_seal: Mutex<Option<(u64, Seal)>>,
-    /// Whether what dead processes have left in the folder was removed.
+    /// Whether the left-overs of dead processes were removed from the folder.
     pub(crate) swept: AtomicBool,
 }
 
@@ -110,7 +109,7 @@ fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), Journal
     Ok((boot, file.metadata().at("look at", path)?.ino()))
 }
 
-/// Makes a partition's folder in a topic that nobody sees yet.
+/// Creates a partition's folder in a topic that is not in place yet.
 pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     fs::create_dir(dir).at("create", dir)?;
     let path = control_path(dir);
@@ -165,7 +164,7 @@ impl Partition {
         Ok(partition)
     }
 
-    /// Whether the newest record of each key is indexed and kept.
+    /// Returns whether the newest record of each key is indexed and retained.
     #[inline]
     pub(crate) fn keeps_last(&self) -> bool {
         self.config.last_value == LastValue::Keep
@@ -181,7 +180,7 @@ impl Partition {
         self.recovered_view().map_or_else(|| self.control.tail(), |view| view.0)
     }
 
-    /// Takes the partition's lock; repairs first what a dead holder left half done.
+    /// Takes the partition's lock; completes or undoes the work of a dead holder first.
     pub(crate) fn lock(&self) -> Result<Guard<'_>, JournalError> {
         self.lock_at(LOCK)
     }
@@ -190,7 +189,7 @@ impl Partition {
         self.lock_within(at, self.env.options.lock_timeout)
     }
 
-    /// Takes one of the partition's locks, waiting for it at most this long.
+    /// Takes one of the partition's locks; waits at most this long.
     pub(crate) fn lock_within(
         &self,
         at: usize,
@@ -220,7 +219,8 @@ impl Partition {
         Ok(guard)
     }
 
-    /// Finishes or undoes what a holder that died had begun, and wakes whom it may not have woken.
+    /// Completes or undoes the work of a dead holder, and wakes the waiters that it may not have
+    /// woken.
     #[cold]
     fn repair(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         if self.control.seq() != 0 {
@@ -236,7 +236,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Names the next segment where it was in place already when its maker died.
+    /// Stores the next segment's number if its file was in place when its creator died.
     fn finish_roll(&self, segment: &Segment, seal: Seal) -> Result<(), JournalError> {
         let next = segment.head.seq + 1;
         if let Some(found) = self.segment(next)?
@@ -252,7 +252,7 @@ impl Partition {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this process has written since it opened the partition.
+    /// Returns whether this process has written since it opened the partition.
     pub(crate) fn writes(&self) -> bool {
         self.cached().is_some()
     }
@@ -270,7 +270,7 @@ impl Partition {
         Ok(found)
     }
 
-    /// A segment with the room that is needed behind the tail, in the lock.
+    /// Returns a segment with the required room behind the tail. Under the lock.
     pub(crate) fn room(
         &self,
         guard: &Guard<'_>,
@@ -288,7 +288,7 @@ impl Partition {
             Some(segment) => (segment, true),
             None => {
                 let segment = self.open_current()?;
-                // Recovery seals the last segment, and a damaged seal is not to be written behind.
+                // Recovery seals the last segment. A segment with a damaged seal must not grow.
                 let open = matches!(segment.sealed(), Ok(None));
                 (segment, open)
             }
@@ -314,7 +314,7 @@ impl Partition {
         let seq = self.control.seq() + 1;
         let time = self.control.max_time();
         let largest = self.config.largest_segment();
-        // No id is used twice: recovery gives the numbers of segments that it removed again.
+        // No id is used twice, though recovery reuses the numbers of segments that it removed.
         let epoch = self.control.recovered().count;
         let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
         let capacity = grown.min(largest).max(round_up(need.bytes));
@@ -327,8 +327,7 @@ impl Partition {
             capacity,
             prev_id: current.map_or(0, |c| c.head.id),
             compacted: false,
-            // Once headers, always headers: what compaction makes of segments has the form of the
-            // last.
+            // Once headers, always headers: a compacted segment has the format of the last one.
             headers: need.headers || current.is_some_and(|c| c.head.headers),
         };
         let next = Arc::new(self.place(head, round_up(need.bytes))?);
@@ -342,8 +341,8 @@ impl Partition {
         Ok(next)
     }
 
-    /// Makes a segment's file, or takes the one that was prepared, and gives it its name. Where the
-    /// disk has no room for it, a smaller one, down to what is needed.
+    /// Creates a segment's file, or takes the prepared one, and renames it into place. On a full
+    /// disk it tries smaller ones, down to the required size.
     fn place(&self, mut head: Head, need: u64) -> Result<Segment, JournalError> {
         let path = segment::path(&self.dir, head.seq);
         if let Some(segment) = self.take_spare(head, &path)? {
@@ -377,8 +376,7 @@ impl Partition {
         let file = match opened {
             Ok(file) if capacity >= head.capacity && whole(&file) => file,
             _ => {
-                // A longer record than the spare was made for, or no file of ours: left where it
-                // is, it would only keep the next spare from being made.
+                // The spare is too small, or not ours. It would only block the next spare.
                 let _ = fs::remove_file(&spare);
                 return Ok(None);
             }
@@ -395,23 +393,23 @@ impl Partition {
         }
     }
 
-    /// A file name of this process's own, for what is not in place yet.
+    /// Returns a unique name for an unfinished file.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.env.temporary(&self.dir)
     }
 
-    /// Tail and end offset as one.
+    /// Returns the tail and the end offset of one moment.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
         self.recovered_view().unwrap_or_else(|| self.control.log_end())
     }
 
-    /// The numbers of the first and the last segment; an empty range where there is none.
+    /// Returns the numbers of the first and the last segment; an empty range if there is none.
     pub(crate) fn segments(&self) -> (u64, u64) {
         (self.control.first_seq(), self.control.seq())
     }
 
-    /// Opens a segment for reading. `None` where it is not there, or not to be believed.
+    /// Opens a segment for reading. `None` if it is missing or damaged.
     pub(crate) fn segment(&self, seq: u64) -> Result<Option<Segment>, JournalError> {
         match Segment::open(&self.dir, seq, self.env.mode(), SegmentHold::Pinned) {
             Err(JournalError::Damaged { .. }) => Ok(None),
@@ -424,13 +422,13 @@ impl Partition {
         self.segment_at(0)
     }
 
-    /// The segment in which the first frame at or behind a position lies.
+    /// Opens the segment with the first frame at or behind a position.
     pub(crate) fn segment_at(&self, pos: u64) -> Result<Option<Segment>, JournalError> {
         self.segment_from(pos, 0)
     }
 
-    /// The same among the segments from a number on: who asks with growing numbers comes to an end,
-    /// whatever the files say.
+    /// The same among the segments from a number on. Calls with increasing numbers terminate,
+    /// whatever the files contain.
     pub(crate) fn segment_from(
         &self,
         pos: u64,
@@ -456,7 +454,7 @@ impl Partition {
         Ok(None)
     }
 
-    /// Wakes everyone who waits on this partition. Called without the lock, after a commit.
+    /// Wakes all waiters of this partition. Called without the lock, after a commit.
     #[inline]
     pub(crate) fn ring(&self) {
         let map = &self.control.map;
@@ -468,12 +466,12 @@ impl Partition {
         });
     }
 
-    /// What a ring for this partition says.
+    /// The hint of this partition's rings.
     pub(crate) fn hint(&self) -> Hint {
         self.hint
     }
 
-    /// Has a doorbell rung at the next commit, where the control page may be written.
+    /// Registers a doorbell for the next commit, if the control page is writable.
     pub(crate) fn arm(&self, slot: usize) {
         let map = &self.control.map;
         if map.mode() == Mode::Write {
@@ -482,7 +480,7 @@ impl Partition {
         }
     }
 
-    /// Makes the pages of the next appends writable again after a sync, where this process has
+    /// Makes the pages of the next appends writable again after a sync, if this process has
     /// written.
     pub(crate) fn rewarm(&self) {
         let current = self.cached().as_ref().map(Arc::clone);
@@ -494,8 +492,8 @@ impl Partition {
         }
     }
 
-    /// Makes the pages of the next `need` bytes from a position on writable, and some more, unless
-    /// they are; gives the position up to which they are then. Outside the lock.
+    /// Makes the pages of the next `need` bytes from a position writable, and some more. Returns
+    /// the position up to which they are writable. Outside the lock.
     #[inline]
     pub(crate) fn prefault(&self, segment: &Segment, pos: u64, need: u64, ready: u64) -> u64 {
         if pos + need <= ready { ready } else { self.prefault_next(segment, pos, need) }
@@ -505,7 +503,7 @@ impl Partition {
     fn prefault_next(&self, segment: &Segment, pos: u64, need: u64) -> u64 {
         segment.populate(pos, need + POPULATE_BYTES);
         let used = pos.saturating_sub(segment.head.base_pos);
-        // From halfway on the next one is made ready, while there is time.
+        // From the middle of a segment on, the next one is prepared.
         if used >= segment.head.capacity / 2 && self.control.spare().0 == 0 {
             self.want_keeper();
         }
@@ -517,8 +515,8 @@ impl Drop for Partition {
     fn drop(&mut self) {
         let background = self.config.sync == SyncPolicy::Background;
         if self.env.writable() && background && self.is_unsynced() {
-            // Nobody is left to be told; another process's, or the next, background sync tries
-            // again.
+            // No caller is left for an error; another process's background sync, or the next one,
+            // tries again.
             let _ = self.sync_present();
         }
         for (_, call) in self.waiting_durable().calls.drain(..) {

@@ -1,12 +1,11 @@
-//! Waking who sleeps in an event loop: a named pipe a doorbell, which `epoll` and its like can
-//! watch.
+//! Wake-ups for event loops: one named pipe per doorbell, which `epoll` and its like can watch.
 //!
-//! Constraints: waking never blocks, and never raises a signal. A pipe that cannot be made or
-//! opened (a file system without pipes, no right to write) costs the waker nothing and the sleeper
-//! at most the sweep's time.
+//! Constraints: waking never blocks, and never raises a signal. A pipe may be impossible to create
+//! or open (a file system without pipes, no write permission). That costs the writer nothing and
+//! the sleeper at most the sweep interval.
 //!
-//! Format: `bells/N` in the journal's folder is the pipe of doorbell N, made when first needed and
-//! then left there for whoever has the doorbell next. What is read from it means nothing.
+//! Format: `bells/N` in the journal's folder is the pipe of doorbell N. It is created on first use
+//! and kept for the doorbell's next owner. Its contents have no meaning.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mknodat, open};
 
-/// The most pipes that a process keeps open to wake others; beyond it, one is opened for each ring.
+/// The limit of pipes that a process keeps open to wake others. Beyond it, each ring opens one.
 const MAX_CACHED_PIPES: usize = 64;
 
-/// The pipes of a journal's doorbells, with those that this process has open to wake others.
+/// The pipes of a journal's doorbells. Caches those that this process opened to wake others.
 pub(crate) struct Pipes {
     dir: PathBuf,
     opened: Mutex<HashMap<usize, OwnedFd>>,
@@ -29,8 +28,7 @@ fn path(dir: &Path, slot: usize) -> PathBuf {
     dir.join("bells").join(slot.to_string())
 }
 
-/// Opens a doorbell's pipe. Both ends are opened, so that there is always a reader: writing to a
-/// pipe that nobody reads would raise SIGPIPE.
+/// Opens both ends of a doorbell's pipe. A pipe without a reader would raise SIGPIPE at a write.
 fn attach(dir: &Path, slot: usize) -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let pipe = open(path(dir, slot), flags, Mode::empty()).ok()?;
@@ -38,12 +36,12 @@ fn attach(dir: &Path, slot: usize) -> Option<OwnedFd> {
     is_pipe.then_some(pipe)
 }
 
-/// Makes a pipe readable. It is full only where it is readable already.
+/// Makes a pipe readable. A full pipe is readable already.
 pub(crate) fn poke(pipe: impl AsFd) {
     let _ = rustix::io::write(pipe, &[1]);
 }
 
-/// Makes a pipe unreadable, but for what comes meanwhile.
+/// Empties a pipe, apart from concurrent writes.
 pub(crate) fn drain(pipe: impl AsFd) {
     let _ = rustix::io::read(pipe, &mut [0_u8; 4096]);
 }
@@ -53,14 +51,14 @@ impl Pipes {
         Self { dir, opened: Mutex::default() }
     }
 
-    /// The pipe for the owner of a doorbell; `None` where the folder cannot have it.
+    /// Opens the pipe for the owner of a doorbell; `None` if the folder cannot have one.
     pub(crate) fn make(&self, slot: usize) -> Option<OwnedFd> {
         let dir = &self.dir;
         if let Some(pipe) = attach(dir, slot) {
             return Some(pipe);
         }
         fs::create_dir_all(dir.join("bells")).ok()?;
-        // Where it cannot be made, or is something else, opening it says so.
+        // If this fails, or the file is no pipe, `attach` returns `None`.
         let _ = mknodat(CWD, path(dir, slot), FileType::Fifo, Mode::from_raw_mode(0o666), 0);
         attach(dir, slot)
     }

@@ -1,9 +1,9 @@
-//! Wakes a background thread: there is work, or the thread is to end.
+//! A signal to a background thread: work is available, or the thread must end.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Tells a thread that there is work, or that it is over.
+/// A flag with a condition variable, for one background thread.
 #[derive(Default)]
 pub(crate) struct Signal {
     state: Mutex<State>,
@@ -27,7 +27,8 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Waits for work, at most `limit`. `None` when it is over, else whether there is work.
+    /// Waits for work, at most `limit`. Returns `None` once the thread must end, else whether work
+    /// was requested.
     pub(crate) fn wait(&self, limit: Duration) -> Option<bool> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(state, limit, |s| !s.wanted && !s.over);

@@ -1,13 +1,13 @@
-//! Durability: the disk is asked once for all who wait.
+//! Durability: one request to the disk serves all waiters.
 //!
-//! Constraints: what is reported durable has been through fdatasync, its file's name through a sync
-//! of the folder, and its producer's incarnation before that. A failed sync is not forgotten: what
-//! the kernel dropped would pass the next one (it marks the pages clean), so the partition reports
-//! the error until the next boot.
+//! Constraints: before a record is reported durable, its file went through fdatasync, the file's
+//! name through a sync of the folder, and its producer's incarnation before both. A failed sync is
+//! remembered: the kernel marks the dropped pages clean, so the next sync would succeed. The
+//! partition reports the error until the next boot.
 //!
-//! Operation: partitions are synced beside each other. One sync lock a partition, across processes.
-//! Who gets it syncs up to the tail of that moment; those who waited meanwhile find their records
-//! durable. Each sync leaves a checkpoint from which recovery starts.
+//! Operation: partitions are synced in parallel, each under a sync lock that all processes share.
+//! The holder syncs up to the current tail; threads that waited for the lock then find their
+//! records durable. Each sync writes a checkpoint from which recovery starts.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::control::{self, Checkpoint, SYNC_LOCK};
 use crate::partition::{OnDurable, Partition, control_path};
 use crate::segment;
 
-/// How much log may lie behind the newest checkpoint that is itself on the disk.
+/// The limit of log behind the newest checkpoint that is itself on the disk.
 const CHECKPOINT_INTERVAL_BYTES: u64 = 32 << 20;
 
 impl Partition {
-    /// The offset below which everything is on the disk.
+    /// Returns the offset below which everything is on the disk.
     pub(crate) fn durable(&self) -> u64 {
         self.control.durable().1
     }
 
-    /// Brings everything up to the present tail to the disk, unless that includes `offset` already.
+    /// Syncs everything up to the current tail, unless `offset` is durable already.
     pub(crate) fn sync(&self, offset: u64) -> Result<(), JournalError> {
         self.sync_within(offset, self.env.options.lock_timeout)
     }
 
-    /// The same, where another process that is at it is waited for no longer than this.
+    /// The same, waiting at most this long for another process's sync.
     fn sync_within(&self, offset: u64, longest: Duration) -> Result<(), JournalError> {
         self.sync_failure()?;
         if self.durable() > offset {
@@ -48,7 +48,7 @@ impl Partition {
         self.sync_all().map_err(|e| self.remember(e))
     }
 
-    /// Brings everything that is there now to the disk.
+    /// Syncs everything up to the current tail.
     pub(crate) fn sync_present(&self) -> Result<(), JournalError> {
         match self.log_end().1 {
             0 => Ok(()),
@@ -56,7 +56,7 @@ impl Partition {
         }
     }
 
-    /// Syncs the segments that have changed since the last time, in the sync lock.
+    /// Syncs the segments that have changed since the last sync. Under the sync lock.
     fn sync_all(&self) -> Result<(), JournalError> {
         let control = &self.control;
         let (tail, end, last) = self.log_end_in_segment();
@@ -64,12 +64,12 @@ impl Partition {
         let first = control.first_seq();
         let synced = control.durable().2;
         if synced == 0 {
-            // Without these the records would be nobody's.
+            // Without these files the records would have no topic.
             self.sync_topic()?;
         }
         for seq in synced.max(first)..=last {
             match self.env.sync_file(&segment::path(&self.dir, seq)) {
-                // Retired meanwhile: nobody will ask for it again.
+                // Retired meanwhile: it is not needed any more.
                 Err(_) if control.first_seq() > seq => {}
                 other => other?,
             }
@@ -79,14 +79,14 @@ impl Partition {
         }
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
         if synced == 0 {
-            // Without any checkpoint recovery takes it that nothing was ever durable.
+            // Without a checkpoint, recovery assumes that nothing was durable.
             self.sync_control()?;
         }
         control.set_durable(tail, end, last);
         Ok(())
     }
 
-    /// Tail and end offset, and the segment in which they lie.
+    /// Returns tail, end offset and current segment of one moment.
     fn log_end_in_segment(&self) -> (u64, u64, u64) {
         loop {
             let seq = self.control.seq();
@@ -97,8 +97,8 @@ impl Partition {
         }
     }
 
-    /// Has a checkpoint behind a segment on the disk. Before that segment goes: recovery must never
-    /// have to begin at a place that is gone, nor to tell a retired segment from a lost one.
+    /// Brings a checkpoint behind a segment to the disk, before that segment is retired. Otherwise
+    /// recovery might start at a retired segment, or take a retired one for a lost one.
     pub(crate) fn secure_behind(&self, seq: u64) -> Result<(), JournalError> {
         self.sync_failure()?;
         let _guard = self.lock_within(SYNC_LOCK, self.env.options.lock_timeout)?;
@@ -107,9 +107,9 @@ impl Partition {
         self.sync_control()
     }
 
-    /// Brings to the disk what the topic was made with, but for what is there already or comes
-    /// last: each claim has synced the producers, and the checkpoint comes with the control page.
-    /// The other partitions' pages belong to it: a topic is opened with all of them or not at all.
+    /// Syncs the files that the topic was created with. Not included are the producers, which each
+    /// claim syncs, and this partition's control page, which comes with the checkpoint. The other
+    /// partitions' control pages are included: a topic cannot be opened without all of them.
     fn sync_topic(&self) -> Result<(), JournalError> {
         let Some(topic) = self.dir.parent() else { return Ok(()) };
         let others = (0..self.config.partitions).map(|number| topic.join(number.to_string()));
@@ -126,7 +126,7 @@ impl Partition {
         topic.parent().map_or(Ok(()), |topics| self.env.sync_dir(topics))
     }
 
-    /// Brings the control page itself to the disk where recovery would otherwise have far to go.
+    /// Syncs the control page if recovery would otherwise have to scan too much.
     pub(crate) fn save_checkpoint(&self) -> Result<(), JournalError> {
         let durable = self.control.durable().0;
         let saved = self.checkpoint_saved.load(Relaxed);
@@ -148,7 +148,7 @@ impl Partition {
         }
     }
 
-    /// Keeps what the disk said, for everyone who waits from now on.
+    /// Stores the disk's error for all later waiters.
     fn remember(&self, error: JournalError) -> JournalError {
         let code = match &error {
             JournalError::Io { action: "sync", source, .. } => source.raw_os_error(),
@@ -161,7 +161,7 @@ impl Partition {
         error
     }
 
-    /// Waits until the record at an offset is durable.
+    /// Blocks until the record at an offset is durable.
     pub(crate) fn wait_durable(
         &self,
         offset: u64,
@@ -172,7 +172,7 @@ impl Partition {
         loop {
             let left = timeout.map(|t| t.saturating_sub(start.elapsed()));
             match self.sync_within(offset, left.map_or(longest, |left| left.min(longest))) {
-                // Another process syncs, and takes its time.
+                // Another process's sync is slow.
                 Err(JournalError::Stuck { .. }) => {
                     let waited = start.elapsed();
                     if timeout.is_some_and(|t| waited >= t) {
@@ -181,7 +181,7 @@ impl Partition {
                 }
                 Err(e) => return Err(e),
                 Ok(()) if self.durable() > offset => return Ok(()),
-                // The offset has not been written yet; then it cannot become durable by syncing.
+                // The offset has not been written yet, so no sync can make it durable.
                 Ok(()) => {
                     let waited = start.elapsed();
                     return Err(JournalError::TimedOut { waited });
@@ -190,8 +190,8 @@ impl Partition {
         }
     }
 
-    /// Calls back when the record at an offset is durable: at once, or from
-    /// [`serve_durable`](Self::serve_durable). True where the caller must have that called.
+    /// Calls back once the record at an offset is durable: at once, or from
+    /// [`serve_durable`](Self::serve_durable). Returns true if the caller must arrange that call.
     #[must_use]
     pub(crate) fn on_durable(&self, offset: u64, call: OnDurable) -> bool {
         if self.durable() > offset {
@@ -203,12 +203,12 @@ impl Partition {
         !std::mem::replace(&mut waiting.served, true)
     }
 
-    /// Whether somebody has asked to be called back, and is not answered yet.
+    /// Returns whether callbacks are pending.
     pub(crate) fn is_served(&self) -> bool {
         self.waiting_durable().served
     }
 
-    /// Syncs for those who asked to be called back; whether others have asked meanwhile.
+    /// Syncs and calls the pending callbacks. Returns whether new ones arrived meanwhile.
     pub(crate) fn serve_durable(&self) -> bool {
         let waiting = std::mem::take(&mut self.waiting_durable().calls);
         let highest = waiting.iter().map(|w| w.0).max().unwrap_or_default();
@@ -222,9 +222,10 @@ impl Partition {
         waiting.served
     }
 
-    /// Whether the background sync has something to do that no other process does. Each sync costs
-    /// the writer a fault at its next page, so one process is enough: one that writes, and whose
-    /// last turn nobody has taken; or any, where nobody has done it for a whole interval.
+    /// Returns whether this process should run the background sync now. Each sync costs the writer
+    /// a fault at its next page, so one process is enough. That is a process that writes, if no
+    /// other has synced since its last turn; or any process, if none has synced for a whole
+    /// interval.
     pub(crate) fn is_our_turn(&self) -> bool {
         let durable = self.control.durable().0;
         let unsynced = self.is_unsynced();
@@ -234,14 +235,14 @@ impl Partition {
         unsynced && !others && (before == durable || self.writes())
     }
 
-    /// The background sync.
+    /// Runs the background sync.
     pub(crate) fn take_turn(&self) -> Result<(), JournalError> {
         self.sync_present()?;
         self.last_turn.store(self.control.durable().0, Relaxed);
         self.save_checkpoint()
     }
 
-    /// Whether there is something to sync.
+    /// Returns whether there are unsynced records, and no sync has failed.
     pub(crate) fn is_unsynced(&self) -> bool {
         self.control.durable().0 < self.tail() && self.control.sync_error().load(Relaxed) == 0
     }

@@ -1,9 +1,8 @@
-//! Who asks the disk: some threads beside each other, as many as there is work for.
+//! The threads that sync partitions in parallel; they start and end with the work.
 //!
-//! Constraints: a partition whose sync takes long holds up no other one. Those for which somebody
-//! waits take turns with those that are only due, so that neither waits for the other's end.
-//! Several that ask the disk at the same moment share what it does. Without threads of the
-//! journal's own the caller does it at once.
+//! Constraints: a slow sync of one partition delays no other partition. Requested and periodic
+//! syncs alternate, so neither kind starves the other. Under manual maintenance there are no
+//! threads: the caller syncs at once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Release};
@@ -13,12 +12,12 @@ use std::time::Duration;
 use crate::Maintenance;
 use crate::partition::Partition;
 
-/// The most partitions that are brought to the disk at a time.
+/// The limit of partitions that are synced at one time.
 const MAX_THREADS: usize = 8;
-/// How long a thread stays that has nothing to do: who waits next does not pay for a new one.
+/// The time after which an idle thread ends. Until then the next request needs no new thread.
 const IDLE_THREAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The threads, and what they are to do.
+/// The threads and their queue.
 pub(crate) struct Syncers {
     maintenance: Maintenance,
     work: Mutex<SyncQueue>,
@@ -27,11 +26,11 @@ pub(crate) struct Syncers {
 
 #[derive(Default)]
 struct SyncQueue {
-    /// Partitions for which somebody waits, each once.
+    /// Partitions with pending callbacks, each once.
     asked: VecDeque<Arc<Partition>>,
-    /// Those that are synced in the background.
+    /// Partitions that are due for the background sync.
     due: VecDeque<Arc<Partition>>,
-    /// Whose turn it was last, where there are both.
+    /// Whether the last one taken was of `asked`.
     asked_last: bool,
     threads: usize,
     idle: usize,
@@ -43,7 +42,7 @@ impl SyncQueue {
         self.asked.len() + self.due.len()
     }
 
-    /// The next partition, and whether somebody waits for it.
+    /// Returns the next partition, and whether callbacks are pending for it.
     fn pop(&mut self) -> Option<(Arc<Partition>, bool)> {
         self.asked_last = !self.asked_last;
         let asked = |work: &mut Self| Some((work.asked.pop_front()?, true));
@@ -66,7 +65,7 @@ impl Syncers {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody waits for a partition to be durable.
+    /// Queues a partition with pending callbacks.
     pub(crate) fn ask(self: &Arc<Self>, partition: Arc<Partition>) {
         if self.maintenance == Maintenance::Manual {
             while partition.serve_durable() {}
@@ -77,14 +76,14 @@ impl Syncers {
         self.employ(work);
     }
 
-    /// Whether no background sync is left to do.
+    /// Returns whether no background sync is queued.
     pub(crate) fn have_done(&self) -> bool {
         self.work().due.is_empty()
     }
 
-    /// It is the turn of partitions to be synced in the background.
+    /// Queues partitions for the background sync.
     pub(crate) fn take_turns(self: &Arc<Self>, due: impl Iterator<Item = Arc<Partition>>) {
-        // One that is slow does not get a second thread.
+        // A slow partition does not occupy a second thread.
         let due =
             due.filter(|partition| !partition.is_served() && !partition.in_turn.swap(true, AcqRel));
         if self.maintenance == Maintenance::Manual {
@@ -96,7 +95,7 @@ impl Syncers {
         self.employ(work);
     }
 
-    /// Sees that there are threads for what is to be done.
+    /// Starts threads for the queued work, up to the limit.
     fn employ(self: &Arc<Self>, mut work: MutexGuard<'_, SyncQueue>) {
         let left = work.left();
         let hired = left.saturating_sub(work.idle).min(MAX_THREADS - work.threads);
@@ -107,7 +106,7 @@ impl Syncers {
             let this = Arc::clone(self);
             let thread = std::thread::Builder::new().name("helio-sync".to_owned());
             if thread.spawn(move || this.run()).is_err() {
-                // It is tried again when there is more to do, in the background at the latest.
+                // Tried again with the next request, at the latest by the background sync.
                 self.work().threads -= 1;
             }
         }
@@ -123,7 +122,8 @@ impl Syncers {
         }
     }
 
-    /// The next partition, and whether somebody waits for it; none where the thread is to end.
+    /// Returns the next partition, and whether callbacks are pending for it; `None` if the thread
+    /// must end.
     fn next(&self) -> Option<(Arc<Partition>, bool)> {
         let mut work = self.work();
         if work.left() == 0 && !work.over {
@@ -140,8 +140,7 @@ impl Syncers {
         next
     }
 
-    /// The journal is over: those who waited for it have had their answer, since each partition
-    /// that is asked for holds it.
+    /// Ends the idle threads. Queued partitions are still served.
     pub(crate) fn end(&self) {
         self.work().over = true;
         self.changed.notify_all();
@@ -149,7 +148,7 @@ impl Syncers {
 }
 
 fn take_turn(partition: &Partition) {
-    // A failure is kept in the partition, and told to whoever waits.
+    // A failure is stored in the partition and reported to its waiters.
     let _ = partition.take_turn();
     partition.in_turn.store(false, Release);
     partition.rewarm();

@@ -1,24 +1,23 @@
-//! Who waits on a partition: a bit for each doorbell, found by writers at the price of one load.
+//! The waiters of a partition: one bit per doorbell. Without waiters a writer pays one load.
 //!
-//! Constraints: a waiter that sleeps is woken by the first commit after it looked; a waiter that is
-//! awake costs writers nothing. Nothing but atomics is used, so that the protocol is also run under
-//! a model checker (`tests/it/wakeups.rs` includes this file).
+//! Constraints: a sleeping waiter is woken by the first commit after its last check of the tail. A
+//! waiter that is awake costs writers nothing. Only atomics are used, so that a model checker can
+//! run the protocol (`tests/it/wakeups.rs` includes this file).
 //!
-//! Operation: [`arm`] sets the waiter's bit, then the summary's bit for its word, then the caller
-//! looks at the tail again. [`collect`], called after the tail was stored, takes the summary, then
-//! the words. Both sides put a full fence between their write and their look, so one of them sees
-//! the other. Bits stay set until someone rings: arming again is two loads.
+//! Operation: [`arm`] sets the waiter's bit, then the summary's bit for its word; then the caller
+//! checks the tail again. [`collect`], called after the tail was stored, takes the summary, then
+//! the words. Both sides have a full fence between their write and their read, so at least one of
+//! them sees the other. Bits stay set until a writer rings: arming twice costs two loads.
 
-/// What the protocol needs of a shared word; the standard library's, or a model checker's.
+/// The operations of a shared word, by the standard library's atomics or a model checker's.
 pub(crate) trait SharedWord {
     fn load(&self) -> u64;
-    /// Gives what was there before.
+    /// Returns the previous value.
     fn fetch_or(&self, bits: u64) -> u64;
     fn take(&self) -> u64;
 }
 
-/// Announces a waiter. The caller must look at the tail after [`Fence::full`], which this ends
-/// with.
+/// Registers a waiter, and ends with the full fence. The caller must check the tail afterwards.
 pub(crate) fn arm<W: SharedWord>(
     words: impl Fn(usize) -> W,
     summary: &W,
@@ -34,7 +33,7 @@ pub(crate) fn arm<W: SharedWord>(
     full();
 }
 
-/// Takes all waiters, after the tail was stored, and gives each one's number to `ring`.
+/// Takes all waiters after the tail was stored, and calls `ring` with the slot of each.
 #[inline]
 pub(crate) fn collect<W: SharedWord>(
     words: impl Fn(usize) -> W,

@@ -1,42 +1,40 @@
-//! What a ring says: that somebody rang, and for which partitions.
+//! Wake hints: the partitions that a bell was rung for.
 //!
-//! Constraints: whoever is rung looks at the partitions that it was rung for and at no others, and
-//! never sleeps where one of its own has moved on. Programs of earlier versions ring without saying
-//! for what, beside ours on the same journal: then all partitions are looked at. Nothing but
-//! atomics is used, so that the protocol is also run under a model checker (`tests/it/wakeups.rs`
-//! includes this file).
+//! Constraints: a woken thread polls the partitions that rang and no others, and never sleeps while
+//! one of its partitions has new records. Programs of earlier versions may ring without hints on
+//! the same journal; then the thread polls all partitions. Only atomics are used, so that a model
+//! checker can run the protocol (`tests/it/wakeups.rs` includes this file).
 //!
-//! Format: each partition has one of [`HINT_COUNT`] hints, drawn by its random seed; several may share
-//! one. A doorbell's slot has a bit for each. A ring that leaves hints counts [`HINTED_RING`] up, one of
-//! an earlier version 1, so the lower half of the difference between two counts tells whether all
-//! were hinted. A partition rings a bell once for each time that it was armed, and who arms reads
-//! the count next, so the halves wrap around behind nobody's back while a bell is armed with less
-//! than 65,536 partitions (a process cannot map more by the kernel's default), and the sweep would
-//! find even that.
+//! Format: each partition has one of [`HINT_COUNT`] hints, chosen by its random seed; several may
+//! share one. A doorbell's slot has one bit per hint. A ring with hints adds [`HINTED_RING`] to the
+//! count, one of an earlier version adds 1. So the lower half of the difference between two counts
+//! is 0 if all rings had hints. A partition rings a bell once per arming, and the armed thread
+//! reads the count next. So the halves cannot wrap unnoticed while a bell is armed with fewer than
+//! 65,536 partitions (a process cannot map more by the kernel's default); the sweep would repair
+//! even that.
 //!
-//! Operation: who rings has committed before; it leaves the hint, then counts ([`ring`]). Who is
-//! rung reads the count, then takes the hints ([`take`]). So a hint that is taken belongs to a
-//! commit that can be seen, and one that comes later is followed by a count. A ringer that is
-//! killed between the two leaves a hint that nobody was rung for: the sweep's work, as a ringer
-//! that is killed before.
+//! Operation: the writer commits, leaves the hint, then counts ([`ring`]). The reader reads the
+//! count, then takes the hints ([`take`]). So a hint that is taken belongs to a visible commit, and
+//! a later hint is followed by a count. A writer that is killed between the two leaves a hint
+//! without a count; the sweep repairs this, as it does for a writer that is killed earlier.
 //!
-//! A process that rings a bell of its own leaves no hint, only a flag that it has counted: it need
-//! not count again before the count was read ([`poke`], [`answer`]).
+//! A process that rings its own bell leaves no hint, only a flag that it has counted. It does not
+//! count again until the count is read ([`poke`], [`answer`]).
 
 use crate::waiters::SharedWord;
 
-/// How many hints there are: the bytes that are left of a doorbell's slot of 64.
+/// The number of hints: one bit each in what is left of a doorbell's 64 bytes.
 const HINT_COUNT: u64 = 64 * HINT_WORDS as u64;
 const HINT_WORDS: usize = 6;
-/// What a ring adds to a doorbell's count.
+/// The increment of a doorbell's count for a ring with hints.
 pub(crate) const HINTED_RING: u32 = 1 << 16;
 
-/// Which partitions of those that a thread waits for: one in 384 on average.
+/// A class of partitions: one in 384 on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hint(u16);
 
 impl Hint {
-    /// That of a partition, by the seed that all processes see.
+    /// Returns a partition's hint, from its seed, which all processes share.
     pub(crate) fn of(seed: u64) -> Self {
         Self((seed % HINT_COUNT) as u16)
     }
@@ -46,19 +44,19 @@ impl Hint {
     }
 }
 
-/// Some of the hints.
+/// A set of hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hints([u64; HINT_WORDS]);
 
 impl Hints {
-    /// Whether it is among them.
+    /// Returns whether the set contains a hint.
     #[must_use]
     pub fn contains(&self, hint: Hint) -> bool {
         let (word, bit) = hint.place();
         self.0[word] & bit != 0
     }
 
-    /// Each of them.
+    /// Iterates over the hints of the set.
     pub fn iter(&self) -> impl Iterator<Item = Hint> {
         let bits = |(word, mut bits): (usize, u64)| {
             std::iter::from_fn(move || {
@@ -72,17 +70,17 @@ impl Hints {
     }
 }
 
-/// For which partitions a bell was rung.
+/// The partitions for which a bell was rung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeTargets {
-    /// Perhaps for any.
+    /// Any partition.
     All,
-    /// For none but those that have these hints.
+    /// Only partitions with these hints.
     Hinted(Hints),
 }
 
 impl WakeTargets {
-    /// Whether partitions with this hint have to be looked at.
+    /// Returns whether partitions with this hint must be polled.
     #[must_use]
     pub fn includes(&self, hint: Hint) -> bool {
         match self {
@@ -105,28 +103,28 @@ pub(crate) fn ring<W: SharedWord>(
     count(HINTED_RING);
 }
 
-/// Counts, unless this process has since the count was last read: that one is answered with it.
+/// Counts, unless this process has already counted since the count was last read.
 pub(crate) fn poke<W: SharedWord>(poked: &W, count: impl FnOnce(u32)) {
     if poked.fetch_or(1) == 0 {
         count(HINTED_RING);
     }
 }
 
-/// Reads the count, and lets the process count again. In this order: who finds the flag is behind
-/// one whose count is read here or later.
+/// Reads the count, then clears the flag. In this order: the ring that set the flag is counted
+/// before this read or after it.
 pub(crate) fn answer<W: SharedWord>(poked: &W, count: impl FnOnce() -> u32) -> u32 {
     let now = count();
-    // Not a store: what those who found the flag have left before must be seen.
+    // Not a plain store: what threads left before they found the flag set must be visible.
     poked.take();
     now
 }
 
-/// Whether all rings between two counts have left their hints.
+/// Returns whether all rings between two counts left hints.
 pub(crate) fn all_hinted(before: u32, now: u32) -> bool {
     now.wrapping_sub(before).is_multiple_of(HINTED_RING)
 }
 
-/// Takes the hints that were left, after the count was read.
+/// Takes the hints. Call it after the count was read.
 pub(crate) fn take<W: SharedWord>(words: impl Fn(usize) -> W) -> Hints {
     let take = |word| {
         let word = words(word);
