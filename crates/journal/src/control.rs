@@ -1,13 +1,14 @@
-//! A partition's control page: where the log ends, who waits, what is durable.
+//! A partition's control page: the log's end, its waiters, its durable position.
 //!
-//! Constraints: one page, mapped by everyone. Its first 64 bytes are fixed and have a checksum; the
-//! rest are words that change, and none of them is trusted after power loss (see `recovery`).
+//! Constraints: one page, mapped by every process. Its first 64 bytes are fixed and have a
+//! checksum. The rest are words that change; none of them is trusted after power loss (see
+//! `recovery`).
 //!
 //! Format: the constants below; `docs/formats/journal.md` has them as a table.
 //!
-//! Operation: the log's end is a pair, the tail (a byte position) and the end offset. A writer puts
-//! the new pair into the slot that does not belong to the present tail, then stores the tail: the
-//! pair changes in one step, for readers and for whoever takes over from a writer that died.
+//! Operation: the log's end is a pair, the tail (a byte position) and the end offset. A writer
+//! stores the new pair in the slot that does not belong to the current tail, then stores the tail.
+//! So the pair changes in one step, for readers and for the successor of a dead writer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,7 +23,7 @@ use crate::map::Map;
 use crate::process::BootId;
 
 pub(crate) const CONTROL_BYTES: usize = 4096;
-/// The position of a partition's first frame: not 0, which means none.
+/// The position of a partition's first frame; 0 means none.
 pub(crate) const FIRST_POS: u64 = 4096;
 const MAGIC: &[u8; 8] = b"HELIOPAR";
 const VERSION: u32 = 1;
@@ -60,7 +61,7 @@ const CHECKPOINTS: usize = 1216;
 const CHECKPOINT_BYTES: usize = 48;
 const RECOVERED: usize = 1344;
 
-/// A place in the log up to which everything is on the disk.
+/// A position in the log up to which everything is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Checkpoint {
     pub seq: u64,
@@ -69,23 +70,21 @@ pub(crate) struct Checkpoint {
     pub time: i64,
 }
 
-/// What the last recovery after power loss did.
+/// The last recovery of a partition after power loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
-    /// How often this partition was recovered.
+    /// The number of recoveries of this partition.
     pub count: u64,
-    /// The first offset that was cut off; the next record got it.
+    /// The first offset that was cut off; the next record was assigned it.
     pub cut_at: u64,
-    /// Bytes behind the cut that were there but not whole; 0 where nothing was lost that the system
-    /// knew of.
+    /// Incomplete bytes behind the cut; 0 if no known record was lost.
     pub cut_bytes: u64,
 }
 
-/// How often a pair of words is looked at that a writer may be changing; only damage makes it that
-/// often.
+/// The limit of reads of a pair of words that a writer may be changing; only damage reaches it.
 const MAX_PAIR_READS: u32 = 100_000;
 
-/// Ties words together, so that a damaged one is noticed.
+/// A check word over other words, to detect damage.
 #[inline]
 fn check(words: [u64; 3]) -> u64 {
     let [a, b, c] = words;
@@ -93,7 +92,7 @@ fn check(words: [u64; 3]) -> u64 {
     (sum ^ c.wrapping_mul(0x1656_67b1_9e37_79f9)) | 1
 }
 
-/// Whether a sync has reached the partition that has this control page.
+/// Returns whether the partition with this control page was ever synced.
 pub(crate) fn was_synced(path: &Path) -> bool {
     let mut page = [0; CONTROL_BYTES];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut page, 0));
@@ -109,7 +108,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Fills a new control page that nobody else has mapped.
+    /// Fills a new control page that no other process has mapped.
     pub(crate) fn create(map: Map, seed: u64, mark: (BootId, u64)) -> std::io::Result<Self> {
         let mut fixed = [0; FIXED_BYTES + 4];
         fixed[..8].copy_from_slice(MAGIC);
@@ -129,7 +128,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Looks at a control page's fixed part.
+    /// Checks a control page's fixed part.
     pub(crate) fn attach(map: Map, path: &Path) -> Result<Self, JournalError> {
         let fixed: [u8; FIXED_BYTES + 4] = map.array(0);
         let half = |at: usize| {
@@ -152,7 +151,7 @@ impl Control {
         self.map.u64(at)
     }
 
-    /// Makes the locks anew: after a boot nobody holds them.
+    /// Recreates the locks: after a boot they have no holders.
     pub(crate) fn reset_locks(&self) -> std::io::Result<()> {
         crate::lock::init(&self.map, LOCK)?;
         crate::lock::init(&self.map, SYNC_LOCK)
@@ -162,7 +161,7 @@ impl Control {
         self.word(SEED).load(Relaxed)
     }
 
-    /// The boot and the file for which the changing words were last known good.
+    /// Returns whether the changing words are valid for this boot and file.
     pub(crate) fn marked(&self, mark: (BootId, u64)) -> bool {
         let ino = self.word(MARK + 16).load(Acquire);
         self.map.array::<16>(MARK) == mark.0.0 && ino == mark.1
@@ -178,13 +177,13 @@ impl Control {
         self.word(if lock == LOCK { HOLDER } else { SYNC_HOLDER })
     }
 
-    /// The committed tail: all bytes before it are whole frames.
+    /// Returns the committed tail: all bytes before it are whole frames.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         self.word(TAIL).load(Acquire)
     }
 
-    /// Tail and end offset as one.
+    /// Returns the tail and the end offset of one moment.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
         for _ in 0..MAX_PAIR_READS {
@@ -193,7 +192,7 @@ impl Control {
             }
             std::hint::spin_loop();
         }
-        // Only damage leads here: no slot belongs to the tail. Readers find nothing behind it.
+        // Only damage leads here: no slot belongs to the tail. Readers find no records behind it.
         (self.tail(), self.word(SLOT_A + 8).load(Acquire))
     }
 
@@ -209,7 +208,7 @@ impl Control {
         (whole && self.tail() == tail).then_some((tail, end))
     }
 
-    /// Whether the words about the log's end can be true.
+    /// Returns whether the words about the log's end are plausible.
     pub(crate) fn is_sound(&self) -> bool {
         let Some((tail, _)) = (0..MAX_PAIR_READS).find_map(|_| self.try_log_end()) else {
             return false;
@@ -221,7 +220,7 @@ impl Control {
             && self.seq() - self.first_seq().min(self.seq()) < 1 << 32
     }
 
-    /// Moves the log's end: what lies before it is now there for everyone. Under the lock.
+    /// Moves the log's end: the bytes before it become visible to all readers. Under the lock.
     #[inline]
     pub(crate) fn commit(&self, tail: u64, end: u64) {
         let used = self.word(SLOT_A).load(Relaxed) == self.word(TAIL).load(Relaxed);
@@ -232,20 +231,20 @@ impl Control {
 
     #[inline]
     fn set_slot(&self, slot: usize, tail: u64, end: u64) {
-        // Release: a reader that sees these sees the former tail too, and so asks again.
+        // Release: a reader that sees these sees the former tail too, and so reads again.
         self.word(slot).store(tail, Release);
         self.word(slot + 8).store(end, Release);
         self.word(slot + 16).store(check([tail, end, 0]), Release);
     }
 
-    /// Sets the log's end while nobody looks (creation, recovery).
+    /// Sets the log's end while it has no readers (creation, recovery).
     pub(crate) fn set_log(&self, tail: u64, end: u64, time: Tai) {
         [SLOT_A, SLOT_B].into_iter().for_each(|slot| self.set_slot(slot, tail, end));
         self.word(MAX_TIME).store(time.nanos() as u64, Relaxed);
         self.word(TAIL).store(tail, Release);
     }
 
-    /// The latest time of any frame: what time seeks go by, so that a clock stepped back does no
+    /// Returns the latest time of any frame. Seeks use it, so a clock that was stepped back does no
     /// harm.
     pub(crate) fn max_time(&self) -> Tai {
         Tai::from_nanos(self.word(MAX_TIME).load(Relaxed) as i64)
@@ -258,7 +257,7 @@ impl Control {
         time
     }
 
-    /// The current segment's number; 0 before the first.
+    /// Returns the current segment's number; 0 before the first.
     #[inline]
     pub(crate) fn seq(&self) -> u64 {
         self.word(SEQ).load(Acquire)
@@ -268,7 +267,7 @@ impl Control {
         self.word(SEQ).store(seq, Release);
     }
 
-    /// The first segment's number, position and offset.
+    /// Stores the first segment's number, position and offset.
     pub(crate) fn set_first(&self, seq: u64, pos: u64, offset: u64) {
         self.word(FIRST_OFFSET).store(offset, Release);
         self.word(FIRST_BASE).store(pos, Release);
@@ -287,8 +286,8 @@ impl Control {
         self.word(FIRST_OFFSET).load(Acquire)
     }
 
-    /// Position and offset below which everything is on the disk, and the last segment that a sync
-    /// has reached. All zero where that is not known: then a sync finds out.
+    /// Returns position and offset below which everything is on the disk, and the last synced
+    /// segment. All zero if unknown; the next sync stores them.
     pub(crate) fn durable(&self) -> (u64, u64, u64) {
         let word = |at: usize| self.word(at).load(Acquire);
         let found = [word(DURABLE_POS), word(DURABLE_END), word(DURABLE_SEQ)];
@@ -299,7 +298,7 @@ impl Control {
     }
 
     pub(crate) fn set_durable(&self, pos: u64, end: u64, seq: u64) {
-        // Who looks in between finds a wrong check, and so nothing durable.
+        // A concurrent reader finds a wrong check, and so nothing durable.
         self.word(DURABLE_CHECK).store(0, Release);
         self.word(DURABLE_POS).store(pos, Release);
         self.word(DURABLE_END).store(end, Release);
@@ -307,7 +306,7 @@ impl Control {
         self.word(DURABLE_CHECK).store(check([pos, end, seq]), Release);
     }
 
-    /// The system's error of a failed sync, kept until the next boot.
+    /// The system's error of a failed sync, stored until the next boot.
     pub(crate) fn sync_error(&self) -> &AtomicU64 {
         self.word(SYNC_ERROR)
     }
@@ -322,12 +321,12 @@ impl Control {
         self.word(SPARE).store(number, Release);
     }
 
-    /// Whether a holder died inside the lock and the repair is not done yet.
+    /// 1 while a dead holder's work is not repaired.
     pub(crate) fn dirty(&self) -> &AtomicU64 {
         self.word(DIRTY)
     }
 
-    /// The number of the segment that is being put in the place of all before it; 0 for none.
+    /// The number of the compacted segment that is replacing all before it; 0 for none.
     pub(crate) fn compacting(&self) -> &AtomicU64 {
         self.word(COMPACTING)
     }
@@ -347,12 +346,12 @@ impl Control {
         self.word(SNAP_POS)
     }
 
-    /// The newest whole checkpoint.
+    /// Returns the newest valid checkpoint.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         self.checkpoints().next()
     }
 
-    /// The whole checkpoints, the newest first.
+    /// Returns the valid checkpoints, the newest first.
     pub(crate) fn checkpoints(&self) -> impl Iterator<Item = Checkpoint> + use<> {
         let mut found = [0, 1].map(|i| self.read_checkpoint(i));
         found.sort_by_key(|c| std::cmp::Reverse(c.map(|c| (c.pos, c.seq))));
@@ -378,7 +377,7 @@ impl Control {
         self.write_checkpoint(older, c);
     }
 
-    /// Writes a checkpoint in the place of both: what they say need not hold any more.
+    /// Writes a checkpoint into both slots: the old ones may not hold any more.
     pub(crate) fn reset_checkpoints(&self, c: Checkpoint) {
         (0..2).for_each(|i| self.write_checkpoint(i, c));
     }
@@ -393,7 +392,7 @@ impl Control {
         self.map.write(CHECKPOINTS + i * CHECKPOINT_BYTES, &bytes);
     }
 
-    /// What the last recovery did.
+    /// Returns the report of the last recovery.
     pub(crate) fn recovered(&self) -> RecoveryReport {
         let word = |n: usize| self.word(RECOVERED + n * 8).load(Relaxed);
         RecoveryReport { count: word(0), cut_at: word(1), cut_bytes: word(2) }

@@ -1,8 +1,8 @@
-//! A place in a partition's log, and how it moves: over frames, segments, holes and damage.
+//! A position in a partition's log, and its moves over frames, segments, holes and damage.
 //!
-//! Constraints: every offset from the start on comes out once and in order, as a frame or in a gap.
-//! Bytes at or above the committed tail are never looked at. Whatever the files hold, each step
-//! either moves on or says that there is nothing.
+//! Constraints: every offset from the start on is returned once and in order, as a frame or in a
+//! gap. Bytes at or above the committed tail are never read. Whatever the files contain, each step
+//! either advances or returns [`CursorStep::Nothing`].
 
 use helio_core::Tai;
 
@@ -11,32 +11,32 @@ use crate::frame::FrameHeader;
 use crate::partition::Partition;
 use crate::segment::{FrameFault, Segment};
 
-/// How far ahead of a sleeping reader pages are made present.
+/// Bytes that are made present ahead of a sleeping reader.
 const PREFAULT_BYTES: u64 = 64 << 10;
 
-/// Why a reader did not get records.
+/// The cause of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GapCause {
-    /// They were older, or more, than the topic keeps.
+    /// Retention dropped them.
     Retention,
     /// Their bytes are damaged.
     Damaged,
-    /// They were lost with the power, before they were durable.
+    /// A power loss cut them off before they were durable.
     Cut,
 }
 
-/// Offsets that a reader does not get.
+/// Missing offsets of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// The first missing offset.
     pub from: u64,
     /// The first offset behind the gap.
     pub to: u64,
-    /// Why.
+    /// The cause.
     pub cause: GapCause,
 }
 
-/// What a step found.
+/// The result of a step.
 pub(crate) enum CursorStep {
     /// A checked frame, at this position of the cursor's segment.
     Frame(u64, FrameHeader),
@@ -44,21 +44,20 @@ pub(crate) enum CursorStep {
     Nothing,
 }
 
-/// A position in the log, with what is known around it.
+/// A position in the log, with its segment.
 pub(crate) struct Cursor {
     segment: Option<Segment>,
     /// The next frame's position.
     pub(crate) pos: u64,
-    /// The next frame's offset, as far as it is known.
+    /// The next frame's offset, as far as known.
     pub(crate) next: u64,
-    /// Up to here frames are known to lie in this segment, and the offset of what follows.
+    /// The end of the known frames in this segment, and the offset behind it.
     limit: (u64, u64),
-    /// Holes in compacted segments below this offset are nobody's loss: they were there at the
-    /// start.
+    /// Holes in compacted segments below this offset are not reported: they existed at the start.
     promised: u64,
-    /// Up to here pages were made present before they were needed.
+    /// The position up to which pages were made present.
     warmed: u64,
-    /// A gap to tell before going on.
+    /// A gap to return before the next frame.
     pending: Option<Gap>,
     scratch: Vec<u8>,
 }
@@ -70,7 +69,7 @@ impl Cursor {
         Self::at(pos, next)
     }
 
-    /// At a known place.
+    /// At a known position.
     pub(crate) fn at(pos: u64, next: u64) -> Self {
         let (segment, pending, scratch) = (None, None, Vec::new());
         let (limit, promised, warmed) = ((pos, next), next, 0);
@@ -86,7 +85,7 @@ impl Cursor {
         let Some(segment) = partition.segment_at(pos)? else { return Ok(Self::at(tail, end)) };
         let mut cursor = Self::at(pos.max(segment.head.base_pos), 0);
         let found = segment.check(cursor.pos, tail, &mut cursor.scratch);
-        // Where no frame can be read, the segment's start is the best that is known.
+        // If no frame can be read, the segment's start is the best estimate.
         let next = found.map_or(segment.head.base_offset, |header| header.offset);
         (cursor.next, cursor.promised) = (next, next);
         cursor.limit.1 = next;
@@ -94,13 +93,13 @@ impl Cursor {
         Ok(cursor)
     }
 
-    /// Whether something is left that needs no new append.
+    /// Returns whether an item is available without a new append.
     pub(crate) fn has_more(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Makes the pages present in which the next frames will lie, before the thread goes to sleep:
-    /// when it is woken, someone waits for it.
+    /// Makes the pages of the next frames present before the thread sleeps, so that it need not
+    /// fault once it is woken.
     pub(crate) fn warm(&mut self) {
         let Some(segment) = &self.segment else { return };
         if self.pos + PREFAULT_BYTES / 2 > self.warmed
@@ -111,13 +110,13 @@ impl Cursor {
         }
     }
 
-    /// The body of the frame that the last step found.
+    /// Returns the body of the last step's frame.
     #[inline]
     pub(crate) fn body(&self, pos: u64, header: &FrameHeader) -> &[u8] {
         self.segment.as_ref().map_or(&[], |s| s.body(pos, header, &self.scratch))
     }
 
-    /// Goes to the oldest record that is kept.
+    /// Moves to the oldest retained record.
     pub(crate) fn rewind(&mut self, partition: &Partition) -> Result<(), JournalError> {
         let Some(segment) = partition.first_segment()? else {
             *self = Self::at_end(partition);
@@ -132,7 +131,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to an offset; what is no longer there is told as a gap.
+    /// Moves to an offset; missing records from there on become a gap.
     pub(crate) fn seek_offset(
         &mut self,
         partition: &Partition,
@@ -140,7 +139,7 @@ impl Cursor {
     ) -> Result<(), JournalError> {
         *self = Self::at_end(partition);
         if offset > self.next {
-            // Someone remembers more than there is: it was cut off after power loss.
+            // The offset is behind the end: the records were cut off after power loss.
             let (from, to) = (self.next, offset);
             self.pending = Some(Gap { from, to, cause: GapCause::Cut });
         } else if offset < self.next {
@@ -152,8 +151,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the first record of that time or later (by the latest time so far: a clock that was
-    /// stepped back does not hide records).
+    /// Moves to the first record with that time or a later one (by the latest time so far: a clock
+    /// that was stepped back does not hide records).
     pub(crate) fn seek_time(
         &mut self,
         partition: &Partition,
@@ -164,7 +163,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to a frame that is at or before the first one for which `before` does not hold.
+    /// Moves to a frame at or before the first one for which `before` is false.
     fn seek(
         &mut self,
         partition: &Partition,
@@ -179,7 +178,7 @@ impl Cursor {
                     low = middle + 1;
                     found = Some(s);
                 }
-                // Not there: it was retired meanwhile, and so was everything before it.
+                // It was retired meanwhile, and so were all before it.
                 None => low = middle + 1,
                 Some(_) => high = middle - 1,
             }
@@ -214,7 +213,7 @@ impl Cursor {
         }
     }
 
-    /// Moves over the next frame or gap.
+    /// Advances over the next frame or gap.
     #[inline]
     pub(crate) fn step(&mut self, partition: &Partition) -> Result<CursorStep, JournalError> {
         loop {
@@ -243,7 +242,7 @@ impl Cursor {
         }
     }
 
-    /// Looks at a frame whose offset is not the next one. True where it is to be given.
+    /// Handles a frame whose offset is not the next one. Returns true if it is to be returned.
     #[cold]
     fn accept(&mut self, partition: &Partition, header: &FrameHeader) -> bool {
         if header.offset < self.next {
@@ -264,7 +263,7 @@ impl Cursor {
         false
     }
 
-    /// Goes on behind a place where no valid frame lies.
+    /// Skips damage: continues at the next valid frame that the index knows.
     #[cold]
     fn skip_damage(&mut self) {
         let resume = self.segment.as_ref().and_then(|s| s.resume(self.pos, self.limit.0));
@@ -281,7 +280,7 @@ impl Cursor {
         self.next = self.next.max(to);
     }
 
-    /// Finds out how far one may read. False where there is nothing.
+    /// Updates the readable limit. Returns false at the end of the log.
     fn refresh(&mut self, partition: &Partition) -> Result<bool, JournalError> {
         let (tail, end) = partition.log_end();
         if self.pos >= tail {
@@ -302,7 +301,7 @@ impl Cursor {
             }
             Ok(None) if tail <= segment.head.end() => self.limit = (tail, end),
             Err(FrameFault::Gone) => self.relocate(partition, 0)?,
-            // The seal is damaged or missing: the next segment tells where this one ends.
+            // The seal is damaged or missing: the next segment begins where this one ends.
             Ok(None) | Err(FrameFault::Damaged) => {
                 let next = segment.head.seq + 1;
                 match partition.segment(next)? {
@@ -316,7 +315,7 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Goes to a segment's start.
+    /// Moves to a segment's start.
     fn enter(&mut self, partition: &Partition, seq: u64) -> Result<(), JournalError> {
         match partition.segment(seq)? {
             Some(segment) => {
@@ -331,8 +330,7 @@ impl Cursor {
         let head = segment.head;
         self.pos = self.pos.max(head.base_pos);
         if head.compacted {
-            // Frames may lie anywhere in it: all are looked at, those before `next` are passed
-            // over.
+            // Its frames may have any offsets: all are read, those before `next` are skipped.
             self.pos = head.base_pos;
         } else {
             let first = head.seq <= partition.control.first_seq();
@@ -343,15 +341,15 @@ impl Cursor {
         self.segment = Some(segment);
     }
 
-    /// Finds the segment in which to go on, when the one at hand is gone or none is.
+    /// Finds the segment of the position if the current one is gone, or there is none.
     #[cold]
     fn relocate(&mut self, partition: &Partition, least: u64) -> Result<(), JournalError> {
         self.segment = None;
-        // Where the next line fails, the next step finds its place anew.
+        // If the next line fails, the next step searches again.
         self.limit = (self.pos, self.next);
         match partition.segment_from(self.pos, least)? {
             Some(segment) => self.land(partition, segment),
-            // Nothing valid is left there: all that is known is where the log ends.
+            // No valid segment is left: only the log's end is known.
             None => {
                 let (tail, end) = partition.log_end();
                 self.pos = tail;

@@ -1,4 +1,4 @@
-//! What may go wrong, with cause and remedy.
+//! Errors, each with cause and remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,20 @@ use thiserror::Error;
 
 use crate::frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 
-/// Why a journal, a topic or a part of them cannot be used.
+/// The error of an operation on a journal or its topics.
 #[derive(Debug, Clone, Error)]
 pub enum JournalError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// The user may not write there.
+    /// The user has no write permission.
     #[error(
         "{}: no permission to write; use Access::ReadOnly, or ask its owner for access",
         path.display()
@@ -37,13 +37,13 @@ pub enum JournalError {
         /// The file that was to grow.
         path: PathBuf,
     },
-    /// The file is none of ours.
+    /// The file or folder is not a journal's.
     #[error("{}: not a journal; give an empty or new folder", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The file is of a version that this program does not know.
+    /// The file has a newer format version than this program supports.
     #[error(
         "{}: format version {found}, this program knows up to {known}; use a newer program, \
          nothing was changed",
@@ -54,7 +54,7 @@ pub enum JournalError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest version that is known here.
+        /// The newest version that this program supports.
         known: u32,
     },
     /// The file's contents contradict themselves.
@@ -62,16 +62,16 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The inconsistent part.
         what: &'static str,
     },
-    /// The system does not say which boot this is, so nobody could tell whether power was lost.
+    /// The system's boot id is unavailable, so a power loss could not be detected.
     #[error(
         "/proc/sys/kernel/random/boot_id cannot be read, so nobody could tell whether power was \
          lost; mount /proc, or use Access::ReadOnly"
     )]
     NoBootId,
-    /// The journal was opened for reading only.
+    /// The journal is open for reading only.
     #[error("the journal is open for reading only; open it with Access::ReadWrite to write")]
     ReadOnly,
     /// The topic exists with another configuration.
@@ -83,32 +83,32 @@ pub enum JournalError {
         topic: String,
         /// The field that differs.
         field: &'static str,
-        /// What the topic has.
+        /// The topic's value.
         existing: String,
-        /// What was asked for.
+        /// The requested one.
         asked: String,
     },
-    /// A configuration is beyond a limit.
+    /// A value is outside its limits.
     #[error("{field} = {value} is outside {limits}")]
     Limit {
         /// The field.
         field: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed range.
         limits: String,
     },
-    /// There is no such partition.
+    /// The topic has no such partition.
     #[error("topic {topic} has {partitions} partitions, there is no partition {partition}")]
     NoPartition {
         /// The topic.
         topic: String,
-        /// What was asked for.
+        /// The requested one.
         partition: u32,
-        /// What there is.
+        /// The number of its partitions.
         partitions: u32,
     },
-    /// A lock's holder is stopped: alive, but it does not go on.
+    /// A lock's holder is alive, but does not release it: the process may be stopped.
     #[error(
         "{}: process {holder} holds the lock for over {waited:?}; continue or kill it",
         path.display()
@@ -118,7 +118,7 @@ pub enum JournalError {
         path: PathBuf,
         /// The process that holds it.
         holder: u32,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
     /// Another live producer has the claim.
@@ -136,30 +136,30 @@ pub enum JournalError {
         /// Its process.
         pid: u32,
     },
-    /// A producer of elsewhere has a newer incarnation of its own here.
+    /// The name of an adopted producer has a newer incarnation of its own here.
     #[error(
         "the producer {producer:?} has the incarnation {newer} here, which does not come from \
          elsewhere: {own} is not newer"
     )]
     Newer {
-        /// Its name.
+        /// The producer's name.
         producer: String,
-        /// Its incarnation elsewhere.
+        /// The adopted incarnation.
         own: u64,
-        /// Its incarnation here.
+        /// The incarnation assigned here.
         newer: u64,
     },
-    /// A table has no free place.
+    /// A table is full.
     #[error("{}: all {limit} places for {what} are taken", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
-        /// Of what.
+        /// The kind of entry.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// Writing back to the disk failed, so nothing later can be promised.
+    /// A sync failed, so no later record can become durable.
     #[error(
         "{}: writing to the disk failed ({reason}); check the disk, then restart all users",
         path.display()
@@ -167,16 +167,16 @@ pub enum JournalError {
     SyncFailed {
         /// The partition.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The wait ended first.
+    /// The timeout passed before the record was durable.
     #[error("not durable within {waited:?}; the disk is slow or the process that syncs is stopped")]
     TimedOut {
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// A member of a group was told of partitions that it no longer has.
+    /// The member does not own the partition any more.
     #[error(
         "group {group}: partition {partition} is not this member's; ask for its partitions again"
     )]
@@ -189,12 +189,12 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Puts a name to a system error, telling apart those with a remedy of their own.
+    /// Wraps a system error; those with a remedy of their own get their own variant.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom { path },
-            // A file size limit (RLIMIT_FSIZE) is a kind of full disk.
+            // A file size limit (RLIMIT_FSIZE) counts as a full disk.
             io::ErrorKind::FileTooLarge => Self::NoRoom { path },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NotPermitted { path }
@@ -208,11 +208,11 @@ impl JournalError {
     }
 }
 
-/// Why a record was not appended. Nothing of it is in the log then.
+/// The error of an append. Nothing of the record is in the log then.
 #[derive(Debug, Clone, Error)]
 pub enum AppendError {
-    /// A newer incarnation of the producer has taken over, or another producer of an exclusive
-    /// topic on which this one had let its lease run out.
+    /// A newer incarnation of the producer has claimed the name, or this one's lease of an
+    /// exclusive topic expired and another producer has claimed the topic.
     #[error(
         "producer {producer} has the newer incarnation {newer}, this one is {own}: another \
          process took over; stop this one"
@@ -231,12 +231,12 @@ pub enum AppendError {
     /// The key is too long.
     #[error("the key has {0} bytes, the limit is {MAX_KEY_BYTES}; hash it")]
     KeyTooLong(usize),
-    /// The journal cannot take it.
+    /// An error of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Names the file in a system error.
+/// Adds action and file to a system error.
 pub(crate) trait IoContext<T> {
     fn at(self, action: &'static str, path: &Path) -> Result<T, JournalError>;
 }

@@ -1,20 +1,20 @@
-//! Frames: one sample as it lies in a segment. Pure: bytes in, bytes out.
+//! Frames: the layout of a record in a segment. Pure: bytes in, bytes out.
 //!
-//! A frame is 8-aligned and starts with a header of [`FRAME_HEADER_BYTES`] bytes, then trace (16 bytes, if
-//! flagged), headers (their length in 2 bytes before them, if flagged), key, payload, and zero to
-//! seven bytes that do not count. The checksum (CRC-32C) runs
-//! over the body first and the header last, because the body is known before the lock is taken and
-//! the header is not. It ends with the segment's id, so that bytes left over from a former use of a
-//! recycled file never pass. `docs/formats/journal.md` has the byte table.
+//! A frame is 8-aligned: a header of [`FRAME_HEADER_BYTES`] bytes, trace (16 bytes, if flagged),
+//! headers (after their length in 2 bytes, if flagged), key, payload, padding of zero to seven
+//! bytes. The checksum (CRC-32C) covers the body first and the header last, because the body is
+//! known before the lock is taken and the header is not. It ends with the segment's id, so that
+//! bytes of a former use of a recycled file never pass. `docs/formats/journal.md` has the byte
+//! table.
 
 use helio_core::headers::MAX_HEADERS_BYTES;
 use helio_core::{HeadersRef, SchemaId, Tai, TraceId};
 
 /// Bytes of a frame before its body.
 pub(crate) const FRAME_HEADER_BYTES: usize = 64;
-/// The most bytes of key and payload together: a frame must fit a segment, and a segment a map.
+/// The limit of key and payload together: a frame must fit in a segment, and a segment in a map.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
-/// The most bytes of a key: its length has 16 bits.
+/// The limit of a key's bytes: its length has 16 bits.
 pub const MAX_KEY_BYTES: usize = u16::MAX as usize;
 
 const TRACE_BYTES: usize = 16;
@@ -22,14 +22,14 @@ const TRACE_BYTES: usize = 16;
 const HEADERS_LENGTH_BYTES: usize = 2;
 const FLAG_TRACE: u8 = 1;
 const FLAG_HEADERS: u8 = 2;
-/// The longest frame that is believed.
+/// The longest valid frame.
 const MAX_FRAME_BYTES: usize =
     FRAME_HEADER_BYTES + TRACE_BYTES + HEADERS_LENGTH_BYTES + MAX_HEADERS_BYTES + MAX_RECORD_BYTES;
 
-/// A frame's header, taken apart.
+/// A parsed frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
-    /// Bytes of the frame, header included, padding not.
+    /// Bytes of the frame, with its header and without padding.
     pub len: u32,
     pub crc: u32,
     pub offset: u64,
@@ -58,7 +58,7 @@ fn half(bytes: &[u8; FRAME_HEADER_BYTES], at: usize) -> u32 {
 }
 
 impl FrameHeader {
-    /// Takes a header apart; `None` where its lengths cannot be true.
+    /// Parses a header; `None` if its lengths are impossible.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Option<Self> {
         let header = Self {
@@ -83,7 +83,7 @@ impl FrameHeader {
         fits.then_some(header)
     }
 
-    /// The header as bytes, with the checksum that belongs to a body's and a segment's id.
+    /// Returns the header's bytes, with the checksum over body, header and segment id.
     #[inline]
     pub(crate) fn seal(&self, body_crc: u32, segment: u64) -> [u8; FRAME_HEADER_BYTES] {
         let mut out = [0; FRAME_HEADER_BYTES];
@@ -111,25 +111,25 @@ impl FrameHeader {
         self.flags & FLAG_HEADERS != 0
     }
 
-    /// The least that a body has before its key.
+    /// The least number of bytes of a body before its key.
     fn fixed_len(&self) -> usize {
         self.trace_len() + usize::from(self.has_headers()) * HEADERS_LENGTH_BYTES
     }
 
-    /// Bytes from this frame's start to the next one's.
+    /// Returns the bytes from this frame's start to the next one's.
     #[inline]
     pub(crate) fn stride(&self) -> usize {
         stride(self.len as usize)
     }
 }
 
-/// Rounds a frame's length up to where the next frame starts.
+/// Rounds a frame's length up to the next frame's start.
 #[inline]
 pub(crate) fn stride(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// What a frame has behind its header.
+/// The body of a frame, behind its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Body<'a> {
     pub trace: Option<TraceId>,
@@ -144,11 +144,11 @@ impl<'a> Body<'a> {
     }
 
     fn headers_length(&self) -> [u8; HEADERS_LENGTH_BYTES] {
-        // They are checked to be shorter than that.
+        // Headers are checked to be shorter than that.
         (self.headers.as_bytes().len() as u16).to_le_bytes()
     }
 
-    /// The checksum over the parts in their order.
+    /// Returns the checksum over the parts in their order.
     #[inline]
     pub(crate) fn crc(&self) -> u32 {
         let crc = self.trace.as_ref().map_or(0, |trace| crc32c::crc32c(&trace.0));
@@ -162,7 +162,7 @@ impl<'a> Body<'a> {
         crc32c::crc32c_append(crc, self.headers.as_bytes())
     }
 
-    /// Hands the parts on in their order.
+    /// Passes the parts to `write` in their order.
     #[inline]
     pub(crate) fn write(&self, mut write: impl FnMut(&[u8])) {
         write(self.trace());
@@ -174,7 +174,7 @@ impl<'a> Body<'a> {
         write(self.payload);
     }
 
-    /// The flags and the length of a frame to be, or `None` where it is too long.
+    /// Returns length and flags of the frame; `None` if it is too long.
     #[inline]
     pub(crate) fn plan(&self) -> Option<(u32, u8)> {
         let (key, payload) = (self.key.len(), self.payload.len());
@@ -188,7 +188,7 @@ impl<'a> Body<'a> {
         Some((u32::try_from(len).ok()?, flags))
     }
 
-    /// A body taken apart by its header; `None` where they do not fit.
+    /// Parses a body by its header; `None` if they do not match.
     #[inline]
     pub(crate) fn parse(header: &FrameHeader, body: &'a [u8]) -> Option<Self> {
         let (trace, mut rest) = body.split_at_checked(header.trace_len())?;
@@ -214,7 +214,7 @@ fn header_crc(header: &[u8; FRAME_HEADER_BYTES], body_crc: u32, segment: u64) ->
     crc32c::crc32c_append(body_crc, &tail)
 }
 
-/// Whether a frame's bytes are those that were written to that segment, and make sense.
+/// Returns whether a frame's bytes are those that were written to that segment, and well-formed.
 #[inline]
 pub(crate) fn verify(
     header: &[u8; FRAME_HEADER_BYTES],
@@ -227,7 +227,7 @@ pub(crate) fn verify(
         && (!parsed.has_headers() || Body::parse(parsed, body).is_some())
 }
 
-/// A body taken apart, by a header that was [verified](verify) to fit it.
+/// Parses a body by a header that was [verified](verify) to match it.
 #[inline]
 pub(crate) fn split<'a>(header: &FrameHeader, body: &'a [u8]) -> Body<'a> {
     Body::parse(header, body).unwrap_or_default()
@@ -289,7 +289,7 @@ mod tests {
             header[63] = flags;
             if let Some(h) = FrameHeader::parse(&header) {
                 prop_assert!(h.len as usize >= FRAME_HEADER_BYTES);
-                // A checksum that is right says nothing about the lengths.
+                // A valid checksum does not imply valid lengths.
                 let head = h.seal(crc32c::crc32c(&bytes), 77);
                 let whole = verify(&head, &h, &bytes, 77);
                 prop_assert_eq!(whole, Body::parse(&h, &bytes).is_some());
@@ -323,7 +323,7 @@ mod tests {
             let body = Body { payload: bytes, ..Body::default() };
             let header = FrameHeader { flags: FLAG_HEADERS, ..header(&body) };
             let head = header.seal(crc32c::crc32c(bytes), 77);
-            // An empty block is no more than a wasteful way to have none.
+            // An empty block is valid, if wasteful.
             assert_eq!(verify(&head, &header, bytes, 77), n == 3, "{bytes:?}");
         }
     }

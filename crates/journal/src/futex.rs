@@ -1,11 +1,11 @@
-//! Sleeping on a word in shared memory, and waking who sleeps there (Linux futex, shared between
+//! Sleeping on a word in shared memory, and waking its sleepers (Linux futex, shared between
 //! processes).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps while the word has the value `seen`, at most `timeout`. May return early.
+/// Blocks while the word has the value `seen`, at most `timeout`. May return early.
 pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|t| libc::timespec {
         tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -16,7 +16,7 @@ pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, limit, 0, 0) };
 }
 
-/// Wakes everyone who sleeps on the word.
+/// Wakes all threads that sleep on the word.
 pub(crate) fn wake(word: &AtomicU32) {
     // SAFETY: the word outlives the call; the kernel only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };

@@ -1,8 +1,8 @@
-//! Hashes: of keys (128 bits, seeded by partition so that nobody can make them collide), of words.
+//! Hashes of keys (128 bits, seeded per partition against crafted collisions) and of words.
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// A key's place in the keys index. Never zero in both halves.
+/// A key's hash in the keys index. Its lower half is never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct KeyHash {
     pub high: u64,
@@ -24,7 +24,7 @@ pub(crate) fn mix(word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A random word from the kernel; the address of a local and the time where there is none.
+/// Returns a random word.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds its hashers from the system's random source, once a thread.

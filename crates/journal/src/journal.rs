@@ -26,7 +26,7 @@ const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
 pub const FORMAT_VERSION: u32 = 1;
 const FIXED_BYTES: usize = 60;
-/// The most bytes of a schema's text.
+/// The limit of a schema's text, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
 
 /// An open journal. Clones share everything.
@@ -57,14 +57,15 @@ pub struct TopicInfo {
 }
 
 impl Journal {
-    /// Opens the journal in a folder; makes it, where it is to be written and there is none.
+    /// Opens the journal in a folder. With write access, creates it if there is none.
     ///
     /// # Errors
-    /// [`JournalError`]: the folder holds something else, or a newer format, or may not be used so.
+    /// [`JournalError`]: the folder is no journal, has a newer format, or does not permit the
+    /// access.
     pub fn open(path: &Path, options: JournalOptions) -> Result<Self, JournalError> {
         let boot = match (options.boot_id.map(BootId).or_else(BootId::current), options.access) {
             (Some(boot), _) => boot,
-            // Nothing is changed, and nobody asked who is alive.
+            // Readers neither write nor query live processes.
             (None, Access::ReadOnly) => BootId([0; 16]),
             (None, Access::ReadWrite) => return Err(JournalError::NoBootId),
         };
@@ -90,15 +91,15 @@ impl Journal {
         &self.inner.env.dir
     }
 
-    /// One round of housekeeping, for journals opened with [`Maintenance::Manual`].
+    /// Runs all maintenance tasks once, for journals opened with [`Maintenance::Manual`].
     pub fn maintain(&self) {
         self.inner.housekeeper.once();
     }
 
-    /// A doorbell for one waiting thread.
+    /// Creates a bell for one waiting thread.
     ///
     /// # Errors
-    /// [`JournalError::TooMany`] where 4,096 threads wait on this journal already.
+    /// [`JournalError::TooMany`] if 4,096 threads wait on this journal already.
     pub fn bell(&self) -> Result<Bell, JournalError> {
         let bell = Bell::new(&self.inner.env)?;
         self.inner.housekeeper.enlist_bell(&bell);
@@ -109,10 +110,10 @@ impl Journal {
         self.inner.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a topic, making it where there is none.
+    /// Opens a topic; creates it if there is none.
     ///
     /// # Errors
-    /// [`JournalError::Mismatch`] where it exists with another configuration.
+    /// [`JournalError::Mismatch`] if it exists with another configuration.
     pub fn create_topic(
         &self,
         name: &TopicName,
@@ -132,12 +133,12 @@ impl Journal {
         let made = self.topic(name)?.ok_or_else(|| {
             JournalError::damaged(&topic::dir(&self.inner.env, name), "topic vanished")
         })?;
-        // Another process may have been faster, with another configuration.
+        // Another process may have created it first, with another configuration.
         made.config().same_as(config, name.as_str())?;
         Ok(made)
     }
 
-    /// Makes a topic, one process at a time.
+    /// Creates a topic, one process at a time.
     fn make_topic(&self, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
         let env = &self.inner.env;
         let folder = env.dir.join("topics");
@@ -154,7 +155,7 @@ impl Journal {
                 if topic::blank_file(&dir, config.as_ref()).is_none() {
                     return Err(JournalError::Damaged { path, what });
                 }
-                // Made shortly before power was lost, and never whole on the disk: begun anew.
+                // Created shortly before a power loss, and incomplete on the disk: create it again.
                 topic::remove_unborn(env, name)?;
             }
             Err(e) => return Err(e),
@@ -162,10 +163,10 @@ impl Journal {
         topic::create(env, name, config)
     }
 
-    /// Opens a topic if there is one of that name.
+    /// Opens a topic; `None` if there is none of that name.
     ///
     /// # Errors
-    /// [`JournalError`] where its files cannot be used.
+    /// [`JournalError`] if its files cannot be used.
     pub fn topic(&self, name: &TopicName) -> Result<Option<Topic>, JournalError> {
         let mut topics = self.open_topics();
         if let Some(inner) = topics.get(name) {
@@ -179,11 +180,11 @@ impl Journal {
         Ok(Some(Topic::new(inner)))
     }
 
-    /// Removes a topic with all its records; whether there was one. Whoever has it open still goes
-    /// on with files that nobody else sees any more: it is for those who know that nobody has.
+    /// Removes a topic with all its records; returns whether there was one. Handles that are still
+    /// open keep using the removed files, so make sure that no process has the topic open.
     ///
     /// # Errors
-    /// [`JournalError`] where its files cannot be removed.
+    /// [`JournalError`] if its files cannot be removed.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
         let env = &self.inner.env;
         if !env.writable() {
@@ -194,17 +195,17 @@ impl Journal {
         if !dir.exists() {
             return Ok(false);
         }
-        // At once for others: what is left of it by a crash is an orphan.
+        // Atomic for other processes. After a crash the left-over is an orphan.
         let aside = env.temporary(&env.dir.join("topics"));
         fs::rename(&dir, &aside).at("put aside", &dir)?;
         fs::remove_dir_all(&aside).at("remove", &aside)?;
         Ok(true)
     }
 
-    /// All topics, by name.
+    /// Lists all topics, by name.
     ///
     /// # Errors
-    /// [`JournalError`] where a topic's description cannot be read.
+    /// [`JournalError`] if a topic's description cannot be read.
     pub fn topics(&self) -> Result<Vec<TopicInfo>, JournalError> {
         let folder = self.inner.env.dir.join("topics");
         let mut found = Vec::new();
@@ -219,7 +220,7 @@ impl Journal {
         Ok(found)
     }
 
-    /// The journal's own random number, which it keeps wherever its folder is moved.
+    /// Returns the journal's random identity, which stays when its folder is moved.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.inner.env.doorbells.map.u64(16).load(Relaxed)
@@ -229,11 +230,10 @@ impl Journal {
         self.inner.env.dir.join("schemas").join(format!("{id}.avsc"))
     }
 
-    /// Keeps a schema's text under its id. The text of an id never changes: it stays as it was
-    /// first put.
+    /// Stores a schema's text under its id. The first text of an id stays; later ones are ignored.
     ///
     /// # Errors
-    /// [`JournalError`] where it cannot be written.
+    /// [`JournalError`] if it cannot be written.
     pub fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), JournalError> {
         if text.len() > MAX_SCHEMA_BYTES {
             let (value, limits) =
@@ -249,10 +249,10 @@ impl Journal {
         self.inner.env.publish(&self.schema_path(id), text.as_bytes())
     }
 
-    /// The schema's text, if it was put.
+    /// Returns the schema's text, if it was stored.
     ///
     /// # Errors
-    /// [`JournalError`] where it cannot be read.
+    /// [`JournalError`] if it cannot be read.
     pub fn schema(&self, id: SchemaId) -> Result<Option<String>, JournalError> {
         let path = self.schema_path(id);
         match fs::read_to_string(&path) {
@@ -261,10 +261,10 @@ impl Journal {
         }
     }
 
-    /// All schemas' ids, in order.
+    /// Lists the ids of all schemas, in order.
     ///
     /// # Errors
-    /// [`JournalError`] where the folder cannot be read.
+    /// [`JournalError`] if the folder cannot be read.
     pub fn schemas(&self) -> Result<Vec<SchemaId>, JournalError> {
         let folder = self.inner.env.dir.join("schemas");
         let mut found = Vec::new();
@@ -278,7 +278,7 @@ impl Journal {
     }
 }
 
-/// Makes the folder and the journal's own file, unless they are there.
+/// Creates the folder and the journal's own file, unless they exist.
 fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(), JournalError> {
     if file.exists() {
         return Ok(());
@@ -306,7 +306,7 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other.at("name", file),
     });
-    // Left over, it would only take room; the first error is the one to tell.
+    // A left-over would only take space; the first error is the one to report.
     let _ = fs::remove_file(&temporary);
     linked?;
     File::open(dir).and_then(|d| d.sync_all()).at("sync", dir)
@@ -326,7 +326,7 @@ fn write_head(path: &Path, id: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Maps the journal's own file after looking at its head.
+/// Checks the head of the journal's own file, and maps the file.
 fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
     let write = access == Access::ReadWrite;
     let file = match OpenOptions::new().read(true).write(write).open(path) {

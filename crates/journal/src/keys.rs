@@ -1,9 +1,9 @@
-//! The keys index: where the newest record of each key lies.
+//! The keys index: the position of each key's newest record.
 //!
-//! Constraints: it is derived from the log and can always be made anew. While the system runs it is
-//! kept in step under the partition's lock (`keys_upto` says how far, so that who takes over from a
-//! dead writer goes on from there). After power loss the table is thrown away: a *snapshot*,
-//! written whole and synced, is loaded and the log behind it replayed.
+//! Constraints: it is derived from the log and can always be rebuilt. Appends update it under the
+//! partition's lock; `keys_upto` is the position up to which it is complete, from which the
+//! successor of a dead writer continues. After power loss the table is discarded: a *snapshot*,
+//! written atomically and synced, is loaded, and the log behind it is replayed.
 //!
 //! Format: a table file `keys.N` is a header of 64 bytes and a power of two of 32-byte slots, open
 //! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free), 8 bytes unused. A
@@ -29,9 +29,9 @@ const HEADER_BYTES: usize = 64;
 const SLOTS_AT: usize = 16;
 const USED_AT: usize = 24;
 const SLOT_BYTES: usize = 32;
-/// Slots of a partition's first table: one page.
+/// Slots of a partition's first table, which fills one page.
 const FIRST_SLOTS: u64 = 126;
-/// The most keys of a partition: 16 million keys are a table of a gigabyte.
+/// The limit of a table's slots: 32 million slots, for 20 million keys, are a gigabyte.
 const MAX_SLOTS: u64 = 1 << 25;
 
 /// A mapped table.
@@ -92,7 +92,7 @@ impl Keys {
         (KeyHash { high, low }, pos)
     }
 
-    /// The slot of a key, or the free one where it belongs.
+    /// Returns the slot of a key, or the free one for it.
     fn find(&self, hash: KeyHash) -> Option<(usize, u64)> {
         let start = hash.high % self.slots;
         for i in 0..self.slots {
@@ -109,8 +109,8 @@ impl Keys {
         self.find(hash).map(|(_, pos)| pos).filter(|pos| *pos != 0)
     }
 
-    /// Where a key's newest record lies now. The caller holds the lock and has seen to there being
-    /// room.
+    /// Stores the position of a key's newest record. The caller holds the lock and has checked that
+    /// there is room.
     pub(crate) fn put(&self, hash: KeyHash, pos: u64) {
         let Some((at, old)) = self.find(hash) else { return };
         if old == 0 {
@@ -119,22 +119,22 @@ impl Keys {
         }
         self.map.u64(at + 16).store(pos, Release);
         if old == 0 {
-            // Last: a table with fewer entries than it counts would never be believed again.
+            // Last: a table with fewer entries than its count would be taken for damaged for ever.
             self.map.u64(USED_AT).store(self.used() + 1, Release);
         }
     }
 
-    /// All keys' hashes and positions.
+    /// Iterates over all keys' hashes and positions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyHash, u64)> {
         let slots = (0..self.slots as usize).map(|i| self.slot(HEADER_BYTES + i * SLOT_BYTES));
         slots.filter(|(_, pos)| *pos != 0)
     }
 }
 
-/// Places by key, and the position up to which they are complete.
+/// Positions by key, and the position up to which they are complete.
 pub(crate) type LastValues = (Vec<(KeyHash, u64)>, u64);
 
-/// What a snapshot says: complete up to a position.
+/// A snapshot of the table, complete up to a position.
 struct Snapshot {
     upto: u64,
     entries: Vec<(KeyHash, u64)>,
@@ -170,13 +170,13 @@ fn decode(bytes: &[u8]) -> Option<Snapshot> {
 }
 
 impl Partition {
-    /// The hash of a key in this partition.
+    /// Returns the hash of a key in this partition.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         if key.is_empty() { self.unkeyed } else { KeyHash::of(key, self.control.seed()) }
     }
 
-    /// The present table, with room for one more key. In the lock.
+    /// Returns the current table, with room for one more key. Under the lock.
     pub(crate) fn keys(
         &self,
         guard: &Guard<'_>,
@@ -194,7 +194,7 @@ impl Partition {
                     self.new_table(guard, slots, keys.iter())?
                 }
                 Ok(keys) => keys,
-                // Damaged or missing: it is derived, so it is made anew.
+                // Damaged or missing: it is derived, so it is rebuilt.
                 Err(_) => self.rebuild_keys(guard)?,
             },
         };
@@ -203,7 +203,7 @@ impl Partition {
         Ok(keys)
     }
 
-    /// Makes the next generation's table.
+    /// Creates the next generation's table.
     fn new_table(
         &self,
         _guard: &Guard<'_>,
@@ -220,12 +220,12 @@ impl Partition {
         entries.for_each(|(hash, pos)| keys.put(hash, pos));
         fs::rename(&temporary, &target).at("name", &target)?;
         self.control.keys_gen().store(old + 1, Release);
-        // Readers that have it mapped finish with it; a file left over would only take room.
+        // Readers that have it mapped may finish with it; a left-over would only take space.
         let _ = fs::remove_file(path(&self.dir, old));
         Ok(keys)
     }
 
-    /// Makes the table anew from all of the log that is there.
+    /// Rebuilds the table from the whole log.
     pub(crate) fn rebuild_keys(&self, guard: &Guard<'_>) -> Result<Keys, JournalError> {
         let upto = self.control.keys_upto().load(Acquire);
         let mut found = HashMap::new();
@@ -235,7 +235,7 @@ impl Partition {
         self.new_table(guard, slots_for(found.len()), found.into_iter())
     }
 
-    /// Brings the table up to the tail: a writer died between its commit and this.
+    /// Updates the table up to the tail, after a writer died between its commit and its entry.
     pub(crate) fn replay_keys(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         let from = self.control.keys_upto().load(Acquire);
         let tail = self.tail();
@@ -254,7 +254,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Writes a snapshot, from which the table is made after power loss.
+    /// Writes a snapshot, from which the table is rebuilt after power loss.
     pub(crate) fn save_keys(&self) -> Result<(), JournalError> {
         let upto = self.control.keys_upto().load(Acquire);
         let generation = self.control.keys_gen().load(Acquire);
@@ -266,15 +266,15 @@ impl Partition {
         if self.control.keys_gen().load(Acquire) != generation {
             return Ok(());
         }
-        // What the snapshot names must be on the disk before the snapshot is.
+        // The records must be on the disk before the snapshot.
         self.sync_present()?;
         self.env.publish(&snapshot_path(&self.dir), &encode(upto, &entries))?;
         self.control.snap_pos().store(upto, Release);
         Ok(())
     }
 
-    /// Makes the table after power loss: from what was compacted, the snapshot, and the log behind
-    /// it.
+    /// Rebuilds the table after power loss, from the compacted segment, the snapshot, and the log
+    /// behind it.
     pub(crate) fn recover_keys(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         let (tail, mut from) = (self.tail(), 0);
         let mut found: HashMap<KeyHash, u64> = HashMap::new();
@@ -316,8 +316,8 @@ impl Partition {
         Ok(())
     }
 
-    /// The newest record of every key by the index: hash and position, complete up to the position
-    /// that comes with it. `None` where there is no index, or none to be believed.
+    /// Returns the newest record of every key by the index: hash and position, and the position up
+    /// to which they are complete. `None` if there is no index, or it is damaged.
     pub(crate) fn last_values(&self) -> Result<Option<LastValues>, JournalError> {
         if self.keeps_last() && self.recovered_view().is_none() {
             for _ in 0..100 {
@@ -347,7 +347,8 @@ impl Partition {
         Ok(None)
     }
 
-    /// The newest `n` records of every key from the log itself: slower, needs no index.
+    /// Returns the newest `n` records of every key by a scan of the log: slower, but needs no
+    /// index.
     pub(crate) fn scan_last_values(&self, n: usize) -> Result<LastValues, JournalError> {
         let tail = self.log_end().0;
         let mut found: HashMap<KeyHash, VecDeque<u64>> = HashMap::new();
@@ -365,7 +366,7 @@ impl Partition {
 }
 
 impl Partition {
-    /// Where a key's newest record lies by the index of this moment.
+    /// Returns the current position of a key's newest record by the index.
     pub(crate) fn moved(&self, hash: KeyHash) -> Result<Option<u64>, JournalError> {
         let generation = self.control.keys_gen().load(Acquire);
         if generation == 0 || !self.keeps_last() {

@@ -1,10 +1,9 @@
-//! The newest records of each key, for a reader that joins late: looked up, put in order, read in
-//! place.
+//! The newest records of each key, for late joiners: found by the index, sorted, read in place.
 //!
-//! Operation: the keys index names the newest record of each key, complete up to a position; each
-//! frame names its key's frame before it. All places are sorted, which is the order of offsets too,
-//! and read one by one; then the reader goes on behind that position, so that nothing comes twice
-//! and nothing is missing.
+//! Operation: the keys index has the position of each key's newest record, complete up to a
+//! position. Each frame links to the same key's frame before it. All positions are sorted, which is
+//! also the order of offsets, and read one by one. Then the reader continues at the index's
+//! position, so no record is repeated or missing.
 
 use std::collections::VecDeque;
 
@@ -15,37 +14,37 @@ use crate::hash::KeyHash;
 use crate::partition::Partition;
 use crate::segment::{FrameFault, Segment};
 
-/// Places yet to be read.
+/// The positions that are not read yet.
 pub(crate) struct LatestByKey {
     places: VecDeque<IndexedRecord>,
     upto: u64,
     at: SegmentAccess,
 }
 
-/// Where one of a key's newest records lay when the index was read.
+/// The position of one of a key's newest records when the index was read.
 #[derive(Clone, Copy)]
 struct IndexedRecord {
     pos: u64,
     hash: KeyHash,
-    /// Whether it was the newest of all.
+    /// Whether it was the key's newest one.
     newest: bool,
 }
 
-/// A segment at hand, for reading frames at any position.
+/// An open segment, for reading frames at any position.
 #[derive(Default)]
 struct SegmentAccess {
     segment: Option<Segment>,
     scratch: Vec<u8>,
 }
 
-/// What a pick turned out to be.
+/// The next of the newest records, or a gap in its place.
 pub(crate) enum LatestStep {
     Frame(u64, FrameHeader),
     Gap(Gap),
 }
 
 impl SegmentAccess {
-    /// Checks the frame at a position, wherever that is.
+    /// Checks the frame at a position, in any segment.
     fn check(
         &mut self,
         partition: &Partition,
@@ -54,14 +53,14 @@ impl SegmentAccess {
     ) -> Result<Result<FrameHeader, FrameFault>, JournalError> {
         let holds = |s: &Segment| (s.head.base_pos..s.head.end()).contains(&pos) && s.is_live();
         let held = self.segment.as_ref().is_some_and(holds);
-        // The next segment's first frame lies within this one's capacity too.
+        // The next segment's first position may lie within this one's capacity.
         let ended = |s: &Segment| matches!(s.sealed(), Ok(Some(seal)) if pos >= seal.end);
         if !held || self.segment.as_ref().is_some_and(ended) {
             self.segment = partition.segment_at(pos)?;
         }
         let mut found = self.look(pos, limit);
         if found.is_err() && held {
-            // A seal may be missing: then the place looks as if it were in the segment before.
+            // A seal may be missing: then the position seems to lie in the segment before.
             self.segment = partition.segment_at(pos)?;
             found = self.look(pos, limit);
         }
@@ -79,7 +78,7 @@ impl SegmentAccess {
 }
 
 impl LatestByKey {
-    /// The places of the newest `n` records of each key.
+    /// Finds the newest `n` records of each key.
     pub(crate) fn collect(partition: &Partition, n: usize) -> Result<Self, JournalError> {
         let indexed = match partition.last_values()? {
             Some((last, upto)) if all_inside(partition, &last, upto) => Some((last, upto)),
@@ -109,7 +108,7 @@ impl LatestByKey {
         Ok(Self { places: places.into(), upto, at: SegmentAccess::default() })
     }
 
-    /// The position behind which the reader goes on.
+    /// Returns the position at which the reader continues.
     pub(crate) fn upto(&self) -> u64 {
         self.upto
     }
@@ -122,7 +121,7 @@ impl LatestByKey {
         self.at.body(pos, header)
     }
 
-    /// The next pick; `None` when all have been read.
+    /// Returns the next record; `None` when all have been read.
     pub(crate) fn next(
         &mut self,
         partition: &Partition,
@@ -143,7 +142,7 @@ impl LatestByKey {
         Ok(None)
     }
 
-    /// Finds out what became of a record that is not in its place any more. A gap where it is lost.
+    /// Handles a record that is not at its position any more. Returns a gap if it is lost.
     #[cold]
     fn missed(
         &mut self,
@@ -154,14 +153,14 @@ impl LatestByKey {
         let compacted = self.at.segment.as_ref().is_some_and(|s| s.head.compacted);
         let kept = if entry.newest { partition.moved(entry.hash)? } else { None };
         match kept {
-            // Compaction has moved it, and the index knows where to.
+            // Compaction has moved it, and the index has the new position.
             Some(pos) if pos < self.upto && pos != entry.pos => {
                 self.places.push_front(IndexedRecord { pos, ..entry });
                 Ok(None)
             }
-            // A newer one has come: it is read behind the picks.
+            // A newer one was appended: it is read from the log.
             Some(pos) if pos >= self.upto => Ok(None),
-            // Compaction keeps the newest of a key only.
+            // Compaction retains only the newest of a key.
             None if compacted && !entry.newest => Ok(None),
             _ if gone || entry.pos < partition.control.first_pos() => Ok(None),
             _ => Ok(self.gap()),
@@ -179,21 +178,21 @@ impl LatestByKey {
         partition.hash(key) == hash
     }
 
-    /// A pick that is damaged: what offset it had is not known any more, so the rest of the picks
-    /// is.
+    /// Returns a gap for a damaged record. Its offset is unknown, so the gap is at its segment's
+    /// start.
     fn gap(&self) -> Option<Gap> {
         let from = self.at.segment.as_ref().map(|s| s.head.base_offset)?;
         Some(Gap { from, to: from + 1, cause: GapCause::Damaged })
     }
 }
 
-/// Whether the index's places can be true. Each is looked at closely when it is read.
+/// Returns whether the index's positions are plausible. Each is checked when it is read.
 fn all_inside(partition: &Partition, last: &[(KeyHash, u64)], upto: u64) -> bool {
     let (tail, first) = (partition.log_end().0, partition.control.first_pos());
     upto <= tail && last.iter().all(|(_, pos)| *pos >= first && *pos < tail)
 }
 
-/// Follows a key's frames back from its newest.
+/// Follows a key's links back from its newest frame.
 fn chain(
     partition: &Partition,
     hash: KeyHash,

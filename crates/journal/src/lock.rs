@@ -1,12 +1,12 @@
 //! A lock between processes that survives its holder: POSIX robust mutexes in a mapped file.
 //!
-//! Constraints: a lock lies in a map and stays at its place; it is made once, before the file gets
-//! its name. All processes that share a journal use the same C library (its mutex is the format),
-//! and the same process-id namespace.
+//! Constraints: a lock lies in a map and never moves; it is created once, before the file gets its
+//! name. All processes that share a journal use the same C library (its mutex is the format) and
+//! the same process-id namespace.
 //!
-//! Operation: [`lock`] tells whether the former holder died inside. Then what it guarded may be
-//! half done, and the new holder repairs before it goes on. A holder that is stopped (not dead)
-//! makes the others wait up to a limit and then fail with its process id.
+//! Operation: [`lock`] reports whether the former holder died inside. Then its work may be
+//! incomplete, and the new holder repairs it first. If a holder is stopped (not dead), the others
+//! wait up to a limit and then fail with its process id.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,25 +14,25 @@ use std::time::{Duration, Instant};
 
 use crate::map::Map;
 
-/// Bytes that a lock takes in a file; larger than any C library's mutex.
+/// Bytes of a lock in a file; larger than any C library's mutex.
 pub(crate) const LOCK_BYTES: usize = 64;
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LOCK_BYTES);
 
-/// How a lock was got.
+/// How a lock was acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// The former holder gave it back.
+    /// The former holder released it.
     Clean,
     /// The former holder died inside.
     OwnerDied,
 }
 
-/// Why a lock was not got.
+/// Why a lock was not acquired.
 #[derive(Debug)]
 pub(crate) enum LockFailure {
-    /// Someone else held it for the whole time.
+    /// Another holder had it for the whole time.
     TimedOut,
-    /// The bytes are no lock (damaged), or the system refused.
+    /// The bytes are no lock (damaged), or a system call failed.
     Broken(io::Error),
 }
 
@@ -40,14 +40,14 @@ fn mutex(map: &Map, at: usize) -> *mut libc::pthread_mutex_t {
     map.lock_at(at, LOCK_BYTES).cast()
 }
 
-/// Makes a lock in a file that nobody else has mapped yet.
+/// Creates a lock in a file that no other process has mapped yet.
 pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
     let check =
         |code: i32| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
     let a = attributes.as_mut_ptr();
     map.write(at, &[0; LOCK_BYTES]);
-    // SAFETY: the attributes live on this frame; the mutex lies inside the map, unused by anyone
+    // SAFETY: the attributes live on this frame; the mutex lies inside the map and is not in use
     // yet.
     unsafe {
         check(libc::pthread_mutexattr_init(a))?;
@@ -59,9 +59,8 @@ pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
     }
 }
 
-/// What a fresh lock's constant bytes look like: compared before use, so that damage is an error
-/// instead of undefined behaviour in the C library. Only the words that locking never changes are
-/// compared.
+/// Checks a lock's constant bytes before use, so that damage is an error instead of undefined
+/// behaviour in the C library. Only words that locking never changes are compared.
 fn looks_sound(map: &Map, at: usize) -> bool {
     // __kind of glibc's and musl's mutex: type, robust and shared bits.
     let kind = map.u32(at + KIND_AT).load(std::sync::atomic::Ordering::Relaxed);
@@ -96,8 +95,8 @@ fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
     match code {
         0 => Ok(Acquired::Clean),
         libc::EOWNERDEAD => {
-            // SAFETY: we hold the mutex; the caller repairs what it guards before anyone else may
-            // see it.
+            // SAFETY: this thread holds the mutex; the caller repairs the guarded data before it
+            // unlocks.
             unsafe { libc::pthread_mutex_consistent(mutex(map, at)) };
             Ok(Acquired::OwnerDied)
         }
@@ -132,7 +131,7 @@ fn slow(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> 
     }
 }
 
-/// Gives the lock back. The calling thread holds it.
+/// Releases the lock, which the calling thread holds.
 #[inline]
 pub(crate) fn unlock(map: &Map, at: usize) {
     // SAFETY: the calling thread holds this mutex (guards are neither Send nor cloneable).

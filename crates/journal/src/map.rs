@@ -1,9 +1,9 @@
-//! Mapped files: the only place where bytes shared with other processes are touched.
+//! Mapped files: the only module that accesses bytes shared with other processes.
 //!
 //! Constraints: no `&mut`, and no plain `&[u8]` over bytes that another process may still write, is
-//! ever formed here. Words are reached as atomics; bytes are copied in and out through raw
-//! pointers; a plain slice is handed out only by [`Map::stable`], whose caller vouches that the
-//! bytes no longer change.
+//! ever formed here. Words are accessed as atomics; bytes are copied in and out through raw
+//! pointers. Only [`Map::stable`] returns a plain slice; its caller guarantees that the bytes no
+//! longer change.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::waiters::SharedWord;
 
-/// Bytes of a page of memory; populating and writing back work in these.
+/// Bytes of a memory page, the unit of populating and writing back.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// Whether a map may be written.
@@ -102,7 +102,7 @@ impl Map {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
-    /// Copies bytes out. What another process writes meanwhile may come out torn: check it.
+    /// Copies bytes out. Concurrent writes of another process may give torn contents: check them.
     #[inline]
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) {
         let from = self.at(at, out.len(), 1);
@@ -119,7 +119,7 @@ impl Map {
         out
     }
 
-    /// Borrows bytes where they lie.
+    /// Borrows bytes in place.
     ///
     /// # Safety
     /// The bytes must not change while the slice lives: they lie below the committed tail of a
@@ -137,7 +137,7 @@ impl Map {
     }
 
     /// Makes the pages present and writable, so that a later write does not fault. Best effort:
-    /// older kernels lack it, and then the first touch costs what it costs.
+    /// without support by the kernel, the first access faults.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.advise(
             at,
@@ -172,8 +172,8 @@ impl Drop for Map {
     }
 }
 
-/// Reserves room on the disk for the whole file, so that a full disk is an error here and not a
-/// signal at some later write through a map.
+/// Allocates disk space for the whole file, so that a full disk is an error here and not a signal
+/// at a later write through a map.
 pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     loop {
@@ -186,7 +186,7 @@ pub(crate) fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
-/// A shared word by its place, for the protocols of waiters and rings.
+/// A word of a map, for the protocols of waiters and wake hints.
 pub(crate) struct MapWord<'a>(pub(crate) &'a Map, pub(crate) usize);
 
 impl SharedWord for MapWord<'_> {

@@ -1,4 +1,4 @@
-//! How a journal and its topics are set up.
+//! Configuration of a journal and its topics.
 
 use std::fmt;
 use std::io;
@@ -11,57 +11,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::JournalError;
 
-/// The most partitions of a topic: each has files of its own.
+/// The limit of partitions of a topic: each has files of its own.
 pub const MAX_PARTITIONS: u32 = 1024;
 /// The smallest segment, and the size of a partition's first one.
 pub const MIN_SEGMENT_BYTES: u64 = 16 << 10;
 /// The largest segment: it is mapped whole.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
-/// What a journal is opened for.
+/// The access with which a journal is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reading and writing; the folder is made if there is none.
+    /// Reading and writing; creates the folder if there is none.
     ReadWrite,
-    /// Reading only: nothing in the folder is changed, so that waiting means looking now and then.
+    /// Reading only: nothing in the folder is changed, so a wait is a poll at intervals.
     ReadOnly,
 }
 
-/// Who keeps house: syncs in the background, prepares segments, applies retention.
+/// The thread of the maintenance: periodic sync, preparation of segments, retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maintenance {
-    /// A thread of this journal.
+    /// Threads of this journal.
     Background,
-    /// The caller, by [`Journal::maintain`](crate::Journal::maintain).
+    /// The caller's, in [`Journal::maintain`](crate::Journal::maintain).
     Manual,
 }
 
-/// What is told before a file or folder has been written back to the disk (tests of power loss).
+/// Called before a file or folder is synced (tests of power loss).
 pub type SyncHook = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 
-/// Where retention takes the time of day from.
+/// The source of the current time, for retention.
 pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
 
-/// How to open a journal.
+/// Options of an open journal.
 #[derive(Clone)]
 pub struct JournalOptions {
     /// Reading and writing, or reading only.
     pub access: Access,
-    /// The longest that an appended record stays unsynced, in topics with
-    /// [`SyncPolicy::Background`].
+    /// The interval of the background sync, in topics with [`SyncPolicy::Background`].
     pub sync_interval: Duration,
-    /// Who keeps house.
+    /// The thread of the maintenance.
     pub maintenance: Maintenance,
-    /// How long a writer waits for a lock whose holder is alive.
+    /// The time that a writer waits for a lock whose holder is alive.
     pub lock_timeout: Duration,
-    /// The time of day, for retention by age.
+    /// The current time, for retention by age.
     pub clock: Clock,
-    /// The running system's identity, in place of the kernel's (tests of power loss).
+    /// Replaces the kernel's boot id (tests of power loss).
     pub boot_id: Option<[u8; 16]>,
-    /// Makes identities that are otherwise random the same each time (tests with golden files).
+    /// Makes random identities reproducible (tests with golden files).
     pub seed: Option<u64>,
-    /// Told of each file that is about to be synced, which may fail instead (tests of power loss
-    /// and failing disks).
+    /// Called for each file that is about to be synced; its error replaces the sync (tests of power
+    /// loss and failing disks).
     pub sync_hook: Option<SyncHook>,
 }
 
@@ -97,38 +96,37 @@ fn now() -> Tai {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LastValue {
-    /// Records are kept by age and bytes only; keys are not indexed.
+    /// Only age and bytes limit retention; keys are not indexed.
     Forget,
-    /// The newest record of each key is kept for ever, and found at once.
+    /// The newest record of each key is retained for ever and indexed.
     Keep,
 }
 
-/// When records are written back to the disk.
+/// When records are synced to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncPolicy {
-    /// When someone waits for it, and at least every
-    /// [`sync_interval`](JournalOptions::sync_interval).
+    /// On request, and every [`sync_interval`](JournalOptions::sync_interval).
     Background,
-    /// Only when someone waits for it.
+    /// Only on request.
     OnRequest,
 }
 
-/// What a topic is, fixed when it is created.
+/// A topic's configuration, fixed when it is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicConfig {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
     pub partitions: u32,
-    /// The size that segments grow to, in bytes, [`MIN_SEGMENT_BYTES`] to [`MAX_SEGMENT_BYTES`]. A
-    /// longer record gets a larger one.
+    /// The size up to which segments grow, in bytes, [`MIN_SEGMENT_BYTES`] to
+    /// [`MAX_SEGMENT_BYTES`]. A longer record gets a larger segment.
     pub segment_bytes: u64,
-    /// The most bytes that a partition keeps, to within a segment; `None` for no limit.
+    /// The limit of retained bytes of a partition, to within a segment; `None` for no limit.
     pub retention_bytes: Option<u64>,
-    /// The longest that a record is kept, to within a segment, in nanoseconds; `None` for no limit.
+    /// The retention time of a record, to within a segment, in nanoseconds; `None` for no limit.
     pub retention_age_ns: Option<u64>,
-    /// Whether the newest record of each key is kept for ever.
+    /// Whether the newest record of each key is retained for ever.
     pub last_value: LastValue,
-    /// When records are written back to the disk.
+    /// When records are synced to the disk.
     pub sync: SyncPolicy,
     /// The user's own description of the topic, for example its quality of service as JSON.
     pub description: String,
@@ -149,7 +147,7 @@ impl Default for TopicConfig {
 }
 
 impl TopicConfig {
-    /// Refuses what is outside the limits.
+    /// Rejects values outside the limits.
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         let within = |field, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {
@@ -163,7 +161,7 @@ impl TopicConfig {
         within("retention_bytes", self.retention_bytes.unwrap_or(1), 1, u64::MAX)
     }
 
-    /// Names the first field in which two configurations differ.
+    /// Fails with the first field in which two configurations differ.
     pub(crate) fn same_as(&self, asked: &Self, topic: &str) -> Result<(), JournalError> {
         let pairs = [
             ("partitions", self.partitions.to_string(), asked.partitions.to_string()),
@@ -191,8 +189,8 @@ impl TopicConfig {
         Ok(())
     }
 
-    /// The size that this topic's segments grow to: small enough that retention can cut something
-    /// off.
+    /// Returns the size up to which this topic's segments grow: small enough that retention can
+    /// drop whole ones.
     pub(crate) fn largest_segment(&self) -> u64 {
         let share = self.retention_bytes.map_or(u64::MAX, |bytes| bytes / 4);
         self.segment_bytes.min(share).max(MIN_SEGMENT_BYTES)

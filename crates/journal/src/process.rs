@@ -1,11 +1,11 @@
-//! Who is alive: processes told apart by id, start time and boot, so that a reused id is not
-//! mistaken.
+//! Process identity: id, start time and boot, so that a reused id is not taken for its former
+//! process.
 
 use std::fs;
 
 use crate::hash::mix;
 
-/// The running system's identity: another value after each boot.
+/// The running system's boot id, which changes with each boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BootId(pub [u8; 16]);
 
@@ -23,7 +23,7 @@ impl BootId {
 }
 
 /// A process as a word in shared memory: id in the upper half, a hash of start time and boot in the
-/// lower. 0 is nobody.
+/// lower. 0 means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token(pub u64);
 
@@ -45,7 +45,7 @@ impl Token {
         (self.0 >> 32) as u32
     }
 
-    /// Whether that process still runs. A zombie does not.
+    /// Returns whether that process still runs. A zombie does not.
     pub(crate) fn alive(self, boot: BootId) -> bool {
         if self == Self::NOBODY {
             return false;
@@ -53,7 +53,7 @@ impl Token {
         let pid = self.pid();
         match stat(pid) {
             Some(s) => !s.dead && Self::of(pid, s.start, boot) == self,
-            // /proc may hide other users' processes; then only existence can be asked.
+            // Other users' processes may be hidden in /proc; then only the id's existence is checked.
             None => exists(pid),
         }
     }
@@ -70,7 +70,7 @@ struct Stat {
     dead: bool,
 }
 
-/// Start time (clock ticks since boot) and state of a process, from `/proc/PID/stat`.
+/// Reads start time (clock ticks since boot) and state of a process from `/proc/PID/stat`.
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();

@@ -1,16 +1,16 @@
-//! A topic's producers: names, incarnations, and who has the claim to each.
+//! A topic's producers: names, incarnations, and the claims to them.
 //!
-//! Constraints: an incarnation is given once, ever: it is on the disk before anyone may use it. A
-//! writer whose incarnation is no longer its name's newest cannot append (checked under the
-//! partition's lock), so no reader gets an older incarnation's sample after a newer one's. A claim
-//! may be for a lease: then it ends where its holder asserts nothing for that long, as it does with
-//! the holder's process. Who takes an exclusive claim over from a holder that runs still, under
-//! whatever name, fences that one. Incarnations may also come from elsewhere, with the samples of a
-//! producer that publishes to another log: those given here afterwards are newer.
+//! Constraints: an incarnation is assigned only once: it is on the disk before it is used. A writer
+//! whose incarnation is not its name's newest cannot append (checked under the partition's lock).
+//! So no reader gets an older incarnation's sample after a newer one's. A claim may have a lease:
+//! then it ends if its holder does not renew it in time, as it ends with the holder's process. A
+//! new exclusive claim, under any name, fences a former holder that still runs. Incarnations may
+//! also come from elsewhere, with the samples of a producer that publishes to another log. Those
+//! assigned here afterwards are newer.
 //!
-//! Format: a file with one header of [`ENTRY_BYTES`] bytes (magic, version, lock, count) and one entry of
-//! the same size for each name: name, incarnation, claim, checksum over the name. A producer's id
-//! is its place. The file grows by doubling; entries never move.
+//! Format: a file with one header of [`ENTRY_BYTES`] bytes (magic, version, lock, count) and one
+//! entry of the same size for each name: name, incarnation, claim, checksum over the name. A
+//! producer's id is the index of its entry. The file grows by doubling; entries never move.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -33,7 +33,7 @@ use crate::{AppendError, JournalError};
 
 /// Bytes of the header and of each entry.
 const ENTRY_BYTES: usize = 256;
-/// The most producer names of a topic: a claim looks through them all.
+/// The limit of producer names of a topic: a claim scans them all.
 pub(crate) const MAX_PRODUCERS: usize = 65_535;
 const MAGIC: &[u8; 8] = b"HELIOPRO";
 const VERSION: u32 = 1;
@@ -47,26 +47,26 @@ const EXCLUSIVE: usize = 16;
 const NAME_CRC: usize = 24;
 const NAME_LEN: usize = 28;
 const NAME: usize = 32;
-/// When a claim's holder last said that it is alive: TAI ns, 0 for never.
+/// Time of the last renewal by a claim's holder: TAI ns, 0 for never.
 const SEEN: usize = 232;
-/// The same by the machine's uptime, in ns: this says whether the lease runs still.
+/// The same by the machine's uptime, in ns, from which the lease's end is computed.
 const ASSERTED: usize = 240;
-/// The claim's lease: ms in the lower half (0: none), in the upper one the lower half of the
-/// incarnation that it is for, as programs that know no leases leave this word alone.
+/// The claim's lease: ms in the lower half (0: none), the lower half of its incarnation in the
+/// upper. Programs without leases leave this word alone, so the incarnation then differs.
 const LEASE: usize = 248;
 /// Set in an incarnation whose claim was taken over by another name: its writers are fenced.
 const FENCED: u64 = 1 << 63;
 /// In the word of [`EXCLUSIVE`]: the claim is exclusive.
 const EXCLUSIVE_CLAIM: u64 = 1;
-/// In the word of [`EXCLUSIVE`]: the newest incarnation was given elsewhere.
+/// In the word of [`EXCLUSIVE`]: the newest incarnation was assigned elsewhere.
 const FORWARDED_CLAIM: u64 = 2;
 
-/// How many writers a claim tolerates.
+/// Whether a claim admits other producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// Others may write under other names; a new claim of the same name fences the former one.
+    /// Producers of other names may write; a new claim of the same name fences the former one.
     Shared,
-    /// Nobody else may have a live claim.
+    /// No other producer may have a live claim.
     Exclusive,
 }
 
@@ -75,7 +75,7 @@ pub enum Ownership {
 pub struct WriterOptions {
     /// The producer's name, stable over its restarts.
     pub producer: ProducerName,
-    /// How many writers are tolerated beside it.
+    /// Whether other producers are admitted.
     pub ownership: Ownership,
 }
 
@@ -86,22 +86,21 @@ pub struct ProducerInfo {
     pub name: ProducerName,
     /// Its newest incarnation.
     pub incarnation: u64,
-    /// The process that has the claim, where it is alive.
+    /// The process that has the claim, if it is alive.
     pub pid: Option<u32>,
-    /// Whether that process lives and, where the claim is for a lease, has asserted itself within
-    /// it.
+    /// Whether that process is alive, and has renewed the claim's lease in time if it has one.
     pub in_lease: bool,
-    /// When its holder last asserted itself, where the claim is for a lease.
+    /// Time of the last renewal, if the claim has a lease.
     pub seen: Option<Tai>,
 }
 
-/// For how long a claim is good without an assertion.
+/// How long a claim is valid without a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
-    /// That long, to the next millisecond.
+    /// The duration, rounded up to a millisecond.
     pub time: Duration,
-    /// Now, by a clock that is the same for all processes of the machine and goes on while it
-    /// sleeps (`CLOCK_BOOTTIME`).
+    /// The current uptime, by a clock that all processes of the machine share and that also runs
+    /// while it sleeps (`CLOCK_BOOTTIME`).
     pub now: Duration,
 }
 
@@ -114,12 +113,12 @@ pub(crate) struct Producers {
     names: Mutex<HashMap<u32, ProducerName>>,
 }
 
-/// A producer's right to write: its incarnation is the newest of its name until another claim.
+/// A producer's right to write. Its incarnation is the newest of its name until another claim.
 pub(crate) struct Claim {
     pub(crate) producer: Producer,
     pub(crate) id: u32,
-    /// The incarnation that the name has while the claim holds: of a claim for samples of
-    /// elsewhere it grows.
+    /// The name's incarnation while the claim is valid. It grows for a claim for another log's
+    /// samples.
     newest: AtomicU64,
     producers: Arc<Producers>,
     map: Mutex<Arc<Map>>,
@@ -134,7 +133,7 @@ fn entry(id: u32) -> usize {
     (id as usize + 1) * ENTRY_BYTES
 }
 
-/// Makes the file of a topic that nobody sees yet.
+/// Creates the file of a topic that is not in place yet.
 pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
@@ -145,15 +144,15 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     lock::init(&map, LOCK).at("prepare", path)
 }
 
-/// Makes the lock anew in a file that was last used under another boot, or is a copy: nobody holds
-/// it.
+/// Recreates the lock in a file that was last used under another boot, or is a copy: it has no
+/// holder.
 fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
     let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
     let map = Map::of(&file, ENTRY_BYTES, Mode::Write).at("map", path)?;
     let ino = file.metadata().at("look at", path)?.ino();
     let current = || map.array::<16>(MARK) == env.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
     if !current() {
-        // Released when `file` is closed; whoever waited then finds the mark.
+        // Released when `file` is closed; the next holder then finds the mark.
         flock(&file, FlockOperation::LockExclusive).at("lock", path)?;
         if !current() {
             lock::init(&map, LOCK).at("prepare", path)?;
@@ -184,14 +183,14 @@ impl Producers {
         Ok(map)
     }
 
-    /// The file with all its entries: mapped anew only where it has grown.
+    /// Returns a map with all entries; remaps only if the file has grown.
     fn whole(&self) -> Result<Arc<Map>, JournalError> {
         let map = self.map();
         let entries = map.u32(COUNT).load(Acquire);
         if entry(entries) > map.len() { self.remap() } else { Ok(map) }
     }
 
-    /// The name of a producer id, as samples carry it.
+    /// Returns the name of a producer id, as samples carry it.
     pub(crate) fn name(&self, id: u32) -> Option<ProducerName> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = names.get(&id) {
@@ -206,7 +205,7 @@ impl Producers {
         Some(name)
     }
 
-    /// All names with their newest incarnation, and whether someone has the claim at an uptime.
+    /// Lists all names with their newest incarnation, and the state of their claims at an uptime.
     pub(crate) fn list(&self, now: Duration) -> Vec<ProducerInfo> {
         let Ok(map) = self.whole() else { return Vec::new() };
         let all = (0..count(&map)).filter_map(|id| {
@@ -224,10 +223,10 @@ impl Producers {
         all.collect()
     }
 
-    /// The process that has a claim, where it lives.
+    /// Returns the process that has a claim, if it is alive.
     fn holder(&self, map: &Map, id: u32) -> Option<u32> {
         let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
-        // Of itself a process knows it without asking.
+        // A process need not query itself.
         let alive = claim == self.env.token || claim.alive(self.env.boot);
         alive.then(|| claim.pid())
     }
@@ -239,7 +238,7 @@ impl Producers {
         let map = self.remap()?;
         let waited = self.env.options.lock_timeout;
         match lock::lock(&map, LOCK, waited) {
-            // A claim is one store of the incarnation: there is nothing half done to repair.
+            // A claim is one store of the incarnation, so a dead holder leaves nothing to repair.
             Ok(_) => {}
             Err(LockFailure::TimedOut) => {
                 let holder = Token(map.u64(HOLDER).load(Relaxed)).pid();
@@ -253,7 +252,8 @@ impl Producers {
         result
     }
 
-    /// Gives the name's next incarnation to the calling process, or the one that it has elsewhere.
+    /// Claims a name for the calling process, with its next incarnation or the one that it has
+    /// elsewhere.
     pub(crate) fn claim(
         self: &Arc<Self>,
         WriterOptions { producer: name, ownership }: &WriterOptions,
@@ -281,7 +281,7 @@ impl Producers {
             for id in expired {
                 map.u64(entry(id) + CLAIM).store(0, Release);
             }
-            // Whoever looks meanwhile finds the lease before the claim that it is for.
+            // Readers see the lease before the claim that it belongs to.
             lease.unwrap_or_default().store(&map, at, incarnation);
             let alone = if ownership == Ownership::Exclusive { EXCLUSIVE_CLAIM } else { 0 };
             let elsewhere = if elsewhere.is_some() { FORWARDED_CLAIM } else { 0 };
@@ -289,7 +289,7 @@ impl Producers {
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
             if let Err(e) = self.env.sync_file(&self.path) {
-                // Nobody has it: the next try meets no live claim.
+                // Released, so that the next attempt meets no live claim.
                 map.u64(at + CLAIM).store(0, Release);
                 return Err(e);
             }
@@ -301,9 +301,9 @@ impl Producers {
         })
     }
 
-    /// The incarnation of a claim for samples of elsewhere. Where the name has one of elsewhere
-    /// already, the claim goes on with it, unless another process does; one that was given here
-    /// must be older.
+    /// Returns the incarnation of a claim for another log's samples. If the name's newest one came
+    /// from elsewhere, the claim continues it, unless another process does. One that was assigned
+    /// here must be older.
     fn adopt(
         &self,
         map: &Map,
@@ -327,8 +327,8 @@ impl Producers {
         }
     }
 
-    /// An exclusive claim meets no live one, and no claim meets a live exclusive one. Gives those
-    /// whose process lives and whose lease is over.
+    /// Refuses an exclusive claim beside a live one, and any claim beside a live exclusive one.
+    /// Returns the claims whose process is alive and whose lease has expired.
     fn refuse_second(
         &self,
         map: &Map,
@@ -355,11 +355,11 @@ impl Producers {
         JournalError::Claimed { topic, producer, incarnation, pid }
     }
 
-    /// Fences holders whose leases are over, or none of them where one has asserted since that was
-    /// seen. A holder stores its word and then looks at the fence; here the fence is stored and
-    /// then the word is looked at, with a full fence between on both sides: so at least one of the
-    /// two sees the other, and never do both go on. It may be that neither does; the holder has
-    /// let its lease run out, and the claim can be tried again.
+    /// Fences holders with expired leases, or none of them if one has renewed meanwhile. A holder
+    /// stores its uptime, then reads the fence; here the fence is stored, then the uptime is read.
+    /// Both sides have a full fence in between, so at least one sees the other, and never do both
+    /// continue. Possibly neither continues: the holder's lease has expired, and the claim can be
+    /// retried.
     fn fence(&self, map: &Map, over: &[u32], lease: Option<Lease>) -> Result<(), JournalError> {
         let word = |id: u32| map.u64(entry(id) + INCARNATION);
         for id in over {
@@ -423,12 +423,12 @@ fn count(map: &Map) -> u32 {
     map.u32(COUNT).load(Acquire).min(room)
 }
 
-/// The newest incarnation of a name, fenced or not.
+/// Returns the newest incarnation of a name, fenced or not.
 fn incarnation(map: &Map, id: u32) -> u64 {
     map.u64(entry(id) + INCARNATION).load(Acquire) & !FENCED
 }
 
-/// Whether a claim's lease is over; one without a lease never is.
+/// Returns whether a claim's lease has expired; a claim without a lease never expires.
 fn expired(map: &Map, id: u32, now: Duration) -> bool {
     let word = map.u64(entry(id) + LEASE).load(Acquire);
     let (lease, of) = (Duration::from_millis(word & LOWER_HALF), word >> 32);
@@ -443,7 +443,7 @@ const LOWER_HALF: u64 = u32::MAX as u64;
 
 impl Lease {
     fn store(self, map: &Map, at: usize, incarnation: u64) {
-        // Rounded up, so that none is 0; the longest are some 49 days.
+        // Rounded up, so that none is 0; the maximum is about 49 days.
         let ms = self.time.as_nanos().div_ceil(1_000_000).min(u128::from(LOWER_HALF)) as u64;
         map.u64(at + ASSERTED).store(nanos(self.now), Release);
         map.u64(at + LEASE).store((incarnation & LOWER_HALF) << 32 | ms, Release);
@@ -479,7 +479,7 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// The last sequence number used in a partition.
+    /// Returns the last sequence number used in a partition.
     pub(crate) fn sequence(&self, partition: u32) -> u64 {
         let sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
         sequences.get(&partition).copied().unwrap_or(0)
@@ -492,9 +492,9 @@ impl Claim {
 }
 
 impl Claim {
-    /// Gives the claim back before its last writer is gone, which must not append any more.
+    /// Releases the claim before its writers are dropped; they must not append any more.
     pub(crate) fn release(&self) {
-        // Only where it is still this claim's: a newer one has its own word there.
+        // Only if the words are still this claim's: a newer one has stored its own.
         let at = entry(self.id);
         let own = self.token.0;
         let release = |map: Arc<Map>| {
@@ -505,27 +505,27 @@ impl Claim {
             }
             Ok(())
         };
-        // A lock that cannot be had leaves the claim until this process ends.
+        // If the lock cannot be taken, the claim stays until this process ends.
         let _ = self.producers.locked(release);
     }
 
-    /// Says that the holder is alive, at a time and an uptime.
+    /// Renews the lease, at a time and an uptime.
     pub(crate) fn assert_alive(&self, time: Tai, now: Duration) -> Result<(), AppendError> {
         let map = self.map();
         self.check_fence(&map)?;
         let at = entry(self.id);
         if self.leased {
             map.u64(at + SEEN).store(time.nanos() as u64, Relaxed);
-            // Never back: where this thread was frozen since it looked, the word may be another
-            // incarnation's by now.
+            // Never backwards: if this thread was stopped since its check, the word may belong to
+            // another incarnation.
             map.u64(at + ASSERTED).fetch_max(nanos(now), AcqRel);
-            // Whoever takes the claim over stores its fence, then looks at this word.
+            // The next claim stores its fence, then reads this word.
             fence(SeqCst);
         }
         self.check_fence(&map)
     }
 
-    /// Whether the claim is this holder's still.
+    /// Checks that this holder still has the claim.
     #[inline]
     pub(crate) fn check_fence(&self, map: &Map) -> Result<(), AppendError> {
         let word = map.u64(entry(self.id) + INCARNATION).load(Acquire);
@@ -537,7 +537,7 @@ impl Claim {
         Err(AppendError::Fenced { producer, own, newer: word & !FENCED })
     }
 
-    /// The producer has a newer incarnation elsewhere, which is the name's here from now on.
+    /// Raises the name's incarnation to a newer one that the producer has elsewhere.
     pub(crate) fn raise(&self, incarnation: u64) -> Result<(), AppendError> {
         if incarnation <= self.newest.load(Acquire) {
             return Ok(());

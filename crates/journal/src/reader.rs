@@ -1,10 +1,9 @@
-//! Reading: a position in the log, the segment that it lies in, and nothing else that anyone waits
-//! for.
+//! Reading: a position in the log and the segment around it. Readers take no lock.
 //!
-//! Constraints: only bytes below the committed tail are looked at; each frame's checksum is
-//! checked; no system call is made while there is something to read. Damage, retention and
-//! compaction turn into explicit gaps: a reader gets every offset from its start on, as a sample or
-//! in a gap, once, in order.
+//! Constraints: only bytes below the committed tail are read, and each frame's checksum is checked.
+//! While records are available, no system call is made. Damage, retention and compaction become
+//! explicit gaps: a reader gets every offset from its start on, as a sample or in a gap, once, in
+//! order.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -26,60 +25,59 @@ use crate::wake_hints::Hint;
 /// Where a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// At this offset; what was before it is not told.
+    /// At this offset; earlier records are no gap.
     Offset(u64),
-    /// At the oldest record that is kept.
+    /// At the oldest retained record.
     Earliest,
     /// Behind the newest record.
     Latest,
-    /// At the first record of that time or later.
+    /// At the first record with that time or a later one.
     Time(Tai),
-    /// With the newest `n` records of each key, in the order of their offsets, then all that
-    /// follows.
+    /// With the newest `n` records of each key, in the order of their offsets, then all later ones.
     LastPerKey(usize),
 }
 
-/// What a reader gives.
+/// An item of a reader.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A record.
     Sample(SampleRef<'a>),
-    /// Records that it does not get.
+    /// Records that are missing.
     Gap(Gap),
 }
 
-/// A record where it lies, borrowed until the reader goes on.
+/// A record in place, borrowed until the reader's next call.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRef<'a> {
-    /// Its place in the partition.
+    /// Its offset in the partition.
     pub offset: u64,
     /// When it was published.
     pub time: Tai,
-    /// Its number among those of its producer's incarnation in this partition, from 1, without
-    /// holes.
+    /// Its number among the records of its producer's incarnation in this partition, from 1,
+    /// without holes.
     pub sequence: u64,
     /// The payload's schema.
     pub schema: SchemaId,
     /// The producer's incarnation.
     pub incarnation: u64,
-    /// The producer's number in this topic; [`Reader::producer_name`] tells its name.
+    /// The producer's number in this topic; [`Reader::producer_name`] returns its name.
     pub producer_id: u32,
     /// The producer's name.
     pub producer: &'a ProducerName,
     /// The routing byte.
     pub level: u8,
-    /// The trace that it belongs to.
+    /// Its trace, if it has one.
     pub trace: Option<TraceId>,
-    /// Named values beside the contents.
+    /// Named values beside the payload.
     pub headers: HeadersRef<'a>,
     /// The key; empty for none.
     pub key: &'a [u8],
-    /// The contents.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
 impl SampleRef<'_> {
-    /// The sample's envelope, owned.
+    /// Returns an owned copy of the sample's header.
     #[must_use]
     pub fn header(&self) -> Header {
         let producer = Producer { name: self.producer.clone(), incarnation: self.incarnation };
@@ -94,12 +92,12 @@ pub struct Reader {
     names: ProducerNames,
     cursor: Cursor,
     latest: Option<LatestByKey>,
-    /// Which of this process's readers, for the bells that it is armed with.
+    /// Identifies the reader, within this process, to the bells that it is armed with.
     id: Arc<u64>,
 }
 
-/// What an armed reader waits for, apart from the reader: a ring takes a bell off the partitions
-/// that rang, so a thread with many readers arms the others again through their watches.
+/// The armed state of a reader, detached from it. A ring disarms the partitions that rang; a thread
+/// with many readers arms them again through their watches.
 pub struct ReaderWatch {
     partition: Arc<Partition>,
     reader: Arc<u64>,
@@ -107,13 +105,13 @@ pub struct ReaderWatch {
 }
 
 impl ReaderWatch {
-    /// As [`Reader::arm`], for the place where the reader was.
+    /// As [`Reader::arm`], at the reader's position when the watch was created.
     #[must_use]
     pub fn arm(&self, bell: &Bell) -> bool {
         bell.arm(&self.partition, &self.reader, self.pos)
     }
 
-    /// By what a ring for its partition is known, see [`Bell::rung_for`].
+    /// Returns the hint of its partition's rings, see [`Bell::rung_for`].
     #[must_use]
     pub fn hint(&self) -> Hint {
         self.partition.hint()
@@ -179,33 +177,33 @@ impl Reader {
         Ok(Self { partition, names, cursor, latest, id })
     }
 
-    /// The offset of the next record.
+    /// Returns the offset of the next record.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.cursor.next
     }
 
-    /// The offset that the next appended record gets.
+    /// Returns the offset that the next appended record will get.
     #[must_use]
     pub fn end_offset(&self) -> u64 {
         self.partition.log_end().1
     }
 
-    /// How many records are there to be read.
+    /// Returns the number of records that are not read yet.
     #[must_use]
     pub fn lag(&self) -> u64 {
         let latest = self.latest.as_ref().map_or(0, |latest| latest.len() as u64);
         self.end_offset().saturating_sub(self.cursor.next) + latest
     }
 
-    /// The name of a producer, by the number that samples carry.
+    /// Returns the name of a producer, by the number that samples carry.
     #[must_use]
     pub fn producer_name(&self, id: u32) -> Option<ProducerName> {
         self.names.producers.name(id)
     }
 
-    /// Has the bell rung at the next append. True where there is something to read already: then do
-    /// not sleep.
+    /// Arms a bell: the next append rings it. Returns true if records are available already: then
+    /// do not wait.
     #[must_use]
     pub fn arm(&mut self, bell: &Bell) -> bool {
         let picked = self.latest.as_ref().is_some_and(|latest| latest.len() > 0);
@@ -216,19 +214,19 @@ impl Reader {
         bell.arm(&self.partition, &self.id, self.cursor.pos)
     }
 
-    /// What this reader waits for, to be looked at by whoever holds its bell. Good where
-    /// [`Reader::arm`] has just found nothing.
+    /// Returns a watch on the reader's current position. Valid right after [`Reader::arm`] returned
+    /// false.
     #[must_use]
     pub fn watch(&self) -> ReaderWatch {
         let (partition, reader) = (Arc::clone(&self.partition), Arc::clone(&self.id));
         ReaderWatch { partition, reader, pos: self.cursor.pos }
     }
 
-    /// The next record or gap; `None` where everything has been read.
+    /// Returns the next record or gap; `None` at the end of the log.
     ///
     /// # Errors
-    /// [`JournalError`] where files cannot be opened. Damage is no error but a gap.
-    // Items borrow from the reader, which iterators cannot say.
+    /// [`JournalError`] if files cannot be opened. Damage is no error but a gap.
+    // Items borrow from the reader, which an iterator cannot express.
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, JournalError> {
@@ -272,7 +270,7 @@ impl Reader {
         }))
     }
 
-    /// Gives what there is, at most `max` items, to `each`, until it breaks. Returns how many.
+    /// Passes available items to `each`, at most `max`, until it breaks. Returns their number.
     ///
     /// # Errors
     /// As [`Reader::next`].

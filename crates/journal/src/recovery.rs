@@ -1,13 +1,12 @@
-//! After power loss, or in a copy of a journal: find out anew where the log ends.
+//! Recovery, after power loss or in a copy of a journal: finds the end of the log.
 //!
-//! Constraints: pages reach the disk in any order, so nothing that changes is believed: neither the
-//! control page's words nor the seals. What was reported durable is there and whole; recovery never
-//! cuts below it, and never serves what it cut.
+//! Constraints: pages reach the disk in any order, so nothing that changes is trusted: neither the
+//! control page's words nor the seals. Records that were reported durable are complete; recovery
+//! never cuts below them, and never serves records that it cut.
 //!
-//! Operation: from the newest checkpoint on, frames are checked one behind the other, by checksum
-//! and by offset, from segment to segment. At the first that does not fit, the log ends. The
-//! segment is sealed there, so that what comes next goes into a new one: old frames behind the cut
-//! can never follow new ones.
+//! Operation: from the newest checkpoint on, frames are checked in order, by checksum and by
+//! offset, from segment to segment. The log ends at the first invalid one. The segment is sealed
+//! there, and later records go into a new one: old frames behind the cut can never follow new ones.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -25,16 +24,17 @@ use crate::partition::{Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
 
-/// What a segment's file is called that recovery has cut off; it stays until the next recovery.
+/// Extension of a segment's file that recovery has cut off; it stays until the next recovery.
 const CUT_EXTENSION: &str = "cut";
 
-/// How often a reader without write access looks before it takes a contradiction for damage.
+/// The number of checks by a reader without write access, before it takes an inconsistency for
+/// damage.
 const READ_ONLY_MAX_ATTEMPTS: u32 = 20;
 
-/// Where a scan found the log to end.
+/// The end of the log as a scan found it.
 #[derive(Debug, Clone, Copy)]
 struct LogEnd {
-    /// The last segment; 0 where there is none.
+    /// The last segment; 0 if there is none.
     seq: u64,
     pos: u64,
     end: u64,
@@ -42,8 +42,7 @@ struct LogEnd {
 }
 
 impl Partition {
-    /// Recovers where the page was last used under another boot, or is another file, or contradicts
-    /// itself.
+    /// Recovers if the page was last used under another boot, is another file, or is inconsistent.
     pub(crate) fn recover_if_needed(
         &mut self,
         file: &File,
@@ -54,7 +53,7 @@ impl Partition {
             return Ok(());
         }
         if !self.env.writable() {
-            // Without the lock, more looks tell damage from a writer that was just rolling.
+            // Without the lock, repeated checks distinguish damage from a roll of a writer.
             for _ in 0..READ_ONLY_MAX_ATTEMPTS {
                 if self.control.marked(mark) && self.is_consistent()? {
                     return Ok(());
@@ -65,7 +64,7 @@ impl Partition {
             self.recovered_view = Some((found.pos, found.end));
             return Ok(());
         }
-        // Released when `file` is closed; whoever waited then finds the page marked.
+        // Released when `file` is closed; the next holder then finds the page marked.
         flock(file, FlockOperation::LockExclusive).at("lock", path)?;
         let marked = self.control.marked(mark);
         if !marked {
@@ -83,7 +82,7 @@ impl Partition {
         self.sync_control()
     }
 
-    /// Whether the control page and the first and the last segment say the same.
+    /// Returns whether the control page agrees with the first and the last segment.
     fn is_consistent(&self) -> Result<bool, JournalError> {
         let control = &self.control;
         if !control.is_sound() {
@@ -135,8 +134,8 @@ impl Partition {
         self.cut_groups(found.end)?;
         control.sync_error().store(0, Release);
         for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
-            // In a copy of a journal nothing may be on the disk yet; after a boot this costs
-            // nothing.
+            // In a copy of a journal the segments may not be on the disk yet; after a boot this
+            // costs nothing.
             self.env.sync_file(&segment::path(&self.dir, seq))?;
         }
         control.set_durable(found.pos, found.end, found.seq);
@@ -155,7 +154,7 @@ impl Partition {
         }
     }
 
-    /// Seals segments whose seal was lost: the next one tells where they end.
+    /// Seals segments whose seal was lost: they end where the next one begins.
     fn restore_seals(&self, first: u64, last: u64) -> Result<(), JournalError> {
         for seq in first..last {
             let next = segment::peek(&segment::path(&self.dir, seq + 1));
@@ -169,7 +168,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Numbers of the segments' files, in order.
+    /// Returns the numbers of the segments' files, in order.
     pub(crate) fn files(&self) -> Result<Vec<u64>, JournalError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
@@ -181,11 +180,11 @@ impl Partition {
         Ok(found)
     }
 
-    /// Finds the log's end without changing anything.
+    /// Finds the log's end without changing any file.
     fn scan(&self) -> Result<LogEnd, JournalError> {
         let files = self.files()?;
         let Some((mut segment, mut found)) = self.start(&files)? else {
-            // No segment is left. Offsets that were durable must not be given twice.
+            // No segment is left. Durable offsets must not be assigned twice.
             let c = self.control.checkpoint().unwrap_or_default();
             let (pos, time) = (c.pos.max(FIRST_POS), Tai::from_nanos(i64::MIN));
             return Ok(LogEnd { seq: 0, pos, end: c.end, time });
@@ -202,9 +201,9 @@ impl Partition {
         }
     }
 
-    /// Where to begin: at the newest checkpoint that can be true, else at the log's beginning.
+    /// Returns the start of the scan: the newest plausible checkpoint, else the log's beginning.
     fn start(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
-        // Segments before a compacted one are left-overs, whatever a checkpoint says.
+        // Segments before a compacted one are left-overs, even if a checkpoint names them.
         let oldest = self.compacted(files);
         let mut marked = false;
         for c in self.control.checkpoints() {
@@ -217,14 +216,14 @@ impl Partition {
             }
         }
         let start = self.start_first(files)?;
-        // Nothing is retired before a checkpoint is on the disk: without one, the log begins at its
-        // very beginning, or what there is has lost it.
+        // Segments are retired only after a checkpoint is on the disk. Without one, the log begins
+        // at its very first position, or its beginning is lost.
         Ok(start.filter(|(segment, _)| marked || segment.head.base_pos == FIRST_POS))
     }
 
     fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, LogEnd)>, JournalError> {
         let Some(segment) = self.segment(c.seq)? else { return Ok(None) };
-        // Compaction has moved what lay there: then all of that segment is looked at.
+        // Compaction has moved the records there: then the whole segment is scanned.
         let moved = segment.head.compacted
             && segment.sealed().ok().flatten().is_none_or(|s| s.end != c.pos);
         let inside = !moved && (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
@@ -233,14 +232,14 @@ impl Partition {
         Ok(inside.then_some((segment, found)))
     }
 
-    /// The number of the newest compacted segment; 0 for none.
+    /// Returns the number of the newest compacted segment; 0 for none.
     fn compacted(&self, files: &[u64]) -> u64 {
         let head = |seq: &u64| segment::peek(&segment::path(&self.dir, *seq));
         let is_one = |seq: &u64| head(seq).is_some_and(|h| h.compacted && h.seq == *seq);
         files.iter().rev().copied().find(|seq| is_one(seq)).unwrap_or(0)
     }
 
-    /// The start of the whole log: the newest compacted segment, or the first whole one.
+    /// Returns the start of the whole log: the newest compacted segment, or the first valid one.
     fn start_first(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
         let mut first = None;
         for seq in files.iter().rev() {
@@ -255,7 +254,7 @@ impl Partition {
         Ok(first)
     }
 
-    /// Walks over a segment's valid frames from where `found` stands.
+    /// Advances `found` over a segment's valid frames.
     fn scan_segment(&self, segment: &Segment, found: &mut LogEnd) {
         let mut scratch = Vec::new();
         let seal = segment.sealed().ok().flatten();
@@ -277,8 +276,8 @@ impl Partition {
         }
     }
 
-    /// Puts segments behind the log's end aside, and removes those before its beginning, which were
-    /// retired; gives the first that stays.
+    /// Renames segments behind the log's end, and removes retired ones before its beginning.
+    /// Returns the first that stays.
     fn drop_strays(&self, last: u64) -> Result<Option<Segment>, JournalError> {
         self.remove_leftovers()?;
         let files = self.files()?;
@@ -287,7 +286,7 @@ impl Partition {
         for seq in files {
             let path = segment::path(&self.dir, seq);
             if seq > last {
-                // Were it damage that cut the log here, this is what someone would want to look at.
+                // Kept for inspection, in case that damage cut the log here.
                 fs::rename(&path, path.with_extension(CUT_EXTENSION)).at("put aside", &path)?;
             } else if seq < from {
                 fs::remove_file(&path).at("remove", &path)?;
@@ -296,7 +295,7 @@ impl Partition {
         Ok(first)
     }
 
-    /// Removes what was not in place yet, and what the last recovery has put aside.
+    /// Removes unfinished files, and those that the last recovery cut off.
     fn remove_leftovers(&self) -> Result<(), JournalError> {
         for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
             let entry = entry.at("list", &self.dir)?;
@@ -311,15 +310,15 @@ impl Partition {
     }
 }
 
-/// The numbers up to `last` that follow one another without a hole: what lies before a hole was
-/// retired, and its removal did not reach the disk.
+/// Returns the last run of numbers up to `last` without a hole. Segments before a hole were
+/// retired, and their removal did not reach the disk.
 fn unbroken(files: &[u64], last: u64) -> &[u64] {
     let upto = &files[..files.partition_point(|seq| *seq <= last)];
     let joined = upto.windows(2).rev().take_while(|pair| pair[0] + 1 == pair[1]).count();
     &upto[upto.len().saturating_sub(joined + 1)..]
 }
 
-/// Whether a segment begins where the log as found so far ends.
+/// Returns whether a segment begins at the end that was found so far.
 fn follows(next: &Segment, segment: &Segment, found: &LogEnd) -> bool {
     next.head.base_pos == found.pos
         && next.head.base_offset == found.end
@@ -327,7 +326,7 @@ fn follows(next: &Segment, segment: &Segment, found: &LogEnd) -> bool {
 }
 
 impl Partition {
-    /// Looks at every valid frame between two positions, in order; passes over damage.
+    /// Calls `each` for every valid frame between two positions, in order; skips damage.
     pub(crate) fn walk(
         &self,
         from: u64,
@@ -339,7 +338,7 @@ impl Partition {
         while at < to {
             let Some(segment) = self.segment_from(at, least)? else { return Ok(()) };
             least = segment.head.seq + 1;
-            // In a compacted segment a position from before the compaction is no frame's start.
+            // In a compacted segment, a position from before the compaction is no frame's start.
             at = if segment.head.compacted { segment.head.base_pos } else { at };
             at = at.max(segment.head.base_pos);
             let end = match segment.sealed() {
@@ -366,14 +365,14 @@ impl Partition {
         Ok(())
     }
 
-    /// Where the log ends by a reader's own finding, in a journal that nobody has recovered yet.
+    /// Returns the log's end by this reader's own scan, if the journal was not recovered since.
     pub(crate) fn recovered_view(&self) -> Option<(u64, u64)> {
         let view = self.recovered_view?;
         let recovered = self.control.recovered().count != self.opened_at_recovery;
         (!recovered).then_some(view)
     }
 
-    /// How often this partition had been recovered when it was opened.
+    /// Stores the number of recoveries of this partition at its opening.
     pub(crate) fn note_recoveries(&mut self) {
         self.opened_at_recovery = self.control.recovered().count;
     }

@@ -1,16 +1,15 @@
-//! What is kept, and until when; and what becomes of files that are no longer needed.
+//! Retention and compaction, and the reuse of retired files.
 //!
-//! Constraints: whole segments go, the oldest first, never the current one. Where the newest record
-//! of each key is kept for ever, the segments that go are replaced by one *compacted* segment with
-//! just those records, verbatim, under the number of the last one that it replaces and at positions
-//! within their range: so positions and offsets stay in order, and a reader needs no second way to
-//! read.
+//! Constraints: whole segments are retired, the oldest first, never the current one. If the newest
+//! record of each key is retained for ever, one *compacted* segment with just those records,
+//! verbatim, replaces the retired ones. It has the number of the last one that it replaces, and its
+//! positions lie within their range. So positions and offsets stay in order, and a reader reads it
+//! like any other.
 //!
-//! Operation: the compacted file is written and synced under a temporary name. In the lock it gets
-//! its name in one rename, then the index is told the new places, then the first segment's number
-//! is moved. `compacting` names the segment meanwhile, so that whoever takes over from a holder
-//! that died goes on. A retired file is used again, while its pages are warm, unless a reader has
-//! it pinned.
+//! Operation: the compacted file is written and synced under a temporary name. Under the lock, it
+//! is renamed into place, then the index gets the new positions, then the first segment's number
+//! changes. Meanwhile `compacting` has the segment's number, so that the successor of a dead holder
+//! continues. A retired file is reused, while its pages are warm, unless a reader has it pinned.
 
 use std::fs;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,13 +23,13 @@ use crate::partition::{FrameDemand, Guard, Partition};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::{JournalError, SyncPolicy};
 
-/// How much log may lie behind the newest snapshot of the keys index: what recovery replays.
+/// The limit of log behind the newest snapshot of the keys index, which recovery replays.
 const SNAPSHOT_INTERVAL_BYTES: u64 = 32 << 20;
-/// Segments from this size on are prepared ahead of their use; smaller ones are made at once.
+/// The smallest segment that is prepared ahead of its use; smaller ones are created at once.
 pub(crate) const MIN_PREPARED_SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Records that stay: their places in ascending order, the first one's offset, and the bytes that
-/// they take. Their contents are copied one by one, for there may be more than fits in memory.
+/// Records that compaction retains: their positions in ascending order, the first one's offset, and
+/// their bytes. They are copied one by one, because they may not fit in memory.
 #[derive(Default)]
 struct RetainedRecords {
     places: Vec<u64>,
@@ -39,7 +38,7 @@ struct RetainedRecords {
 }
 
 impl Partition {
-    /// Does what a writer has asked the keeper for.
+    /// Serves a writer's request to the keeper.
     pub(crate) fn prepare(&self) -> Result<(), JournalError> {
         if !self.wants_keeper.swap(false, Relaxed) {
             return Ok(());
@@ -48,7 +47,7 @@ impl Partition {
         self.prepare_spare()
     }
 
-    /// Applies retention, and keeps the way back after power loss short.
+    /// Applies retention, and saves the keys index to keep recovery short.
     pub(crate) fn keep(&self) -> Result<(), JournalError> {
         if !self.swept.swap(true, Relaxed) {
             self.sweep()?;
@@ -61,7 +60,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Removes the files that processes have left behind which died at housekeeping.
+    /// Removes the left-overs of processes that died during maintenance.
     fn sweep(&self) -> Result<(), JournalError> {
         let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
         self.env.remove_orphans(&self.dir)?;
@@ -82,9 +81,9 @@ impl Partition {
         Ok(())
     }
 
-    /// Makes the next segment's file ahead of its use, so that no writer waits for the disk. Its
-    /// pages are made by who writes them: made here they would be written to the disk twice, and
-    /// faulted in twice.
+    /// Creates the next segment's file ahead of its use, so that no writer waits for the disk. The
+    /// writer populates its pages; otherwise they would be faulted in and written to the disk
+    /// twice.
     fn prepare_spare(&self) -> Result<(), JournalError> {
         let (first, last) = self.segments();
         if last < first || self.control.spare().0 != 0 {
@@ -105,7 +104,7 @@ impl Partition {
         self.offer_spare(&temporary, capacity)
     }
 
-    /// Puts a file by for the next roll; removes it where there is one already. In the lock.
+    /// Offers a file for the next roll; removes it if there is one already. Under the lock.
     fn offer_spare(&self, file: &std::path::Path, capacity: u64) -> Result<(), JournalError> {
         if self.control.spare().0 != 0 {
             return fs::remove_file(file).at("remove", file);
@@ -121,7 +120,7 @@ impl Partition {
         self.dir.join(format!("spare.{number:016x}"))
     }
 
-    /// The last of the segments that have to go; `None` where all may stay.
+    /// Returns the last of the segments that must be retired; `None` if all may stay.
     fn due(&self) -> Result<Option<u64>, JournalError> {
         let config = &self.config;
         let (first, last) = self.segments();
@@ -152,7 +151,7 @@ impl Partition {
             if stays(&seal) {
                 break;
             }
-            // What is compacted already has nothing to lose by itself.
+            // A compacted segment alone has nothing to drop.
             due = if segment.head.compacted { due } else { Some(seq) };
         }
         Ok(due)
@@ -166,7 +165,7 @@ impl Partition {
         }
     }
 
-    /// Ends the current segment where all that it holds is too old, so that it can go.
+    /// Rolls the current segment if all its records are too old, so that it can be retired.
     fn roll_old(&self) -> Result<(), JournalError> {
         let Some(age) = self.config.retention_age_ns else { return Ok(()) };
         let age = i64::try_from(age).unwrap_or(i64::MAX);
@@ -184,7 +183,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Drops everything below an offset but the newest record of each key, to within a segment.
+    /// Drops everything below an offset, to within a segment, except the newest record of each key.
     pub(crate) fn compact_below(&self, offset: u64) -> Result<(), JournalError> {
         let (first, last) = self.segments();
         let mut due = None;
@@ -204,7 +203,7 @@ impl Partition {
     }
 
     fn retire_upto(&self, last: u64, worth: CompactionPolicy) -> Result<(), JournalError> {
-        // One process at a time: the others' turn comes again.
+        // One process at a time; the others try again at their next turn.
         let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
         let first = self.control.first_seq();
         if first > last {
@@ -218,7 +217,7 @@ impl Partition {
         let Some(end) = self.seal_of(last)? else { return Ok(()) };
         let promised = self.config.sync == SyncPolicy::Background || self.control.durable().2 != 0;
         if promised || !kept.places.is_empty() {
-            // What supersedes a record must be on the disk before the record goes.
+            // The record that supersedes another must be on the disk before that one is dropped.
             self.secure_behind(last)?;
         }
         if kept.places.is_empty() {
@@ -234,7 +233,8 @@ impl Partition {
         Ok(self.segment(seq)?.and_then(|s| s.sealed().ok().flatten()))
     }
 
-    /// A turn at retiring, across processes: half of the work is done outside the partition's lock.
+    /// Takes the maintenance lock, across processes: half of the work is done outside the
+    /// partition's lock.
     fn housekeeping_turn(&self) -> Result<Option<fs::File>, JournalError> {
         use rustix::fs::{FlockOperation, flock};
         let path = self.dir.join("control");
@@ -245,8 +245,8 @@ impl Partition {
         }
     }
 
-    /// The records of some segments that are the newest of their keys. `None` where it is not worth
-    /// the copying yet: as much as is kept has to have come in since the last time.
+    /// Returns the records of some segments that are the newest of their keys. `None` if copying is
+    /// not worth it yet: at least as much as was retained must have been appended since.
     fn still_last(
         &self,
         first: u64,
@@ -301,7 +301,7 @@ impl Partition {
         let file = segment::allocate(&temporary, head.capacity)?;
         let segment = Segment::create(&file, head, &temporary)?;
         if !self.copy(kept, end.end, &segment)? {
-            // Damaged or gone between the two looks: another time.
+            // Damaged or retired between the two walks: tried again later.
             return fs::remove_file(&temporary).at("remove", &temporary);
         }
         segment.seal(end);
@@ -321,7 +321,7 @@ impl Partition {
         self.dispose(first..=last - 1)
     }
 
-    /// Copies records into a compacted segment. True where all of them came.
+    /// Copies records into a compacted segment. Returns whether all were found.
     fn copy(&self, kept: &RetainedRecords, end: u64, into: &Segment) -> Result<bool, JournalError> {
         let (Some(&first), mut left) = (kept.places.first(), kept.places.iter().peekable()) else {
             return Ok(true);
@@ -339,7 +339,8 @@ impl Partition {
         Ok(left.peek().is_none() && at == limit)
     }
 
-    /// Tells the index and the control page of a compacted segment that is in place. In the lock.
+    /// Enters a compacted segment that is in place into the index and the control page. Under the
+    /// lock.
     pub(crate) fn finish_compaction(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         let seq = self.control.compacting().load(Acquire);
         let compacted = match seq {
@@ -354,7 +355,7 @@ impl Partition {
             })?;
             for (hash, pos) in places {
                 let keys = self.keys(guard, &mut keys)?;
-                // Whatever the index has in the replaced range is this key's kept record.
+                // An index entry in the replaced range is this key's retained record.
                 if keys.get(hash).is_some_and(|old| old < end) {
                     keys.put(hash, pos);
                 }
@@ -366,7 +367,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Puts retired segments' files by for later use, or removes them.
+    /// Offers retired segments' files for reuse, or removes them.
     fn dispose(&self, retired: std::ops::RangeInclusive<u64>) -> Result<(), JournalError> {
         for seq in retired {
             let path = segment::path(&self.dir, seq);
@@ -394,7 +395,7 @@ impl Partition {
 /// When to compact.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CompactionPolicy {
-    /// Where as much comes off as is copied.
+    /// Only if at least as much is dropped as is copied.
     Enough,
     Always,
 }

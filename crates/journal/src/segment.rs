@@ -1,16 +1,16 @@
 //! Segments: files of frames, each a contiguous range of the log's positions.
 //!
 //! Constraints: a segment's file is fully allocated before it is mapped, and never truncated while
-//! it may be mapped. Bytes below the committed tail do not change while anyone pins the segment.
-//! File contents are untrusted: everything is bounds-checked, and frames are checked by their CRC.
+//! it may be mapped. Bytes below the committed tail do not change while the segment is pinned. File
+//! contents are untrusted: all accesses are bounds-checked, and frames are checked by their CRC.
 //!
 //! Format: one header page ([`HEADER_BYTES`]) with the fixed fields, the seal, the pin count and a
-//! sparse index of up to [`INDEX_ENTRIES`] places; then the frames.
+//! sparse index of up to [`INDEX_ENTRIES`] positions; then the frames.
 //!
-//! Operation: *live* holds the segment's id while its contents are valid, and 0 from the moment
-//! that it is retired. A reader pins, then looks at *live*; who retires clears *live*, then looks
-//! at the pins: one of the two always sees the other. A pinned segment is unlinked instead of
-//! recycled, so that a pin that was left by a killed reader costs nothing but one recycling.
+//! Operation: *live* holds the segment's id while its contents are valid, and 0 once it is retired.
+//! A reader pins, then reads *live*; the retiring process clears *live*, then reads the pins: at
+//! least one of the two sees the other. A pinned segment is unlinked instead of recycled, so the
+//! pin of a killed reader costs only one recycling.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -30,9 +30,9 @@ use crate::map::{Map, Mode, reserve};
 pub(crate) const HEADER_BYTES: u64 = 4096;
 pub(crate) const INDEX_ENTRIES: u32 = 160;
 const MAGIC: &[u8; 8] = b"HELIOSEG";
-/// Of segments whose frames have no headers, which are as they always were.
+/// The version of segments whose frames have no headers.
 const VERSION_WITHOUT_HEADERS: u32 = 1;
-/// Of segments whose frames may have headers: older programs leave them alone.
+/// The version of segments whose frames may have headers: older programs refuse them.
 const VERSION: u32 = 2;
 const FIXED_BYTES: usize = 96;
 const CRC_AT: usize = 96;
@@ -50,7 +50,7 @@ const FLAG_COMPACTED: u64 = 1;
 /// The fixed part of a segment's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Seeds the frames' checksums; another one for each use of a file.
+    /// Part of the frames' checksums; differs for each use of a file.
     pub id: u64,
     /// The segment's number in its partition; the next one's is one more.
     pub seq: u64,
@@ -64,7 +64,8 @@ pub(crate) struct Head {
     pub capacity: u64,
     /// The former segment's id.
     pub prev_id: u64,
-    /// Whether it replaces all earlier segments by what was worth keeping: offsets then have holes.
+    /// Whether it replaces all earlier segments with their retained records: offsets then have
+    /// holes.
     pub compacted: bool,
     /// Whether its frames may have headers.
     pub headers: bool,
@@ -97,7 +98,7 @@ impl Head {
         out
     }
 
-    /// Takes a header apart; a newer version is told from damage.
+    /// Parses a header; distinguishes a newer version from damage.
     fn parse(bytes: &[u8; FIXED_BYTES + 4], path: &Path) -> Result<Self, JournalError> {
         let word = |i: usize| {
             let mut out = [0; 8];
@@ -127,13 +128,13 @@ impl Head {
         })
     }
 
-    /// The position behind the last byte that frames may take.
+    /// Returns the position behind the last byte for frames.
     pub(crate) fn end(&self) -> u64 {
         self.base_pos.saturating_add(self.capacity)
     }
 }
 
-/// Where a sealed segment ends.
+/// The end of a sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// Position behind the last frame.
@@ -144,16 +145,16 @@ pub(crate) struct Seal {
     pub time: Tai,
 }
 
-/// Whether and how a segment is held against recycling.
+/// Whether a segment is held against recycling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentHold {
     /// Pinned: its bytes below the tail stay as they are.
     Pinned,
-    /// Not pinned: what is read is copied, and *live* is looked at afterwards.
+    /// Not pinned: contents are copied, and *live* is checked afterwards.
     Loose,
 }
 
-/// What is wrong at a place where a frame was expected.
+/// Why there is no frame at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameFault {
     /// No valid frame.
@@ -175,21 +176,20 @@ pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{seq:016}.seg"))
 }
 
-/// The head of a file that begins like a segment.
+/// Reads the head of a file that begins like a segment.
 pub(crate) fn peek(path: &Path) -> Option<Head> {
     let mut bytes = [0; FIXED_BYTES + 4];
     let read = File::open(path).and_then(|mut f| io::Read::read_exact(&mut f, &mut bytes));
     read.ok().and_then(|()| Head::parse(&bytes, path).ok())
 }
 
-/// Opens, and allocates, a file for a segment's frames under a name of its own.
+/// Creates and allocates a file for a segment's frames.
 pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path);
     let file = file.at("create", path)?;
     if let Err(e) = reserve(&file, HEADER_BYTES + capacity) {
-        // What cannot be whole must not stay; a failure to remove it is no worse than the first
-        // one.
+        // An incomplete file must not stay; the first error is the one to report.
         let _ = std::fs::remove_file(path);
         return Err(JournalError::io("allocate", path, e));
     }
@@ -197,7 +197,7 @@ pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError>
 }
 
 impl Segment {
-    /// Makes a segment in an allocated file that nobody reads: a new one, or a retired one.
+    /// Creates a segment in an allocated file without readers: a new one, or a retired one.
     pub(crate) fn create(file: &File, head: Head, path: &Path) -> Result<Self, JournalError> {
         let len = map_len(&head, path)?;
         let map = Map::of(file, len, Mode::Write).at("map", path)?;
@@ -209,7 +209,7 @@ impl Segment {
         Ok(Self { map, head, hold: SegmentHold::Loose })
     }
 
-    /// Opens the segment of that number. `None` where it is no longer there.
+    /// Opens the segment of that number. `None` if it is gone.
     pub(crate) fn open(
         dir: &Path,
         seq: u64,
@@ -266,15 +266,14 @@ impl Segment {
         Ok(Some(segment))
     }
 
-    /// Whether the contents are still those of this segment.
+    /// Returns whether the contents are still those of this segment.
     #[inline]
     pub(crate) fn is_live(&self) -> bool {
         fence(Acquire);
         self.map.u64(LIVE).load(SeqCst) == self.head.id
     }
 
-    /// Ends the segment's life. True where nobody has it pinned, so that the file may be used
-    /// again.
+    /// Retires the segment. Returns true if it is not pinned, so that the file may be reused.
     pub(crate) fn retire(&self) -> bool {
         self.map.u64(LIVE).store(0, SeqCst);
         fence(SeqCst);
@@ -298,7 +297,7 @@ impl Segment {
         });
     }
 
-    /// Makes the pages from a position on writable ahead of their use.
+    /// Makes the pages from a position on writable.
     pub(crate) fn populate(&self, pos: u64, len: u64) {
         if self.head.base_pos <= pos {
             self.map.populate(self.place(pos), len as usize);
@@ -312,15 +311,15 @@ impl Segment {
         }
     }
 
-    /// Makes the header and the pages from a position on writable again: a sync has taken that
-    /// away, and the next write would pay for it.
+    /// Makes the header and the pages from a position on writable again after a sync; otherwise the
+    /// next write would fault.
     pub(crate) fn rewarm(&self, pos: u64, len: u64) {
         self.map.populate(0, HEADER_BYTES as usize);
         self.populate(pos, len);
     }
 
-    /// Checks the frame at a position, in a log that ends at `limit`; a loose segment's body comes
-    /// to lie in `scratch`.
+    /// Checks the frame at a position, in a log that ends at `limit`; copies a loose segment's body
+    /// to `scratch`.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -346,7 +345,7 @@ impl Segment {
         Ok(header)
     }
 
-    /// The body of a frame that was just checked, where it lies or in `scratch`.
+    /// Returns the body of a frame that was just checked, in place or in `scratch`.
     #[inline]
     pub(crate) fn body<'a>(
         &'a self,
@@ -368,7 +367,7 @@ impl Segment {
         if self.is_live() { FrameFault::Damaged } else { FrameFault::Gone }
     }
 
-    /// Ends the segment; readers go on in the next one.
+    /// Seals the segment; readers continue in the next one.
     pub(crate) fn seal(&self, seal: Seal) {
         self.map.u64(SEAL_OFFSET).store(seal.offset, Relaxed);
         self.map.u64(SEAL_TIME).store(seal.time.nanos() as u64, Relaxed);
@@ -381,7 +380,7 @@ impl Segment {
         words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
     }
 
-    /// The seal: `None` while the segment is open, an error where it is damaged.
+    /// Returns the seal: `None` while the segment is open, an error if the seal is damaged.
     pub(crate) fn sealed(&self) -> Result<Option<Seal>, FrameFault> {
         let end = self.map.u64(SEAL_END).load(Acquire);
         if end == 0 {
@@ -395,7 +394,7 @@ impl Segment {
         if whole { Ok(Some(seal)) } else { Err(self.fault()) }
     }
 
-    /// Notes a frame in the index if it is the first of its stride. The caller holds the lock.
+    /// Adds a frame to the index if it is the first of its stride. The caller holds the lock.
     #[inline]
     pub(crate) fn note(&self, offset: u64, pos: u64, time: Tai) {
         let count = self.map.u32(INDEX_COUNT).load(Relaxed);
@@ -413,7 +412,7 @@ impl Segment {
         (self.head.capacity / u64::from(INDEX_ENTRIES)).max(1)
     }
 
-    /// The index's entries in ascending order, each unchecked: (offset, position, time).
+    /// Iterates over the index's unchecked entries in ascending order: (offset, position, time).
     fn entries(&self) -> impl DoubleEndedIterator<Item = (u64, u64, Tai)> {
         let count = self.map.u32(INDEX_COUNT).load(Acquire).min(INDEX_ENTRIES) as usize;
         (0..count).map(|i| {
@@ -429,8 +428,8 @@ impl Segment {
         self.map.u32(INDEX_COUNT).store(keep as u32, Release);
     }
 
-    /// A position, at which a valid frame lies, that is at or before the wanted one; by the index
-    /// where it holds true, else the segment's start.
+    /// Returns the position of a valid frame at or before the wanted one: by the index if its entry
+    /// is valid, else the segment's start.
     pub(crate) fn seek(&self, limit: u64, before: impl Fn(u64, Tai) -> bool) -> u64 {
         let mut scratch = Vec::new();
         for (offset, pos, time) in self.entries().rev() {
@@ -443,8 +442,8 @@ impl Segment {
         self.head.base_pos
     }
 
-    /// The first place behind `pos` where the index knows a valid frame, with its offset: where
-    /// reading goes on after damage.
+    /// Returns the first valid frame behind `pos` that the index knows, with its offset, to resume
+    /// reading after damage.
     pub(crate) fn resume(&self, pos: u64, limit: u64) -> Option<(u64, u64)> {
         let mut scratch = Vec::new();
         let mut behind = self.entries().filter(|e| e.1 > pos);

@@ -41,12 +41,12 @@ pub struct ProducerClaim {
     inner: Arc<Claim>,
 }
 
-/// What a partition holds, as [`Topic::info`] tells it.
+/// A partition's contents, as [`Topic::info`] returns them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionInfo {
     /// Offset of the oldest record.
     pub first_offset: u64,
-    /// Offset that the next record gets.
+    /// Offset of the next record.
     pub end_offset: u64,
     /// Bytes of frames between them.
     pub bytes: u64,
@@ -54,7 +54,7 @@ pub struct PartitionInfo {
     pub durable_offset: u64,
     /// The latest time of any record.
     pub last_time: Option<helio_core::Tai>,
-    /// What the last recovery after power loss did.
+    /// The last recovery after power loss.
     pub recovery: RecoveryReport,
 }
 
@@ -82,9 +82,9 @@ pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalErro
     Ok(Some(config))
 }
 
-/// Takes away the folder of a topic that cannot be opened: its description is on the disk before
-/// any of its records is durable, so it was made shortly before power was lost. Where it has a
-/// valid segment all the same, it is put aside under another name, so that it can be looked at.
+/// Removes the folder of a topic that cannot be opened. Its description is on the disk before any
+/// of its records is durable, so it was created shortly before a power loss. If it has a valid
+/// segment all the same, it is renamed and kept for inspection.
 pub(crate) fn remove_unborn(env: &Env, name: &TopicName) -> Result<(), JournalError> {
     let dir = dir(env, name);
     if has_segment(&dir)? {
@@ -108,8 +108,8 @@ fn has_segment(dir: &Path) -> Result<bool, JournalError> {
     Ok(false)
 }
 
-/// The first of a topic's files that is not there, or has nothing but zeros: its making was cut
-/// short by power loss. Other damage is none of that.
+/// Returns the first of a topic's files that is missing or all zeros: a power loss interrupted its
+/// creation. Other damage does not count.
 pub(crate) fn blank_file(dir: &Path, config: Option<&TopicConfig>) -> Option<PathBuf> {
     let partitions = 0..config.map_or(0, |c| c.partitions);
     let control = partitions.map(|p| dir.join(p.to_string()).join("control"));
@@ -123,7 +123,7 @@ fn is_blank(path: &Path) -> bool {
     read.is_err() && !path.exists() || read.is_ok() && bytes.iter().all(|b| *b == 0)
 }
 
-/// Makes a topic's folder, whole or not at all. Losing a race against another process is no error.
+/// Creates a topic's folder atomically. Losing a race against another process is no error.
 pub(crate) fn create(
     env: &Env,
     name: &TopicName,
@@ -138,7 +138,7 @@ pub(crate) fn create(
         other => other.at("name", &target),
     });
     if temporary.exists() {
-        // Left over, it would only take room; the first error is the one to tell.
+        // A left-over would only take space; the first error is the one to report.
         let _ = fs::remove_dir_all(&temporary);
     }
     named
@@ -217,13 +217,13 @@ impl std::fmt::Debug for ProducerClaim {
 }
 
 impl ProducerClaim {
-    /// Whether it is for samples of another log ([`Topic::adopt`]).
+    /// Returns whether it is for samples of another log ([`Topic::adopt`]).
     #[must_use]
     pub fn is_adopted(&self) -> bool {
         self.inner.adopted
     }
 
-    /// Who was claimed to be.
+    /// The claimed producer: name and incarnation.
     #[must_use]
     pub fn producer(&self) -> &helio_core::Producer {
         &self.inner.producer
@@ -247,18 +247,18 @@ impl Topic {
         &self.inner.config
     }
 
-    /// Claims a producer's name: gives its next incarnation, and fences the former one's writers.
+    /// Claims a producer's name with its next incarnation, and fences the former one's writers.
     ///
     /// # Errors
-    /// [`JournalError::Claimed`] where an exclusive claim is alive, or this one is to be exclusive
-    /// and any is.
+    /// [`JournalError::Claimed`] if an exclusive claim is alive, or if this one is exclusive and
+    /// any claim is alive.
     pub fn claim(&self, options: &WriterOptions) -> Result<ProducerClaim, JournalError> {
         self.claimed(options, None, None)
     }
 
-    /// The same for a lease: the claim is also over where nothing was asserted
-    /// ([`ProducerClaim::assert_alive`]) for that long, though the process lives. Whoever then
-    /// takes over fences its writers, also under another name where the claims are exclusive.
+    /// The same with a lease: the claim also ends if its holder does not renew it
+    /// ([`ProducerClaim::assert_alive`]) within that time, even if the process lives. The next
+    /// claim then fences its writers; an exclusive one does so under any name.
     ///
     /// # Errors
     /// As [`Topic::claim`].
@@ -270,13 +270,13 @@ impl Topic {
         self.claimed(options, Some(lease), None)
     }
 
-    /// Claims a producer's name for samples that it has published to another log: its writers are
-    /// told by [`Writer::identify`] which incarnation and number each of them has. The first one's
-    /// incarnation is given; the name's next incarnation here will be newer than all of them.
+    /// Claims a producer's name for samples that it has published to another log.
+    /// [`Writer::identify`] sets the incarnation and sequence number of each sample. `incarnation`
+    /// is that of the first one; the name's next incarnation here will be newer than all of them.
     ///
     /// # Errors
-    /// As [`Topic::claim`]; [`JournalError::Claimed`] also where another process has such a claim
-    /// of that name, [`JournalError::Newer`] where the name has an incarnation of its own here that
+    /// As [`Topic::claim`]. Also [`JournalError::Claimed`] if another process has such a claim of
+    /// that name, and [`JournalError::Newer`] if the name has an incarnation of its own here that
     /// is not older.
     pub fn adopt(
         &self,
@@ -298,7 +298,7 @@ impl Topic {
         Ok(ProducerClaim { inner })
     }
 
-    /// A writer to one partition, under a claim of its own.
+    /// Opens a writer to one partition, under a claim of its own.
     ///
     /// # Errors
     /// As [`Topic::claim`]; [`JournalError::NoPartition`].
@@ -307,11 +307,11 @@ impl Topic {
         self.writer_with(partition, &self.claim(options)?)
     }
 
-    /// A writer to one partition, under a claim that it shares with writers to other partitions.
-    /// One writer at a time for each partition and claim.
+    /// Opens a writer to one partition, under a claim that writers to other partitions share. One
+    /// writer at a time for each partition and claim.
     ///
     /// # Errors
-    /// [`JournalError`] where the partition cannot be opened.
+    /// [`JournalError`] if the partition cannot be opened.
     pub fn writer_with(
         &self,
         partition: u32,
@@ -321,19 +321,19 @@ impl Topic {
         Ok(Writer::new(opened, partition, Arc::clone(&claim.inner)))
     }
 
-    /// A reader of one partition.
+    /// Opens a reader of one partition.
     ///
     /// # Errors
-    /// [`JournalError`] where the partition cannot be opened.
+    /// [`JournalError`] if the partition cannot be opened.
     pub fn reader(&self, partition: u32, from: From) -> Result<Reader, JournalError> {
         Reader::open(self.inner.partition(partition)?, self.inner.producers()?, from)
     }
 
-    /// A group whose members share this topic's partitions; made where there is none. The name
-    /// follows the rules of producers' names.
+    /// Opens a group, whose members share this topic's partitions; creates it if there is none. The
+    /// name follows the rules of producers' names.
     ///
     /// # Errors
-    /// [`JournalError`] where its file cannot be made or used.
+    /// [`JournalError`] if its file cannot be created or used.
     pub fn group(&self, name: &ProducerName) -> Result<Group, JournalError> {
         let file = name.as_str().replace('/', "+");
         let path = self.inner.dir.join("groups").join(file);
@@ -343,24 +343,25 @@ impl Topic {
         Ok(group)
     }
 
-    /// All producers that ever claimed a name here, as they are at an uptime (see [`Lease`]).
+    /// Lists all producers that ever claimed a name here, with their state at an uptime (see
+    /// [`Lease`]).
     ///
     /// # Errors
-    /// [`JournalError`] where their file cannot be opened.
+    /// [`JournalError`] if their file cannot be opened.
     pub fn producers(&self, now: Duration) -> Result<Vec<ProducerInfo>, JournalError> {
         Ok(self.inner.producers()?.list(now))
     }
 
-    /// The offset below which a partition's records are on the disk.
+    /// Returns the offset below which a partition's records are on the disk.
     ///
     /// # Errors
-    /// [`JournalError`] where the partition cannot be opened.
+    /// [`JournalError`] if the partition cannot be opened.
     pub fn durable(&self, partition: u32) -> Result<u64, JournalError> {
         Ok(self.inner.partition(partition)?.durable())
     }
 
-    /// Brings the record at an offset to the disk, or waits until another thread or process, which
-    /// is at it already, has done so: it survives power loss then. All who wait share one request
+    /// Blocks until the record at an offset is durable, that is, until it survives power loss. The
+    /// caller syncs, or waits for another thread's or process's sync; all waiters share one request
     /// to the disk.
     ///
     /// # Errors
@@ -374,20 +375,20 @@ impl Topic {
         self.inner.partition(partition)?.wait_durable(offset, timeout)
     }
 
-    /// Has the journal's own thread bring everything so far to the disk, without waiting for it.
+    /// Requests a sync of everything so far, without waiting for it.
     ///
     /// # Errors
-    /// [`JournalError`] where the partition cannot be opened.
+    /// [`JournalError`] if the partition cannot be opened.
     pub fn request_sync(&self, partition: u32) -> Result<(), JournalError> {
         let end = self.info(partition)?.end_offset;
         self.on_durable(partition, end.saturating_sub(1), Box::new(|_| {}))
     }
 
-    /// Calls back when the record at an offset is durable, or will not become so: at once, or from
-    /// the journal's own thread, which the call must not block.
+    /// Calls back once the record at an offset is durable, or cannot become durable: at once, or
+    /// from one of the journal's threads, which the callback must not block.
     ///
     /// # Errors
-    /// [`JournalError`] where the partition cannot be opened; then it is not called.
+    /// [`JournalError`] if the partition cannot be opened; then there is no callback.
     pub fn on_durable(
         &self,
         partition: u32,
@@ -401,19 +402,19 @@ impl Topic {
         Ok(())
     }
 
-    /// Drops everything below an offset, to within a segment, but the newest record of each key
-    /// where the topic keeps those.
+    /// Drops everything below an offset, to within a segment. The newest record of each key stays
+    /// if the topic retains last values.
     ///
     /// # Errors
-    /// [`JournalError`] where files cannot be written.
+    /// [`JournalError`] if files cannot be written.
     pub fn compact_below(&self, partition: u32, offset: u64) -> Result<(), JournalError> {
         self.inner.partition(partition)?.compact_below(offset)
     }
 
-    /// What a partition holds.
+    /// Returns offsets, size and durability of a partition.
     ///
     /// # Errors
-    /// [`JournalError`] where it cannot be opened.
+    /// [`JournalError`] if it cannot be opened.
     pub fn info(&self, partition: u32) -> Result<PartitionInfo, JournalError> {
         let partition = self.inner.partition(partition)?;
         let control = &partition.control;
@@ -430,15 +431,15 @@ impl Topic {
 }
 
 impl ProducerClaim {
-    /// Gives the claim back while writers of it still exist; they must not append any more.
+    /// Releases the claim before its writers are dropped; they must not append any more.
     pub fn release(&self) {
         self.inner.release();
     }
 
-    /// Says that the producer is alive, at a time and an uptime (see [`Lease`]): one store.
+    /// Renews the claim's lease, at a time and an uptime (see [`Lease`]): one store.
     ///
     /// # Errors
-    /// [`AppendError::Fenced`] where the claim is another's by now.
+    /// [`AppendError::Fenced`] if another producer or incarnation has the claim.
     pub fn assert_alive(&self, time: Tai, now: Duration) -> Result<(), AppendError> {
         self.inner.assert_alive(time, now)
     }

@@ -1,5 +1,5 @@
-//! Appending: serialise and checksum outside the lock; under it, copy behind the tail and move the
-//! tail.
+//! Appending: frames are serialised and checksummed outside the lock; under it, they are copied
+//! behind the tail, and the tail moves.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::segment::Segment;
 /// One sample to append.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Record<'a> {
-    /// What the sample is about; empty for no key. At most [`MAX_KEY_BYTES`].
+    /// The key; empty for none. At most [`MAX_KEY_BYTES`].
     pub key: &'a [u8],
-    /// The contents. With the key at most [`MAX_RECORD_BYTES`].
+    /// The payload. With the key at most [`MAX_RECORD_BYTES`].
     pub payload: &'a [u8],
-    /// When it was published.
+    /// Its time of publication.
     pub time: Tai,
     /// The payload's schema.
     pub schema: SchemaId,
     /// The routing byte.
     pub level: u8,
-    /// The trace that it belongs to.
+    /// Its trace, if it has one.
     pub trace: Option<TraceId>,
-    /// Named values beside the contents; they do not count among the record's bytes.
+    /// Named values beside the payload; they do not count towards [`MAX_RECORD_BYTES`].
     pub headers: HeadersRef<'a>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A record with all that can be known of its frame before the lock is taken.
+/// A record with the parts of its frame that are known before the lock is taken.
 struct PreparedFrame<'a> {
     record: Record<'a>,
     len: u32,
@@ -90,7 +90,7 @@ pub struct Writer {
     sequence: u64,
     /// The position behind this writer's last record.
     written: u64,
-    /// Up to here pages of a segment, by its number, were made writable.
+    /// A segment's number, and the position up to which its pages were made writable.
     ready: (u64, u64),
 }
 
@@ -120,30 +120,30 @@ impl Writer {
         }
     }
 
-    /// Who this writer publishes as.
+    /// Returns the producer that this writer publishes as.
     #[must_use]
     pub fn producer(&self) -> &Producer {
         &self.claim.producer
     }
 
-    /// The sequence number of this writer's last record; 0 before the first.
+    /// Returns the sequence number of this writer's last record; 0 before the first.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Says which incarnation and number the next record has: of a writer of samples that were
-    /// published elsewhere ([`Topic::adopt`](crate::Topic::adopt)).
+    /// Sets the incarnation and sequence number of the next record, for samples that were published
+    /// elsewhere ([`Topic::adopt`](crate::Topic::adopt)).
     ///
     /// # Errors
-    /// [`AppendError::Fenced`] where another has claimed the name.
+    /// [`AppendError::Fenced`] if the name was claimed again.
     pub fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), AppendError> {
         self.claim.raise(incarnation)?;
         (self.incarnation, self.sequence) = (incarnation, sequence.saturating_sub(1));
         Ok(())
     }
 
-    /// Appends one record; gives its offset. It is *stored* then: it survives the death of any
+    /// Appends one record; returns its offset. It is then *stored*: it survives the death of any
     /// process.
     ///
     /// # Errors
@@ -153,8 +153,8 @@ impl Writer {
         self.append_within(record, self.partition.env.options.lock_timeout)
     }
 
-    /// The same, waiting for other writers at most that long: for threads that must not be held
-    /// up. [`JournalError::Stuck`] says that it would have taken longer.
+    /// The same, but waits for other writers at most that long, for threads that must not block.
+    /// After that it fails with [`JournalError::Stuck`].
     ///
     /// # Errors
     /// As [`Writer::append`].
@@ -176,9 +176,8 @@ impl Writer {
         Ok(offset)
     }
 
-    /// Appends records one behind the other, with one taking of the lock; gives their offsets. Not
-    /// atomic: where it fails, the records before the failed one are in the log, and
-    /// [`Writer::sequence`] tells how many.
+    /// Appends consecutive records under one lock; returns their offsets. Not atomic: on an error,
+    /// the records before the failed one are in the log, and [`Writer::sequence`] shows how many.
     ///
     /// # Errors
     /// [`AppendError`], as [`Writer::append`].
@@ -243,8 +242,8 @@ impl Writer {
         Ok(offset)
     }
 
-    /// Makes pages ready outside the lock: what is to be written now, and, when nobody waits for
-    /// this writer any more, what is to be written next.
+    /// Makes pages writable outside the lock: before the append those of this record, after it
+    /// those of the next.
     #[inline]
     fn prefault(&mut self, pos: u64, need: u64) {
         let Some(segment) = &self.segment else { return };
