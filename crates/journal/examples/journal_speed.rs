@@ -1,9 +1,10 @@
-//! How fast the journal is by itself, with a separate process for each side.
+//! The speed of the journal alone, with a separate process for each side.
 //!
 //! `journal_speed DIR latency PAYLOAD RATE_HZ COUNT` prints the one-way latency from the intended
 //! send time; `journal_speed DIR throughput PAYLOAD COUNT [WRITERS [READERS [STALLED]]]` the rate,
 //! from the first append until the reader has received the last record, and CPU time a record;
-//! `journal_speed DIR keys COUNT` how long a late joiner takes for the newest record of each key.
+//! `journal_speed DIR keys COUNT` the time that a late joiner needs for the newest record of each
+//! key.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

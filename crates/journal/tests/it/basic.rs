@@ -1,4 +1,4 @@
-//! What one process sees of a journal: records in, records out, start positions, claims, waiting.
+//! A journal in one process: records, start positions, claims, waiting.
 
 use std::time::Duration;
 

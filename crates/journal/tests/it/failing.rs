@@ -1,4 +1,4 @@
-//! Disks that fail, processes that die at housekeeping, and what is left of both.
+//! Failing disks, processes that die during maintenance, and recovery from both.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn append(writer: &mut Writer, key: u8, len: usize) -> Result<u64, AppendError> 
     writer.append(&Record { key: &[key], payload: &vec![7; len], ..Record::default() })
 }
 
-/// Appends enough that segments follow one another.
+/// Appends enough for several segments.
 fn fill(writer: &mut Writer, count: u32) {
     for i in 0..count {
         append(writer, (i % 3) as u8, 900).unwrap();
@@ -70,7 +70,7 @@ fn a_failed_sync_is_told_until_the_next_boot() {
     append(&mut writer, 1, 10).unwrap();
     let failed = first.wait_durable(0, 1, None).unwrap_err();
     assert!(matches!(failed, JournalError::Io { action: "sync", .. }), "{failed}");
-    // The kernel has marked the pages clean: that the next request succeeds means nothing.
+    // The kernel has marked the pages clean: the next request's success means nothing.
     fails.store(false, SeqCst);
     let told = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&told);
@@ -113,7 +113,7 @@ fn waiting_for_a_slow_disk_ends_when_it_is_to_end() {
         }
         Ok(())
     });
-    // Whoever waited as long as a lock's holder may take would wait for ever here.
+    // A waiter without a timeout of its own would block for ever here.
     let patient = JournalOptions { lock_timeout: FOR_EVER, ..options(1, Some(hook)) };
     let journal = Journal::open(dir.path(), patient).unwrap();
     let topic = topic(&journal);
@@ -138,7 +138,7 @@ fn who_waits_for_what_is_there_is_not_told_of_what_is_not() {
     let mut writer = writer(&topic, Ownership::Shared).unwrap();
     append(&mut writer, 1, 10).unwrap();
     let results = Arc::new(Mutex::new(Vec::new()));
-    // Asked from within a call, both wait for the same turn.
+    // Requested from within a callback, both wait for the same turn.
     let (inner, tell) = (topic.clone(), Arc::clone(&results));
     let both = move |_| {
         for offset in [0, 1000] {
@@ -168,7 +168,7 @@ fn what_the_dead_left_behind_is_removed() {
     fill(&mut first, 40);
     let folder = dir.path().join("topics/t/0");
     let whole = names(&folder);
-    // A token of a process that never was, a spare that nobody knows, a segment long retired.
+    // A token of a process that never existed, an unknown spare, a segment long retired.
     let left = [".tmp-0000000100000001-0-7", "spare.00000000000000ff", "0000000000000000.seg"];
     left.iter().for_each(|file| fs::write(folder.join(file), b"left").unwrap());
     let journal = open(dir.path(), 1, None);
@@ -245,11 +245,11 @@ fn one_process_syncs_in_the_background_and_another_when_it_is_gone() {
         append(&mut writer, 1, 10).unwrap();
         journals[0].maintain();
         append(&mut writer, 1, 10).unwrap();
-        // Unsynced, but the other is at it.
+        // Unsynced, but the other process syncs it.
         journals[1].maintain();
         assert_eq!(syncs.each_ref().map(|s| s.load(SeqCst)), [n, 0]);
     }
-    // The writer's process does not come back: a whole interval later it is the other's turn.
+    // The writer's process does not return: a whole interval later the other one syncs.
     journals[1].maintain();
     assert_eq!(syncs.each_ref().map(|s| s.load(SeqCst)), [3, 1]);
     assert_eq!(reading.durable(0).unwrap(), 6);

@@ -1,8 +1,8 @@
 //! Journals of each version of the format, kept for ever: every later program reads them, and this
-//! one still writes the same bytes. `HELIO_GOLDEN_WRITE=v2` makes that version's folder anew.
+//! one still writes the same bytes. `HELIO_GOLDEN_WRITE=v2` recreates that version's folder.
 //!
-//! `v1` is of segments without headers, `v2` of such in which some records have headers, from the
-//! twentieth on: its first segment is as in `v1`.
+//! `v1` has segments without headers. In `v2` some records have headers, from the twentieth on; its
+//! first segment is the same as in `v1`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

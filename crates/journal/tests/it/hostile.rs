@@ -112,7 +112,7 @@ fn a_folder_opened_for_reading_is_read_and_not_changed() {
     let bell = journal.bell().unwrap();
     assert!(!reader.arm(&bell));
     let other = Journal::open(&dir, options()).unwrap();
-    // From here on the folder changes, but by the other one.
+    // From here on, the writer changes the folder.
     let after: Vec<_> = files(&dir).iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
     assert!(before == after);
     let there = other.topic(&name()).unwrap().unwrap();
@@ -139,7 +139,7 @@ fn a_user_without_permission_gets_an_error_that_says_so() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = dir.path().join("j");
     make(&dir);
-    // Threads have users of their own; this one becomes nobody, and ends.
+    // A thread has its own user: this one becomes nobody, and ends.
     std::thread::spawn(move || {
         let nobody = 65_534;
         let (uid, gid) =
@@ -217,8 +217,8 @@ fn a_clock_stepped_back_hides_nothing() {
         let time = Tai::from_nanos(*time);
         writer.append(&Record { payload: &[0; 100], time, ..Record::default() }).unwrap();
     }
-    // Read from the first record of that time or later: what was stamped with a smaller time after
-    // the step is not passed over.
+    // Reads from the first record with that time or a later one: records with earlier times after
+    // the step are not skipped.
     for (from, first) in [(0, 0), (700, 700), (1499, 1499), (1600, 2600)] {
         let mut reader = topic.reader(0, From::Time(Tai::from_nanos(from))).unwrap();
         let Some(Item::Sample(s)) = reader.next().unwrap() else { panic!("nothing") };

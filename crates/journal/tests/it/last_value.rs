@@ -1,4 +1,4 @@
-//! The newest records of each key, for readers that join late.
+//! The newest records of each key, for late joiners.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ fn compaction_in_between_loses_nothing() {
         let mut reader = topic.reader(0, From::LastPerKey(n)).unwrap();
         let mut seen = Vec::new();
         let mut first = true;
-        // The first segment is read, and then everything moves.
+        // Compaction moves the records after the first segment was read.
         while let Some(item) = reader.next().unwrap() {
             let Item::Sample(s) = item else { panic!("{item:?}") };
             seen.push((s.offset, s.key.to_vec()));

@@ -1,4 +1,4 @@
-//! What is kept: by bytes, by age, the newest of each key; what is not becomes a gap.
+//! Retention by bytes, by age, and of the newest record of each key; the rest becomes a gap.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn bytes_are_bounded_and_a_slow_reader_is_told() {
     let cause = GapCause::Retention;
     let from = offsets.iter().copied().find(|o| *o >= first).unwrap();
     assert_eq!(from, first);
-    // The segment that it was in stays readable for it; what followed is gone.
+    // Its segment stays readable for it; the ones behind are gone.
     let held = offsets.iter().take_while(|o| **o < first).count() as u64;
     assert_eq!(gaps, [Gap { from: held + 1, to: first, cause }]);
     assert_eq!(offsets.len() as u64, 999 - (first - held - 1));

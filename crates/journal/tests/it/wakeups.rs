@@ -1,5 +1,5 @@
-//! The protocols of waiters and rings under a model checker: a reader that sleeps is always rung,
-//! and whoever was rung knows to look at the partition that rang.
+//! The protocols of waiters and wake hints under a model checker: a sleeping reader is always rung,
+//! and it polls the partition that rang.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -30,8 +30,8 @@ impl waiters::SharedWord for Bits {
     }
 }
 
-/// Runs a writer that commits `commits` times beside a reader that arms and looks; afterwards the
-/// reader has seen the last commit, or its bell has been rung.
+/// Runs a writer that commits `commits` times beside a reader that arms and checks the tail.
+/// Afterwards the reader has seen the last commit, or its bell was rung.
 fn model(commits: u64) {
     loom::model(move || {
         let (word, summary) = (Bits::new(), Bits::new());
@@ -105,14 +105,14 @@ impl Shared {
         waiters::collect(|_| word.clone(), summary, || fence(SeqCst), ring);
     }
 
-    /// Arms a partition, and looks.
+    /// Arms a partition, and checks its tail.
     fn arm(&self, partition: usize) -> bool {
         let (word, summary) = &self.waiters[partition];
         waiters::arm(|_| word.clone(), summary, SLOT, || fence(SeqCst));
         self.tails[partition].0.load(Acquire) == 1
     }
 
-    /// What a waiter does when it was, perhaps, rung: it looks at those that the ring was for.
+    /// A waiter that may have been rung polls the partitions that rang.
     fn answer(&self, answered: &mut u64, seen: &mut [bool; 2]) {
         let now = self.count.0.load(SeqCst);
         let before = std::mem::replace(answered, now);
@@ -120,7 +120,7 @@ impl Shared {
             return;
         }
         let hinted = wake_hints::all_hinted(before as u32, now as u32);
-        // The words beyond the first are not of this model's partitions.
+        // This model's partitions use the first word only.
         let none = Bits::new();
         let hints =
             wake_hints::take(|word| if word == 0 { self.hints.clone() } else { none.clone() });
@@ -132,9 +132,9 @@ impl Shared {
     }
 }
 
-/// Two writers, of two partitions, beside a waiter that answers while they commit and once more
-/// when they are done: then it has seen both commits. Every way of up to three preemptions is
-/// tried; all ways would take hours.
+/// Two writers, of two partitions, beside a waiter that answers while they commit and once more at
+/// the end: then it has seen both commits. All schedules with up to three preemptions are tried;
+/// more would take hours.
 fn two_writers(hinted: [bool; 2]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -169,8 +169,8 @@ fn a_ring_of_an_earlier_version_is_for_all() {
     two_writers([true, false]);
 }
 
-/// Two threads of the owner's process that leave something and ring, beside an owner that answers
-/// while they do and once more when they are done: then it has found what both left.
+/// Two threads of the owner's process that store a value and ring, beside an owner that answers
+/// meanwhile and once more at the end: then it has found both values.
 #[test]
 fn what_a_thread_of_its_own_left_is_found() {
     loom::model(|| {

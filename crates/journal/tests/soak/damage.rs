@@ -1,4 +1,4 @@
-//! A damaged byte at every place of every file.
+//! A damaged byte at every position of every file.
 
 use std::collections::BTreeMap;
 use std::fs;

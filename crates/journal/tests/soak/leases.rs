@@ -1,4 +1,4 @@
-//! A claim whose lease is over, taken at the moment at which its holder comes back.
+//! Claims with an expired lease, taken over at the moment at which the holder renews.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use helio_journal::{Journal, JournalOptions, Lease, Ownership, TopicConfig, Writ
 
 /// Often enough that the two meet in every order on two processors.
 const ROUNDS: u64 = 500;
-/// So many moments at which the holder comes back.
+/// The number of moments at which the holder renews.
 const SPREAD: u64 = 250;
 
 fn exclusive(name: &str) -> WriterOptions {
@@ -34,7 +34,8 @@ fn never_do_both_the_holder_and_its_successor_go_on() {
             let (asserted, claimed) = std::thread::scope(|scope| {
                 let asserting = scope.spawn(|| {
                     begin.wait();
-                    // A claim opens files before it looks: the word comes earlier and later in it.
+                    // A claim opens files before it checks, so the renewal comes earlier and later
+                    // in it.
                     (0..round % SPREAD * 20).for_each(|_| std::hint::spin_loop());
                     holder.assert_alive(Tai::from_nanos(1), at(5_000).now)
                 });

@@ -1,6 +1,6 @@
-//! Random operations against a simple model, and power cuts: every page that was not synced is, one
-//! by one, the old or the new one, and every name that was not synced is there or not. What was
-//! reported durable must be there, and what is there must be the log's beginning, untouched.
+//! Random operations against a simple model, and power cuts: each unsynced page is the old or the
+//! new one, and each unsynced name exists or not. Records that were reported durable must exist,
+//! and the records that exist must be the log's unchanged beginning.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ type Inode = u64;
 /// The names in a folder.
 type Names = BTreeMap<OsString, Inode>;
 
-/// What the disk has for sure: files as last synced, and folders' names as last synced.
+/// The synced state of the disk: files and folders' names as last synced.
 #[derive(Default)]
 struct Disk {
     files: HashMap<Inode, Vec<u8>>,
     folders: HashMap<Inode, Names>,
-    /// Open, so that the system gives no number twice.
+    /// Kept open, so that the system reuses no inode number.
     held: HashMap<Inode, File>,
     syncs: u64,
     /// The number of the sync before which the power is cut, and with what luck.
@@ -46,7 +46,7 @@ fn list(dir: &Path) -> Names {
     entries.map(|e| (e.file_name(), inode(&e.path()))).collect()
 }
 
-/// Where everything in and below a folder is now.
+/// The current paths of everything in and below a folder.
 fn places(dir: &Path, found: &mut HashMap<Inode, PathBuf>) {
     found.insert(inode(dir), dir.to_owned());
     for (name, inode) in list(dir) {
@@ -80,7 +80,7 @@ impl Disk {
         self.note(path);
     }
 
-    /// Takes a file's contents, or a folder's names, as being on the disk.
+    /// Marks a file's contents, or a folder's names, as synced.
     fn note(&mut self, path: &Path) {
         if path.is_dir() {
             let names = list(path);
@@ -97,14 +97,14 @@ impl Disk {
         self.held.entry(inode(path)).or_insert_with(|| File::open(path).unwrap());
     }
 
-    /// Takes everything in and below a folder as being on the disk.
+    /// Marks everything in and below a folder as synced.
     fn note_all(&mut self, root: &Path) {
         let mut all = HashMap::new();
         places(root, &mut all);
         all.values().for_each(|path| self.note(path));
     }
 
-    /// A folder as the disk may have it after the power was cut now.
+    /// A folder as the disk may have it after a power cut at this moment.
     fn cut(&self, root: &Path, luck: u64) -> tempfile::TempDir {
         let target = tempfile::tempdir().unwrap();
         let mut live = HashMap::new();
@@ -197,12 +197,12 @@ fn op() -> impl Strategy<Value = Op> {
 
 type Entry = (u8, Vec<u8>);
 
-/// What ought to be there.
+/// The expected contents.
 #[derive(Default)]
 struct Model {
     log: Vec<Entry>,
     durable: u64,
-    /// Below this, only the newest of each key is sure to be there.
+    /// Below this offset, only the newest record of each key must exist.
     dropped: u64,
     incarnation: u64,
 }
@@ -222,7 +222,7 @@ fn config(keeps: bool, on_request: bool) -> TopicConfig {
         segment_bytes: 64 << 10,
         retention_bytes: Some(if keeps { 512 << 10 } else { 64 << 10 }),
         last_value: if keeps { LastValue::Keep } else { LastValue::Forget },
-        // Nothing is written to the second one, which is of the topic all the same.
+        // The second partition stays empty.
         partitions: 2,
         sync: if on_request { SyncPolicy::OnRequest } else { SyncPolicy::Background },
         ..TopicConfig::default()
@@ -234,7 +234,7 @@ impl Site {
         let disk = Arc::new(Mutex::new(Disk::default()));
         let dir = root.path().join("j");
         if dir.exists() {
-            // What survived the cut is what the disk has.
+            // The surviving records are the disk's contents.
             disk.lock().unwrap().note_all(&dir);
         }
         let journal = Journal::open(&dir, options(&disk, &dir, boot)).unwrap();
@@ -285,7 +285,7 @@ impl Site {
             Op::Maintain => {
                 site.journal.maintain();
                 model.durable = model.durable.max(site.topic.durable(0).unwrap());
-                // The segment that goes ends at most here.
+                // The retired segment ends at most here.
                 model.dropped = model.dropped.max(model.log.len() as u64);
             }
             Op::Compact { share } => {
@@ -319,7 +319,7 @@ impl Site {
         site
     }
 
-    /// Cuts the power in the middle of housekeeping, and looks at what is left, apart.
+    /// Cuts the power during maintenance, and checks the remaining files in a copy.
     fn cut_within(&mut self, model: &mut Model, syncs: u64, luck: u64) {
         let dir = self.root.path().join("j");
         {
@@ -401,7 +401,7 @@ fn run(ops: &[Op], config: &TopicConfig) {
     site.check(&model);
 }
 
-/// Power cuts that did harm once.
+/// Power cuts that once lost records.
 #[test]
 fn what_went_wrong_before_goes_well() {
     use Op::{Append, Batch, Cut, CutWithin, Reopen, Sync};

@@ -1,9 +1,9 @@
 //! A storm: writers, readers and group members are killed with SIGKILL at random moments and
-//! started again; afterwards every acknowledged record is accounted for, and readers that sleep
-//! until they are woken have come to the end of the logs.
+//! restarted. Afterwards every acknowledged record is accounted for, and sleeping readers have
+//! reached the end of the logs.
 //!
-//! `HELIO_STORM_SECONDS` sets how long it rages (60 by default). The child processes are this test
-//! binary itself, with a role in the environment.
+//! `HELIO_STORM_SECONDS` sets its duration (60 by default). The child processes run this test
+//! binary, with a role in the environment.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -57,7 +57,7 @@ fn key(sequence: u64) -> [u8; 1] {
     [(sequence * 7 % 50) as u8]
 }
 
-/// Child: appends to all topics; says what was acknowledged, a line each.
+/// Child: appends to all topics; prints a line for each acknowledged record.
 fn write(dir: &Path, name: &str) {
     let (_journal, all, few) = open(dir);
     let producer = ProducerName::new(name).unwrap();
@@ -79,16 +79,16 @@ fn write(dir: &Path, name: &str) {
         let offset = writer.append(&record).unwrap();
         other.append(&record).unwrap();
         writeln!(out, "A {partition} {incarnation} {sequence} {offset}").unwrap();
-        // Readers get the time to come to the end and to fall asleep.
+        // Gives readers time to reach the end and to sleep.
         if dice.roll(4) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// Child: reads everything and checks it; a failed check ends it with an error, which is told. Says
-/// where it is before it sleeps, for as long as nobody wakes it. One begins at the beginning, the
-/// other at the end, where most is slept.
+/// Child: reads and checks all records; a failed check ends it with a reported error. Prints its
+/// position before it sleeps without timeout. One reader starts at the beginning, the other at the
+/// end, where it sleeps most.
 fn read(dir: &Path, name: &str) {
     let (journal, all, few) = open(dir);
     let bell = journal.bell().unwrap();
@@ -122,7 +122,7 @@ fn read(dir: &Path, name: &str) {
     }
 }
 
-/// Child: shares the partitions with the other members; says what it has done before it commits it.
+/// Child: shares the partitions with the other members; prints its progress before it commits it.
 fn share(dir: &Path, name: &str) {
     let (journal, all, _) = open(dir);
     let bell = journal.bell().unwrap();
@@ -152,8 +152,7 @@ fn share(dir: &Path, name: &str) {
     }
 }
 
-/// Not a test by itself: where the environment names a role, this process plays it until it is
-/// killed.
+/// Not a test by itself: if the environment names a role, this process runs it until it is killed.
 #[test]
 fn child() {
     let (Ok(role), Ok(dir)) = (std::env::var("HELIO_STORM_ROLE"), std::env::var("HELIO_STORM_DIR"))
@@ -161,7 +160,7 @@ fn child() {
         return;
     };
     let dir = Path::new(&dir);
-    // What the test harness has begun to print is no line of ours.
+    // Ends the line that the test harness has begun to print.
     println!();
     match role.split_once(':').unwrap() {
         ("write", name) => write(dir, name),
@@ -176,7 +175,7 @@ struct Player {
 }
 
 impl Player {
-    /// Kills it; one that has ended before has failed.
+    /// Kills the child; one that has ended before has failed.
     fn kill(&mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "{} ended by itself", self.role);
         self.child.kill().unwrap();
@@ -195,7 +194,7 @@ fn start(role: &'static str, dir: &Path, lines: &mpsc::Sender<Line>) -> Player {
     std::thread::spawn(move || {
         let mut out = BufReader::new(out);
         let mut line = String::new();
-        // A line that the kill has cut short was not said.
+        // Ignores a line that the kill has cut short.
         while out.read_line(&mut line).is_ok_and(|n| n > 0) && line.ends_with('\n') {
             lines.send((role, std::mem::take(&mut line))).unwrap();
         }
@@ -203,7 +202,7 @@ fn start(role: &'static str, dir: &Path, lines: &mpsc::Sender<Line>) -> Player {
     Player { role, child }
 }
 
-/// Kills children at random until the time is over; gives all that they said.
+/// Kills children at random until the time is over; returns all their lines.
 fn rage(dir: &Path, seconds: u64) -> (Vec<Line>, u64) {
     let (sender, lines) = mpsc::channel();
     let mut players: Vec<_> = ROLES.iter().map(|role| start(role, dir, &sender)).collect();
@@ -230,8 +229,7 @@ fn rage(dir: &Path, seconds: u64) -> (Vec<Line>, u64) {
     (all, kills)
 }
 
-/// Nobody writes any more: readers come to the end of the logs, whatever wake-ups the kills have
-/// cut short.
+/// Without writers, readers reach the end of the logs, even if kills have interrupted wake-ups.
 fn calm(dir: &Path, readers: &[Player], lines: &mpsc::Receiver<Line>, all: &mut Vec<Line>) {
     let (_journal, topic, _) = open(dir);
     let end = |partition| topic.info(partition).unwrap().end_offset;
@@ -250,7 +248,7 @@ fn calm(dir: &Path, readers: &[Player], lines: &mpsc::Receiver<Line>, all: &mut 
     }
 }
 
-/// What the log holds: (producer, incarnation, sequence) by offset.
+/// The log's contents: (producer, incarnation, sequence) by offset.
 fn contents(topic: &Topic, partition: u32) -> Vec<(String, u64, u64)> {
     let mut reader = topic.reader(partition, From::Earliest).unwrap();
     let mut out = Vec::new();
@@ -297,7 +295,7 @@ fn nothing_acknowledged_is_lost_in_a_storm_of_kills() {
     open(dir.path());
     let (lines, kills) = rage(dir.path(), seconds);
     let (_journal, all, few) = open(dir.path());
-    // A writer's turn repairs what the last one that was killed may have left.
+    // A writer repairs the state that the last killed one may have left.
     let producer = ProducerName::new("end").unwrap();
     let options = WriterOptions { producer, ownership: Ownership::Shared };
     let claim = all.claim(&options).unwrap();

@@ -1,4 +1,4 @@
-//! A journal to be damaged, and what is done with it afterwards.
+//! A journal to be damaged, and the operations on it afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,7 +72,7 @@ pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Puts everything back as it was, in place: a copy would be noticed as one.
+/// Restores all files in place: a copy would be detected.
 pub(crate) fn restore(dir: &Path, saved: &BTreeMap<PathBuf, Vec<u8>>) {
     for path in files(dir) {
         if !saved.contains_key(&path) {
@@ -86,7 +86,7 @@ pub(crate) fn restore(dir: &Path, saved: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// Reads everything there is: whatever comes out is what was written.
+/// Reads all records: each is one that was written.
 pub(crate) fn read(topic: &Topic, from: From) {
     let Ok(mut reader) = topic.reader(0, from) else { return };
     let mut last = None;
@@ -131,13 +131,12 @@ pub(crate) fn use_it(dir: &Path, access: Access) {
     }
 }
 
-/// A folder in memory, where there is one: these tests sync thousands of times.
+/// A folder in memory, if there is one: these tests sync thousands of times.
 pub(crate) fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// Where to damage a file: everywhere in heads and tables, now and then in long stretches of
-/// payload.
+/// The positions at which to damage a file: all in heads and tables, some in long payloads.
 pub(crate) fn places(path: &Path, len: usize) -> Vec<usize> {
     let file = path.file_name().unwrap().to_string_lossy().into_owned();
     match file.as_str() {
